@@ -53,6 +53,19 @@ class PinnedTier:
         self.queue.append_n(waiting)
         return [block for block in blocks if not pinned[block.block_id]]
 
+    def release_pinned(self, blocks: Iterable[Any]) -> list[Any]:
+        """Take one holder off each of ``blocks`` that is pinned, those without another wait; returns the others."""
+        rest, waiting = [], []
+        for block in blocks:
+            if not self.pinned[block.block_id]:
+                rest.append(block)
+                continue
+            block.ref_cnt -= 1
+            if not block.ref_cnt:
+                waiting.append(block)
+        self.queue.append_n(waiting)
+        return rest
+
     def resume(self, blocks: Sequence[Any]) -> None:
         """``blocks`` are held again, and vLLM is about to take those that wait out of the free queue.
 

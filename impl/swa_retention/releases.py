@@ -52,6 +52,22 @@ RELEASES = (
             COMPRESSED: _ASCENDS_OWN,
         },
     ),
+    Release(
+        "0.33.0",
+        native={
+            RETENTION: f"--prefix-cache-retention-interval, 0 by default; {RETENTION_INTERVAL} has no effect",
+            MASKED: _ALWAYS,
+            JUNCTIONS: "always on, with a retention interval",
+            SCRATCH: _ALWAYS,
+        },
+        refused={
+            PARTIAL_HITS: (
+                "it has its own for Mamba layers in align mode alone; the plug-in's need copies by the first model "
+                "runner, and 0.33.0 uses the second one by default"
+            ),
+            COMPRESSED: _ASCENDS_OWN,
+        },
+    ),
 )
 SUPPORTED = tuple(release.version for release in RELEASES)
 

@@ -18,8 +18,9 @@ from tests.published import published
 
 from kvgate.adapters.fetching import enter_version
 from kvgate.adapters.native import Native
-from kvgate.adapters.registry import is_built_in, models_of
+from kvgate.adapters.registry import RETENTION_RELEASES, is_built_in, models_of, retention_models_of
 from kvgate.adapters.releases import RELEASES, release_named
+from kvgate.adapters.retention import RetentionRelease
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
@@ -31,9 +32,9 @@ TIER = {True: pytest.mark.ci, False: pytest.mark.deep}
 SECONDS_MAX = 500
 
 
-def refusal(version: str, model: str, **more: bool) -> str | None:
+def refusal(version: str, model: str, kind: type[Native] = Native, **more: bool) -> str | None:
     """Why a release does not take a model; None if it does."""
-    named, system = load(model), Native.__new__(Native)
+    named, system = load(model), kind.__new__(kind)
     system.description = RELEASES[f"native@{version}"]
     settings = named.features.applied_to(Settings(named.geometry, blocks=64, **more))
     return system.refusal(settings)
@@ -44,6 +45,18 @@ def test_every_release_takes_its_own_models(name: str) -> None:
     """What a run without --model would do ends with no refusal."""
     models = models_of(RELEASES[name])
     assert [None] * len(models) == [refusal(name.removeprefix("native@"), model) for model in models]
+
+
+@pytest.mark.parametrize("name", RETENTION_RELEASES)
+def test_every_release_with_the_plug_in_takes_its_own_models(name: str) -> None:
+    """The same with what the plug-in adds: pins everywhere, and partial hits unless they are refused."""
+    release, models = RETENTION_RELEASES[name], retention_models_of(RETENTION_RELEASES[name])
+    assert [None] * len(models) == [refusal(release.version, model, RetentionRelease) for model in models]
+    assert any("pinned" in model for model in models)
+    partial = refusal(release.version, "compressed+partial+masked+scratch", RetentionRelease)
+    refuses = release.version == NEWEST
+    assert ("partial hits: the plug-in has none on vLLM 0.33.0" if refuses else None) == partial
+    assert refuses != any("partial" in model for model in models)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +119,35 @@ def kvgate_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``kvgate ARGUMENTS…`` in a process of its own, which has no vLLM yet."""
     command = [sys.executable, "-m", "kvgate.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+
+
+@pytest.mark.parametrize("version", [pytest.param(each, marks=TIER[each == NEWEST]) for each in RUN])
+def test_the_plug_in_on_a_release_agrees(version: str) -> None:
+    """Some operations of the release's models, and of those with pins."""
+    pytest.importorskip("vllm")
+    fetched(version)
+    sut = f"retention@{version}"
+    ended = kvgate_apart("check", "--sut", sut, "--time-budget", "12s", "--format", "json")
+    assert 0 == ended.returncode, ended.stdout[-3000:] + ended.stderr[-3000:]
+    verdict = json.loads(ended.stdout)
+    run = verdict["circumstances"]
+    assert (sut, version, []) == (run["system"], run["version"], verdict["found"])
+    with_pins = [each for each in verdict["tested"][0]["rows"] if "pinned" in each["model"]]
+    assert 0 < sum(each["operations"] for each in with_pins)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("version", RUN)
+def test_the_plug_in_with_a_fault_does_not(version: str, tmp_path: Path) -> None:
+    """What a release frees later, or by itself, is not pinned."""
+    pytest.importorskip("vllm")
+    fetched(version)
+    patch = tmp_path / "patch.py"
+    patch.write_text("from swa_retention.pinned_tier import PinnedTier\nPinnedTier.pin = lambda self, blocks: None\n")
+    arguments = ("check", "--sut", f"retention@{version}", "--preload", str(patch), "--model", "swa+scratch+pinned=2")
+    ended = kvgate_apart(*arguments, "--time-budget", "10s", "--format", "json", "--report", str(tmp_path / "report"))
+    assert 1 == ended.returncode, ended.stderr[-3000:]
+    assert "KV-OP-21" in ended.stdout
 
 
 @pytest.mark.parametrize("version", [pytest.param(each, marks=TIER[each == NEWEST]) for each in RUN])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from swa_retention.config import VARIABLES
+from swa_retention.releases import MASKED, PARTIAL_HITS, PINS, RELEASES, RETENTION, Release
 
 from .upstream.archive import wheel_of
 from .upstream.stand_ins import write
@@ -112,19 +113,31 @@ def test_a_vllm_that_nobody_has_looked_at() -> None:
     assert ["registered\n", ""] == off
 
 
-@pytest.mark.parametrize("version", ["0.21.0", "0.22.1"])
-def test_a_later_vllm(version: str) -> None:
-    """Its symbols are those that the table of releases says, and what it has itself is named."""
-    everything = {INTERVAL: "0", PIN: "1", "VLLM_PREFIX_CACHE_PARTIAL_HITS": "auto", "VLLM_PREFIX_CACHE_MASKED": "1"}
-    put_in_place, told = starts(
+@pytest.mark.parametrize("release", RELEASES[1:], ids=lambda release: release.version)
+def test_a_later_vllm(release: Release) -> None:
+    """Its symbols are those that the table of releases says, and what it has itself or is refused is named."""
+    switches = {RETENTION: {INTERVAL: "0"}, PINS: {PIN: "1"}, MASKED: {"VLLM_PREFIX_CACHE_MASKED": "1"}}
+    switches[PARTIAL_HITS] = {"VLLM_PREFIX_CACHE_PARTIAL_HITS": "auto"}
+    refused = [feature for feature in switches if feature in release.refused]
+    everything = {
+        name: value for feature in switches if feature not in refused for name, value in switches[feature].items()
+    }
+    put_in_place, told, *not_put = starts(
         {"do": "register", "environment": everything},
         {"do": "doctor", "environment": everything},
-        vllm=wheel_of(version),
+        *({"do": "register", "environment": switches[feature]} for feature in refused),
+        vllm=wheel_of(release.version),
     )
     assert ["registered", ""] == [put_in_place[0].splitlines()[-1], put_in_place[1]]
-    masks = "swa_retention: vLLM 0.22.1 has masked caching itself (always on)\n"
-    assert (version == "0.22.1") == (masks in put_in_place[0])
-    assert {"exit 0", "retention: switched on, and fits this vLLM"} <= set(told[0].splitlines())
+    lines = told[0].splitlines()
+    assert {"exit 0", "the pinned tier: switched on, and fits this vLLM"} <= set(lines)
+    for feature in switches.keys() & release.native.keys():
+        said = f"vLLM {release.version} has {feature} itself ({release.native[feature]})"
+        assert f"swa_retention: {said}\n" in put_in_place[0]
+        assert f"  {said}" in lines
+    assert (RETENTION in release.native) != ("retention: switched on, and fits this vLLM" in lines)
+    for feature, (_printed, error) in zip(refused, not_put, strict=True):
+        assert error.startswith(f"UnsupportedError: swa_retention has no {feature} on vLLM {release.version}, and has ")
 
 
 def test_a_broken_value_at_a_real_start(tmp_path: Path) -> None:

@@ -119,10 +119,10 @@ def test_an_interval_by_keyword_goes_before_the_environment() -> None:
     from swa_retention.patches.attach import attach
 
     coordinator = newer_coordinator(retention_interval=2 * ALIGNMENT)
-    attach(coordinator, Configuration(0))
+    attach(coordinator, Configuration(0), COUNTS["max_model_len"])
     assert 2 * ALIGNMENT in {manager.reach.interval_tokens for manager in coordinator.single_type_managers}
     with pytest.raises(ConfigurationError, match="multiple of scheduler_block_size"):
-        attach(newer_coordinator(retention_interval=ALIGNMENT + 1), Configuration(0))
+        attach(newer_coordinator(retention_interval=ALIGNMENT + 1), Configuration(0), COUNTS["max_model_len"])
 
 
 def test_a_word_that_nobody_knows_is_an_error() -> None:

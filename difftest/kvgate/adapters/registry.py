@@ -36,7 +36,7 @@ ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", *ASCEND_WORKERS, "native")
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
 RETENTION_RELEASES: Mapping[str, Release] = {
-    f"retention@{version}": RELEASES[f"native@{version}"] for version in ("0.21.0", "0.22.1", "0.23.0")
+    f"retention@{version}": RELEASES[f"native@{version}"] for version in ("0.21.0", "0.22.1", "0.23.0", "0.33.0")
 }
 """The releases of vLLM that the plug-in runs on, besides the one of ``retention``, as systems with it."""
 BESIDES = ("two-windows+eagle", "mixed-windows", "local", "mamba-align", "mamba-all", "gemma-hybrid+transfers")
@@ -114,13 +114,21 @@ def models_of(release: Release) -> tuple[str, ...]:
 
 def retention_models_of(release: Release) -> tuple[str, ...]:
     """The models of a release with the plug-in: those of the release, and what the plug-in adds."""
+    from kvgate.adapters.retention import adds_partial_hits
+
     scratch = "+scratch"
     added = [*("gpt-oss-hybrid+scratch+pinned=2", "gemma-hybrid+eagle+scratch+pinned=2", "swa+scratch+pinned=2")]
     if release.interval is None:
         of_plug_in = [name for name in DEFAULT_MODELS["retention"] if "+retention" in name]
         added += [*of_plug_in, "gemma-hybrid+scratch", "gpt-oss-hybrid+retention=16"]
-    partial = f"compressed+partial{'+masked' if release.masks else ''}{scratch}"
-    return (*models_of(release), *added, partial, f"{partial}+eagle", f"{partial}+pinned=2")
+    if adds_partial_hits(release):
+        partial = f"compressed+partial{'+masked' if release.masks else ''}{scratch}"
+        added += [partial, f"{partial}+eagle", f"{partial}+pinned=2"]
+    if release.pins_junctions:
+        pinned = "+junctions+scratch+pinned=2"
+        added += [f"gpt-oss-hybrid+retention{pinned}", f"gemma-hybrid+eagle+retention=16{pinned}"]
+        added += ["mamba-align+scratch+pinned=2", "compressed+masked+scratch+pinned=2"]
+    return (*models_of(release), *added)
 
 
 def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:

@@ -195,14 +195,19 @@ def not_in_plug_in(settings: Settings) -> Iterator[str]:
             yield f"partial hits beside the states of group {index}: the plug-in has them beside windows alone"
 
 
-def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
-    """What a release of vLLM decides with the plug-in too, and what the plug-in refuses there."""
+def adds_partial_hits(release: Release) -> bool:
+    """Whether the plug-in adds partial hits to a release of vLLM."""
     from swa_retention.releases import PARTIAL_HITS, release_of
 
-    geometry, interval, name = settings.geometry, settings.retention_interval_tokens, f"vLLM {release.version}"
     row = release_of(release.version)
+    return row is None or PARTIAL_HITS not in row.refused
+
+
+def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
+    """What a release of vLLM decides with the plug-in too, and what the plug-in refuses there."""
+    geometry, interval, name = settings.geometry, settings.retention_interval_tokens, f"vLLM {release.version}"
     copies, slides = _unit(settings) is not None, any(group.slides for group in geometry.groups)
-    if copies and row is not None and PARTIAL_HITS in row.refused:
+    if copies and not adds_partial_hits(release):
         yield f"partial hits: the plug-in has none on {name}"
     if release.masks and settings.caches and leaves_out(geometry):
         masked = slides or not copies

@@ -51,7 +51,7 @@ def built(original: Any) -> Callable[..., None]:
             original(self, *arguments, **keywords)
         # Plug-ins that came later have all been here by now.
         check_in_place(_promised)
-        attach(self.coordinator, _active[0])
+        attach(self.coordinator, _active[0], self.max_model_len)
 
     return build
 
@@ -70,8 +70,8 @@ PATCHES = (
 )
 
 
-def attach(coordinator: Any, configuration: Configuration) -> None:
-    """Tell the managers of ``coordinator`` what is reachable in their groups.
+def attach(coordinator: Any, configuration: Configuration, tokens_max: int) -> None:
+    """Tell the managers of ``coordinator`` what is reachable in their groups; no request has more than ``tokens_max``.
 
     Raises:
         ConfigurationError: an interval that is no multiple of the alignment, or that is given for a model without
@@ -83,7 +83,7 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
         count_tokens(coordinator)
         cut_every_group(coordinator)
     block, alignment = getattr(coordinator, "scheduler_block_size", None), alignment_tokens(coordinator)
-    if coordinator.enable_caching and block is not None and block % alignment:
+    if coordinator.block_pool.enable_caching and block is not None and block % alignment:
         raise ValueError(
             f"swa_retention: the scheduler counts in blocks of {block} tokens, and prefix-cache hits of this model are "
             f"multiples of {alignment}: give a scheduler_block_size that is a multiple of that"
@@ -96,7 +96,7 @@ def attach(coordinator: Any, configuration: Configuration) -> None:
     if configuration.partial_hits:
         attach_partial(coordinator, configuration, coordinator.eagle_group_ids)
     if configuration.pins:
-        _attach_pins(coordinator, configuration.pin_min_drop_blocks)
+        _attach_pins(coordinator, configuration.pin_min_drop_blocks, tokens_max)
     is_kept = configuration.retains and _attach_retention(coordinator, configuration)
     coordinator.says_what_is_cached = is_kept or getattr(coordinator, "partial", None) is not None
     if configuration.scratch_first or (is_kept and configuration.interval_puts_scratch_first):
@@ -114,7 +114,7 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
     managers = coordinator.single_type_managers
     interval = configuration.retention_interval_tokens
     switch = MASKED if interval is None else RETENTION
-    if not coordinator.enable_caching:
+    if not coordinator.block_pool.enable_caching:
         logger.warning("swa_retention: prefix caching is off, and %s has no effect", switch)
         return False
     if not any(isinstance(manager.kv_cache_spec, SlidingWindowSpec) for manager in managers):
@@ -156,12 +156,16 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
     return True
 
 
-def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
+def _attach_pins(coordinator: Any, min_drop_blocks: int, tokens_max: int) -> None:
     from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
-    if not coordinator.enable_caching:
+    if not coordinator.block_pool.enable_caching:
         logger.warning("swa_retention: prefix caching is off, and %s has no effect", PIN)
         return
+    if getattr(coordinator.kv_cache_config, "hisparse_host_num_blocks", None) is not None:
+        raise ConfigurationError(
+            PIN, "1", "HiSparse reads blocks that are free, and keeps others on the host; unset it"
+        )
     coordinator.block_pool.pinned_tier = PinnedTier(coordinator.block_pool, min_drop_blocks)
     alignment, lookahead = alignment_tokens(coordinator), _lookahead_tokens(coordinator)
     anchors = []
@@ -170,7 +174,7 @@ def _attach_pins(coordinator: Any, min_drop_blocks: int) -> None:
         if isinstance(manager.kv_cache_spec, SlidingWindowSpec):
             manager.anchor = anchors[-1]
     usable = coordinator.block_pool.num_gpu_blocks - 1
-    logger.info("swa_retention: the pinned tier: %s", told(anchors, usable, coordinator.max_model_len))
+    logger.info("swa_retention: the pinned tier: %s", told(anchors, usable, tokens_max))
 
 
 def alignment_tokens(coordinator: Any) -> int:
@@ -184,7 +188,8 @@ def alignment_tokens(coordinator: Any) -> int:
 
 def lookahead_groups(coordinator: Any) -> set[int]:
     """The groups in which a hit must match one block more: those of equal specs share what one of them asks for."""
-    flagged = set(coordinator.eagle_group_ids)
+    # vLLM 0.33 can hash what is looked ahead into a block, and then its groups draft and match no more.
+    flagged = set(getattr(coordinator, "drop_eagle_group_ids", coordinator.eagle_group_ids))
     for index, (_spec, groups, _manager, *newer) in enumerate(getattr(coordinator, "attention_groups", ())):
         # From vLLM 0.23 on, the entry itself says so.
         if newer[0] if newer else index in coordinator.eagle_attn_group_indices:

@@ -9,7 +9,7 @@ from swa_retention.compressed.cut import cut
 from swa_retention.compressed.pages import Shared, block_bytes, layout
 from swa_retention.compressed.raw_tensors import check_raw_tensors
 from swa_retention.patches.attach import active
-from swa_retention.register import Patch
+from swa_retention.register import UNPATCHED, Patch
 
 ASCEND_TENSORS = "vllm_ascend.patch.platform.patch_kv_cache_utils"
 """The module that puts vLLM-Ascend's layout of DeepSeek-V4's tensors in the place of vLLM's."""
@@ -112,7 +112,7 @@ LOOKUP = (
         "All of them are cut, behind vLLM's own look-up.",
         "vllm-project/vllm#52828",
         "vLLM 0.33, which cuts all",
-        {"0.20.2": "d20387e8d2425c42", "0.23.0": "a96e7925ee7116fe"},
+        {"0.20.2": "d20387e8d2425c42", "0.23.0": "a96e7925ee7116fe", "0.33.0": UNPATCHED},
         find_longest_cache_hit,
     ),
 )

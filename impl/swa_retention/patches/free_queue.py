@@ -116,7 +116,7 @@ PATCHES = (
         "Uncached blocks go to the front, cached ones to the back; nothing changes where retention is off.",
         "vllm-project/vllm#43447",
         _UNTIL,
-        {"0.20.2": "cdbe29fcb7de4c80", "0.23.0": "b44d34bd17daf745"},
+        {"0.20.2": "cdbe29fcb7de4c80", "0.23.0": UNPATCHED},
         free_blocks,
     ),
     EVICT,

@@ -183,7 +183,7 @@ PATCHES = (
     _patch(
         f"{_SCHEDULER}.make_stats",
         "After vLLM's own code, what was counted is added to the statistics of a step.",
-        "2ecd718e1c1c11d2",
+        {"0.20.2": "2ecd718e1c1c11d2", "0.33.0": "8da6e7f5aef769ab"},
         make_stats,
     ),
     _patch(

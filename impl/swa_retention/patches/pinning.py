@@ -5,12 +5,13 @@ A pool that has one carries it as ``pinned_tier``; where it has none, each of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 from swa_retention.partial.hit import sources_of
 from swa_retention.patches import free_queue
-from swa_retention.register import Patch
+from swa_retention.register import UNPATCHED, Patch
 
 
 def _tier(pool: Any) -> Any:
@@ -55,7 +56,7 @@ def reset_prefix_cache(original: Any) -> Callable[..., bool]:
 def remove_skipped_blocks(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the anchor in a long window drop."""
 
-    def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int) -> None:
+    def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int, *newer: Any) -> None:
         anchor: Any = getattr(self, "anchor", None)
         if anchor is not None and request_id in self.req_to_blocks:
             blocks, tier = self.req_to_blocks[request_id], self.block_pool.pinned_tier
@@ -64,21 +65,35 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
             if end >= tier.min_drop_blocks and not blocks[end - tier.min_drop_blocks].is_null:
                 first, last = anchor.before(end)
                 tier.pin(blocks[first:last])
-        original(self, request_id, total_computed_tokens)
+        original(self, request_id, total_computed_tokens, *newer)
 
     return remove_skipped_blocks
 
 
-def free(original: Any) -> Callable[..., None]:
-    """``SingleTypeKVCacheManager.free`` that pins whatever is cached: the next turn begins with it."""
+def give_up(original: Any) -> Callable[..., Any]:
+    """``SingleTypeKVCacheManager.free`` that pins whatever is cached: the next turn begins with it.
 
-    def free(self: Any, request_id: str) -> None:
+    Or ``pop_blocks_for_free``, which may hand the blocks to vLLM's queue of deferred frees. Pinned and still held, they
+    wait there until the steps that write them are over, and in the pinned tier after that.
+    """
+
+    def give_up(self: Any, request_id: str) -> Any:
         tier = _tier(self.block_pool)
         if tier is not None:
             tier.pin(self.req_to_blocks.get(request_id, ()))
-        original(self, request_id)
+        return original(self, request_id)
 
-    return free
+    return give_up
+
+
+def free_blocks(original: Any) -> Callable[..., None]:
+    """``BlockPool.free_blocks``, for which a pinned block that nobody holds any more waits in the pinned tier."""
+
+    def free_blocks(self: Any, ordered_blocks: Iterable[Any], *where: Any, **named: Any) -> None:
+        tier = _tier(self)
+        original(self, ordered_blocks if tier is None else tier.release_pinned(ordered_blocks), *where, **named)
+
+    return free_blocks
 
 
 def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
@@ -109,6 +124,9 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             **keywords,
         )
         kept_free = getattr(self, "kept_free", 0)
+        if kept_free and keywords.get("apply_admission_cap"):
+            # The gate for a whole request leaves other requests nothing.
+            kept_free -= self.kept_for_others
         if not any(new_computed_blocks):
             # A request that runs already hits nothing, and this is asked in every step.
             if kept_free is not None and needed + kept_free > self.block_pool.free_block_queue.num_free_blocks:
@@ -138,16 +156,23 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
 
 
 def allocate_slots(original: Any) -> Callable[..., Any]:
-    """``KVCacheManager.allocate_slots``, whose gates also ask for the blocks that must stay free for other requests.
+    """``KVCacheManager.allocate_slots``, whose gates also ask for blocks that must stay free.
 
-    Only they demote: a scheduler that counts what its requests still need asks for nothing.
+    They stay so for other requests that load, and as the watermark of vLLM 0.33. Only these gates demote: a scheduler
+    that counts what its requests still need asks for nothing.
     """
+    from vllm.v1.request import RequestStatus
 
-    def allocate_slots(self: Any, *arguments: Any, reserved_blocks: int = 0, **keywords: Any) -> Any:
-        coordinator = self.coordinator
-        coordinator.kept_free = reserved_blocks
+    waiting = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
+    @wraps(original)
+    def allocate_slots(self: Any, request: Any, *arguments: Any, reserved_blocks: int = 0, **keywords: Any) -> Any:
+        coordinator, watermark = self.coordinator, getattr(self, "watermark_blocks", 0)
+        if watermark and not (keywords.get("has_scheduled_reqs", True) and request.status in waiting):
+            watermark = 0
+        coordinator.kept_free, coordinator.kept_for_others = watermark + reserved_blocks, reserved_blocks
         try:
-            return original(self, *arguments, reserved_blocks=reserved_blocks, **keywords)
+            return original(self, request, *arguments, reserved_blocks=reserved_blocks, **keywords)
         finally:
             coordinator.kept_free = None
 
@@ -178,7 +203,7 @@ PATCHES = (
         "It is moved to the free queue, from where vLLM takes it.",
         _UPSTREAM,
         _UNTIL,
-        "b3df81c93d24f2ac",
+        {"0.20.2": "b3df81c93d24f2ac", "0.33.0": "191cb0620050da8c"},
         touch,
     ),
     free_queue.EVICT,
@@ -188,7 +213,7 @@ PATCHES = (
         "They are freed first, if nothing else is in use.",
         _UPSTREAM,
         _UNTIL,
-        "c24ac5cac145061e",
+        {"0.20.2": "c24ac5cac145061e", "0.33.0": "d91112e8d05a8e00"},
         reset_prefix_cache,
     ),
     Patch(
@@ -206,7 +231,7 @@ PATCHES = (
         "What a hit reads at the last boundary in a drop that is long enough is pinned before vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
-        {"0.20.2": "474a2d5d0d5a5afe", "0.23.0": "2b5a3bcdfa6c6a83"},
+        {"0.20.2": "474a2d5d0d5a5afe", "0.23.0": "2b5a3bcdfa6c6a83", "0.33.0": "ffdceea6f51d5fa5"},
         remove_skipped_blocks,
     ),
     Patch(
@@ -215,8 +240,8 @@ PATCHES = (
         "Whatever is cached is pinned before vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
-        "fb628d9b9f79859b",
-        free,
+        {"0.20.2": "fb628d9b9f79859b", "0.33.0": UNPATCHED},
+        give_up,
     ),
     Patch(
         "vllm.v1.core.single_type_kv_cache_manager:SlidingWindowManager.free",
@@ -224,8 +249,26 @@ PATCHES = (
         "Whatever is cached is pinned before vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
-        {"0.23.0": "caa083a1ba0728cc"},
-        free,
+        {"0.23.0": "caa083a1ba0728cc", "0.33.0": UNPATCHED},
+        give_up,
+    ),
+    Patch(
+        f"{_MANAGER}.pop_blocks_for_free",
+        "What a request leaves behind is the beginning of the next turn, also if vLLM frees it later.",
+        "Whatever is cached is pinned before vLLM takes it out of the request's table.",
+        _UPSTREAM,
+        _UNTIL,
+        {"0.33.0": "1a5fe68d2c5ad1ca"},
+        give_up,
+    ),
+    Patch(
+        f"{_POOL}.free_blocks",
+        "A pinned block that nobody holds any more is not free.",
+        "It is released here, into the pinned tier; vLLM frees the others.",
+        _UPSTREAM,
+        _UNTIL,
+        {"0.23.0": "b44d34bd17daf745", "0.33.0": "4ccfd1ea0911017b"},
+        free_blocks,
     ),
     Patch(
         "vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots",
@@ -233,7 +276,7 @@ PATCHES = (
         "Whoever asks for slots has as many demoted as it needs, and as must stay free.",
         _UPSTREAM,
         _UNTIL,
-        {"0.23.0": "62ba301aef63ba92"},
+        {"0.23.0": "62ba301aef63ba92", "0.33.0": "f9bca7688e808089"},
         allocate_slots,
     ),
     Patch(
@@ -242,7 +285,7 @@ PATCHES = (
         "Whoever asks how many blocks are needed has as many demoted as are missing, if that is enough.",
         _UPSTREAM,
         _UNTIL,
-        "b9e3dd59be109943",
+        {"0.20.2": "b9e3dd59be109943", "0.33.0": "c9c6224264b842bd"},
         get_num_blocks_to_allocate,
     ),
 )

@@ -223,7 +223,7 @@ def an_interval_between_boundaries_is_refused() -> str | None:
     geometry = load("mixed-blocks").geometry
     coordinator = Stock(Settings(geometry, blocks=16, tokens_max=64)).manager.coordinator
     try:
-        attach(coordinator, Configuration(geometry.alignment_tokens + 1))
+        attach(coordinator, Configuration(geometry.alignment_tokens + 1), 64)
     except ConfigurationError:
         return None
     return "an interval that is no multiple of the alignment is taken"
@@ -742,6 +742,53 @@ def demoted_blocks_are_counted() -> str | None:
     tier.forget(next(iter(tier.queue.get_all_free_blocks())))
     found = tier.demoted, tier.queue.num_free_blocks
     return None if found == (1, 0) else f"demoted are {found[0]}, {found[1]} wait"
+
+
+# What shows mutants of pins on later releases: the patches of those, around stand-ins for what they replace.
+
+
+def freed_pins_wait() -> str | None:
+    """Of three blocks that are freed two are pinned, and one of these is held by another request too."""
+    from swa_retention.patches import pinning
+
+    pool = _with_pins()
+    held = [block for block in pool.blocks if block.ref_cnt and not block.is_null]
+    pinned, freed = [block for block in held if pool.pinned_tier.holds(block)], list[Any]()
+    pinned[0].ref_cnt += 1
+    pinning.free_blocks(lambda _pool, blocks: freed.extend(blocks))(pool, held)
+    found = [block.ref_cnt for block in pinned], len(freed), pool.pinned_tier.queue.num_free_blocks
+    return None if found == ([1, 0], 1, 3) else f"pinned are held {found[0]} times, {found[1]} freed, {found[2]} wait"
+
+
+def what_is_freed_later_is_pinned() -> str | None:
+    """Blocks are taken out of a request's table, and freed when the steps that write them are over."""
+    from swa_retention.patches import pinning
+
+    pool = _with_pins()
+    held = [block for block in pool.blocks if block.ref_cnt and not block.is_null]
+    cached = [block.block_hash is not None for block in held]
+    pool.pinned_tier.pinned[:] = bytes(len(pool.blocks))
+    manager = SimpleNamespace(block_pool=pool, req_to_blocks={"request": held})
+    given = pinning.give_up(lambda manager, request: manager.req_to_blocks.pop(request))(manager, "request")
+    found = [pool.pinned_tier.holds(block) for block in given or ()]
+    return None if found == cached and True in cached else f"of blocks that are freed later, these are pinned: {found}"
+
+
+def what_must_stay_free_is_asked_for() -> str | None:
+    """The watermark, for a request that waits while others run, and what others that load still need."""
+    from vllm.v1.request import RequestStatus
+
+    from swa_retention.patches import pinning
+
+    waiting, runs = SimpleNamespace(status=RequestStatus.WAITING), SimpleNamespace(status=RequestStatus.RUNNING)
+    manager: Any = SimpleNamespace(watermark_blocks=4, coordinator=SimpleNamespace())
+    allocate_slots = pinning.allocate_slots(lambda manager, _request, **_named: manager.coordinator.kept_free)
+    asked: tuple[tuple[Any, dict[str, Any]], ...] = (
+        *((waiting, {}), (waiting, {"has_scheduled_reqs": False})),
+        *((runs, {}), (waiting, {"reserved_blocks": 3})),
+    )
+    found = [allocate_slots(manager, request, **named) for request, named in asked]
+    return None if found == [4, 0, 0, 7] else f"blocks to stay free: {found}"
 
 
 def _counting() -> Any:

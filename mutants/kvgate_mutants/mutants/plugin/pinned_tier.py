@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate_mutants.mutants.mutant import breaks, vllms_own
+from kvgate_mutants.mutants.plugin import checks
 
+_PINNING = "swa_retention.patches.pinning"
 _TIER = "swa_retention.pinned_tier:PinnedTier"
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 _MANAGER = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager"
@@ -154,3 +156,41 @@ def reset_frees_pins_in_use(original: Any, self: Any) -> Any:
     for block in tier.queue.get_all_free_blocks():
         tier.unpin(block)
     return original(self)
+
+
+# Mutants of what later releases need besides: frees that are deferred, and blocks that must stay free.
+
+
+@breaks(f"{_PINNING}:free_blocks", shown_by=checks.freed_pins_wait)
+def pins_are_freed_by_later_releases(_original: Any, vllms: Any) -> Any:
+    """A release that puts scratch first itself frees what is pinned."""
+    return vllms
+
+
+@breaks(f"{_TIER}.release_pinned", shown_by=checks.freed_pins_wait)
+def pins_wait_while_held(_original: Any, self: Any, blocks: Any) -> Any:
+    """A pinned block that another request still holds waits in the pinned tier."""
+    pinned = [block for block in blocks if self.holds(block)]
+    for block in pinned:
+        block.ref_cnt -= 1
+    self.queue.append_n(pinned)
+    return [block for block in blocks if not self.holds(block)]
+
+
+@breaks(f"{_PINNING}:give_up", shown_by=checks.what_is_freed_later_is_pinned)
+def pinned_when_the_table_is_gone(_original: Any, vllms: Any) -> Any:
+    """What is freed later is pinned when its request has no table any more."""
+
+    def give_up(self: Any, request_id: str) -> Any:
+        blocks = vllms(self, request_id)
+        self.block_pool.pinned_tier.pin(self.req_to_blocks.get(request_id, ()))
+        return blocks
+
+    return give_up
+
+
+@breaks(f"{_PINNING}:allocate_slots", shown_by=checks.what_must_stay_free_is_asked_for)
+def watermark_is_not_kept(original: Any, vllms: Any) -> Any:
+    """A request has no pinned blocks demoted for the watermark, and is refused for it."""
+    allocate_slots = original(vllms)
+    return lambda *asked, **named: allocate_slots(*asked, **{**named, "has_scheduled_reqs": False})
