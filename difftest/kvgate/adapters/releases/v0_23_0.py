@@ -39,7 +39,6 @@ RELEASE = evolve(
     takes_alignment=True,
     findings=OLDER.findings
     - {
-        "008-external-tokens-take-other-hits",
         "011-mask-omits-look-ahead",
         "034-window-released-before-a-failed-load",
         "035-next-item-has-no-room",

@@ -61,6 +61,7 @@ RELEASE = evolve(
     findings=OLDER.findings
     - {
         "001-new-block-ids-never-drained",
+        "008-external-tokens-take-other-hits",
         "020-preempted-in-its-step-stays-cached",
         "021-behind-a-failed-load-stays-cached",
         "022-given-up-while-in-flight",

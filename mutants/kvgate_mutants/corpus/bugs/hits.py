@@ -351,7 +351,7 @@ WRONG_HITS = (
         Kind.WRONG_HIT,
         "https://github.com/vllm-project/vllm/pull/44409",
         "Blocks for external tokens are taken from what another group has just hit, and stand in two tables.",
-        "0.20.2 to 0.22.1 executed, 0.14 to 0.23.0 by upstream's threads",
+        "0.20.2 to 0.23.0 executed, 0.14 to 0.23.0 by upstream's threads",
         (Trial("stock", _STOLEN, ("KV-OP-05",)),),
     ),
     Bug(
