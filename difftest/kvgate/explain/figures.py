@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from kvgate.explain.alignment import derivation, dominant
-from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
+from kvgate.explain.best_hit import Prompts, shortest_prompt
 from kvgate.explain.cause import Case
 from kvgate.explain.policies import policies
 from kvgate.explain.retained import blocks_held, blocks_protected, blocks_taken, largest_request, prefixes_retained
@@ -62,8 +62,8 @@ class Figures:
     derivation: str
     dominant: int
     """The index of the group that decides the alignment."""
-    shortest_prompt: int
-    """The length from which on a prompt that is sent again can hit at all."""
+    shortest_prompt: int | None
+    """The length from which on a prompt that is sent again can hit at all; None if none can."""
     shortest_prompt_without_drafts: int
     lookahead_tokens: int
     tokens: int
@@ -108,7 +108,7 @@ def figures_of(case: Case) -> Figures:
         geometry.alignment_tokens,
         derivation(geometry),
         dominant(geometry),
-        shortest_prompt(settings),
+        case.shortest_prompt,
         shortest_prompt(without_look_ahead(settings)),
         geometry.lookahead_tokens,
         tokens,
@@ -128,7 +128,7 @@ def figures_of(case: Case) -> Figures:
             for policy in policies(layout, case.serving)
         ),
         curve(case),
-        None if case.prompts is None else best_hit(settings, case.prompts),
+        None if case.prompts is None else case.hit_tokens(case.prompts),
     )
 
 
@@ -146,4 +146,4 @@ def curve(case: Case) -> tuple[Point, ...]:
     steps = range(shortest, longest + 1, alignment)
     if len(steps) <= CURVE_POINTS:
         lengths.update(length for step in steps for length in (step - 1, step))
-    return tuple(Point(tokens, best_hit(settings, Prompts.replay(tokens))) for tokens in sorted(lengths))
+    return tuple(Point(tokens, case.hit_tokens(Prompts.replay(tokens))) for tokens in sorted(lengths))

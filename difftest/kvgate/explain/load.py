@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attrs import evolve
 
+from kvgate.adapters.releases import LATER_ASCEND
 from kvgate.explain import config_file, deepseek_v4, dump
 from kvgate.explain.families import layers_of
 from kvgate.explain.layers import Grouping, Layer, Placed, grouped
@@ -17,6 +18,7 @@ from kvgate.explain.serving import BATCHED_TOKENS, Serving
 from kvgate.kernel import models
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import read_bytes
+from kvgate.kernel.versions import version_of
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry
 
@@ -166,6 +168,11 @@ def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) ->
 
 def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:
     """Assumed values that may change the answer."""
+    described = serving.described
+    if described.system == LATER_ASCEND[0].system:
+        yield f"no finding of {serving.engine} is known: its block manager is not described"
+    elif version_of(described.version) != serving.release:
+        yield f"{serving.version} is not described: the findings that count are those of {described.version}"
     if serving.max_num_batched_tokens is None:
         yield f"a step computes up to {BATCHED_TOKENS:,} tokens, unless --max-num-batched-tokens says otherwise"
     if longest is None:

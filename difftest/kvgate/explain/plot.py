@@ -40,11 +40,12 @@ def draw(explanation: Explanation, path: Path) -> None:
     axes.step(
         tokens, [point.hit for point in curve], where="post", color=_BEST, linewidth=2, label="what can hit at best"
     )
-    axes.axvline(figures.shortest_prompt, color=_INK, linewidth=0.8, linestyle=":")
-    if figures.shortest_prompt <= tokens[-1]:
+    shortest = figures.shortest_prompt
+    if shortest is not None and shortest <= tokens[-1]:
+        axes.axvline(shortest, color=_INK, linewidth=0.8, linestyle=":")
         axes.annotate(
-            f"nothing below {figures.shortest_prompt:,}",
-            (figures.shortest_prompt, tokens[-1] * 0.92),
+            f"nothing below {shortest:,}",
+            (shortest, tokens[-1] * 0.92),
             xytext=(4, 0),
             textcoords="offset points",
             color=_INK,

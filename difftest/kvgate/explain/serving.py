@@ -12,12 +12,12 @@ from typing import Any
 from attrs import Attribute, field, frozen
 from attrs.validators import and_, ge, instance_of, optional
 
-from kvgate.explain.version import Span, Version, version_of
+from kvgate.adapters.releases import VLLM_VERSION, release_described
+from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.versions import Span, Version, version_of
 from kvreference.retention import interval_of
 
-VERSION = "0.20.2"
-"""Whose behaviour is explained unless another is named."""
 RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 DENSE = "none"
 """What is written for a retention interval to have every block cached."""
@@ -74,11 +74,11 @@ class Serving:
     """What a server is started with.
 
     Raises:
-        UsageError: a number that is none, or a version that is none.
+        UsageError: a number that is none, or a version that is not known.
     """
 
     platform: Platform = field(default=Platform.GPU, converter=Platform)
-    version: str = field(default=VERSION, validator=instance_of(str))
+    version: str = field(default=VLLM_VERSION, validator=instance_of(str))
     """Of vLLM, or of vLLM-Ascend on that platform."""
     block_size: int | None = field(default=None, validator=_number)
     speculation: Speculation | None = None
@@ -100,7 +100,7 @@ class Serving:
 
     @version.validator
     def _is_version(self, _attribute: Attribute[str], version: str) -> None:
-        version_of(version)
+        release_described(version, self.platform is Platform.ASCEND)
 
     @kv_cache_dtype.validator
     def _is_type(self, _attribute: Attribute[str | None], name: str | None) -> None:
@@ -124,6 +124,16 @@ class Serving:
     def release(self) -> Version:
         """The version, to be compared."""
         return version_of(self.version)
+
+    @property
+    def engine(self) -> str:
+        """What is served with, by name and version."""
+        return f"vLLM{'-Ascend' if self.platform is Platform.ASCEND else ''} {self.version}"
+
+    @property
+    def described(self) -> Release:
+        """The description of the release, or of the one that stands for it."""
+        return release_described(self.version, self.platform is Platform.ASCEND)
 
     @property
     def looks_ahead(self) -> bool:

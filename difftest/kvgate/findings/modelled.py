@@ -209,14 +209,15 @@ def reference_named(system: str) -> NewReference:
     release = release_of(system)
     if release is None:
         return Manager
+    has_plug_in = "retention" in system
+    return lambda settings: reference_of_release(release, settings, has_plug_in)[0]
 
-    def build(settings: Settings) -> Manager:
-        has_plug_in = "retention" in system
-        fixed = fixes(settings, release) if has_plug_in else frozenset()
-        choices = choices_of_release(with_plug_in(release, settings) if has_plug_in else release)
-        return _reference(_with_ids(release.findings - fixed), choices, release.label, settings)[0]
 
-    return build
+def reference_of_release(release: Release, settings: Settings, has_plug_in: bool = False) -> tuple[Manager, Modelled]:
+    """The same for a release, with or without the plug-in."""
+    fixed = fixes(settings, release) if has_plug_in else frozenset()
+    choices = choices_of_release(with_plug_in(release, settings) if has_plug_in else release)
+    return _reference(_with_ids(release.findings - fixed), choices, release.label, settings)
 
 
 @frozen

@@ -32,13 +32,12 @@ _SEVERITY: dict[Effect, Any] = {Effect.ALWAYS_ZERO: "error", Effect.ZERO_IF: "wa
 def report_of(explanation: Explanation) -> Report:
     """The report of an explanation; lengths are in tokens, counts in blocks."""
     figures, case = explanation.figures, explanation.case
-    engine = "vLLM-Ascend" if case.serving.platform.value == "ascend" else "vLLM"
     zero = any(cause.effect is Effect.ALWAYS_ZERO for cause in explanation.causes) or figures.hit == 0
     reported = dict.fromkeys(cause.statement for cause in explanation.causes)
     stories = tuple(_story(cause, reported.pop(cause.statement, "told") is None) for cause in explanation.causes)
     return Report(
         command="explain",
-        outcome=printable(f"{case.layout.name} on {engine} {case.serving.version}: {verdict(explanation)}", 1000),
+        outcome=printable(f"{case.layout.name} on {case.serving.engine}: {verdict(explanation)}", 1000),
         exit_code=DIVERGENCE if zero else AGREEMENT,
         tested=tuple(_sections(explanation)),
         found=stories,
@@ -141,8 +140,13 @@ def _groups(figures: Figures) -> Iterator[tuple[Any, ...]]:
 def _numbers(figures: Figures, layout: Layout) -> Iterator[str]:
     aligned = f"Hits end at multiples of {figures.alignment_tokens:,} tokens"
     yield f"{aligned}: {figures.derivation}, decided by group {figures.dominant}."
-    yield f"The shortest prompt that can hit when it is sent again has {figures.shortest_prompt:,} tokens."
-    if figures.lookahead_tokens:
+    if figures.shortest_prompt is not None:
+        yield f"The shortest prompt that can hit when it is sent again has {figures.shortest_prompt:,} tokens."
+    elif layout.caches:
+        yield "No prompt was found that can hit when it is sent again."
+    else:
+        yield "Nothing can hit: prefix caching is off."
+    if figures.lookahead_tokens and figures.shortest_prompt is not None:
         yield (
             f"The draft layers cost {figures.lookahead_tokens:,} tokens: without them it would have "
             f"{figures.shortest_prompt_without_drafts:,}."

@@ -21,7 +21,7 @@ from kvgate.monitors.slot_memory import first_read
 from kvgate.simulation.result import Soundness
 from kvgate.simulation.workload import common_tokens
 from kvreference.answers import Copy
-from kvreference.geometry import Geometry, Group
+from kvreference.geometry import Geometry
 from kvreference.operations import Run
 
 NULL = 0
@@ -53,7 +53,7 @@ class _Written:
     low: int
     high: int
     tentative: int
-    """To here there are drafts behind ``high``, which are not yet accepted or rejected."""
+    """To here there are drafts after ``high``, which are not yet accepted or rejected."""
 
 
 @define
@@ -62,7 +62,8 @@ class _Reader:
 
     judged: list[int]
     """Per group, how many leading blocks of full attention need no second look."""
-    verified: int = 0
+    drafted: Work | None = None
+    """Its last step, until its drafts are accepted or rejected."""
     holds: list[int] = field(factory=list)
     """Blocks of full attention in its table, as far as they are checked."""
     again: set[int] = field(factory=set)
@@ -109,6 +110,18 @@ class BlockMemory:
         for work in works:
             self._read(work)
 
+    def keep(self, number: int, tokens: int) -> None:
+        """Of the drafts that the last step computed for a request, those before ``tokens`` hold, and no other."""
+        reader = self._readers[number]
+        work, reader.drafted = reader.drafted, None
+        if work is None:
+            return
+        for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            for block in table[work.verified // group.block_size_tokens : group.blocks_occupied(work.end)]:
+                held = self._written.get(block)
+                if held is not None and (held.group, held.writer) == (index, number):
+                    held.high = held.tentative = max(held.high, min(held.tentative, tokens))
+
     def soundness(self) -> Soundness:
         """What was found."""
         return Soundness(self.reads, self.hits, self.unsound)
@@ -136,15 +149,13 @@ class BlockMemory:
             reader = self._readers[work.number] = _Reader([0] * len(self.groups))
             self.hits += work.start > 0
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
-            if work.start > reader.verified > 0:
-                self._keep_drafts(index, group, table, work, reader.verified)
             start, end = group.tokens_stored(work.start), group.tokens_stored(work.end)
             reached = max(end, work.drafted if group.lookahead else end)
             size = group.block_size_tokens
             for position in range(start // size, group.blocks_occupied(reached)):
                 first = position * size
                 self._write_block(index, table, position, (max(start, first), min(end, first + size)), first, work)
-        reader.verified = work.verified
+        reader.drafted = work if work.verified < work.end else None
 
     def _write_block(
         self, index: int, table: Sequence[int], position: int, span: tuple[int, int], first: int, work: Work
@@ -164,20 +175,16 @@ class BlockMemory:
         high = max(min(work.verified, end), low)
         self._put(block, _Written(index, work.number, low, high, end), work.number)
 
-    def _keep_drafts(self, index: int, group: Group, table: Sequence[int], work: Work, before: int) -> None:
-        """Of the drafts behind ``before``, those up to where the request goes on did hold."""
-        size = group.block_size_tokens
-        for position in range(before // size, min(group.blocks_occupied(work.start), len(table))):
-            held = self._written.get(table[position])
-            if held is not None and held.group == index and held.writer == work.number:
-                held.high = max(held.high, min(held.tentative, work.start))
-
     # Reading
 
     def _agrees(self, held: _Written, index: int, number: int, end: int) -> bool:
         """Whether a block holds, up to token ``end``, what a request itself would have written."""
-        reach = held.tentative if held.writer == number else held.high
-        return held.group == index and reach >= end and self._common(held.writer, number) >= end
+        if held.group != index:
+            return False
+        if held.writer == number:
+            # Its drafts are its own, those after the last token of its text too.
+            return held.tentative >= end
+        return held.high >= end and self._common(held.writer, number) >= end
 
     def _common(self, writer: int, number: int) -> int:
         if writer == JUNK:

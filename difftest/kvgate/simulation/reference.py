@@ -125,6 +125,8 @@ class ReferenceRun:
                 self._granted(operation, answer, start)
         elif isinstance(operation, Dispatch) and isinstance(answer, Copies):
             self._copies = answer.copies
+        elif isinstance(operation, Sample):
+            self.memory.keep(operation.request, self.manager.population[operation.request].tokens_computed)
         elif isinstance(operation, Preempt):
             self.ledger.entries[operation.request].preemptions += 1
             self.memory.leave(operation.request)

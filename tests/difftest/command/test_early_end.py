@@ -151,7 +151,7 @@ def test_on_a_machine_without_the_right_vllm_it_is_exit_code_3(
 ) -> None:
     """By every subcommand that needs it."""
     assert furnished
-    monkeypatch.setattr(registry, "_version_of", lambda *_names: version)
+    monkeypatch.setattr(registry, "installed", lambda *_names: version)
     monkeypatch.setattr(signatures, "drift", lambda _expected: drifted)
     ended = kvgate(*arguments)
     assert 3 == ended.code

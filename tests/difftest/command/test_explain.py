@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kvgate.adapters import releases
 from kvgate.explain.dump import SNIPPET
 from kvgate.report.document import from_json
 
@@ -55,7 +56,7 @@ def test_a_preset_is_explained(kvgate: Kvgate) -> None:
     ended = kvgate("explain", "dsv4-flash-ascend-128+mtp", "--platform", "ascend", "--num-gpu-blocks-override", "4340")
     assert (0, "") == (ended.code, ended.err)
     lines = ended.out.splitlines()
-    started = "dsv4-flash-ascend-128+mtp on vLLM-Ascend 0.20.2: The hit rate can be zero, for some prompts: "
+    started = "dsv4-flash-ascend-128+mtp on vLLM-Ascend 0.20.2rc1: The hit rate can be zero, for some prompts: "
     assert lines[0].startswith(f"{started}coarse-alignment")
     assert "  seen in: vllm-ascend#10710, vllm-ascend#16270, vllm-ascend#12589" in lines
     assert any(line.startswith("  KV-OP-01: The hit length is the largest multiple") for line in lines)
@@ -136,6 +137,65 @@ def test_a_method_that_is_not_said_is_vllms(kvgate: Kvgate, model: str, method: 
 def test_versions_with_tails_are_taken(kvgate: Kvgate, version: str) -> None:
     """As packages have them."""
     assert 0 == kvgate("explain", "full", "--vllm-version", version).code
+
+
+@pytest.mark.parametrize("platform", ["gpu", "ascend"])
+@pytest.mark.parametrize("version", ["0.8.0", "0.11", "0.34.0", "99.0"])
+def test_a_version_that_is_not_known_is_refused(kvgate: Kvgate, version: str, platform: str) -> None:
+    """Older than all that are described, or newer; what is known is named."""
+    ended = kvgate("explain", "full", "--vllm-version", version, "--platform", platform)
+    assert (2, "") == (ended.code, ended.out)
+    assert f" {version} is not known: what is known are " in ended.err
+    assert ("0.20.2rc1, 0.23.0, 0.30.0rc2" if platform == "ascend" else "0.30.0, 0.33.0") in ended.err
+
+
+def test_the_installed_version_is_the_default(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If none is installed it is that of the gate; one that is not known is refused, unless another is given."""
+    for found, explained in (("0.23.0", "0.23.0"), (None, "0.20.2")):
+        monkeypatch.setattr(releases, "installed", lambda *_names, found=found: found)
+        assert f"full on vLLM {explained}: " in kvgate("explain", "full").out
+    monkeypatch.setattr(releases, "installed", lambda *_names: "0.40.0")
+    ended = kvgate("explain", "full")
+    assert 2 == ended.code
+    assert "the installed vLLM 0.40.0 is not known" in ended.err
+    assert "give one of them with --vllm-version" in ended.err
+    assert 0 == kvgate("explain", "full", "--vllm-version", "0.20.2").code
+
+
+def test_a_version_between_two_takes_the_findings_of_the_one_before(kvgate: Kvgate) -> None:
+    """And says so."""
+    assert (
+        "0.29.0 is not described: the findings that count are those of 0.27.1"
+        in kvgate("explain", "full", "--vllm-version", "0.29.0").out
+    )
+    assert "is not described" not in kvgate("explain", "full", "--vllm-version", "0.27.1").out
+
+
+@pytest.mark.parametrize("version", ["0.20.2", "0.23.0", "0.33.0"])
+def test_a_finding_of_the_release_is_applied(kvgate: Kvgate, version: str) -> None:
+    """Finding 006: of 65 tokens nothing hits, and 32 tokens on a release that has not got it."""
+    config = str(REPORTS.parent / "configs" / "gemma4" / "config.json")
+    eagle = json.dumps({"method": "eagle3", "num_speculative_tokens": 3})
+    arguments = ("explain", config, "--speculative-config", eagle, "--prompt-tokens", "65", "--vllm-version")
+    ended = kvgate(*arguments, version)
+    assert 1 == ended.code
+    assert f"on vLLM {version}: The hit rate is zero: aligned-before-the-drop." in ended.out
+    assert "seen in: finding 006" in ended.out
+    assert "hits 0 tokens of a prompt of 65 that shares 65, and 32 without this finding" in " ".join(ended.out.split())
+    assert "Up to 32 tokens can hit" in kvgate(*arguments, "0.19.1").out
+
+
+def test_a_cache_that_is_off_has_no_shortest_prompt(kvgate: Kvgate) -> None:
+    """Qwen3-Next by default before 0.27; 80 tokens and one more suffice where its states are cached."""
+    config = str(REPORTS.parent / "configs" / "qwen3-next" / "config.json")
+    off = kvgate("explain", config, "--vllm-version", "0.20.2")
+    assert 1 == off.code
+    assert "Nothing can hit: prefix caching is off." in off.out
+    assert "The shortest prompt" not in off.out
+    assert (
+        "The shortest prompt that can hit when it is sent again has 81 tokens."
+        in kvgate("explain", config, "--vllm-version", "0.30.0").out
+    )
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

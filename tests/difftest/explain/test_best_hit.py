@@ -11,9 +11,11 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
+from kvgate.adapters.releases import ASCEND, OF_VLLM
+from kvgate.adapters.releases.description import Release
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.chunks import chunk_ends, stands_still
-from kvgate.explain.rules.releases import _Kept
+from kvgate.findings.modelled import reference_of_release
 from kvgate.findings.register import with_ids
 from kvgate.kernel.models import load
 from kvgate_mutants.corpus.scenario import dispatched, ended, tokens
@@ -21,7 +23,7 @@ from kvreference.answers import Hit
 from kvreference.choices import Choices
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, LookUp
-from kvreference.prefix_cache import PrefixCache, new_cache
+from kvreference.prefix_cache import new_cache
 from kvreference.rules import Rules
 from kvreference.settings import Settings
 
@@ -98,13 +100,30 @@ def test_a_finding_is_calculated_as_it_acts() -> None:
     settings = evolve(settings_of("compressed+mtp", 1), tokens_max=2000)
     (finding,) = with_ids(["011-mask-omits-look-ahead"])
     rules = Rules(finding.acts(settings, "").deltas)
-    cache = new_cache(settings)
-    assert isinstance(cache, PrefixCache)
     hits = []
     for prompts in prompts_for(settings):
-        hits.append(best_hit(settings, prompts, _Kept(cache.retention, rules)))
+        hits.append(best_hit(settings, prompts, new_cache(settings, rules)))
         assert hit_of(Manager(settings, Choices(rules=rules)), prompts) == hits[-1], prompts
     assert hits != [best_hit(settings, prompts) for prompts in prompts_for(settings)]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("release", [*OF_VLLM, ASCEND], ids=lambda release: release.label)
+def test_the_formula_is_the_reference_of_a_release(release: Release) -> None:
+    """With the choices and the findings of the release; in some of the cases a finding changes what can hit."""
+    changed = 0
+    for name, interval in POLICIES:
+        settings = settings_of(name, interval)
+        groups, grain = settings.geometry.groups, settings.geometry.grain_tokens
+        # Finding 013 takes slots for tokens, of which there must be a grain. Only the plug-in hits inside blocks.
+        least = grain if "013-compressed-block-known-by-its-slots" in release.findings else 1
+        if any(group.copies or group.block_size_tokens // group.compress_ratio < least for group in groups):
+            continue
+        for prompts in prompts_for(settings):
+            hit = best_hit(settings, prompts, reference_of_release(release, settings)[0].cache)
+            assert hit_of(reference_of_release(release, settings)[0], prompts) == hit, (name, interval, prompts)
+            changed += hit != best_hit(settings, prompts)
+    assert bool(changed) == bool(release.findings)
 
 
 def test_states_are_where_chunks_end() -> None:

@@ -74,7 +74,7 @@ class Drawn:
         return Session(tuple(turns))
 
 
-def draw(rng: Random) -> Setting:
+def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
     """A setting that the reference serves, under any policy that ranges know."""
     geometry = rng.choice(GEOMETRIES)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
@@ -85,11 +85,12 @@ def draw(rng: Random) -> Setting:
         words.append("scratch")
     if rng.random() < 0.4:
         words.append(f"pinned={rng.randint(1, 3)}")
-    serving = Serving("drawn", geometry, 2, chunk_tokens=rng.choice([1, 3, 8, 16, 64, 1000]))
+    chunk_tokens = rng.choice([1, 3, 8, 16, 64, 1000])
+    serving = Serving("drawn", geometry, 2, chunk_tokens=chunk_tokens, drafts_max=drafts, acceptance=acceptance)
     return _with_pool(rng, Drawn(rng).workload(), serving, "+".join(words))
 
 
-def draw_for_vllm(rng: Random) -> Setting:
+def draw_for_vllm(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
     """A setting that vLLM's real scheduler serves, as published or with the plug-in.
 
     The pool holds all lanes at once: what vLLM's admission gate does wrong (finding 002) then decides nothing.
@@ -100,7 +101,8 @@ def draw_for_vllm(rng: Random) -> Setting:
     if _slides(geometry):
         policies += ["masked+scratch", "retention=0+scratch", f"retention={interval}+scratch"]
         policies += [f"{policies[-1]}+pinned=2", "dense+pinned=2", "retention=0+junctions+scratch"]
-    serving = Serving("drawn", geometry, 2, chunk_tokens=rng.choice([32, 64, 256]))
+    chunk_tokens = rng.choice([32, 64, 256])
+    serving = Serving("drawn", geometry, 2, chunk_tokens=chunk_tokens, drafts_max=drafts, acceptance=acceptance)
     return _with_pool(rng, Drawn(rng, 6).workload(), serving, rng.choice(policies), all_lanes=True)
 
 

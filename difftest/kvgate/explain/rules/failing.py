@@ -9,7 +9,7 @@ from kvgate.explain.chunks import stands_still
 from kvgate.explain.policies import interval_in_effect
 from kvgate.explain.retained import blocks_at_start, largest_at_start, largest_request
 from kvgate.explain.serving import Platform, Serving
-from kvgate.explain.version import Span
+from kvgate.kernel.versions import Span
 
 _KNOWN_BY_SLOTS = Span("0.20.0", "0.21.0")
 _COMPARES_THE_OVERRIDE = Span("0.20.2")

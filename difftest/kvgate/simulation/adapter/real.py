@@ -138,6 +138,7 @@ class RealRun(Raises):
                 continue
             accepted = self.drafting.accepted(work.number, tokens, drafts.get(work.number, 0))
             sampled[work.number] = answers(turn, tokens, accepted + 1)
+            self.memory.keep(work.number, tokens + len(sampled[work.number]) - 1)
             last = sampled[work.number][-1]
             proposed[work.number] = list(range(last + 1, last + 1 + self.settings.drafts_max))
         return sampled, proposed

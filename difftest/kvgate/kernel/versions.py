@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import PackageNotFoundError, version
 
 from attrs import frozen
 
@@ -27,6 +28,16 @@ def version_of(text: str) -> Version:
         raise UsageError(f"{text!r} is no version: give one like 0.20.2")
     major, minor, patch = match.groups()
     return int(major), int(minor), int(patch or 0)
+
+
+def installed(*distributions: str) -> str | None:
+    """The version of the first of ``distributions`` that is installed; None if none is."""
+    for distribution in distributions:
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return None
 
 
 @frozen
