@@ -65,6 +65,22 @@ class SchedulerRules:
 
 
 @frozen
+class Mechanism:
+    """Names that came with a release, and what the gate makes of them: either of the two texts says it."""
+
+    names: tuple[str, ...]
+    """Classes, methods, functions and options of the configuration, with ``*`` for any rest."""
+    compared: str = ""
+    """What compares it with the reference."""
+    left_out: str = ""
+    """Why it is not driven."""
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.compared) == bool(self.left_out):
+            raise ValueError(f"{', '.join(self.names)}: either compared, or left out for a reason")
+
+
+@frozen
 class Release:
     """A published release."""
 
@@ -117,6 +133,9 @@ class Release:
     """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
     findings: frozenset[str] = frozenset()
     """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
+
+    mechanisms: tuple[Mechanism, ...] = ()
+    """What came with it since the release that is described before it; see ``kvgate.adapters.releases.surface``."""
 
     @property
     def name(self) -> str:

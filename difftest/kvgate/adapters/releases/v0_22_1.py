@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import OUTPUTS
+from kvgate.adapters.releases.description import OUTPUTS, Mechanism
 from kvgate.adapters.releases.v0_21_0 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_21_0 import SCHEDULER_RULES as OLDER_SCHEDULER
 
@@ -30,4 +30,10 @@ RELEASE = evolve(
     masks=True,
     findings=OLDER.findings | {"011-mask-omits-look-ahead"},
     scheduler=SCHEDULER_RULES,
+    mechanisms=(
+        Mechanism(
+            ("*._cache_block_mask", "HybridKVCacheCoordinator.cache_blocks"),
+            compared="lockstep, models with +masked",
+        ),
+    ),
 )

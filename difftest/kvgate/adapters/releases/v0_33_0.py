@@ -6,7 +6,16 @@ from types import MappingProxyType
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER, OUTPUTS, REQUEST, SCHEDULER, SCHEDULER_OUTPUT, SPECS, UTILS
+from kvgate.adapters.releases.description import (
+    MANAGER,
+    OUTPUTS,
+    REQUEST,
+    SCHEDULER,
+    SCHEDULER_OUTPUT,
+    SPECS,
+    UTILS,
+    Mechanism,
+)
 from kvgate.adapters.releases.v0_23_0 import SCHEDULER_RULES as OLDER_SCHEDULER
 from kvgate.adapters.releases.v0_30_0 import RELEASE as OLDER
 
@@ -141,4 +150,185 @@ RELEASE = evolve(
         "048-item-of-a-victim-counts-as-computed",
     },
     scheduler=SCHEDULER_RULES,
+    mechanisms=(
+        Mechanism(
+            ("CircularBufferManager*",),
+            left_out="no model of kvgate has layers that keep a ring of blocks",
+        ),
+        Mechanism(
+            (
+                "HiSparse*",
+                "_HiSparse*",
+            ),
+            left_out="no model of kvgate has layers of HiSparse",
+        ),
+        Mechanism(
+            ("RSWAManager*",),
+            left_out="no model of kvgate has a window that keeps the prompt",
+        ),
+        Mechanism(
+            (
+                "BlockPool.cache_partial_block",
+                "BlockPool._get_partial_block*",
+                "BlockPool.move_block_hashes",
+                "BlockPool.unpin_blocks",
+                "BlockPool.is_block_writable",
+                "*._cache_partial_tail_block",
+                "*._apply_cow",
+                "*._has_partial_local_hit",
+                "*.take_pending_cow_copies",
+                "*.take_kv_cache_block_copies",
+                "*_cow_retained_blocks",
+                "KVCacheBlock*",
+                "CacheConfig.prefix_match_unit",
+                "CacheConfig.enable_mamba_shared_prefix_checkpoint",
+                "MambaManager._needs_internal_checkpoint",
+                "MambaManager._relocate_speculative_block",
+                "partial_hash_hits_enabled",
+                "FullAttentionManager.cache_blocks",
+            ),
+            left_out="hits inside blocks of states are off by default, and the reference has none there",
+        ),
+        Mechanism(
+            (
+                "*partial_tail_offload*",
+                "*boundary_state_offloads",
+            ),
+            left_out="no case has a connector that takes states at boundaries",
+        ),
+        Mechanism(
+            (
+                "BlockPool._lookahead_token_ids",
+                "generate_lookahead_block_hash_extra_keys",
+                "eagle_proof_margin",
+                "*get_num_cacheable_tokens",
+                "*_align_cacheable",
+            ),
+            left_out="look-ahead block hashes are switched off",
+        ),
+        Mechanism(
+            (
+                "*.pop_blocks_for_free",
+                "Scheduler._drain_deferred_frees",
+                "Scheduler._free_request_blocks",
+                "Scheduler._request_blocks_can_be_freed",
+            ),
+            compared="lockstep, asynchronous steps with a connector",
+        ),
+        Mechanism(
+            ("Scheduler._drain_deferred_loads",),
+            left_out="connectors are fakes, and start no load",
+        ),
+        Mechanism(
+            (
+                "*emit_*",
+                "BlockPool._build_block_stored_event",
+                "BlockPool._generate_event_extra_keys",
+                "to_event_extra_keys",
+                "BlockHashToBlockMap.contain",
+                "BlockPool._insert_block_hash",
+                "BlockPool._remove_cached_block_hashes",
+            ),
+            compared="lockstep, the events of every step",
+        ),
+        Mechanism(
+            (
+                "CacheConfig.prefix_cache_retention_interval",
+                "replay_boundaries",
+                "MambaManager.reachable_block_mask",
+                "*reset_prefix_cache",
+            ),
+            compared="lockstep, models with +retention",
+        ),
+        Mechanism(
+            (
+                "CacheConfig.swa_bounded_replay",
+                "Scheduler._load_restores_replay_window",
+                "Scheduler._mark_prefix_replay",
+            ),
+            left_out="no case has a window of compressed slots that is replayed",
+        ),
+        Mechanism(
+            ("SchedulerConfig.*",),
+            left_out="they are off by default, and no stage sets them",
+        ),
+        Mechanism(
+            (
+                "*_to_zero",
+                "KVCacheManager.record_blocks_for_zeroing",
+            ),
+            compared="the blocks that each step sends to be zeroed",
+        ),
+        Mechanism(
+            (
+                "EncoderCacheManager.*",
+                "Scheduler.*encoder*",
+                "Scheduler._ec_transfer_pending",
+                "*.get_ec_connector",
+            ),
+            left_out="items are driven on 0.20.2 alone",
+        ),
+        Mechanism(
+            (
+                "*.get_kv_cache_usage",
+                "*.get_kv_event_publisher_config",
+                "*.has_request*",
+                "_kv_cache_device_name",
+                "*none_hash_seed",
+                "*_kv_cache_capacity",
+                "Scheduler._set_kv_fetch_stage",
+            ),
+            left_out="they report, and decide nothing",
+        ),
+        Mechanism(
+            (
+                "CacheConfig.kv_cache_*",
+                "CacheConfig.skip_page_size_padded",
+                "CacheConfig.use_*",
+                "CacheConfig.replayssm_buffer_len",
+                "CacheConfig.simple_cpu_offload_num_blocks",
+                "KVCacheDTypeHandler.name",
+            ),
+            left_out="they are of bytes and kernels",
+        ),
+        Mechanism(
+            ("resolve_dcp_*",),
+            left_out="no case of a block manager has context parallelism",
+        ),
+        Mechanism(
+            (
+                "CacheConfig.cache_hit_alignment_tokens",
+                "CacheConfig.effective_attention_block_size",
+                "*_cache_hit_alignment_tokens",
+                "resolve_block_hashes",
+                "*.find_longest_cache_hit_per_group",
+            ),
+            compared="lockstep, the length of every hit",
+        ),
+        Mechanism(
+            (
+                "Scheduler._handle_*",
+                "Scheduler._holds_kv_blocks",
+                "Scheduler._get_local_prefix_cache_hit",
+                "Scheduler._drafts_unused",
+                "Scheduler._reserve_prefill_lookahead",
+                "KVCacheManager.*",
+            ),
+            compared="lockstep, whatever the scheduler asks of the block manager",
+        ),
+        Mechanism(
+            (
+                "*.add_local_computed_blocks",
+                "*.allocate_external_computed_blocks",
+                "*._remove_blocks_in_range",
+                "null_head_len",
+                "trim_null_head",
+                "FreeKVCacheBlockQueue.iter_blocks_after",
+                "*.has_positionally_stable_blocks",
+                "*.records_new_block_ids",
+                "BlockPool._notify_reuse",
+            ),
+            compared="lockstep, tables, references and the free queue",
+        ),
+    ),
 )
