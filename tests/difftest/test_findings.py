@@ -94,6 +94,7 @@ OF_ENGINES = {
     "046-adapters-of-one-name-share-blocks",
     "057-experts-of-released-blocks",
     "058-next-item-cuts-a-whole-one",
+    "059-null-blocks-gone-over-once",
 }
 """Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 

@@ -85,6 +85,8 @@ class Finding:
     """The findings that its deltas contain, and that are left out where it applies."""
     on: Callable[[Any], bool] | None = None
     """The condition as far as the configuration of a scheduler decides it. None: it acts without a scheduler, too."""
+    detector: str = "lockstep"
+    """Which detector asks the rules that its deltas change."""
     holds: Callable[..., bool] = lambda *_arguments: True
     """The condition where a delta acts: of the reference's answer, the delta's, and the arguments of the rule."""
     settings: Callable[[Settings], Settings] | None = None

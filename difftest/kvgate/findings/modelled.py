@@ -120,7 +120,7 @@ class Modelled:
     def _compare(self, finding: Finding, rule: str, ideal: Any, answered: Any, arguments: Sequence[Any]) -> None:
         if answered == ideal or self._quiet:
             return
-        self.note(finding, rule, ideal, answered)
+        self.note(finding, rule, ideal, answered, finding.detector)
         if not finding.holds(ideal, answered, *arguments):
             self.outside = finding, f"{_text(answered)}, and {_text(ideal)} without it"
 

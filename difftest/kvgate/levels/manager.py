@@ -91,7 +91,7 @@ class Bench:
             monitors.append(LeakMonitor(settings))
         if "work" in self.judges:
             # Counting is not part of the protocol of a system: only those that say that they count are asked to.
-            monitors.append(WorkMonitor(settings, cast("Counts", system).count_work()))
+            monitors.append(WorkMonitor(settings, cast("Counts", system).count_work(), reference.choices.rules))
         follows = reference if "lockstep" in self.detectors else None
         return Lockstep(system, follows, monitors, known, self.whole_every)
 

@@ -22,8 +22,11 @@ from kvgate.kernel.difference import Difference
 from kvgate.kernel.monitor import Change, Step
 from kvgate.kernel.protocol import System
 from kvreference.answers import Granted
-from kvreference.operations import OfRequest, Preempt, Sample, Schedule
+from kvreference.block_pool import NULL
+from kvreference.geometry import Group
+from kvreference.operations import Admit, OfRequest, Preempt, Sample, Schedule
 from kvreference.population import Request
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
@@ -61,6 +64,12 @@ def counter_name(place: int, groups: int) -> str:
     return {0: "hashes", groups + 1: "links of the free queue", groups + 2: "entries of the cached map"}[place]
 
 
+def nulls_passed(group: Group, added: int) -> int:
+    """How many null blocks a step may go over, of those that were ``added`` to its request's table just before it."""
+    del group, added
+    return 0
+
+
 class Meter(Protocol):
     """Counts what a system does."""
 
@@ -91,13 +100,16 @@ class WorkMonitor:
 
     name = "work"
 
-    def __init__(self, settings: Settings, meter: Meter) -> None:
+    def __init__(self, settings: Settings, meter: Meter, rules: Rules = OWN_RULES) -> None:
         self.settings = settings
         self.meter = meter
+        self._rules = rules
         self._least: dict[Shape, list[Least]] = {}
         """Per shape of a step, for each counter."""
         self._offered: dict[int, set[Hashable]] = {}
         """Per request, what it offered since it was admitted."""
+        self._nulls: dict[int, Sequence[int]] = {}
+        """Per request, how many null blocks its admission or its last step added to its table in each group."""
         self._before = _EMPTY
         self._computed: dict[int, tuple[int, int]] = {}
         """Per request, how many of its tokens were computed before this step, and how many it had."""
@@ -114,7 +126,7 @@ class WorkMonitor:
                 self._offered.pop(number, None)
             if found is None and request is not None:
                 found = self._compare(step, request, work)
-            self._remember(number, request)
+            self._remember(step, number, request)
         if step.change is None:
             self._before = step.snapshot
         return found
@@ -124,11 +136,17 @@ class WorkMonitor:
         del system
         return ()
 
-    def _remember(self, number: int, request: Request | None) -> None:
+    def _remember(self, step: Step, number: int, request: Request | None) -> None:
         if request is None:
             self._computed.pop(number, None)
-        else:
-            self._computed[number] = request.tokens_computed, len(request.tokens)
+            self._nulls.pop(number, None)
+            return
+        self._computed[number] = request.tokens_computed, len(request.tokens)
+        if isinstance(step.operation, Admit):
+            self._nulls[number] = [table.count(NULL) for table in step.tables(number)]
+        elif isinstance(step.operation, Schedule):
+            added = step.answer.blocks if isinstance(step.answer, Granted) else ()
+            self._nulls[number] = [blocks.count(NULL) for blocks in added]
 
     def _offers(self, number: int, work: Work) -> Difference | None:
         offered = self._offered.setdefault(number, set())
@@ -155,7 +173,7 @@ class WorkMonitor:
         for place, (known, count) in enumerate(zip(least, counts, strict=True)):
             if count < known.count:
                 least[place] = Least(count, context, free)
-            elif count > known.count + slack:
+            elif count > known.count + slack and count > known.count + slack + self._passed(request.number, place - 1):
                 where = f"a context of {context} tokens, {free} blocks free"
                 there = f"a context of {known.context_tokens} tokens, {known.blocks_free} blocks free"
                 what = "an answer" if isinstance(step.operation, Sample) else "a decode step"
@@ -163,6 +181,13 @@ class WorkMonitor:
                 subject = f"{counter_name(place, len(work.tables))} of {what}"
                 return Difference("KV-WORK-02", subject, expected, f"{count} at {where}")
         return None
+
+    def _passed(self, number: int, index: int) -> int:
+        """How many null blocks more a request's step may go over in a group. Other counters have no group."""
+        nulls = self._nulls.get(number, ())
+        if not 0 <= index < len(nulls):
+            return 0
+        return self._rules.ask(nulls_passed, self.settings.geometry.groups[index], nulls[index])
 
     def _shape(self, step: Step, request: Request, change: Change) -> Shape | None:
         """What must be equal for two steps to be the same; None for what is no part of decoding."""

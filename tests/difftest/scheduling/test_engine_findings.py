@@ -6,6 +6,9 @@ operation left out; and break it in other ways that violate the same guarantees,
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ from attrs import evolve
 pytest.importorskip("vllm")
 
 from tests.difftest.having import with_base
+from tests.published import published
 
 from kvgate.adapters.registry import load_system
-from kvgate.adapters.releases import INSTALLED
+from kvgate.adapters.releases import INSTALLED, release_named
 from kvgate.findings import explain_engine
 from kvgate.findings.register import FOLDER, all_findings, id_of, with_ids
 from kvgate.gate.case_runner import CaseRun, run_case
@@ -38,7 +42,13 @@ from .stage import full, run, serve, steps
 
 FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob("f014*/trace-reset.jsonl"))
 """What follows in a scheduler from a finding of its block manager, which is seen before."""
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if level_of(path, [SCHEDULER]) and path not in FOLLOWS]
+ELSEWHERE = FOLDER / "f059_null_blocks_gone_over_once" / "trace.jsonl"
+"""The trace of another release."""
+TRACES = [
+    path
+    for path in sorted(FOLDER.glob("*/*.jsonl"))
+    if level_of(path, [SCHEDULER]) and path not in (*FOLLOWS, ELSEWHERE)
+]
 MARKED = {
     "020-preempted-in-its-step-stays-cached",
     "021-behind-a-failed-load-stays-cached",
@@ -129,6 +139,42 @@ def test_vllm_shows_its_finding(path: Path) -> None:
         assert finding.id in [each.finding for each in run.known()]
         assert {"001-new-block-ids-never-drained"} >= {each.finding for each in run.found()}
         assert len(trace.operations) == run.performed
+
+
+ON_A_NEWER_RELEASE = """
+import json, sys
+from pathlib import Path
+from kvgate.findings import modelled
+from kvgate.gate.case_runner import run_case
+from kvgate.gate.trace_codec import Violated
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.level import SCHEDULER
+
+def played():
+    trace = read(Path(sys.argv[1]))
+    run = run_case(SCHEDULER.bench_named(trace.header.system, SCHEDULER.gate), trace.case)
+    violated = [Violated.by(each) == trace.header.violates for each in run.divergences]
+    return run.performed, [each.finding for each in run.known()], violated
+
+declared, having = played(), modelled.findings_of
+modelled.findings_of = lambda system: [each for each in having(system) if each.id != sys.argv[2]]
+print(json.dumps([declared, played()]))
+"""
+
+
+@pytest.mark.ci
+def test_a_newer_release_shows_its_finding() -> None:
+    """Counted, and the run goes on to its end; undeclared, it is what the header names."""
+    trace = read(ELSEWHERE)
+    published(release_named(trace.header.system))
+    finding = id_of(ELSEWHERE.parent.name)
+    command = [sys.executable, "-c", ON_A_NEWER_RELEASE, str(ELSEWHERE), finding]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    (performed, known, violated), (_, known_without, violated_without) = json.loads(finished.stdout.splitlines()[-1])
+    assert finding in known
+    assert finding not in known_without
+    assert (len(trace.operations), [], [True]) == (performed, violated, violated_without)
 
 
 @pytest.mark.parametrize("path", FOLLOWS, ids=lambda path: path.stem)

@@ -78,5 +78,6 @@ RELEASE = evolve(
     | {
         "016-look-ahead-kept-at-zero",
         "031-replay-an-alignment-too-low",
+        "059-null-blocks-gone-over-once",
     },
 )

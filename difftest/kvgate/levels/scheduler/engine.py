@@ -165,7 +165,7 @@ class Engine:
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
         if not stage.asynchronous:
             # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
-            monitors.append(WorkMonitor(settings, self.followed.count_work()))
+            monitors.append(WorkMonitor(settings, self.followed.count_work(), self.rules))
         self.lockstep = Lockstep(self.followed, reference if with_reference else None, monitors, known)
         self.interception = Interception(self.followed, self.nodes, self._follow)
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
