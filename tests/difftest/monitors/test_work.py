@@ -10,9 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from kvgate.adapters.reference import Reference
+from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference
 from kvgate.monitors.work import SLACK, Work, WorkMonitor
-from kvreference.operations import Admit, Finish, Operation, Preempt, Sample, Schedule
+from kvreference.attention import Kind
+from kvreference.geometry import Group
+from kvreference.mamba import StateMode
+from kvreference.operations import Admit, Dispatch, Finish, Operation, Preempt, Sample, Schedule
+from kvreference.rules import OWN_RULES, Rules
 
 from .stage import FULL, arrive, settings_of, watch
 
@@ -88,6 +93,33 @@ def test_answers_are_compared_too() -> None:
     found = watched((*step(1), *step(2), *step(3)), works)
     assert found is not None
     assert ("KV-WORK-02", "hashes of an answer") == (found.statement, found.subject)
+
+
+NULLS = 9
+"""How many null blocks a prompt of 40 tokens adds to a table of states with blocks of 4."""
+
+
+def told_of_states(rules: Rules, *reads: int) -> Difference | None:
+    """What is said of the first decode step after a chunk that reads ``reads`` entries, and no entry before."""
+    settings = settings_of(FULL, Group(Kind.MAMBA, 4, states=StateMode.ALIGN), tokens_max=80)
+    nothing = Work(0, (0, 0), 0, 0)
+    monitor = WorkMonitor(settings, Told(*[nothing] * 11, Work(0, reads, 0, 0)), rules)
+    first = (arrive(0, 40), Admit(0, 40), Dispatch(), Sample(0, 0, 1, 0), Schedule(0, 64), Dispatch(), Finish(0))
+    second = (arrive(1, 40, 100), Admit(1, 40), Dispatch(), Sample(1, 0, 1, 0), Schedule(1, 64))
+    return watch(monitor, Reference(settings), *first, *second)
+
+
+def test_null_blocks_are_gone_over_where_a_rule_says_so() -> None:
+    """Goal: finding 059 is narrow. Method: null blocks of states, one entry more, as many of another group; and the
+    same without it."""
+    (finding,) = with_ids(["059-null-blocks-gone-over-once"])
+    rules = Rules(finding.acts(SETTINGS, "0.33.0").deltas)
+    assert told_of_states(rules, 0, NULLS + SLACK) is None
+    assert told_of_states(OWN_RULES, 0, SLACK) is None
+    for base, *reads in ((rules, 0, NULLS + SLACK + 1), (rules, SLACK + 1, 0), (OWN_RULES, 0, SLACK + 1)):
+        found = told_of_states(base, *reads)
+        assert found is not None
+        assert "KV-WORK-02" == found.statement
 
 
 def test_an_offer_is_made_once() -> None:

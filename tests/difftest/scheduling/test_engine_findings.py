@@ -144,15 +144,17 @@ def test_vllm_shows_its_finding(path: Path) -> None:
 ON_A_NEWER_RELEASE = """
 import json, sys
 from pathlib import Path
+from kvgate.adapters.registry import load_system
 from kvgate.findings import modelled
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.trace_codec import Violated
 from kvgate.levels.registry import read
-from kvgate.levels.scheduler.level import SCHEDULER
+
+trace = read(Path(sys.argv[1]))
+system = load_system(trace.header.system)
 
 def played():
-    trace = read(Path(sys.argv[1]))
-    run = run_case(SCHEDULER.bench_named(trace.header.system, SCHEDULER.gate), trace.case)
+    run = run_case(trace.level.bench(system, trace.level.gate), trace.case)
     violated = [Violated.by(each) == trace.header.violates for each in run.divergences]
     return run.performed, [each.finding for each in run.known()], violated
 
