@@ -1,4 +1,4 @@
-"""vLLM's own tests, run in place on the vLLM that is installed, in a process of their own: each with how it ended."""
+"""vLLM's own tests, run in place in a process of their own: each with how it ended."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ class InPlace:
     """For reports."""
     hub: Path
     """What stands in for the hub: see ``stand_ins``."""
+    path: tuple[Path, ...] = ()
+    """What is put in front of the vLLM that is installed: another release."""
 
     def outcomes(self, version: str, *arguments: str, **switches: str) -> dict[str, str]:
         """The tests of vLLM ``version`` that ``arguments`` select, as ``file::test``, each with how it ended."""
         report = self.scratch / f"{len(list(self.scratch.iterdir()))}.xml"
         offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.hub)}
-        cases = run_tests(archive_of(version), report, arguments, offline | switches)
+        cases = run_tests(archive_of(version), report, arguments, offline | switches, self.path)
         return {_name(case): outcome_of(case) for case in cases}
 
 

@@ -84,3 +84,40 @@ STAND_INS = {
     "the device's half of a buffer": "the host's half: on a CPU both are the same memory",
 }
 """What the unit tests of vLLM-Ascend need that cannot be had without an NPU, and what stands in for it."""
+
+RUN_ON_NEWEST = (
+    *("test_prefix_caching", "test_single_type_kv_cache_manager", "test_kv_cache_utils", "test_kv_cache_metrics"),
+    *("test_kv_sharing", "test_output", "test_async_scheduler", "test_deferred_block_free"),
+    *("test_swa_inflight_window_free", "test_prefix_replay", "test_mamba_align_chunk_split"),
+)
+"""Of vLLM 0.33.0, on it. Its ``test_scheduler`` and what it plans memory by are not run."""
+ALL_FREE_ON_NEWEST = {
+    **dict.fromkeys(("test_prefill[sha256]", "test_prefill[sha256_cbor]", "test_prefill_plp", "test_evict"), _FREE),
+    "test_prefill_not_enough_free_blocks_with_computed_blocks": _FREE,
+    "test_swa_free_split_keeps_cached_tail_ahead_of_scratch": _FREE,
+}
+"""Of its tests of prefix caching, those that assert what ``ALL_FREE`` does."""
+HISPARSE = {
+    "test_connector_completes_partial_prefix_without_importing_missing_host_kv",
+    "test_device_eviction_keeps_host_prefix",
+    "test_hisparse_cleanup_publishes_only_finalized_terminal_pages",
+    "test_hisparse_events_report_host_and_device_placement",
+    "test_hisparse_finished_request_leaves_free_copies",
+    "test_hisparse_host_backed_request_accepts_local_prefix_hit",
+    "test_hisparse_host_exhaustion_defers_allocation",
+    "test_hisparse_host_prefix_can_be_completed_by_indexer_offload",
+    "test_hisparse_indexer_offload_is_capped_by_missing_host_prefix",
+    "test_hisparse_keeps_resident_pages_until_hot_buffer_is_allocated",
+    "test_hisparse_materialization_respects_per_step_spill_budget",
+    "test_hisparse_materializes_prefix_without_allocating_hot_blocks",
+    "test_hisparse_preempted_prefill_resumes_from_durable_prefix",
+    "test_hisparse_prefill_reads_host_once_it_fills_admission_window",
+    "test_hisparse_prefix_hit_adopts_gpu_shadow_pages",
+    "test_hisparse_prefix_hit_under_pressure_adopts_surviving_copies",
+    "test_hisparse_recomputation_does_not_complete_failed_host_import",
+    "test_hisparse_reset_prefix_cache_drops_copies",
+    "test_hisparse_reused_copy_is_not_adopted",
+    "test_hisparse_terminal_prefix_waits_for_all_workers_and_preserves_identity",
+    "test_nixl_hisparse_full_block_import_keeps_a_writable_tail",
+}
+"""Its tests that build a block manager with HiSparse, with which pins are refused."""
