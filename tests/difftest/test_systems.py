@@ -16,6 +16,7 @@ import pytest
 from kvgate.adapters import registry, signatures
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import load_system
+from kvgate.kernel import versions
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 SOUND = """
@@ -104,7 +105,7 @@ def test_an_unknown_name_is_refused(name: str) -> None:
 
 def test_without_vllm_there_is_no_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what to do about it."""
-    monkeypatch.setattr(registry, "version", fail_to_find)
+    monkeypatch.setattr(versions, "version", fail_to_find)
     with pytest.raises(
         SystemUnavailableError, match=r"vLLM is not installed, .*: pip install 'PATH-OF-A-CLONE\[vllm\]'"
     ):

@@ -44,7 +44,7 @@ class Native(Stock):
         super().__init__(settings)
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(_not_retained(self.description, settings), not_had(self.description, settings)), None)
+        return next(chain(not_retained(self.description, settings), not_had(self.description, settings)), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         return group_specs(geometry, Words(self.description.ratio_field or "", self.description.flags_drafts))
@@ -145,7 +145,7 @@ def _interval(settings: Settings) -> int | None:
     return None if interval == settings.geometry.alignment_tokens else interval
 
 
-def _not_retained(release: Release, settings: Settings) -> Iterator[str]:
+def not_retained(release: Release, settings: Settings) -> Iterator[str]:
     """What the release does not do with cached blocks."""
     interval, alignment = settings.retention_interval_tokens, settings.geometry.alignment_tokens
     name = f"vLLM {release.version}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from attrs import evolve
@@ -278,13 +279,23 @@ def choices_of(system: System) -> Choices:
     """The choices of a system's release, and of the scheduler that drives it, if one does."""
     choices = choices_of_release(getattr(system, "description", None))
     rules: SchedulerRules | None = getattr(system, "scheduling", None)
+    return scheduled(choices, rules, getattr(system, "kept", {}), getattr(system, "padded", {}))
+
+
+def scheduled(
+    choices: Choices,
+    rules: SchedulerRules | None,
+    kept: Mapping[int, int] = MappingProxyType({}),
+    padded: Mapping[int, int] = MappingProxyType({}),
+) -> Choices:
+    """The choices, with those of a scheduler with these rules."""
     if rules is None:
         return choices
     return evolve(
         choices,
         lookahead_when_admitted=rules.lookahead_when_admitted,
-        blocks_reserved=getattr(system, "kept", {}),
-        perform=partial(_as_scheduled, rules, getattr(system, "padded", {})),
+        blocks_reserved=kept,
+        perform=partial(_as_scheduled, rules, padded),
     )
 
 

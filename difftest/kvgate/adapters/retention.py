@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from kvgate.adapters.groups import counts_begun_slots, not_represented
-from kvgate.adapters.native import Native, leaves_out, not_had
+from kvgate.adapters.native import Native, leaves_out, not_had, not_retained
 from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.adapters.stock import Stock
@@ -58,6 +58,20 @@ def with_plug_in(release: Release, settings: Settings) -> Release:
     if not caches_itself(settings, release):
         return release
     return evolve(release, masks=False, choices=CACHED_BY_PLUG_IN.get(release.choices, release.choices))
+
+
+def needs_plug_in(release: Release, settings: Settings) -> bool:
+    """Whether a release keeps what ``settings`` say only with the plug-in.
+
+    Raises:
+        ValueError: it does not do so with it either.
+    """
+    if next(not_retained(release, settings), None) is None:
+        return False
+    refusal = next(chain(not_in_plug_in(settings), _not_on_release(release, settings)), None)
+    if refusal is not None:
+        raise ValueError(refusal)
+    return True
 
 
 class Retention(Stock):

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from attrs import evolve
 
+from kvgate.cli.explain import version_of
 from kvgate.cli.options import Seed, TableOutput
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import TableFormat
@@ -31,12 +33,23 @@ Policies = Annotated[
         "--policy",
         metavar="WORDS",
         help="dense, masked, retention=N, junctions, scratch, pinned[=B], partial[=U], min=N, joined by +. May be "
-        "given several times.",
+        "given several times. Default: what the release does if nothing is set.",
     ),
 ]
 Arms = Annotated[
     list[str] | None,
     typer.Option("--arm", metavar="NAME", help="Who serves (see --list). May be given several times."),
+]
+Version = Annotated[
+    str | None,
+    typer.Option("--vllm-version", metavar="V", help="Of vLLM, for the arm release. Default: what is installed."),
+]
+Ideal = Annotated[
+    bool,
+    typer.Option(
+        "--ideal",
+        help="Serve with the reference too, and say where the release differs from it, and by which finding.",
+    ),
 ]
 Accepted = Annotated[
     float, typer.Option("--acceptance", metavar="P", min=0.0, max=1.0, help="How probable it is that a draft holds.")
@@ -66,14 +79,22 @@ def simulate(
     ] = None,
     policy: Policies = None,
     arm: Arms = None,
+    version: Version = None,
+    ideal: Ideal = False,
     tokens_max: Annotated[int, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")] = 135_000,
     chunk_tokens: Annotated[
         int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's.")
     ] = 8192,
     running_max: Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")] = 256,
     drafts: Annotated[
-        int, typer.Option("--drafts", metavar="N", min=0, help="Draft tokens behind each sampled one.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--drafts",
+            metavar="N",
+            min=0,
+            help="Draft tokens after each sampled one. Default: 1 for a model with a draft layer, 0 for others.",
+        ),
+    ] = None,
     acceptance: Accepted = 0.6,
     seed: Seed = 0,
     jobs: Jobs = None,
@@ -83,8 +104,9 @@ def simulate(
 ) -> None:
     """Simulate serving, request by request, and say what hits.
 
-    Every combination of workload, pool, policy and arm is one simulation. The arms reference, ranges, stock and
-    retention must agree on every request; a hit rate counts only if every block that was read held what it should.
+    Every combination of workload, pool, policy and arm is one simulation. By default the arm is the release: the
+    reference with what that vLLM decides, and with its findings. Arms must agree on every request, unless a finding
+    of the release explains the difference; a hit rate counts only if every block that was read held what it should.
 
     Exit 0 if so, 1 if a read was unsound or arms differ, 130 if interrupted (what is done is printed).
 
@@ -94,7 +116,9 @@ def simulate(
 
       kvgate simulate replays:others=2 --model dsv4-flash --blocks 71833 --arm ranges --max-model-len 1048576
 
-      kvgate simulate agents --model dsv4-flash --blocks 2000 --blocks 8000 --arm reference --arm retention --plot out
+      kvgate simulate agents --model dsv4-flash --blocks 2000 --blocks 8000 --arm release --arm retention --plot out
+
+      kvgate simulate agents --model mixed-blocks+eagle --vllm-version 0.33.0 --ideal
     """
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
@@ -102,19 +126,24 @@ def simulate(
     from kvgate.simulation.catalogue import workload_of
     from kvgate.simulation.policy import Serving, policy_of
     from kvgate.simulation.sweep import run_all
+    from kvreference.geometry import Geometry
 
     if list_only:
         _list(output)
         return
     workloads = [workload_of(each) for each in workload or (WORKLOAD,)]
-    policies = [policy_of(each) for each in policy or ("dense",)]
-    servings = [
-        Serving(model, _geometry(model), each, tokens_max, chunk_tokens, running_max, drafts, acceptance)
-        for each in blocks or (BLOCKS,)
-    ]
+    geometry, version = _geometry(model), version_of(version)
+    policies = [policy_of(each) for each in policy or (_policy(version, geometry),)]
+    drafts = _drafts(geometry) if drafts is None else drafts
+    if not drafts:
+        # Served without speculation, no layer of the model drafts, and a hit asks for no look-ahead.
+        geometry = Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
+    limits = (tokens_max, chunk_tokens, running_max, drafts, acceptance, version)
+    servings = [Serving(model, geometry, each, *limits) for each in blocks or (BLOCKS,)]
+    arms = dict.fromkeys((*(arm or ("release",)), *(("reference",) if ideal else ())))
     if plots is not None:
         _make_folder(plots)
-    todo = _jobs(list(product(workloads, servings, policies)), arm or ("reference",), seed)
+    todo = _jobs(list(product(workloads, servings, policies)), tuple(arms), seed)
     results: dict[int, Result] = {}
     ended = "completed"
     with progress_line() as line:
@@ -136,6 +165,7 @@ def simulate(
 def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequence[str], seed: int) -> list[Job]:
     """Every arm on every setting; whatever does not fit is refused before anything is run."""
     from kvgate.simulation.arm import ARMS, Setting
+    from kvgate.simulation.release import served_by
     from kvgate.simulation.sweep import Job
 
     for name in arms:
@@ -144,6 +174,8 @@ def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequen
     settings = [Setting(*each, seed) for each in combinations]
     for setting in settings:
         setting.check()
+        if "release" in arms:
+            served_by(setting)
     return [Job(name, setting) for setting in settings for name in arms]
 
 
@@ -156,6 +188,26 @@ def _geometry(name: str) -> Geometry:
     if model.features != Features():
         raise UsageError(f"model {name!r}: say with --policy what stays in the cache, not with the model's name")
     return model.geometry
+
+
+def _policy(version: str, geometry: Geometry) -> str:
+    """What a release keeps if nothing is set."""
+    from kvgate.adapters.releases import release_described
+    from kvgate.explain.serving import Serving as Served
+
+    release, alignment = release_described(version), geometry.alignment_tokens
+    slides = any(group.slides for group in geometry.groups)
+    interval = Served(version=version).interval_tokens(alignment, geometry.keeps_states) if slides else None
+    words = ["dense" if interval is None else "masked" if interval == alignment else f"retention={interval}"]
+    if release.pins_junctions and words[0].startswith("retention"):
+        words.append("junctions")
+    return "+".join([*words, *(["scratch"] if release.choices is not None else [])])
+
+
+def _drafts(geometry: Geometry) -> int:
+    """One, where a draft layer is, and states are kept for it."""
+    states = min((group.draft_states for group in geometry.groups if group.keeps_states), default=1)
+    return min(1, states) if geometry.lookahead_tokens else 0
 
 
 def _list(output: TableFormat) -> None:

@@ -16,6 +16,7 @@ from kvgate.explain.policies import settings_of
 from kvgate.explain.serving import Serving
 from kvgate.findings.finding import Finding
 from kvgate.findings.modelled import Modelled, reference_of_release
+from kvreference.manager import Manager
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -121,6 +122,7 @@ class Case:
         release = evolve(release, findings=there - {each.id for each in findings})
         has_plug_in = self.serving.on_stock and self.settings.retention_interval_tokens is not None
         # Nothing is evicted here, so a pool of any size will do.
+        manager: Manager
         manager, known = reference_of_release(release, evolve(self.settings, blocks=2), has_plug_in)
         return manager.cache, known
 

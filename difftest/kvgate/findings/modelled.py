@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from kvgate.adapters.release_variants import NewReference, choices_of, choices_of_release, release_of
+from kvgate.adapters.release_variants import NewReference, choices_of, choices_of_release, release_of, scheduled
 from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import fixes, with_plug_in
@@ -29,6 +29,7 @@ from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
 from kvreference.tables import content_up_to
 
+M = TypeVar("M", bound=Manager)
 TEXT_MAX = 300
 """How many characters of an answer are kept."""
 
@@ -189,10 +190,15 @@ def reference_of(system: System, settings: Settings, stage: Any = None) -> tuple
 
 
 def _reference(
-    findings: Iterable[Finding], choices: Choices, release: str, settings: Settings, stage: Any = None
-) -> tuple[Manager, Modelled]:
+    findings: Iterable[Finding],
+    choices: Choices,
+    release: str,
+    settings: Settings,
+    stage: Any = None,
+    new: Callable[[Settings, Choices], M] = Manager,  # type: ignore[assignment]  # of the managers, the plain one
+) -> tuple[M, Modelled]:
     known, asked = _modelled(findings, settings, stage)
-    reference = Manager(asked, _with_findings(choices, known, settings, release))
+    reference = new(asked, _with_findings(choices, known, settings, release))
     if asked != settings:
         # What the model is, is still what the settings say.
         reference.population = population_of(settings)
@@ -213,11 +219,18 @@ def reference_named(system: str) -> NewReference:
     return lambda settings: reference_of_release(release, settings, has_plug_in)[0]
 
 
-def reference_of_release(release: Release, settings: Settings, has_plug_in: bool = False) -> tuple[Manager, Modelled]:
-    """The same for a release, with or without the plug-in."""
+def reference_of_release(
+    release: Release,
+    settings: Settings,
+    has_plug_in: bool = False,
+    is_scheduled: bool = False,
+    new: Callable[[Settings, Choices], M] = Manager,  # type: ignore[assignment]  # of the managers, the plain one
+) -> tuple[M, Modelled]:
+    """The same for a release, with or without the plug-in, and driven by its scheduler or not; ``new`` makes it."""
     fixed = fixes(settings, release) if has_plug_in else frozenset()
     choices = choices_of_release(with_plug_in(release, settings) if has_plug_in else release)
-    return _reference(_with_ids(release.findings - fixed), choices, release.label, settings)
+    choices = scheduled(choices, release.scheduler) if is_scheduled else choices
+    return _reference(_with_ids(release.findings - fixed), choices, release.label, settings, new=new)
 
 
 @frozen

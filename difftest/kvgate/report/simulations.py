@@ -8,7 +8,7 @@ from typing import Any
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story
-from kvgate.simulation.comparison import disagreements
+from kvgate.simulation.comparison import disagreements, explained
 from kvgate.simulation.cost import COPIED_WEIGHT, recomputed_tokens, relative_work
 from kvgate.simulation.result import Result, from_record, to_record
 
@@ -51,8 +51,19 @@ def _sections(results: Sequence[Result]) -> Iterator[Section]:
     for heading in headings:
         ours = [each for each in results if (each.workload, each.model) == heading]
         title = f"{heading[0]} on {heading[1]}: {len(ours[0].counted):,} requests counted"
-        notes = LEGEND if heading == headings[-1] else ()
+        notes = (*_notes(ours), *(LEGEND if heading == headings[-1] else ()))
         yield Section(title, COLUMNS, tuple(map(_row, ours)), notes=notes, keys=3)
+
+
+def _notes(results: Sequence[Result]) -> Iterator[str]:
+    """What the releases are known for that was seen, and what of it makes them differ from the reference."""
+    for system in dict.fromkeys(each.system for each in results if "@" in each.system):
+        yield f"{system}: its block manager is followed, on the scheduler of the reference"
+    for result in results:
+        for finding, times in result.findings:
+            acted = f"{result.arm} ({result.system}), {result.policy}, {result.blocks:,} blocks"
+            yield f"{acted}: finding {finding} acted {counted(times, 'time')}"
+    yield from (f"DIFFERENT BY WHAT IS KNOWN: {each}" for each in explained(results))
 
 
 def _row(result: Result) -> tuple[Any, ...]:

@@ -72,6 +72,10 @@ class Arm(Protocol):
 
 ARMS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "release": (
+            "kvgate.simulation.release:arm",
+            "the reference with what a release of vLLM decides, and its findings",
+        ),
         "reference": ("kvgate.simulation.reference:arm", "the reference's own scheduler and block manager"),
         "ranges": ("kvgate.simulation.ranges.arm:arm", "the same in ranges of equal blocks: for prompts of millions"),
         "infinite": ("kvgate.simulation.infinite:arm", "a cache that never evicts: what could hit at best"),

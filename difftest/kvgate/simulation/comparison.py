@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 from attrs import asdict
 
+from kvgate.kernel.text import counted
 from kvgate.simulation.result import Result
 
 OWN_WAY = ("infinite",)
@@ -33,16 +34,37 @@ def difference(ours: Result, theirs: Result) -> str | None:
 
 
 def disagreements(results: Iterable[Result]) -> list[str]:
-    """Where arms differ that served the same setting."""
+    """Where arms differ that served the same setting, and nothing that a release is known for explains it."""
+    return [found for found, by in _compared(results) if not by]
+
+
+def explained(results: Iterable[Result]) -> list[str]:
+    """Where a release differs from the reference by its findings, or by what it decides by design."""
+    return [f"{found}: {by}" for found, by in _compared(results) if by]
+
+
+def _compared(results: Iterable[Result]) -> Iterator[tuple[str, str]]:
+    """Each difference, and what explains it, if that is known."""
     groups: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
         if result.arm not in OWN_WAY:
             key = (result.workload, result.model, result.policy, result.blocks, result.seed)
             groups.setdefault(key, []).append(result)
-    return [found for group in groups.values() for found in _within(group)]
+    for group in groups.values():
+        for place, other in enumerate(group[1:], 1):
+            # What follows the same system must be equal; all else is compared with the first.
+            alike = (each for each in group[:place] if each.system == other.system)
+            first = next(alike, group[0])
+            found = difference(first, other)
+            if found is not None:
+                by = _explained(first, other) if first.system != other.system else ""
+                yield f"{other.policy}, {other.blocks} blocks: {found}", by
 
 
-def _within(group: Sequence[Result]) -> list[str]:
-    found = (difference(group[0], other) for other in group[1:])
-    policy = group[0].policy
-    return [f"{policy}, {group[0].blocks} blocks: {each}" for each in found if each is not None]
+def _explained(first: Result, other: Result) -> str:
+    """What acted in either of two results."""
+    acted = [
+        f"finding {name} acted {counted(times, 'time')}" for each in (first, other) for name, times in each.findings
+    ]
+    design = (f"decided by design: {each.choices}" for each in (first, other) if each.choices)
+    return ", ".join([*acted, *design])

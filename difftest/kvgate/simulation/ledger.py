@@ -74,6 +74,8 @@ class Ledger:
     samples: UsageSamples = field(factory=UsageSamples)
     steps: int = 0
     evictions: int = 0
+    system: str = ""
+    """The system whose block manager serves, or is followed; none for the reference."""
     started: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -106,4 +108,5 @@ class Ledger:
             self.evictions,
             tuple(self.samples.kept),
             self.clock() - self.started,
+            self.system,
         )

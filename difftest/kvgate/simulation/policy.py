@@ -18,6 +18,7 @@ from __future__ import annotations
 from attrs import evolve, field, frozen
 from attrs.validators import ge, instance_of
 
+from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.kernel.errors import UsageError
 from kvreference.compressed import C128, Tokens, with_partial_hits
 from kvreference.geometry import Geometry
@@ -47,6 +48,8 @@ class Serving:
     """How many draft tokens follow each sampled one; 0: no speculation."""
     acceptance: float = 1.0
     """The probability that a draft holds, given that all before it did."""
+    version: str = VLLM_VERSION
+    """Of vLLM, for the arm ``release``."""
 
 
 @frozen

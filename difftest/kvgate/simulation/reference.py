@@ -34,7 +34,7 @@ class WatchedScheduler(Scheduler):
     def __init__(self, run: ReferenceRun) -> None:
         setting = run.setting
         super().__init__(setting.settings, Limits(setting.serving.chunk_tokens, setting.serving.running_max))
-        self.manager = CountingManager(setting.settings)
+        self.manager = run.new_manager()
         self.run = run
 
     def _perform(self, operation: Operation) -> Answer:
@@ -65,6 +65,10 @@ class ReferenceRun:
         self._works: list[Work] = []
         self._copies: tuple[Copy, ...] = ()
         self._ended: list[int] = []
+
+    def new_manager(self) -> CountingManager:
+        """The block manager that serves."""
+        return CountingManager(self.setting.settings)
 
     @property
     def manager(self) -> Manager:

@@ -114,6 +114,12 @@ class Result:
     usage: tuple[Usage, ...] = ()
     seconds: float = 0.0
     """Process time of the simulation, building apart."""
+    system: str = ""
+    """The system whose block manager served, or was followed; none where it is the reference."""
+    choices: str | None = None
+    """What the release decides differently by design, by name."""
+    findings: tuple[tuple[str, int], ...] = ()
+    """The findings of the release that acted, and how often."""
 
     @property
     def counted(self) -> tuple[Served, ...]:

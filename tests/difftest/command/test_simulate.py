@@ -50,8 +50,54 @@ def test_the_table() -> None:
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
     assert 0 == ended.exit_code
     assert f"{SMALL[0]} on compressed: 4 requests counted" in ended.stdout
-    for word in ("hit rate", "server's hit rate", "evictions", "reads checked", "dense", "reference"):
+    for word in ("hit rate", "server's hit rate", "evictions", "reads checked", "dense", "release"):
         assert word in ended.stdout
+
+
+def drafting(*arguments: str) -> tuple[int, str]:
+    """Exit code and report of prompts of 65 tokens, of which 32 tokens hit only without finding 006."""
+    workload = "prefixes:prefixes=1,prefix_tokens=64,own_tokens=1,answer_tokens=4,rounds=2"
+    common = ("simulate", workload, "--model", "mixed-blocks+eagle", *POOL, "--processes", "1")
+    ended = CliRunner().invoke(app, [*common, *arguments])
+    return ended.exit_code, ended.stdout
+
+
+def test_the_release_is_the_default_and_its_findings_are_named() -> None:
+    """Goal: a known difference to the reference is said, and does not fail. Method: finding 006, and without."""
+    code, shown = drafting("--ideal")
+    assert 0 == code
+    (line,) = [line for line in shown.splitlines() if line.startswith("DIFFERENT BY WHAT IS KNOWN: ")]
+    assert "release and reference: request " in line
+    assert "finding 006-aligned-before-the-drop acted" in line
+    code, shown = drafting("--ideal", "--vllm-version", "0.19.1")
+    assert (0, False) == (code, "DIFFERENT" in shown)
+    assert "native@0.19.1: its block manager is followed" in shown
+    code, shown = drafting("--format", "json")
+    assert [("release", "stock")] == [(each.arm, each.system) for each in results_in(shown)]
+
+
+def test_drafts_follow_the_model() -> None:
+    """Goal: a model with a draft layer drafts, and no other. Method: what is computed, with and without the option."""
+
+    def computed(*arguments: str) -> int:
+        return results_in(drafting(*arguments, "--format", "json")[1])[0].computed_tokens
+
+    assert computed() == computed("--drafts", "1") > computed("--drafts", "0")
+    assert computed("--model", "mixed-blocks") == computed("--model", "mixed-blocks", "--drafts", "0")
+
+
+@pytest.mark.parametrize(
+    ("version", "policy"),
+    [
+        ("0.20.2", "dense"),
+        ("0.22.1", "masked"),
+        ("0.23.0", "masked+scratch"),
+        ("0.33.0", "retention=0+junctions+scratch"),
+    ],
+)
+def test_the_policy_is_that_of_the_release(version: str, policy: str) -> None:
+    """Goal: without an option the cache is as the release has it. Method: releases with different defaults."""
+    assert [policy] == [each.policy for each in results_in(drafting("--vllm-version", version, "--format", "json")[1])]
 
 
 def test_what_there_is() -> None:
@@ -67,7 +113,7 @@ def test_an_unsound_read_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Holdings, "release_dead", lambda self, request, tokens: original(self, request, tokens + 16))
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
     assert 1 == ended.exit_code
-    assert "UNSOUND: reference, dense" in ended.stdout
+    assert "UNSOUND: release, dense" in ended.stdout
 
 
 def test_arms_that_differ_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +152,10 @@ def test_a_sweep_over_an_option_is_no_difference() -> None:
     [
         (("nothing",), "no workload 'nothing'"),
         (("--policy", "sparse"), "no word 'sparse'"),
-        (("--arm", "nobody"), "no arm 'nobody': there are reference"),
+        (("--arm", "nobody"), "no arm 'nobody': there are release, reference"),
+        (("--vllm-version", "0.8.0"), "vLLM 0.8.0 is not known: what is known are 0.16.0"),
+        (("--vllm-version", "99.0"), "vLLM 99.0 is not known"),
+        (("--vllm-version", "0.33.0", "--policy", "dense"), "policy 'dense': "),
         (("--model", "compressed+masked"), "say with --policy what stays in the cache"),
         (("--model", "compressed", "--blocks", "9"), "and the pool has 8"),
         (("--max-model-len", "100"), "and the context is 100"),
@@ -149,7 +198,7 @@ def test_whoever_interrupts_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(reference.ReferenceArm, "run", run)
     arguments = ["simulate", *SMALL, *POOL, "--processes", "1", "--policy", "dense", "--policy", "masked"]
-    ended = CliRunner().invoke(app, [*arguments, "--format", "json"])
+    ended = CliRunner().invoke(app, [*arguments, "--arm", "reference", "--format", "json"])
     assert 130 == ended.exit_code
     assert "interrupted" == from_json(ended.stdout, "out").ended
     assert ["dense"] == [each.policy for each in results_in(ended.stdout)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from attrs import evolve
@@ -90,12 +91,14 @@ def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
     return _with_pool(rng, Drawn(rng).workload(), serving, "+".join(words))
 
 
-def draw_for_vllm(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
+def draw_for_vllm(
+    rng: Random, drafts: int = 0, acceptance: float = 1.0, geometries: Sequence[Geometry] = SERVED_BY_VLLM
+) -> Setting:
     """A setting that vLLM's real scheduler serves, as published or with the plug-in.
 
     The pool holds all lanes at once: what vLLM's admission gate does wrong (finding 002) then decides nothing.
     """
-    geometry = rng.choice(SERVED_BY_VLLM)
+    geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
     policies = ["dense"]
     if _slides(geometry):

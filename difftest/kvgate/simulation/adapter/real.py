@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
+from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
@@ -52,7 +53,7 @@ class RealRun(Raises):
         self.drafting = Drafting(setting)
         self.worker = Worker(setting.serving.tokens_max, self.settings.lookahead_tokens, {})
         self.counters = Counters()
-        self.ledger = Ledger(setting, subject_name)
+        self.ledger = Ledger(setting, subject_name, system=subject_name)
         manager, tap = self.scheduler.kv_cache_manager, Tap(self)
         tap.listen(manager)
         tap.watch(manager.block_pool, "_maybe_evict_cached_block", after=self._evicted)
@@ -196,6 +197,8 @@ class RealArm:
         Raises:
             SystemUnavailableError: vLLM 0.20.2 is not installed.
         """
+        if setting.serving.version != VLLM_VERSION:
+            raise UsageError(f"the arm {self.name!r} is vLLM {VLLM_VERSION}, and not {setting.serving.version}")
         load(self.name)
         return RealRun(setting, self.name).finish(progress)
 
