@@ -174,6 +174,7 @@ def test_every_rule_with_a_delta_is_broken_once() -> None:
     # monitors/test_work.py.
     # How far blocks are looked at differs between releases, too: it is compared with each of them.
     of_schedulers = {"experts_returned", "tokens_read_whole", "blocks_still_valid", "prefixes_kept", "reported_stop"}
+    of_schedulers |= {"tokens_passed"}
     assert rules - of_schedulers - {"tokens_looked_at", "nulls_passed"} == {fault.rule for fault in BROKEN.values()}
     assert len(rules) > 10
 
@@ -332,8 +333,8 @@ def test_a_mark_is_known_by_its_own_finding(mark: str) -> None:
     """Goal: 020, 021 and 022 are told apart by what a worker knows of a block. Method: each mark, and none."""
     case = read(next(FOLDER.glob("f003*/trace-memory.jsonl"))).case
     (misread, *_) = misreads_of(case)
-    those = [finding for finding in all_findings() if finding.where(case.settings)]
-    acts = {finding.id[:3]: finding.acts(case.settings, "") for finding in those}
+    settings = evolve(case.settings, loads_out_of_turn=True)
+    acts = {each.id[:3]: each.acts(settings, "") for each in all_findings() if each.where(settings)}
     marked = evolve(misread, mark=mark, found=[])
     expected = {PREEMPTED: "020", FAILED: "021", LATE: "022"}[mark]
     assert [expected] == [name for name, each in acts.items() if each.misreads(marked)]

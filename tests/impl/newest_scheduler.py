@@ -43,7 +43,7 @@ def deferred_frees() -> Mapping[str, Any]:
     """A request is aborted while two steps write its blocks; another one hits them before they are freed."""
     from kvgate.levels.scheduler.engine import Engine
 
-    made: Any = Engine(settings(40), Stage(asynchronous=True, connector=True), SYSTEM)
+    made: Any = Engine(settings(40), Stage(asynchronous=True, connector=True), SYSTEM, with_reference=False)
     scheduler, step = made.scheduler, Step((Reply(token=500_000),))
     tier = scheduler.kv_cache_manager.block_pool.pinned_tier
     wrong = perform(made, serve(0, 60, family=0), step, Abort(0))

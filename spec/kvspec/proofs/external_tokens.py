@@ -30,6 +30,8 @@ def _limits(u: Any) -> dict[str, Any]:
         "chunk_tokens": u.tokens,
         "full_sequence_must_fit": False,
         "lookahead_tokens": 0,
+        "steps_in_flight_max": 1,
+        "loads_out_of_turn": False,
     }
 
 

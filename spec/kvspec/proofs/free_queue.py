@@ -256,12 +256,12 @@ def _freed(u: Any) -> Any:
     """The queue after a request gave up two tables: two blocks of one, the earlier first, and one of the other."""
     queue_of = ScratchFirstPositions if u.scratch_first == 1 else PlainPositions
     pool = NumberedPool(u.references, u.cached, queue_of(u.place, u.queued, -u.prepended, u.appended))
-    tables = [
+    tables: Any = [
         SimpleNamespace(blocks=_among_others(u, u.earlier, u.later)),
         SimpleNamespace(blocks=_among_others(u, u.elsewhere)),
     ]
-    holdings: Any = SimpleNamespace(tables={0: tables}, pool=pool)
-    Holdings.release_all(holdings, 0)
+    holdings: Any = SimpleNamespace(pool=pool)
+    Holdings.free(holdings, tables)
     return pool.free
 
 
@@ -284,13 +284,13 @@ def _held(u: Any) -> Any:
     return different
 
 
-def _head_first(self: Any, request: int) -> None:
-    for table in self.tables.pop(request, []):
+def _head_first(self: Any, tables: Any) -> None:
+    for table in tables:
         self.pool.end(table.blocks)
 
 
-def _groups_backwards(self: Any, request: int) -> None:
-    for table in reversed(self.tables.pop(request, [])):
+def _groups_backwards(self: Any, tables: Any) -> None:
+    for table in reversed(tables):
         self.pool.end(table.blocks[::-1])
 
 
@@ -317,13 +317,11 @@ TAIL_FIRST = Obligation(
         "one is held by another too": lambda u: (u.references[u.earlier] == 2) & (u.references[u.later] == 1),
     },
     mutants=(
-        only(
-            "head-first", "A table is given up from its head.", "kvreference.holdings:Holdings.release_all", _head_first
-        ),
+        only("head-first", "A table is given up from its head.", "kvreference.holdings:Holdings.free", _head_first),
         only(
             "groups-backwards",
             "The last group's table is given up first.",
-            "kvreference.holdings:Holdings.release_all",
+            "kvreference.holdings:Holdings.free",
             _groups_backwards,
         ),
     ),

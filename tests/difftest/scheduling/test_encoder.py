@@ -37,7 +37,7 @@ from kvreference.settings import Settings
 
 from .stage import found
 
-CASES = 40
+CASES = 160
 CACHE, ENGINE = "vllm.v1.core.encoder_cache_manager:EncoderCacheManager", "vllm.v1.core.sched.scheduler:Scheduler"
 
 
