@@ -21,7 +21,7 @@ _IMPLEMENTED_BY = {
     "KV-OP-04": ("holdings:Holdings.allocate", "block_pool:BlockPool.make_room"),
     "KV-OP-05": ("block_pool:BlockPool.take",),
     "KV-OP-06": ("holdings:Holdings.release_dead", "attention:tokens_skipped"),
-    "KV-OP-07": ("holdings:Holdings.release_all", "holdings:Holdings.free"),
+    "KV-OP-07": ("holdings:Holdings.release_all",),
     "KV-OP-08": ("caching:register", "retention:Dense.due_tokens"),
     "KV-OP-09": ("manager:Manager.content", "content:Prefixes.extend"),
     "KV-OP-10": ("block_pool:BlockPool.take", "block_pool:BlockPool.evict"),
