@@ -35,6 +35,8 @@ class Choices:
     """Whether scratch stands before all else whenever the settings say scratch first, or only after a release."""
     lookahead_when_admitted: bool = False
     """Whether an admitted request gets look-ahead slots with its first tokens, except for a load."""
+    caches_answers: bool = False
+    """Whether, where anything is drafted, what an answer fills is cached with it, and not at the next allocation."""
     rules: Rules = OWN_RULES
     """The rules of the reference, with the deltas of the release."""
     blocks_reserved: Mapping[int, int] = field(factory=dict)

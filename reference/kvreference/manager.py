@@ -124,16 +124,18 @@ class Manager:
             if isinstance(operation, Continue):
                 del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, request.tokens_computed) :]
             self._interned.extend(prefixes, request.tokens, request.keys)
-            if (
-                isinstance(operation, Sample)
-                and self.settings.steps_in_flight_max > 1
-                and request.number in self.tables
-            ):
-                # What steps ahead of the answers have computed is known now. The last token is cached with its step.
+            if isinstance(operation, Sample) and self._caches_answers and request.number in self.tables:
+                # What was computed before it was known is known now. The last token is cached with its step.
                 self._register(request, self.choices.rules.ask(tokens_answered, request), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
         return answer
+
+    @property
+    def _caches_answers(self) -> bool:
+        """Whether tokens are cached with an answer: always where steps are ahead of answers."""
+        drafts = self.choices.caches_answers and self.settings.drafts_max > 0
+        return drafts or self.settings.steps_in_flight_max > 1
 
     def content(self, request: int, group: int, index: int) -> Content:
         """What the block at ``index`` of a request's table holds once it is full."""
@@ -225,10 +227,10 @@ class Manager:
         return Done()
 
     def _preempt(self, operation: Preempt) -> Done:
-        self._give_up(operation.request)
+        self._free(operation.request)
         return Done()
 
-    def _give_up(self, request: int) -> None:
+    def _free(self, request: int) -> None:
         """Free all that a request holds: when the steps in flight are over, if another node could write it before."""
         population = self.population
         if self.settings.loads_out_of_turn and self.choices.rules.ask(is_fenced, population[request]):
@@ -244,7 +246,7 @@ class Manager:
     def _end(self, operation: Finish | Abort) -> Done:
         request = self.population[operation.request]
         if not holds_on(request, operation):
-            self._give_up(request.number)
+            self._free(request.number)
         elif request.status is Status.RUNNING:
             # Another node reads what the request's own next token would read, and no more.
             computed = request.tokens_computed - self.choices.rules.ask(tokens_unsure, request)
@@ -260,7 +262,7 @@ class Manager:
         if request.status is Status.LOADING and operation.succeeded:
             self._register(request, request.tokens_computed, None)
         else:
-            self._give_up(operation.request)
+            self._free(operation.request)
         return Done()
 
     def _rewind(self, operation: Rewind) -> Done:

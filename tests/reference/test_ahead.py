@@ -113,7 +113,7 @@ def test_a_preempted_request_takes_its_answers() -> None:
 
 
 def test_what_is_rejected_after_a_preemption_takes_back_nothing() -> None:
-    """The step wrote blocks that are given up; since then, four tokens were hit and three computed."""
+    """The step wrote blocks that are freed; since then, four tokens were hit and three computed."""
     manager = perform(ahead(drafts_max=3), *PROMPT)
     answered(manager, Sample(0, 0, 100, 3))
     perform(manager, Schedule(0, 16), Dispatch(), Preempt(0), Admit(0, 5), Dispatch())

@@ -31,12 +31,13 @@ from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings
 from kvreference.manager import OWN, Manager
-from kvreference.operations import Admit, LookUp, Operation, Sample
-from kvreference.population import Request, Status
+from kvreference.operations import Admit, LookUp, Operation
+from kvreference.population import Request
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.settings import Settings
+from kvreference.tables import Tables
 
 NewReference: TypeAlias = Callable[[Settings], Manager]
 """Builds the reference that a system is compared with."""
@@ -81,8 +82,8 @@ class ScratchFirstOfCaches(KnownStates):
 class ScratchFirstOfWindows(ScratchFirst):
     """When a request ends, its table in a group without a window is released in order, cached or not."""
 
-    def release_all(self, request: int) -> None:
-        for group, table in zip(self.groups, self.tables.pop(request, []), strict=False):
+    def free(self, tables: Tables) -> None:
+        for group, table in zip(self.groups, tables, strict=False):
             end = self.pool.end if group.slides else partial(_end_in_order, self.pool)
             end(table.blocks[::-1])
 
@@ -190,11 +191,6 @@ def _as_scheduled(rules: SchedulerRules, padded: Mapping[int, int], manager: Man
         manager.population[operation.request].drafts = []
     if rules.counts_admitted and (isinstance(operation, LookUp) or (isinstance(operation, Admit) and not granted)):
         manager.cache.statistics = statistics
-    drafts_in_turn = manager.settings.drafts_max > 0 and manager.settings.steps_in_flight_max == 1
-    if rules.caches_answers and isinstance(operation, Sample) and drafts_in_turn:
-        request = manager.population[operation.request]
-        if request.status is Status.RUNNING:
-            manager._register(request, request.tokens_computed, None)
     return answer
 
 
@@ -294,6 +290,7 @@ def scheduled(
     return evolve(
         choices,
         lookahead_when_admitted=rules.lookahead_when_admitted,
+        caches_answers=rules.caches_answers,
         blocks_reserved=kept,
         perform=partial(_as_scheduled, rules, padded),
     )

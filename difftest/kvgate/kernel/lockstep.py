@@ -22,16 +22,7 @@ from kvgate.kernel.monitor import Change, Monitor, Step
 from kvgate.kernel.protocol import Parts, System
 from kvreference.answers import Answer, Granted, Happened
 from kvreference.manager import Manager
-from kvreference.operations import (
-    Abort,
-    Dispatch,
-    OfRequest,
-    Operation,
-    Sample,
-    TakeEvents,
-    TakeStatistics,
-    Transferred,
-)
+from kvreference.operations import Abort, Dispatch, OfRequest, Operation, TakeEvents, TakeStatistics, Transferred
 from kvreference.population import Population
 from kvreference.snapshot import Snapshot
 
@@ -130,7 +121,7 @@ class Lockstep:
         resolved = self.population.resolve(operation)
         return None if resolved is None else self._perform(resolved)
 
-    def run_ahead(self, answer: Sample) -> Divergence | None:
+    def run_ahead(self, answer: Operation) -> Divergence | None:
         """The worker has an answer that the block manager does not know yet; the reference has it from ``learn``."""
         return self._perform(answer, ahead=True)
 

@@ -31,7 +31,7 @@ def system_of(release: Release, has_plug_in: bool) -> str:
     """Its name, as for ``kvgate check --sut``."""
     if release is INSTALLED:
         return "retention" if has_plug_in else "stock"
-    return f"{'retention' if has_plug_in else 'native'}@{release.version}"
+    return f"retention@{release.version}" if has_plug_in else release.name
 
 
 class ReleaseRun(ReferenceRun):

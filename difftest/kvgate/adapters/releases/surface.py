@@ -20,9 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from kvgate.adapters.fetching import fetch
-from kvgate.adapters.releases import INSTALLED, RELEASES
+from kvgate.adapters.releases import INSTALLED, OF_VLLM
 from kvgate.adapters.releases.description import Mechanism, Release
 from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.kernel.versions import version_of
 
 CODE = (
     *("block_pool", "kv_cache_coordinator", "kv_cache_manager", "kv_cache_utils", "single_type_kv_cache_manager"),
@@ -35,12 +36,8 @@ OPTIONS = ("cache", "scheduler")
 
 def described() -> list[Release]:
     """The releases of vLLM that the gate drives, the oldest first, from the one that is installed on."""
-    native = [release for release in RELEASES.values() if release.system == "native" and release.scheduler is not None]
-    return sorted({INSTALLED.version: INSTALLED, **{each.version: each for each in native}}.values(), key=_number)
-
-
-def _number(release: Release) -> tuple[int, ...]:
-    return tuple(map(int, release.version.split(".")))
+    driven = (release for release in OF_VLLM if release.scheduler is not None)
+    return sorted(driven, key=lambda release: version_of(release.version))
 
 
 def source_of(release: Release) -> Path:

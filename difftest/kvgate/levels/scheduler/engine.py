@@ -343,10 +343,7 @@ class Engine:
         if self.stage.connector:
             self.connector_check.observe(operation, answered, population)
         self.followed.note_answer(answered)
-        if ahead and isinstance(operation, Sample):
-            divergence = self.lockstep.run_ahead(operation)
-        else:
-            divergence = self.lockstep.perform(operation)
+        divergence = (self.lockstep.run_ahead if ahead else self.lockstep.perform)(operation)
         if divergence is not None:
             raise Stop(divergence)
         self._judge("line", self.line.observe(operation, answered))
@@ -678,7 +675,7 @@ class Engine:
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
         self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
-        if self.lockstep.reference is not None:
+        if self.stage.asynchronous and self.lockstep.reference is not None:
             self.lockstep.reference.returned(list(map(number_in, sent.scheduled)))
         self._rewind(sent)
         signals = self.nodes.take_signals() if self.stage.connector else None
