@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kvreference.answers import Answer, Granted
-from kvreference.operations import Dispatch, Operation, Preempt, Sample, Schedule
+from kvreference.operations import Dispatch, Operation, Preempt, ReleaseSkipped, Sample, Schedule
 from kvreference.population import Population, Request, Status
 
 EXPECTED = -1
@@ -24,6 +24,8 @@ class PopulationAhead(Population):
         if kind is Sample:
             # A request that was preempted takes the answers of the steps that have computed it.
             return bool(request.awaited) and request.status in (Status.RUNNING, Status.WAITING)
+        if kind is ReleaseSkipped and request.status is Status.RUNNING:
+            return not request.undispatched
         if kind is Schedule:
             rests = request.status is Status.RUNNING and not request.undispatched
             is_full = len(request.awaited) >= self.settings.steps_in_flight_max
@@ -72,14 +74,15 @@ class PopulationAhead(Population):
 
     def _answer(self, request: Request, operation: Sample) -> None:
         drafts, before, last = request.awaited.pop(0), len(request.tokens), request.tokens[-1]
+        hold = operation.accepted + operation.beyond
         answered = [*range(last + 1, last + 1 + operation.accepted), operation.token]
         request.tokens += answered[: self.settings.tokens_max - before]
         del request.drafts[: 1 + drafts]
         if request.tokens_computed - before < drafts:
             # Computed anew since it was preempted: at most the drafts that hold were computed again.
-            request.tokens_computed = min(request.tokens_computed, before + operation.accepted)
+            request.tokens_computed = min(request.tokens_computed, before + hold)
         else:
-            request.tokens_computed -= drafts - operation.accepted
+            request.tokens_computed -= drafts - hold
         _count_drafts(request)
 
     def withdraw(self, number: int) -> None:
@@ -97,12 +100,14 @@ class PopulationAhead(Population):
                 self.alive[number].in_flight.pop(0)
 
 
-def tokens_unsure(request: Request) -> int:
-    """How many of the tokens that a request counts as computed may still be read, or taken back, by steps in flight.
+def tokens_unsure(request: Request, loads_out_of_turn: bool) -> int:
+    """Of how many of the tokens that a request counts as computed a window must not leave anything yet.
 
     Steps are computed in order, so what a later one writes disturbs no earlier one: only drafts may be taken back.
+    Another node that writes out of turn also disturbs what the steps in flight read for their tokens.
     """
-    return request.drafts_in_flight
+    read = min(sum(request.in_flight), request.tokens_computed) if loads_out_of_turn else 0
+    return max(request.drafts_in_flight, read)
 
 
 def is_fenced(request: Request) -> bool:

@@ -35,8 +35,8 @@ class Span:
     """The end of what another node provides; 0 if it provides nothing."""
     reserved: int = 0
     """How many blocks must stay free."""
-    drafts: int = 0
-    """How many of the computed ones are drafts that may be taken back."""
+    unsure: int = 0
+    """Of how many of the computed ones nothing may be left yet; see ``kvreference.ahead``."""
 
 
 @frozen
@@ -53,13 +53,15 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
     return ()
 
 
-def tokens_passed(groups: Sequence[Group], computed: int, drafts: int) -> int:
-    """By how many of its ``computed`` tokens a request releases what no later token reads.
-
-    Of these, so many ``drafts`` may be taken back.
-    """
+def tokens_passed(groups: Sequence[Group], computed: int, unsure: int) -> int:
+    """By how many of its ``computed`` tokens a request releases what no later token reads: by those that are sure."""
     del groups
-    return computed - drafts
+    return computed - unsure
+
+
+def freed_late(tables: Tables) -> Tables:
+    """What is freed, one after the other, when the steps in flight are over: the tables as they are."""
+    return tables
 
 
 def new_pool(settings: Settings, rules: Rules = OWN_RULES) -> BlockPool:
@@ -139,7 +141,7 @@ class Holdings:
         """
         known = self.tables.get(request)
         if known is not None:
-            self.release_dead(request, self.rules.ask(tokens_passed, self.groups, span.computed, span.drafts))
+            self.release_passed(request, span.computed, span.unsure)
         tables = known or tables_of_hit(self.settings.geometry, hit, span.computed)
         held = [] if known else [block for table in tables for block in table.live()]
         held += [partial.source for partial in hit.partials]
@@ -206,6 +208,10 @@ class Holdings:
 
     # Taking back
 
+    def release_passed(self, request: int, computed: int, unsure: int) -> None:
+        """Release the blocks that no token after the ``computed`` ones reads, of which some are ``unsure``."""
+        self.release_dead(request, self.rules.ask(tokens_passed, self.groups, computed, unsure))
+
     def release_dead(self, request: int, computed: int) -> None:
         """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any."""
         if request not in self.tables:
@@ -242,7 +248,7 @@ class Holdings:
     def steps_over(self, steps: int) -> None:
         """So many steps are over."""
         while self.deferred and self.deferred[0][0] <= steps:
-            self.free(self.deferred.pop(0)[1])
+            self.free(self.rules.ask(freed_late, self.deferred.pop(0)[1]))
 
     # Asking
 

@@ -61,6 +61,15 @@ def tokens_computed(end: int, tokens: int) -> int:
     return min(end, tokens - 1)
 
 
+def tokens_counted(computed: int, beyond: int) -> int:
+    """Of ``beyond`` drafts that hold, and come after the end of a request, how many count as computed: none.
+
+    Before them, ``computed`` tokens are.
+    """
+    del computed, beyond
+    return 0
+
+
 class Manager:
     """The reference of the block manager, with the requests it serves."""
 
@@ -116,6 +125,9 @@ class Manager:
 
     def perform(self, operation: Operation) -> Answer:
         """The operation alone, as the reference performs it."""
+        if isinstance(operation, Sample) and operation.beyond:
+            computed = len(self.population[operation.request].tokens) + operation.accepted
+            operation = evolve(operation, beyond=self.choices.rules.ask(tokens_counted, computed, operation.beyond))
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Arrive, Sample, Continue)):
@@ -196,8 +208,7 @@ class Manager:
     def _schedule(self, operation: Schedule) -> Granted | Refused:
         request = self.population[operation.request]
         tokens = self.population.tokens_to_schedule(request, operation.tokens)
-        drafts = self.choices.rules.ask(tokens_unsure, request)
-        span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens, drafts=drafts)
+        span = Span(request.tokens_computed, tokens, self.settings.lookahead_tokens, unsure=self._unsure(request))
         allocation = self._allocate(request.number, span, no_hit(self.geometry))
         if allocation is None:
             return Refused(0, gate=False)
@@ -223,8 +234,15 @@ class Manager:
     # Release
 
     def _release_skipped(self, operation: ReleaseSkipped) -> Done:
-        self.holdings.release_dead(operation.request, self.population[operation.request].tokens_computed)
+        self._leave(self.population[operation.request])
         return Done()
+
+    def _leave(self, request: Request) -> None:
+        """Release what no later token of a request reads."""
+        self.holdings.release_passed(request.number, request.tokens_computed, self._unsure(request))
+
+    def _unsure(self, request: Request) -> int:
+        return self.choices.rules.ask(tokens_unsure, request, self.settings.loads_out_of_turn)
 
     def _preempt(self, operation: Preempt) -> Done:
         self._free(operation.request)
@@ -249,11 +267,7 @@ class Manager:
             self._free(request.number)
         elif request.status is Status.RUNNING:
             # Another node reads what the request's own next token would read, and no more.
-            computed = request.tokens_computed - self.choices.rules.ask(tokens_unsure, request)
-            if self.settings.steps_in_flight_max > 1:
-                # Nobody reads what steps ahead of its end compute, nor needs the state of its last token.
-                computed = min(computed, len(request.tokens) - 1)
-            self.holdings.release_dead(request.number, computed)
+            self._leave(request)
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:

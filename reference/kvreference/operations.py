@@ -89,6 +89,8 @@ class Sample(OfRequest):
     token: int = field(validator=_number)
     """The sampled token; the drafts proposed behind it are the token ids that follow it."""
     drafts: int = field(validator=_number)
+    beyond: int = field(default=0, validator=_number)
+    """How many drafts more hold, and come after the last token that the request may have. It ends then."""
 
 
 @frozen

@@ -180,7 +180,9 @@ class Population:
             return evolve(operation, prompt=cut(operation.prompt, room)) if room > 0 else None
         if isinstance(operation, Sample):
             accepted = min(operation.accepted, self.drafts_of_answer(named))
-            return evolve(operation, accepted=accepted, drafts=min(operation.drafts, self.settings.drafts_max))
+            beyond = min(operation.beyond, self.drafts_of_answer(named) - accepted)
+            drafts = min(operation.drafts, self.settings.drafts_max)
+            return evolve(operation, accepted=accepted, drafts=drafts, beyond=beyond)
         return operation
 
     def candidates(self, kind: type[Operation]) -> Sequence[int]:
@@ -298,7 +300,7 @@ class Population:
         answered = [*request.drafts[: operation.accepted], operation.token]
         request.tokens += answered[: self.settings.tokens_max - len(request.tokens)]
         # The drafts that hold were computed, those that do not are taken back; the last token is for the next step.
-        request.tokens_computed = len(request.tokens) - 1
+        request.tokens_computed = len(request.tokens) - 1 + operation.beyond
         request.drafts = list(range(operation.token + 1, operation.token + 1 + operation.drafts))
         request.drafts_in_flight = 0
 

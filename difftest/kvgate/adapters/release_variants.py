@@ -29,7 +29,7 @@ from kvreference.caching import tokens_looked_at
 from kvreference.choices import Choices
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.geometry import Geometry, Group
-from kvreference.holdings import Holdings
+from kvreference.holdings import Holdings, freed_late
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation
 from kvreference.population import Request
@@ -37,7 +37,7 @@ from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.settings import Settings
-from kvreference.tables import Tables
+from kvreference.tables import Table, Tables
 
 NewReference: TypeAlias = Callable[[Settings], Manager]
 """Builds the reference that a system is compared with."""
@@ -205,14 +205,19 @@ CHOICES: Mapping[str, Choices] = {
 """By the name in a release's description."""
 
 
-def _of_steps_over(rule: Callable[..., int], request: Request) -> int:
-    """All that steps in flight compute."""
-    return min(sum(request.in_flight), request.tokens_computed) if request.in_flight else rule(request)
+def _of_steps_over(rule: Callable[..., int], request: Request, _loads_out_of_turn: bool) -> int:
+    """All that steps in flight compute, whether or not another node could disturb them."""
+    return rule(request, True)
 
 
-def _by_steps_over(_rule: Callable[..., int], request: Request) -> int:
+def _by_steps_over(rule: Callable[..., int], request: Request) -> int:
     """What the steps that are over have computed."""
-    return max(0, request.tokens_computed - sum(request.in_flight))
+    return min(rule(request), max(0, request.tokens_computed - sum(request.in_flight)))
+
+
+def _all_at_once(_rule: Callable[..., Tables], tables: Tables) -> Tables:
+    """What is freed late is freed in one release, the last group first."""
+    return [Table([block for table in tables for block in table.blocks], 0, 0)]
 
 
 def _with_all_in_flight(rule: Callable[..., int], settings: Settings, *arguments: Any) -> int:
@@ -225,6 +230,7 @@ STEPS_OVER = (
     Delta(tokens_unsure.__name__, _of_steps_over),
     Delta(tokens_answered.__name__, _by_steps_over),
     Delta(blocks_to_come_with.__name__, _with_all_in_flight),
+    Delta(freed_late.__name__, _all_at_once),
 )
 """Where blocks are freed, and cached with an answer, by what the steps that are over have computed."""
 

@@ -170,8 +170,11 @@ class Lockstep:
         """The block manager has done what is no operation of the system: the reference does it, and is compared."""
         if self.reference is None:
             return None
-        self.reference.choices.perform(self.reference, operation)
+        self.known.step = len(self.performed)
+        answer = self.reference.choices.perform(self.reference, operation)
+        self._digest.update(_said(operation, answer))
         found = self.comparison.of_states(operation, self.reference.snapshot(), self.system.snapshot())
+        found = found or self.known.take_outside()
         return None if found is None else Divergence(len(self.performed), operation, "lockstep", found)
 
     def _look(self, operation: Operation, step: int) -> tuple[Change | None, Snapshot | None]:

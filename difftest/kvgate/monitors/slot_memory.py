@@ -38,6 +38,7 @@ from kvreference.operations import (
     Finish,
     OfRequest,
     Preempt,
+    ReleaseSkipped,
     Rewind,
     Sample,
     Schedule,
@@ -679,6 +680,8 @@ class GhostMemory:
     def _kept(self, request: Request, tables: Sequence[Sequence[int]]) -> list[Kept]:
         """Where states are kept, the worker keeps the one after the last accepted draft; a send accepts none."""
         before, end = self._computed.get(request.number, 0), request.tokens_computed - request.drafts_in_flight
+        # What comes after its end was computed, and is of no use.
+        end = min(end, len(request.tokens))
         if before == end or len(tables) != len(self.groups):
             return []
         span, chain = (max(0, end - 1), end), self._chain(request)
@@ -731,6 +734,8 @@ class GhostMemory:
 
 PREEMPTED = "whoever was to write it was preempted in the same step"
 LATE = "a step in flight wrote it after it was given up"
+LEFT = "a window left it while a step in flight still read it"
+ENDED = "another node reads it, of a request that is over"
 FAILED = "a load that it follows from has failed"
 
 
@@ -743,17 +748,23 @@ class StepInFlight:
     kept: list[Kept] = field(factory=list)
     freed: set[int] = field(factory=set)
     """The requests whose blocks were freed since it was dispatched."""
+    left: set[tuple[int, int]] = field(factory=set)
+    """By request, the blocks that its windows left since then."""
 
 
 class WorkerMemory(GhostMemory):
     """The physical slots of one engine, and what they hold."""
 
     def __init__(self, settings: Settings, is_known: IsKnown = lambda _misread: False) -> None:
-        super().__init__(settings, lambda misread: is_known(evolve(misread, mark=self.marks.get(misread.block))))
+        super().__init__(settings, lambda misread: is_known(evolve(misread, mark=self._mark_of(misread))))
         self._copies: tuple[Copy, ...] = ()
         self._unread: frozenset[int] = frozenset()
         """The requests of the step that is computed whose answer is not needed."""
         self.in_flight: deque[StepInFlight] = deque()
+        self._left: set[tuple[int, int]] = set()
+        """What was left of the step that is computed."""
+        self._sent: set[int] = set()
+        """The request that another node reads just now."""
         self.marks: dict[int, str] = {}
         """Blocks that do not hold what was to be written there, and why; until they are written again."""
 
@@ -768,7 +779,22 @@ class WorkerMemory(GhostMemory):
                 if work.request == number:
                     self._mark(work, work.start, PREEMPTED)
             self._pending = [work for work in self._pending if work.request != number]
+        elif isinstance(step.operation, (Schedule, ReleaseSkipped, Finish)) and self.in_flight:
+            self._leave(step.operation.request, step.tables(step.operation.request))
         return super().observe(step)
+
+    def _leave(self, number: int, tables: Sequence[Sequence[int]]) -> None:
+        """Note which blocks of steps in flight the windows of a request have left."""
+        for sent in self.in_flight:
+            for work in sent.works:
+                if work.request == number:
+                    had = {block for table in work.tables for block in table}
+                    sent.left |= {(number, block) for block in had.difference(*tables)}
+
+    def _mark_of(self, misread: Misread) -> str | None:
+        reader = misread.reader.request
+        left = LEFT if (reader, misread.block) in self._left else None
+        return self.marks.get(misread.block) or left or (ENDED if reader in self._sent else None)
 
     @property
     def _is_delayed(self) -> bool:
@@ -791,7 +817,7 @@ class WorkerMemory(GhostMemory):
         request that has ``ended`` since is computed as well: what is read for it does not matter, where it writes does.
         """
         step = self.in_flight.popleft()
-        self._unread = frozenset(ended)
+        self._unread, self._left = frozenset(ended), step.left
         for work in step.works:
             if work.request in spoilt:
                 self._spoil(work, spoilt[work.request])
@@ -859,7 +885,10 @@ class WorkerMemory(GhostMemory):
         if work is None:
             return None
         if valid is None:
-            return super()._transferred(number, True)
+            self._sent = {number}
+            found = super()._transferred(number, True)
+            self._sent = set()
+            return found
         del self._transfers[number]
         if valid > work.provided:
             self._deliver(evolve(work, start=min(valid, work.start)))

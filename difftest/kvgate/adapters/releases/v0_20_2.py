@@ -162,6 +162,7 @@ RELEASE = evolve(
             "050-later-item-after-a-failed-load",
             "051-loaded-state-waits-for-a-step",
             "053-no-end-before-its-shortest",
+            "061-sent-with-what-follows-the-end",
         }
     )
     | IF_IN_FULL,

@@ -331,8 +331,9 @@ class Engine:
         elif isinstance(operation, Admit):
             self.encoder.asked_for(operation.request)
         population = self.followed.population
-        if population.resolve(operation) != operation:
-            self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
+        self._expect_legal(operation, population)
+        if not ahead:
+            self._expect_legal(operation, self._known)
         padded = self.followed.padded_next()
         if padded and isinstance(operation, Admit):
             self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
@@ -348,8 +349,14 @@ class Engine:
             raise Stop(divergence)
         self._judge("line", self.line.observe(operation, answered))
 
+    def _expect_legal(self, operation: Operation, population: Population) -> None:
+        if population.resolve(operation) != operation:
+            self._stop("scheduler", Difference("KV-SYS-02", "the scheduler", "a legal operation", str(operation)))
+
     def _learn(self, operation: Operation) -> None:
         """The scheduler has taken an answer, or sent a step: nothing new to those who look at the worker."""
+        if self.lockstep.reference is not None:
+            self._expect_legal(operation, self._known)
         divergence = self.lockstep.learn(operation)
         if divergence is not None:
             raise Stop(divergence)
@@ -383,10 +390,9 @@ class Engine:
         request = self.followed.population.alive.get(number)
         if is_read:
             assert request is not None, "who is read has ended just now"
-            if self.in_flight:
-                # Nobody reads what is still in flight: the last token that is known was never computed.
-                request.tokens_computed = min(request.tokens_computed, self.followed.request(number).num_tokens - 1)
-                request.drafts_in_flight = 0
+            # Nobody reads what is computed after its end, or still in flight.
+            request.tokens_computed = min(request.tokens_computed, self.followed.request(number).num_tokens - 1)
+            request.drafts_in_flight = 0
             self._follow(Finish(number, sends=True), Done())
         elif request is not None and request.status is Status.LOADING:
             self._follow(Abort(number), Done())
@@ -923,8 +929,7 @@ class Engine:
             taken = finish_check.as_taken(answered, sampled[number], books, STOP)
             if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
                 self.interception.answers[number] = taken
-            elif number in self.sessions.open:
-                self._follow(taken, Done())
             else:
-                self._follow(answered, Done(), ahead=self.stage.asynchronous)
+                # Where steps are asynchronous, the worker goes on with all that it answered.
+                self._follow(answered if self.stage.asynchronous else taken, Done(), ahead=self.stage.asynchronous)
         return sampled

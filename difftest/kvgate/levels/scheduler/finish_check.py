@@ -44,10 +44,11 @@ def is_rejected(books: Books, answered: Sequence[int]) -> bool:
 
 
 def as_taken(answer: Sample, sampled: Sequence[int], books: Books, stop: int) -> Sample:
-    """An answer without what the scheduler will leave out behind the last token that the request may have."""
+    """An answer without the tokens that the scheduler will leave out after the last that the request may have."""
     tokens, _ = due(books, sampled, stop)
     last = tokens - books.tokens - 1
-    return evolve(answer, accepted=last, token=sampled[last]) if last < answer.accepted else answer
+    beyond = answer.accepted - last
+    return evolve(answer, accepted=last, token=sampled[last], beyond=beyond) if beyond > 0 else answer
 
 
 def judge(

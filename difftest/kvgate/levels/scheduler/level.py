@@ -450,9 +450,7 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
         # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        connector=draw.chance(80 if recovers(settings) else 60)
-        and not (aligned or copies)
-        and (recovers(settings) or not asynchronous),
+        connector=draw.chance(80 if recovers(settings) else 60) and not (aligned or copies),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
@@ -514,13 +512,12 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     serve = evolve(serve, answers_min=shortest_answers(generator, settings, serve, draw))
     if not stage.connector:
         return serve
-    frees = not all(group.keeps_all for group in settings.geometry.groups)
     fails = draw.chance(generator.often("failed loads", 50)) and recovers(settings)
     return evolve(
         serve,
         external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 75)) else 0,
         loads=draw.chance(generator.often("loads", 60)),
-        sends=draw.chance(generator.often("sends", 30)) and not (stage.asynchronous and frees),
+        sends=draw.chance(generator.often("sends", 30)),
         offered_again=draw.chance(50),
         undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,
         fails_from_block=draw.integer(0, 3) if fails else None,
