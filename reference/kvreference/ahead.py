@@ -7,7 +7,7 @@ in the order in which they were dispatched, and their answers are taken in that 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kvreference.answers import Answer, Granted
 from kvreference.operations import Dispatch, Operation, Preempt, ReleaseSkipped, Sample, Schedule
@@ -40,7 +40,7 @@ class PopulationAhead(Population):
         if request.status is Status.RUNNING:
             return super().tokens_from(request, computed, budget_tokens)
         # What is expected from the steps before it was preempted is not computed in its first step.
-        drafts, request.drafts = request.drafts, request.drafts[_expected(request.awaited) :]
+        drafts, request.drafts = request.drafts, request.drafts[tokens_awaited(request.awaited) :]
         tokens = super().tokens_from(request, computed, budget_tokens)
         request.drafts = drafts
         return tokens
@@ -55,7 +55,7 @@ class PopulationAhead(Population):
         super().settle(operation, answer)
         if isinstance(operation, Preempt):
             request = self.alive[operation.request]
-            request.drafts = [EXPECTED] * _expected(request.awaited)
+            request.drafts = [EXPECTED] * tokens_awaited(request.awaited)
 
     def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:
         before = request.tokens_computed + granted.hit_tokens + granted.external_tokens
@@ -63,7 +63,7 @@ class PopulationAhead(Population):
         request.undispatched = True
         if request.status is Status.RUNNING:
             request.in_flight.append(request.tokens_computed - before)
-        verified = request.tokens_computed - len(request.tokens) - _expected(request.awaited)
+        verified = request.tokens_computed - len(request.tokens) - tokens_awaited(request.awaited)
         request.answers_step = request.status is Status.RUNNING and verified >= 0
         if request.answers_step:
             # The step answers one token more than drafts that hold, and proposes new ones.
@@ -100,6 +100,11 @@ class PopulationAhead(Population):
                 self.alive[number].in_flight.pop(0)
 
 
+def tokens_awaited(awaited: Sequence[int]) -> int:
+    """How many tokens steps in flight answer if all the drafts that they verify hold."""
+    return sum(1 + drafts for drafts in awaited)
+
+
 def tokens_unsure(request: Request, loads_out_of_turn: bool) -> int:
     """Of how many of the tokens that a request counts as computed a window must not leave anything yet.
 
@@ -121,11 +126,6 @@ def is_fenced(request: Request) -> bool:
 def tokens_answered(request: Request) -> int:
     """How many tokens may be cached with an answer: those that are computed, but for the answer itself."""
     return min(request.tokens_computed, len(request.tokens) - 1)
-
-
-def _expected(awaited: list[int]) -> int:
-    """How many tokens steps in flight answer if all the drafts that they verify hold."""
-    return sum(1 + drafts for drafts in awaited)
 
 
 def _count_drafts(request: Request) -> None:

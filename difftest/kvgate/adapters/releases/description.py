@@ -47,6 +47,8 @@ class SchedulerRules:
     """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
     frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
+    zeroes_loaded: bool = True
+    """Whether a step zeroes the blocks of tokens that another node loads later."""
     announces_requests: bool = False
     """Whether each new request is announced to the connector."""
     offers_to_readers_only: bool = False

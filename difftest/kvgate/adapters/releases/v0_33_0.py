@@ -58,6 +58,7 @@ SCHEDULER_RULES = evolve(
     pads_drafts=True,
     caches_answers=True,
     spares_the_only_one=True,
+    zeroes_loaded=False,
     queues=("kv_holding_waiting", "waiting"),
     joins_queues=False,
     reports_preempted_later=True,

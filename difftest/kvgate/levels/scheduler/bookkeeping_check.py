@@ -8,6 +8,7 @@ from typing import Any
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.operations import PauseEngine
+from kvreference.ahead import tokens_awaited
 from kvreference.population import Request, Status
 
 
@@ -20,17 +21,22 @@ def early(grammars: Iterable[int], scheduled: Iterable[int]) -> Difference | Non
     return Difference("KV-SYS-02", f"request {found[0]}", expected, "is scheduled before")
 
 
-def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], in_flight: bool) -> Difference | None:
-    """Compare each request with the scheduler's own; what is ``in_flight`` the scheduler does not know yet."""
-    parts = "(tokens computed, tokens, whether it runs)"
+def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], follows: bool) -> Difference | None:
+    """Compare each request with the scheduler's own; if nobody ``follows`` what is in flight, not how far it is."""
+    parts = "(tokens computed, tokens, tokens awaited, whether it runs)"
     for number, ours in alive.items():
         theirs = requests.get(name_of(number))
         runs = ours.status is Status.RUNNING
-        expected: tuple[object, ...] = (ours.tokens_computed, len(ours.tokens), runs)
-        got = theirs and (theirs.num_computed_tokens, theirs.num_tokens, theirs.status.name == "RUNNING")
-        if got and in_flight:
-            expected, got = (runs,), got[2:]
-        if expected != got and ours.status is not Status.ENDING:
+        awaited = tokens_awaited(ours.awaited) if runs else 0
+        expected = (ours.tokens_computed, len(ours.tokens), awaited, runs)
+        got = None
+        if theirs is not None:
+            they_run = theirs.status.name == "RUNNING"
+            # What is awaited since before a preemption is told in different ways, and matters to nobody.
+            places = theirs.num_output_placeholders if they_run else 0
+            got = (theirs.num_computed_tokens, theirs.num_tokens, places, they_run)
+        differs = got is None or expected[3] != got[3] or (follows and expected != got)
+        if differs and ours.status is not Status.ENDING:
             return Difference("KV-SYS-02", f"request {number} {parts}", str(expected), str(got))
     return None
 

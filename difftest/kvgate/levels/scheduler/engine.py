@@ -644,7 +644,8 @@ class Engine:
         self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt, proposed))
         if not self.stage.asynchronous:
             self._collect()
-        self._judge("scheduler", bookkeeping_check.judge(alive, self.scheduler.requests, bool(self.in_flight)))
+        follows = self.lockstep.reference is not None or not self.in_flight
+        self._judge("scheduler", bookkeeping_check.judge(self._known.alive, self.scheduler.requests, follows))
         drains = self.paused is not None and self.line.holders_first
         holders = [number for number in alive if any(self.followed._tables(number))] if drains else []
         if not self.in_flight:

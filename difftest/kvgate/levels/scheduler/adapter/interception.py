@@ -83,7 +83,7 @@ class Interception(Raises):
         self._granted: dict[int, Granted] = {}
         """What was granted to whom in this step."""
         self._allocated: list[BlockTable] = []
-        """The blocks that were allocated in this step, each time by group."""
+        """The blocks that were allocated in this step and are zeroed if any are, each time by group."""
         self._looked_up: tuple[int, Hit] | None = None
         """A look-up that no admission has followed yet."""
         self._asking = Asking(runs=False, had=(), start=0)
@@ -139,7 +139,8 @@ class Interception(Raises):
             self.refused[operation.request] = answer
         if isinstance(answer, Granted) and isinstance(operation, (Admit, Schedule)):
             self._granted[operation.request] = answer
-            self._allocated.append(answer.blocks)
+            if self.followed.scheduling.zeroes_loaded or not answer.loads:
+                self._allocated.append(answer.blocks)
         self.tell(operation, answer)
 
     def _settle_others(self, number: int) -> None:
