@@ -682,9 +682,9 @@ class Engine:
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
         self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
+        self._rewind(sent)
         if self.stage.asynchronous and self.lockstep.reference is not None:
             self.lockstep.reference.returned(list(map(number_in, sent.scheduled)))
-        self._rewind(sent)
         signals = self.nodes.take_signals() if self.stage.connector else None
         answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
@@ -895,11 +895,8 @@ class Engine:
         for number, tokens in failed.items():
             request = self.followed.population.alive.get(number)
             if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
-                self._follow(Rewind(number, tokens), Done())
-                if not self.followed.scheduling.in_full:
-                    # What other releases keep of a failed load is not followed yet: the monitors judge alone.
-                    self.lockstep.reference = None
-                    self.chunks.judges &= not self.stage.asynchronous
+                # An earlier failure, of blocks that it shares, may have left less.
+                self._follow(Rewind(number, min(tokens, request.tokens_computed)), Done())
 
     def _taken(self, number: int, sampled: Sequence[int], books: finish_check.Books) -> Sample:
         """What the scheduler takes of an answer that the worker had before."""
