@@ -323,6 +323,7 @@ class Manager:
             read_entries=self.pool.cached.entries,
             pinned=self.pool.pinned_blocks(),
             copies=tuple(self.copies),
+            freed_late=[[block for table in tables for block in table.live()] for _, tables in self.holdings.deferred],
             begun=self.pool.partial.blocks(),
             scratch_first=self.settings.scratch_first and self.choices.promises_scratch_first,
         )

@@ -44,6 +44,8 @@ class Snapshot:
     """What is pinned, held or not."""
     copies: tuple[Copy, ...] = ()
     """What the worker copies before it computes the next step."""
+    freed_late: Sequence[Sequence[int]] = ()
+    """Per request whose blocks are free when the steps in flight are over, oldest first, what its tables name."""
     begun: Collection[int] = ()
     """The blocks inside which a boundary is an entry of the cache."""
     scratch_first: bool = False
@@ -75,6 +77,7 @@ def _check_holders(snapshot: Snapshot) -> Iterator[Violation]:
         for block, count in named.items():
             if count > 1:
                 yield Violation("KV-INV-04", f"request {number} names block {block} {count} times")
+    holders.update(block for blocks in snapshot.freed_late for block in blocks)
     reads = Counter(copy.source for copy in snapshot.copies)
     for block, references in enumerate(snapshot.references):
         if block != NULL and references != holders[block] + reads[block]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 _SENTENCES = {
-    "KV-INV-01": "A block's reference count is the number of table entries that name it and of pending copies that "
-    "read it.",
+    "KV-INV-01": "A block's reference count is the number of table entries that name it, also of tables that are freed "
+    "late, and of pending copies that read it.",
     "KV-INV-02": "A block is in the free queue exactly if nobody holds it and it is not pinned.",
     "KV-INV-03": "The free queue holds no block twice, and its length is the number of blocks said to be free.",
     "KV-INV-04": "A request names no block twice.",
@@ -32,7 +32,7 @@ _SENTENCES = {
     "KV-OP-05": "New blocks come from the front of the free queue, group by group.",
     "KV-OP-06": "A block that no later token reads is released at the next allocation or when asked, later ones first.",
     "KV-OP-07": "A request that ends or is preempted releases all its blocks, group by group, tail first, unless a "
-    "transfer holds them until it is over.",
+    "transfer, or a step in flight that another node's writes are not ordered with, holds them until it is over.",
     "KV-OP-08": "Without a retention interval, a full block of verified tokens that is still needed is cached once: "
     "when its last token is scheduled, at the next allocation if drafts filled it, or with its answer if that comes "
     "later.",

@@ -50,6 +50,7 @@ FINDING = Finding(
     on=lambda stage: stage.asynchronous,
     acts=_acts,
     holds=lambda ideal, answered, groups, computed, unsure: (
-        unsure > 0 and any(group.blocks_dead(computed) > group.blocks_dead(ideal) for group in groups)
+        answered == computed > ideal == computed - unsure
+        and any(group.blocks_dead(computed) > group.blocks_dead(ideal) for group in groups)
     ),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
 
 from kvgate.adapters.release_variants import PADDING
 from kvgate.adapters.releases.description import Release, SchedulerRules
@@ -13,6 +15,7 @@ from kvreference.answers import Answer, Refused
 from kvreference.operations import Admit, Operation
 from kvreference.population import Population, Status
 from kvreference.settings import Settings
+from kvreference.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -42,6 +45,8 @@ class Followed(Stock):
         self._requests: dict[int, Request] = {}
         self._answer: Answer | None = None
         self._performed = 0
+        self.popped: list[Sequence[Any]] = []
+        """The blocks that a request gives up just now, to be freed late."""
         self.kept: dict[int, int] = {}
         """By the number of an operation: how many blocks the scheduler wanted left free for others."""
         self.padded: dict[int, int] = {}
@@ -63,6 +68,12 @@ class Followed(Stock):
         if isinstance(answer, Refused) and isinstance(operation, Admit):
             self.population[operation.request].drafts = []
         return answer
+
+    def snapshot(self) -> Snapshot:
+        late = [blocks for _, blocks in getattr(self.scheduler, "deferred_frees", ())]
+        late += self.popped
+        freed_late = [[block.block_id for block in blocks if not block.is_null] for blocks in late]
+        return evolve(super().snapshot(), freed_late=freed_late)
 
     def note_answer(self, answer: Answer) -> None:
         """The next operation was performed, and answered with this."""

@@ -264,7 +264,11 @@ class Interception(Raises):
         self.settle_look_up()
         self._ending = self._end_of(number_of(request), request)
 
-    after_pop_blocks_for_free = after_free
+    def after_pop_blocks_for_free(self, blocks: Sequence[Any], request: Request) -> None:
+        # The scheduler has yet to note them.
+        self.followed.popped = [blocks]
+        self.after_free(None, request)
+        self.followed.popped = []
 
     def _end_of(self, number: int, request: Request) -> Operation:
         """Why a request gives up its blocks."""
