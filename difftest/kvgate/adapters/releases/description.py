@@ -85,12 +85,12 @@ class Mechanism:
             raise ValueError(f"{', '.join(self.names)}: either compared, or not compared, or not driven")
 
     def _said(self) -> Mapping[str, str]:
-        texts = {"compared": self.compared, "called, not compared": self.not_compared, "not driven": self.not_driven}
+        texts = {"compared": self.compared, "called but not compared": self.not_compared, "not driven": self.not_driven}
         return {kind: text for kind, text in texts.items() if text}
 
     @property
     def kind(self) -> str:
-        """Whether it is compared, called and not compared, or not driven, in words."""
+        """Whether it is compared, called but not compared, or not driven, in words."""
         return next(iter(self._said()))
 
     @property

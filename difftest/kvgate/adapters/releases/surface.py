@@ -1,7 +1,7 @@
 """What a release adds to vLLM's block manager, its coordinator, its scheduler and their configuration.
 
 Names are read from the source, which is not imported. Each name that the release before did not have belongs to one
-mechanism of the release's description: compared with the reference, called and not compared, or not driven.
+mechanism of the release's description: compared with the reference, called but not compared, or not driven.
 
     python -m kvgate.adapters.releases.surface [FOLDER]
 
@@ -120,7 +120,7 @@ def _print(name: str, package: Path, older: Release, mechanisms: Iterable[Mechan
     """Print what is new and what is gone in a package; returns how many names are of no mechanism."""
     names, before = names_in(package), names_in(source_of(older))
     new, gone = names.keys() - before.keys(), sorted(before.keys() - names.keys())
-    counts = Counter({"compared": 0, "called, not compared": 0, "not driven": 0})
+    counts = Counter({"compared": 0, "called but not compared": 0, "not driven": 0})
     for each in mechanisms:
         counts[each.kind] += len(each.names)
     missing = unexplained(new, mechanisms)
