@@ -44,9 +44,12 @@ def test_every_name_that_a_release_adds_is_of_one_mechanism(older: Release, rele
     """And no mechanism names what is not new."""
     new = new_in(older, release)
     named = Counter(name for mechanism in release.additions.mechanisms for name in mechanism.names)
-    assert [] == unexplained(new, release.additions.mechanisms)
-    assert set() == named.keys() - new
-    assert [] == [name for name, times in named.items() if times > 1]
+    found = {
+        "of no mechanism": unexplained(new, release.additions.mechanisms),
+        "not new": sorted(named.keys() - new),
+        "of two mechanisms": [name for name, times in named.items() if times > 1],
+    }
+    assert not any(found.values()), found
 
 
 def test_what_no_mechanism_names_is_reported() -> None:
@@ -132,7 +135,8 @@ def test_what_is_compared_is_called_and_what_is_not_driven_is_not(version: str, 
     published(release)
     names = names_in(source_of(release))
     entered = entered_in(release, rounds)
-    assert [] == list(untrue(release.additions.mechanisms, names, entered))
+    found = list(untrue(release.additions.mechanisms, names, entered))
+    assert not found, "\n".join(found)
     # The control: of functions that are said to be the opposite, each is reported.
     opposite = [
         Mechanism(each.names, **{"compared" if each.not_driven else "not_driven": "the opposite"})
