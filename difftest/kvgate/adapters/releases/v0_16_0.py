@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvgate.adapters.releases.description import COORDINATOR, MANAGER, REQUEST, SPECS, UTILS, Release
+from kvgate.adapters.releases.description import COORDINATOR, MANAGER, REQUEST, SPECS, UTILS, Additions, Release
 
 RELEASE = Release(
     version="0.16.0",
@@ -66,4 +66,5 @@ RELEASE = Release(
     gate=None,
     flags_drafts=False,
     ratio_field=None,
+    additions=Additions(reason="its scheduler is not driven"),
 )

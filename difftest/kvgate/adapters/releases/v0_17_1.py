@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER, REQUEST
+from kvgate.adapters.releases.description import MANAGER, REQUEST, Additions
 from kvgate.adapters.releases.v0_16_0 import RELEASE as OLDER
 
 RELEASE = evolve(
@@ -23,4 +23,5 @@ RELEASE = evolve(
             "reasoning_ended"
         ),
     },
+    additions=Additions(reason="its scheduler is not driven"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER
+from kvgate.adapters.releases.description import MANAGER, Additions
 from kvgate.adapters.releases.v0_18_1 import RELEASE as OLDER
 
 RELEASE = evolve(
@@ -22,4 +22,5 @@ RELEASE = evolve(
         ),
     },
     gate="before",
+    additions=Additions(reason="its scheduler is not driven"),
 )

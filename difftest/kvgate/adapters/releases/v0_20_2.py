@@ -16,6 +16,7 @@ from kvgate.adapters.releases.description import (
     SCHEDULER,
     SCHEDULER_OUTPUT,
     SPECS,
+    Additions,
     SchedulerRules,
 )
 from kvgate.adapters.releases.v0_19_1 import RELEASE as OLDER
@@ -167,4 +168,5 @@ RELEASE = evolve(
     )
     | IF_IN_FULL,
     scheduler=SCHEDULER_RULES,
+    additions=Additions(reason="the first release whose scheduler is driven: others are described against it"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER, OUTPUTS, REQUEST, SCHEDULER_OUTPUT
+from kvgate.adapters.releases.description import MANAGER, OUTPUTS, REQUEST, SCHEDULER_OUTPUT, Additions
 from kvgate.adapters.releases.v0_20_2 import IF_IN_FULL
 from kvgate.adapters.releases.v0_20_2 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_20_2 import SCHEDULER_RULES as OLDER_SCHEDULER
@@ -48,4 +48,5 @@ RELEASE = evolve(
     gate="within",
     findings=OLDER.findings - IF_IN_FULL,
     scheduler=SCHEDULER_RULES,
+    additions=Additions("0.20.2", reason="it adds no name"),
 )

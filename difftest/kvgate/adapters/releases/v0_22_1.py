@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import OUTPUTS, Mechanism
+from kvgate.adapters.releases.description import OUTPUTS, Additions, Mechanism
 from kvgate.adapters.releases.v0_21_0 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_21_0 import SCHEDULER_RULES as OLDER_SCHEDULER
 
@@ -30,10 +30,17 @@ RELEASE = evolve(
     masks=True,
     findings=OLDER.findings | {"011-mask-omits-look-ahead"},
     scheduler=SCHEDULER_RULES,
-    mechanisms=(
-        Mechanism(
-            ("*._cache_block_mask", "HybridKVCacheCoordinator.cache_blocks"),
-            compared="lockstep, models with +masked",
+    additions=Additions(
+        "0.21.0",
+        (
+            Mechanism(
+                ("SlidingWindowManager._cache_block_mask", "HybridKVCacheCoordinator.cache_blocks"),
+                compared="lockstep, models with +masked",
+            ),
+            Mechanism(
+                ("SingleTypeKVCacheManager._cache_block_mask",),
+                not_driven="of groups without a window, none has smaller blocks than the alignment",
+            ),
         ),
     ),
 )

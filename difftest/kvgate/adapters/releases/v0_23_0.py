@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER, Mechanism
+from kvgate.adapters.releases.description import MANAGER, Additions, Mechanism
 from kvgate.adapters.releases.v0_22_1 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_22_1 import SCHEDULER_RULES as OLDER_SCHEDULER
 
@@ -50,26 +50,41 @@ RELEASE = evolve(
         "052-older-state-goes-last",
     },
     scheduler=SCHEDULER_RULES,
-    mechanisms=(
-        Mechanism(
-            ("*.reachable_block_mask", "_validate_prefix_cache_retention_interval"),
-            compared="lockstep, models with +retention",
-        ),
-        Mechanism(
-            ("FreeKVCacheBlockQueue.prepend_n", "SlidingWindowManager.free"),
-            compared="lockstep, models with +scratch",
-        ),
-        Mechanism(
-            ("Scheduler._inflight_prefill_reserved_blocks", "Scheduler._request_remaining_blocks"),
-            compared="lockstep is given what is reserved, and progress is checked",
-        ),
-        Mechanism(
-            ("SlidingWindowManager._contiguous_blocks_for_hit",),
-            compared="lockstep, every look-up in a window",
-        ),
-        Mechanism(
-            ("SpecGroup", "_bucket_layers_by_page_size", "register_all_kvcache_specs"),
-            left_out="they make groups of layers, and a case gives the groups",
+    additions=Additions(
+        "0.22.1",
+        (
+            Mechanism(
+                (
+                    "SingleTypeKVCacheManager.reachable_block_mask",
+                    "SlidingWindowManager.reachable_block_mask",
+                    "_validate_prefix_cache_retention_interval",
+                ),
+                compared="lockstep, models with +masked and +retention",
+            ),
+            Mechanism(
+                ("FreeKVCacheBlockQueue.prepend_n", "SlidingWindowManager.free"),
+                compared="lockstep, models with +scratch",
+            ),
+            Mechanism(
+                ("Scheduler._inflight_prefill_reserved_blocks", "Scheduler._request_remaining_blocks"),
+                compared="lockstep is given what is reserved, and progress is checked",
+            ),
+            Mechanism(
+                ("SlidingWindowManager._contiguous_blocks_for_hit",),
+                compared="lockstep, every look-up in a window",
+            ),
+            Mechanism(
+                ("SpecGroup",),
+                compared="lockstep, every look-up in several groups",
+            ),
+            Mechanism(
+                ("register_all_kvcache_specs",),
+                not_compared="it enters the classes of managers in a table, before the first manager is built",
+            ),
+            Mechanism(
+                ("_bucket_layers_by_page_size",),
+                not_driven="it makes groups of layers, and a case gives the groups",
+            ),
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import COORDINATOR, MANAGER, SPECS, UTILS
+from kvgate.adapters.releases.description import COORDINATOR, MANAGER, SPECS, UTILS, Additions
 from kvgate.adapters.releases.v0_23_0 import RELEASE as OLDER
 
 RELEASE = evolve(
@@ -85,4 +85,5 @@ RELEASE = evolve(
         "012-prompt-tail-that-serves-nobody",
     },
     scheduler=None,
+    additions=Additions(reason="its scheduler is not driven: 0.33.0 lists what came since 0.23.0"),
 )

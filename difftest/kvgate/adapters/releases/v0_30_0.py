@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER, REQUEST, SPECS, UTILS
+from kvgate.adapters.releases.description import MANAGER, REQUEST, SPECS, UTILS, Additions
 from kvgate.adapters.releases.v0_27_1 import RELEASE as OLDER
 
 RELEASE = evolve(
@@ -80,4 +80,5 @@ RELEASE = evolve(
         "031-replay-an-alignment-too-low",
         "059-null-blocks-gone-over-once",
     },
+    additions=Additions(reason="its scheduler is not driven: 0.33.0 lists what came since 0.23.0"),
 )
