@@ -105,13 +105,13 @@ def tokens_awaited(awaited: Sequence[int]) -> int:
     return sum(1 + drafts for drafts in awaited)
 
 
-def tokens_unsure(request: Request, loads_out_of_turn: bool) -> int:
+def tokens_unsure(request: Request, out_of_turn: bool) -> int:
     """Of how many of the tokens that a request counts as computed a window must not leave anything yet.
 
     Steps are computed in order, so what a later one writes disturbs no earlier one: only drafts may be taken back.
-    Another node that writes out of turn also disturbs what the steps in flight read for their tokens.
+    Another node that writes ``out_of_turn`` also disturbs what the steps in flight read for their tokens.
     """
-    read = min(sum(request.in_flight), request.tokens_computed) if loads_out_of_turn else 0
+    read = min(sum(request.in_flight), request.tokens_computed) if out_of_turn else 0
     return max(request.drafts_in_flight, read)
 
 

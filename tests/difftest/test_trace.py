@@ -65,6 +65,7 @@ FIELDS = {
     "accepted": numbers,
     "token": numbers,
     "drafts": numbers,
+    "beyond": numbers,
     "block": numbers,
     "external_tokens": numbers,
     "loads": st.booleans(),

@@ -205,7 +205,7 @@ CHOICES: Mapping[str, Choices] = {
 """By the name in a release's description."""
 
 
-def _of_steps_over(rule: Callable[..., int], request: Request, _loads_out_of_turn: bool) -> int:
+def _of_steps_over(rule: Callable[..., int], request: Request, _out_of_turn: bool) -> int:
     """All that steps in flight compute, whether or not another node could disturb them."""
     return rule(request, True)
 

@@ -84,8 +84,9 @@ class Comparison:
         # These may be any sequences, as in ``_as_lists``.
         if ours.copies != tuple(theirs.copies):
             return _first_differing("KV-OP-19", "pending copy", ours.copies, theirs.copies)
-        if ours.freed_late != theirs.freed_late:
-            return _first_differing("KV-OP-07", "blocks freed late, request", ours.freed_late, theirs.freed_late)
+        late, their_late = ([list(blocks) for blocks in each.freed_late] for each in (ours, theirs))
+        if late != their_late:
+            return _first_differing("KV-OP-07", "blocks freed late, request", late, their_late)
         # The null block's references are not maintained.
         if ours.references[1:] != theirs.references[1:]:
             return _first_differing("KV-INV-01", "references of block", ours.references, theirs.references, start=1)
@@ -230,7 +231,6 @@ def _as_lists(snapshot: Snapshot) -> Snapshot:
         references=list(snapshot.references),
         free=list(snapshot.free),
         contents=list(snapshot.contents),
-        freed_late=[list(blocks) for blocks in snapshot.freed_late],
     )
 
 

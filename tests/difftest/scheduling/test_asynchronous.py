@@ -144,7 +144,7 @@ BROKEN: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], tuple[str, st
         schedules_twice,
         full(60),
         (serve(0, 40, 20), *steps(8)),
-        ("chunks", "KV-SYS-06"),
+        ("scheduler", "KV-SYS-02"),
     ),
     "gives up in flight": (
         "_update_after_schedule",
