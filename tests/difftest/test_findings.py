@@ -95,6 +95,7 @@ OF_ENGINES = {
     "057-experts-of-released-blocks",
     "058-next-item-cuts-a-whole-one",
     "059-null-blocks-gone-over-once",
+    "061-sent-with-what-follows-the-end",
 }
 """Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 

@@ -13,9 +13,12 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvgate.findings.register import with_ids
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import Collect, Operation, Stage
+from kvgate.monitors.slot_memory import LEFT, NO_BLOCK, NO_ENTRY, Misread, Where
 from kvreference.geometry import Geometry, Group
+from kvreference.holdings import tokens_passed
 from kvreference.operations import Abort, Transferred
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
@@ -115,6 +118,50 @@ def test_a_window_is_not_left_before_the_drafts_are_verified() -> None:
         engine = Engine(SLIDING, stage)
         assert [] == undeclared(engine, (serve(0, 60, 60), *DRAFTS))
         assert acts == ("028-window-left-while-in-flight" in engine.lockstep.known.times)
+
+
+NARROW = Settings(
+    Geometry((Group("sliding_window", 16, 32),)),
+    blocks=5,
+    tokens_max=256,
+    chunk_tokens=64,
+    requests_max=4,
+    full_sequence_must_fit=False,
+)
+
+
+def test_a_block_that_a_step_in_flight_reads_is_not_given_to_a_load() -> None:
+    """vLLM gives it: the step reads token 15 as the last one to do so, and the window of the next step has left it."""
+    load = serve(1, 33, 2, external_tokens=32, loads=True)
+    operations: tuple[Operation, ...] = (serve(0, 40, 40), *steps(8), load, *steps(1), Transferred(1), *steps(3))
+    engine = Engine(NARROW, CONNECTED)
+    assert [] == undeclared(engine, operations)
+    assert "028-window-left-while-in-flight" in engine.lockstep.known.times
+    engine = Engine(NARROW, CONNECTED)
+    engine.memory._physical.is_known = lambda _misread: False
+    (first,) = run(engine, operations)
+    assert ("ghost", "KV-MEM-01", "request 0, group 0") == (
+        first.detector,
+        first.difference.statement,
+        first.difference.subject,
+    )
+
+
+def test_only_what_a_window_left_too_early_is_missing_for_that() -> None:
+    """Control: another group, another block, a block without a mark, and a block that is there are not excused."""
+    (finding,) = with_ids(["028-window-left-while-in-flight"])
+    acts = finding.acts(SLIDING, "0.20.2")
+    (left,) = acts.deltas
+    # Of 47 tokens, three are drafts: the window leaves block 0 for them.
+    assert left.answer(tokens_passed, SLIDING.geometry.groups, 47, 3) == 47
+
+    def missing(token: int, group: int = 1, got: str = NO_BLOCK, mark: str | None = None) -> Misread:
+        return Misread(Where(0, group, 43), token, 0, "its state", got, (), (), mark)
+
+    assert acts.misreads(missing(13))
+    assert acts.misreads(missing(13, got="another", mark=LEFT))
+    for other in (missing(16), missing(13, group=0), missing(13, got="another"), missing(13, got=NO_ENTRY)):
+        assert not acts.misreads(other)
 
 
 def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:

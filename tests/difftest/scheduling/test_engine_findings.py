@@ -60,6 +60,7 @@ MARKED = {
     "046-adapters-of-one-name-share-blocks",
     "057-experts-of-released-blocks",
     "058-next-item-cuts-a-whole-one",
+    "061-sent-with-what-follows-the-end",
 }
 """Those that ghost memory knows by a mark on a block, by the load of the request that reads it, or by a rule."""
 OF_BLOCKS = {"014-second-full-group-not-cut"}
@@ -74,11 +75,11 @@ def played(case: Case, detectors: tuple[str, ...] = SCHEDULER.gate) -> CaseRun:
 def played_without(finding: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> CaseRun:
     """A run on the vLLM that is installed, described without a finding.
 
-    What 021 and 041 leave cached, and 022 and 028 free, differs from the reference before anybody reads it; traces
-    show who does.
+    What 021 and 041 leave cached, and 022, 028 and 061 free, differs from the reference before anybody reads it;
+    traces show who does.
     """
     forget(finding, monkeypatch)
-    return played(case, SCHEDULER.monitors if finding[:3] in ("021", "022", "028", "041") else SCHEDULER.gate)
+    return played(case, SCHEDULER.monitors if finding[:3] in ("021", "022", "028", "041", "061") else SCHEDULER.gate)
 
 
 def first_violated(run: CaseRun) -> Violated | None:
@@ -195,6 +196,9 @@ BROKEN = {
     "prefixes_kept": ("f041*/trace.jsonl", lambda kept, *rest: kept(*rest) + 2),
     "tokens_read_whole": ("f058*/trace.jsonl", lambda _rule, *_rest: 1),
     "experts_returned": ("f057*/trace.jsonl", lambda _rule, experts, _kept: [0 for _ in experts]),
+    "tokens_passed": ("f028*/trace.jsonl", lambda passed, *rest: passed(*rest) - 16),
+    "is_fenced": ("f022*/trace.jsonl", lambda _rule, _request: False),
+    "tokens_counted": ("f061*/trace.jsonl", lambda _rule, _computed, _beyond: 13),
     "reported_stop": ("f042*/trace.jsonl", lambda _rule, _stop, _earlier: "nothing"),
 }
 """Rules that only a scheduler asks, how each is broken, and where it shows."""

@@ -12,12 +12,12 @@ from kvreference.settings import Settings
 def _acts(settings: Settings, _release: str) -> Acts:
     groups, early = settings.geometry.groups, set[tuple[int, int]]()
 
-    def all_that_hold(_rule: Callable[..., int], computed: int, beyond: int) -> int:
+    def all_that_hold(rule: Callable[..., int], computed: int, beyond: int) -> int:
         """They stay counted, for the window too."""
         for index, group in enumerate(groups):
             left = range(group.blocks_dead(computed), group.blocks_dead(computed + beyond))
             early.update((index, place) for place in left)
-        return beyond
+        return rule(computed, beyond) + beyond
 
     def misreads(misread: Misread) -> bool:
         if misread.mark != ENDED:
@@ -36,7 +36,7 @@ def _acts(settings: Settings, _release: str) -> Acts:
 FINDING = Finding(
     id="061-sent-with-what-follows-the-end",
     rank=61,
-    statement="KV-OP-25",
+    statement="KV-MEM-01",
     condition="a window or states, a connector, and drafts",
     where=lambda settings: settings.drafts_max > 0 and not all(group.keeps_all for group in settings.geometry.groups),
     on=lambda stage: stage.connector,

@@ -925,6 +925,9 @@ class Engine:
             answered = Sample(number, accepted, token, proposed)
             books = self._books(self.scheduler.requests[name_of(number)])
             taken = finish_check.as_taken(answered, sampled[number], books, STOP)
+            if number in self.sessions.open:
+                # Its next part begins after the last answer.
+                taken = evolve(taken, beyond=0)
             if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
                 self.interception.answers[number] = taken
             else:
