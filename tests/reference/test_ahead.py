@@ -6,10 +6,11 @@ Method: few requests with the numbers by hand; and the same answers taken at onc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvreference.ahead import PopulationAhead
@@ -20,6 +21,7 @@ from kvreference.manager import Manager
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Run, Sample, Schedule
 from kvreference.population import Status
 from kvreference.settings import Settings
+from kvreference.snapshot import check
 
 FULL, WINDOW = Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5)
 
@@ -187,35 +189,101 @@ def lengths_cached(manager: Manager) -> list[tuple[int, int] | None]:
     return [content and (content[0], content[1].tokens) for content in manager.pool.cached.contents()]
 
 
+KINDS = st.sets(st.booleans(), min_size=1).map(lambda slides: [WINDOW if each else FULL for each in sorted(slides)])
+ACCEPTED = st.lists(st.integers(0, 3), min_size=1, max_size=8)
+
+
+@settings(deadline=None, derandomize=True, database=None)
 @given(
-    prompt=st.integers(1, 12),
-    answers=st.integers(1, 12),
+    kinds=KINDS,
     steps=st.integers(2, 4),
-    groups=st.sets(st.booleans(), min_size=1),
+    drafts=st.integers(0, 3),
+    prompts=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    answers=st.tuples(ACCEPTED, ACCEPTED),
+    out_of_turn=st.booleans(),
+    preempts=st.booleans(),
+    data=st.data(),
 )
 def test_answers_that_come_late_change_nothing_in_the_end(
-    prompt: int, answers: int, steps: int, groups: set[bool]
+    kinds: list[Group],
+    steps: int,
+    drafts: int,
+    prompts: tuple[int, int],
+    answers: tuple[list[int], list[int]],
+    out_of_turn: bool,
+    preempts: bool,
+    data: st.DataObject,
 ) -> None:
-    """With no drafts and room for all: the same tokens, tables and cached contents when all answers are known."""
-    kinds = [WINDOW if slides else FULL for slides in sorted(groups)]
-    late, once = ahead(*kinds, steps=steps), ahead(*kinds, steps=1)
+    """The same tokens and contents when all is answered, at once or late; and every state on the way is sound.
+
+    A request that was preempted verifies fewer drafts, so there only the states are checked, and that all is freed.
+    """
+    late, once = (
+        ahead(*kinds, steps=each, loads_out_of_turn=out_of_turn and each > 1, drafts_max=drafts, blocks=40)
+        for each in (steps, 1)
+    )
     for manager in (late, once):
-        perform(manager, Arrive(0, (Run(0, prompt),)), Admit(0, 16))
-    perform(late, Dispatch())
-    given = 0
-    for dispatched in range(1, answers + 1):
-        if dispatched - given == steps:
-            answered(late, Sample(0, 0, 100 + given, 0))
-            given += 1
-        if dispatched < answers:
-            assert isinstance(late.apply(Schedule(0, 16)), Granted)
-            perform(late, Dispatch())
-    for token in range(given, answers):
-        answered(late, Sample(0, 0, 100 + token, 0))
-    for token in range(answers):
-        perform(once, Sample(0, 0, 100 + token, 0))
-        if token + 1 < answers:
-            perform(once, Schedule(0, 16))
-    assert once.population[0].tokens == late.population[0].tokens
-    assert once.snapshot().tables == late.snapshot().tables
-    assert lengths_cached(once) == lengths_cached(late)
+        for number, length in enumerate(prompts):
+            perform(manager, Arrive(number, (Run(20 * number, length),)))
+    for number, accepted in enumerate(answers):
+        perform(once, Admit(number, 16))
+        for index, each in enumerate(accepted):
+            perform(once, answer_of(once, number, index, each))
+            if index + 1 < len(accepted):
+                once.apply(Schedule(number, 16))
+    given = [0, 0]
+    in_flight: list[list[int]] = []
+    while any(count < len(accepted) for count, accepted in zip(given, answers, strict=True)):
+        if in_flight and (len(in_flight) == steps or data.draw(st.booleans(), label="the oldest is over")):
+            over(late, in_flight.pop(0), given, answers)
+        else:
+            victim = data.draw(st.integers(0, 5), label="preempted") if preempts else None
+            in_flight.append(scheduled(late, given, answers, victim))
+        assert [] == check(late.snapshot())
+    while in_flight:
+        over(late, in_flight.pop(0), given, answers)
+    assert not late.holdings.deferred
+    if not preempts:
+        assert [once.population[number].tokens for number in (0, 1)] == [
+            late.population[number].tokens for number in (0, 1)
+        ]
+        # What drafts filled is cached with the answer there, and with the next allocation here.
+        cached_late, cached_once = set(lengths_cached(late)), set(lengths_cached(once))
+        assert cached_once <= cached_late if drafts else cached_once == cached_late
+    for number in (0, 1):
+        perform(late, Abort(number))
+    assert 39 == len(late.pool.free)
+
+
+def answer_of(manager: Manager, number: int, index: int, accepted: int) -> Sample:
+    """A request's answer of that index, with as many drafts accepted as were verified at most."""
+    answer = manager.population.resolve(Sample(number, accepted, 100 * (index + 1), manager.settings.drafts_max))
+    assert isinstance(answer, Sample)
+    return answer
+
+
+def scheduled(manager: Manager, given: list[int], answers: Sequence[Sequence[int]], victim: int | None) -> list[int]:
+    """A step of each request that has more answers to come than it awaits; one may be preempted before."""
+    if victim is not None and manager.population.resolve(Preempt(victim)) == Preempt(victim):
+        manager.apply(Preempt(victim))
+    computed = []
+    for number, accepted in enumerate(answers):
+        request = manager.population[number]
+        waits = request.status is Status.WAITING
+        operation: Operation = Admit(number, 16) if waits else Schedule(number, 16)
+        is_legal = manager.population.resolve(operation) == operation
+        if is_legal and given[number] + len(request.awaited) < len(accepted):
+            assert isinstance(manager.apply(operation), Granted)
+            computed.append(number)
+    perform(manager, Dispatch())
+    return computed
+
+
+def over(manager: Manager, computed: list[int], given: list[int], answers: Sequence[Sequence[int]]) -> None:
+    """The oldest step is over, and answers those whose tokens it completed."""
+    completes = {number: manager.population[number].awaited for number in computed}
+    manager.returned(computed)
+    for number in computed:
+        if completes[number]:
+            perform(manager, answer_of(manager, number, given[number], answers[number][given[number]]))
+            given[number] += 1

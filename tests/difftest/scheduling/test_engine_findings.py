@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_what_follows_in_a_scheduler_is_the_same_finding(path: Path, monkeypatch
     assert [None] == [each.finding for each in played_without(finding, trace.case, monkeypatch).found()]
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
     "blocks_still_valid": ("f021*/trace.jsonl", lambda _rule, _valid, _blocks: 0),
     "prefixes_kept": ("f041*/trace.jsonl", lambda kept, *rest: kept(*rest) + 2),
     "tokens_read_whole": ("f058*/trace.jsonl", lambda _rule, *_rest: 1),
