@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import pytest
+from attrs import evolve
 
 from kvgate.adapters.registry import load_system
 from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.gate.case_runner import Trials
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench
-from kvgate_mutants.mutants.mutant import Mutant, locate
+from kvgate_mutants.mutants.mutant import Edit, Mutant, locate
 from kvgate_mutants.mutants.plugin import checks
 from kvgate_mutants.mutants.registry import PLUGIN_MUTANTS
 from kvgate_mutants.mutation_run import run_mutant
@@ -72,6 +73,38 @@ def test_every_patch_has_a_mutant() -> None:
     assert set() == never_broken(PLUGIN_MUTANTS)
     touch = "vllm.v1.core.block_pool:BlockPool.touch"
     assert {touch} == never_broken(mutant for mutant in PLUGIN_MUTANTS if touch not in mutant.targets)
+
+
+def can_be_called(mutant: Mutant, target: str) -> bool:
+    """Whether it takes what its target requires, or all that its target takes."""
+    owner, attribute = locate(target)
+    member = vars(owner)[attribute]
+    parameters = inspect.signature(getattr(member, "__func__", member)).parameters.values()
+    takes = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    assert not isinstance(mutant.broken, Edit)
+    for given in ([each for each in takes if each.default is each.empty], takes):
+        by_name = {each.name: None for each in given if each.kind is each.KEYWORD_ONLY}
+        try:
+            inspect.signature(mutant.broken).bind("original", *given[: len(given) - len(by_name)], **by_name)
+        except TypeError:
+            continue
+        return True
+    return False
+
+
+def test_each_can_be_called_as_its_target_is() -> None:
+    """Goal: a parameter more leaves no mutant that only raises a TypeError. Method: bind; and one that lacks one."""
+    pytest.importorskip("vllm")
+    load_system("retention")
+    assert [] == [
+        (mutant.name, target)
+        for mutant in PLUGIN_MUTANTS
+        for target in mutant.targets
+        if not can_be_called(mutant, target)
+    ]
+    attach = "swa_retention.patches.attach:attach"
+    mutant = next(mutant for mutant in PLUGIN_MUTANTS if attach in mutant.targets)
+    assert not can_be_called(evolve(mutant, broken=lambda original, coordinator, configuration: None), attach)
 
 
 def test_the_zoo_is_read_without_vllm() -> None:

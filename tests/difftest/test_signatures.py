@@ -74,12 +74,12 @@ def test_a_draft_of_an_unknown_release_says_what_changed() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", [name for name, each in RELEASES.items() if each.system == "native"])
 def test_every_release_that_is_fetched_is_as_described(name: str) -> None:
     """In a process of its own; the message says what the release's file lacks."""
     release = RELEASES[name]
-    if release.system != "native" or not is_fetched(release):
-        pytest.skip(f"{name} is not fetched, or runs on the vLLM that is installed")
+    if not is_fetched(release):
+        pytest.skip(f"{name} is not fetched: kvgate fetch {name}")
     command = [sys.executable, "-m", "kvgate.adapters.signatures", name]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     lacks_rules = [line for line in lines if line.startswith("scheduler: ")]

@@ -21,7 +21,7 @@ from . import hostile
 from .mutations import inputs
 from .parsers import PARSERS, Form, Parser, parser
 
-INPUTS, DEEP_INPUTS = 150, 40_000
+INPUTS, DEEP_INPUTS = 150, 10_000
 RARELY_ACCEPTED = {"model-name", "release", "workload-name", "xz", "dump", "report"}
 """Parsers that accept few changed inputs, or get few because they are slow."""
 BY_NAME = {each.name: each for each in PARSERS}

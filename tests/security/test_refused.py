@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import stat
+import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from kvgate.explain.plot import draw
 from kvgate.explain.serving import Serving, speculation_of
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.kernel.trace_lines import TOKENS_MAX as TRACE_TOKENS_MAX
 from kvgate.live.sample import Sample
 from kvgate.live.server import ANSWER_BYTES_MAX, Asked, Server, first_model
 from kvgate.live.shadow_metrics import shadows_of
@@ -81,6 +83,25 @@ def test_a_call_for_more_than_there_is_takes_no_memory() -> None:
     after = After(1, 0, (3,))
     (found,) = judge.follow(Allocated(0, 0, 2**31, 0, 0, 0, False, True, [[1, 2]], False, (), [], after))
     assert "tables of 134217728 entries" in found.difference.got
+
+
+def test_a_model_without_groups_can_be_checked() -> None:
+    """Goal: a header without groups, as of a model that attends within a step, ends no checker. Method: one request."""
+    checker = ShadowChecker(Settings(Geometry(()), blocks=4))
+    for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 20, 20, True, [])):
+        assert [] == checker.follow(record)
+    assert checker.is_following
+
+
+def test_a_large_block_next_to_a_small_one_takes_no_memory() -> None:
+    """Goal: a header of some bytes does not become gigabytes. Method: blocks of 1 and of 20 million tokens."""
+    sizes = (1, TRACE_TOKENS_MAX)
+    tracemalloc.start()
+    try:
+        ShadowChecker(Settings(Geometry(tuple(Group("full", size) for size in sizes)), blocks=4))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_speculative_config_that_nests_for_ever() -> None:

@@ -22,7 +22,6 @@ from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.protocol import System
 from kvgate.monitors.slot_memory import Misread
 from kvreference.choices import Choices
-from kvreference.content import Prefix
 from kvreference.manager import Manager, population_of
 from kvreference.operations import Operation
 from kvreference.rules import Delta, Rules
@@ -259,5 +258,6 @@ def key_sizes_tokens(settings: Settings, system: str, version: str) -> list[int]
     """Per group, how many tokens of a prefix more each block's key covers: its own, unless a finding says otherwise."""
     geometry, rules = settings.geometry, live_reference(settings, system, version).choices.rules
     grain, sizes = geometry.grain_tokens, [group.block_size_tokens for group in geometry.groups]
-    prefixes = [Prefix(None, b"", end) for end in range(grain, max(sizes) + 1, grain)]
-    return [rules.ask(content_up_to, geometry, index, prefixes, size)[1].tokens for index, size in enumerate(sizes)]
+    # A prefix is its number of tokens here: settings of a recording may name blocks of millions of tokens.
+    prefixes = range(grain, max(sizes, default=0) + 1, grain)
+    return [rules.ask(content_up_to, geometry, index, prefixes, size)[1] for index, size in enumerate(sizes)]  # type: ignore[arg-type, misc]  # as above

@@ -20,7 +20,9 @@ from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.live.check_stats import Verdict
 from kvgate.live.exercises import EXERCISES, Exercises
 from kvgate.live.server import connected
-from kvgate.live.shadow_metrics import followed
+from kvgate.live.shadow_metrics import followed, shadows_of
+
+SHADOW_SECONDS_MAX = 60.0
 
 
 def test_the_plug_in_is_found(tmp_path: Path) -> None:
@@ -99,6 +101,11 @@ def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
     """Goal: answers and shadow agree, or both tell a foreign block. Method: a server with the fault, and without."""
     shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(tmp_path)}
     with served(Serving("gemma-3", shadow, mutants=mutants)) as up, connected(up.url) as server:
+        # The server is up before its shadow, a process that starts next to it.
+        until = time.monotonic() + SHADOW_SECONDS_MAX
+        while not shadows_of(server.metrics()):
+            assert time.monotonic() < until, "no shadow's counters"
+            time.sleep(0.5)
         tally = EXERCISES["near-twins"](Exercises(server))
         seen = followed(server.metrics, {})
         assert up.is_up

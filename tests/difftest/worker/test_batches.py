@@ -71,8 +71,8 @@ def test_batches(slots: int, mtp: bool, partial: bool, fork_server: ForkServer, 
 def test_many_batches(
     slots: int, mtp: bool, partial: bool, fork_server: ForkServer, environment: dict[str, str]
 ) -> None:
-    """Ten thousand."""
-    _compare(slots, mtp, partial, 10_000, fork_server, environment)
+    """Two thousand; they are the same in every run."""
+    _compare(slots, mtp, partial, 2_000, fork_server, environment)
 
 
 @pytest.mark.ci

@@ -112,9 +112,9 @@ def junction_is_not_an_entry(original: Any, self: Any, start_tokens: int, single
 
 
 @breaks("swa_retention.patches.attach:attach", violates="KV-OP-15", models=("gpt-oss-hybrid+retention+scratch",))
-def junctions_whatever_is_switched_off(original: Any, coordinator: Any, configuration: Any) -> None:
+def junctions_whatever_is_switched_off(original: Any, coordinator: Any, configuration: Any, tokens_max: int) -> None:
     """Junctions are kept although they are switched off."""
-    original(coordinator, evolve(configuration, junctions=True))
+    original(coordinator, evolve(configuration, junctions=True), tokens_max)
 
 
 @breaks("swa_retention.config:read", shown_by=checks.junctions_are_on_by_default)

@@ -113,22 +113,22 @@ def full_attention_kept_like_windows(original: Any, coordinator: Any, configurat
 
 
 @breaks(f"{_ATTACH}:attach", violates="KV-OP-17", models=("mixed-blocks+masked+scratch",))
-def scratch_not_first(original: Any, coordinator: Any, configuration: Any) -> None:
+def scratch_not_first(original: Any, coordinator: Any, configuration: Any, tokens_max: int) -> None:
     """The switch that puts scratch first has no effect."""
-    original(coordinator, evolve(configuration, scratch_first=False))
+    original(coordinator, evolve(configuration, scratch_first=False), tokens_max)
 
 
 @breaks(f"{_ATTACH}:attach", violates="KV-OP-07", models=("mixed-blocks+masked", "mixed-blocks+retention=2"))
-def scratch_first_with_masked_caching(original: Any, coordinator: Any, configuration: Any) -> None:
+def scratch_first_with_masked_caching(original: Any, coordinator: Any, configuration: Any, tokens_max: int) -> None:
     """Masked caching and retention put scratch first although that is switched off."""
-    original(coordinator, configuration)
+    original(coordinator, configuration, tokens_max)
     coordinator.block_pool.scratch_first = configuration.retains
 
 
 @breaks(f"{_ATTACH}:attach", violates="KV-OP-15", models=("gpt-oss-hybrid+scratch", "mixed-blocks+scratch"))
-def masked_with_scratch_first(original: Any, coordinator: Any, configuration: Any) -> None:
+def masked_with_scratch_first(original: Any, coordinator: Any, configuration: Any, tokens_max: int) -> None:
     """Scratch first leaves out blocks that no hit can read, although masked caching is switched off."""
-    original(coordinator, evolve(configuration, masked=True))
+    original(coordinator, evolve(configuration, masked=True), tokens_max)
 
 
 @breaks(f"{_CONFIGURATION}.interval_tokens", violates="KV-OP-15", models=("mixed-blocks+masked+scratch",))
