@@ -230,6 +230,15 @@ def test_an_end_that_is_missed_otherwise_is_not_finding_053(monkeypatch: pytest.
     assert [("scheduler", None)] == [(each.divergence.detector, each.finding) for each in played(plain).found()]
 
 
+def test_an_item_that_is_kept_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 060 excuses no hang of 035. Method: 035 with a budget for either item alone."""
+    (path,) = FOLDER.glob("f035*/trace.jsonl")
+    case = read(path).case
+    tight = evolve(case, stage=evolve(case.stage, encoder_budget=case.stage.encoder_cache))
+    run = played_without("035-next-item-has-no-room", tight, monkeypatch)
+    assert [("progress", None)] == [(each.divergence.detector, each.finding) for each in run.found()]
+
+
 FOR_THE_STORY = {
     "020-trace-with-another": [1],
     "025-trace": [4],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvgate.findings.engine_state import items_at_a_border
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvreference.population import Status
@@ -17,16 +18,12 @@ def _waits_for_the_next(divergence: Divergence, engine: Engine) -> bool:
 
 
 def _ends_in_an_item(engine: Engine, number: int) -> bool:
-    """Whether a request could end the item in which it stands, but for the next one, which the draft layer reads."""
-    request, encoder = engine.followed.population[number], engine.encoder
-    following, kept = encoder.cut[number], encoder.kept
-    # What a waiting request has by a hit or a load is not computed yet.
-    stands = request.tokens_computed if request.status is Status.RUNNING else following - encoder.shift
-    lengths = {item.offset_tokens: item.length_tokens for item in request.keys.media}
-    return following <= stands + encoder.shift and any(
-        offset <= stands < offset + length <= following and max(length, kept.needed()) + lengths[following] > kept.size
-        for offset, length in lengths.items()
-    )
+    """Whether the cache has no room for the item in which a request stands and the next one."""
+    items, kept = items_at_a_border(engine, number), engine.encoder.kept
+    if items is None:
+        return False
+    fits: bool = max(items[0].length_tokens, kept.needed()) + items[1].length_tokens <= kept.size
+    return not fits
 
 
 FINDING = Finding(
