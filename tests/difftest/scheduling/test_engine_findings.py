@@ -32,7 +32,7 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Operation, Stage
-from kvgate.report.track_record import NOT_SHOWN, SHOWN, outcome
+from kvgate.report.track_record import NOT_SHOWN, REFUSED, SHOWN, outcome
 from kvreference.operations import Abort, Transferred
 from kvreference.rules import Delta
 from kvreference.settings import Settings
@@ -271,6 +271,15 @@ def test_the_track_record_plays_them() -> None:
         trace, finding = read(path), id_of(path.parent.name)
         assert SHOWN == outcome(load_system("stock"), trace, finding)
         assert outcome(load_system("reference"), trace, finding) not in (SHOWN, NOT_SHOWN)
+
+
+def test_a_release_without_a_memory_of_experts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those from 0.21.0 on: the track record says that it cannot run such a trace, and goes on to the next."""
+    # vLLM's own scheduler needs it to be imported.
+    pytest.importorskip("vllm.v1.core.sched.scheduler")
+    monkeypatch.delattr("vllm.model_executor.layers.fused_moe.routed_experts_capturer.RoutedExpertsReader")
+    (path,) = FOLDER.glob("f056*/trace.jsonl")
+    assert outcome(load_system("stock"), read(path), id_of(path.parent.name)).startswith(f"{REFUSED}: ")
 
 
 # What is not excused
