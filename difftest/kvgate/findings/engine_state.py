@@ -64,6 +64,22 @@ def blocks_held(engine: Engine, number: int) -> int:
     return sum(block != 0 for table in engine.followed.snapshot().tables.get(number, ()) for block in table)
 
 
+def without_progress(divergence: Divergence, engine: Engine) -> set[int]:
+    """The requests that ask for items and make no progress: all that run, or else all that wait; or one, if others do.
+
+    Empty if one of these does not lack room for an item.
+    """
+    alive, cut = engine.followed.population.alive, engine.encoder.cut
+    if divergence.detector != "progress":
+        return set()
+    if divergence.difference.statement == "KV-LIVE-02":
+        asked = {int(divergence.difference.subject.removeprefix("request "))}
+    else:
+        running = {number for number, request in alive.items() if request.status is Status.RUNNING}
+        asked = running or cut.keys() & alive.keys()
+    return asked if asked <= cut.keys() else set()
+
+
 def items_at_a_border(engine: Engine, number: int) -> tuple[Media, Media] | None:
     """The item in which a request stands, and the next one, if it could end the former but for the latter.
 

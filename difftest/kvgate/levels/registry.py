@@ -131,8 +131,8 @@ def least_of(system: Loaded, level: Level) -> Callable[[str, int], Mapping[str, 
 
 
 def _rates_of(system: Loaded) -> rates.Rates | None:
-    stored = rates.counted()
-    return stored if (system.name, system.version) == (stored.system, stored.version) else None
+    named = (system.name, system.version)
+    return next((each for each in rates.counted() if (each.system, each.version) == named), None)
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:

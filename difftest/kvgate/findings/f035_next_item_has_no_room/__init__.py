@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from kvgate.findings.engine_state import items_at_a_border
+from kvgate.findings.engine_state import items_at_a_border, without_progress
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
-from kvreference.population import Status
 
 
 def _waits_for_the_next(divergence: Divergence, engine: Engine) -> bool:
-    """All that run, or else one that waits, have no room for an item that the draft layer reads too early."""
-    if divergence.detector != "progress":
-        return False
-    alive, cut = engine.followed.population.alive, engine.encoder.cut
-    running = {number for number, request in alive.items() if request.status is Status.RUNNING}
-    return running <= cut.keys() and any(_ends_in_an_item(engine, number) for number in running or cut.keys() & alive)
+    """One of those without progress has no room for an item that the draft layer reads too early."""
+    return any(_ends_in_an_item(engine, number) for number in without_progress(divergence, engine))
 
 
 def _ends_in_an_item(engine: Engine, number: int) -> bool:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from kvgate.findings.engine_state import items_at_a_border
+from kvgate.findings.engine_state import items_at_a_border, without_progress
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
-from kvreference.population import Status
 
 
 def _computes_again(divergence: Divergence, engine: Engine) -> bool:
-    """Each request that runs lacks what its last item and the next one take of a step; or if none runs, each that waits
-    and was asked for items.
-    """
-    if divergence.detector != "progress":
-        return False
-    alive, cut = engine.followed.population.alive, engine.encoder.cut
-    running = {number for number, request in alive.items() if request.status is Status.RUNNING}
-    asked = running or cut.keys() & alive.keys()
-    return bool(asked) and asked <= cut.keys() and all(_lacks_budget(engine, number) for number in asked)
+    """Each of those without progress lacks what its last item and the next one take of a step."""
+    those = without_progress(divergence, engine)
+    return bool(those) and all(_lacks_budget(engine, number) for number in those)
 
 
 def _lacks_budget(engine: Engine, number: int) -> bool:
