@@ -21,7 +21,7 @@ from attrs import frozen
 from kvgate.kernel.structure import strict_converter
 
 FORMAT = "kvgate-finding-rates"
-VERSION = 1
+VERSION = 2
 PATH = Path(__file__).with_name("rates.json")
 DEVIATIONS = 4
 """How many standard deviations a count may lie above what was counted before, and that above the truth."""
@@ -121,12 +121,12 @@ def _least(cases: int, acted: int, others: int) -> int:
 class _Document:
     format: str
     version: int
-    rates: Rates
+    systems: tuple[Rates, ...]
 
 
 @cache
-def counted() -> Rates:
-    """What is stored.
+def counted() -> tuple[Rates, ...]:
+    """What is stored, system by system.
 
     Raises:
         ValueError: the file is of another version.
@@ -134,10 +134,12 @@ def counted() -> Rates:
     document = strict_converter().structure(json.loads(PATH.read_text(encoding="utf-8")), _Document)
     if (document.format, document.version) != (FORMAT, VERSION):
         raise ValueError(f"{PATH.name}: not {FORMAT} {VERSION}")
-    return document.rates
+    return document.systems
 
 
 def write(rates: Rates) -> None:
-    """Store ``rates``."""
-    document = cattrs.unstructure(_Document(FORMAT, VERSION, rates))
+    """Store ``rates`` instead of what was stored of their system."""
+    others = [each for each in counted() if each.system != rates.system]
+    systems = tuple(sorted((*others, rates), key=lambda each: each.system, reverse=True))
+    document = cattrs.unstructure(_Document(FORMAT, VERSION, systems))
     PATH.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
