@@ -114,8 +114,8 @@ def run_until_killed(
     if outcome.ended == "interrupted":
         raise KeyboardInterrupt
     performed = sum(tally.operations for tally in outcome.tallies)
-    for never in outcome.never_acted:
-        return Kill(Shown("known findings", f"{never.finding} never acted"), performed, outcome.seconds)
+    for seldom in outcome.too_seldom:
+        return Kill(Shown("known findings", f"{seldom.finding} never acted"), performed, outcome.seconds)
     if not outcome.found:
         return None
     found = outcome.found[0]

@@ -38,6 +38,7 @@ from unittest.mock import patch
 from attrs import define, evolve, field, frozen
 
 from kvgate.adapters.registry import Loaded, load_system
+from kvgate.findings.rates import AtLeast
 from kvgate.gate.campaign import Campaign, Plan
 from kvgate.gate.case_runner import Lane, Trial, Trials, kind_of
 from kvgate.gate.generator import PRESETS
@@ -410,7 +411,7 @@ def _twice(case: str) -> Kill | None:
 
 
 def _findings(case: str) -> Kill | None:
-    """Whether it is noticed that findings act where they cannot, in a case more than they may, or never."""
+    """Whether it is noticed that findings act where they cannot, in a case more than they may, less often, or never."""
     from kvgate.findings import modelled
     from kvgate.findings.finding import Finding
     from kvgate.findings.register import with_ids
@@ -425,6 +426,13 @@ def _findings(case: str) -> Kill | None:
     plan = Plan(lanes, 3_000, seconds=SECONDS, kinds_max=1, shrinks=False, most=most)
     if case == "never-act":
         plan = evolve(plan, certain=lambda cases: {"000-acts-nowhere": 1.0} if any(cases.values()) else {})
+    if case == "act-too-seldom":
+
+        def least(model: str, _cases: int) -> dict[str, AtLeast]:
+            counts = {finding: number for (of_model, finding), number in campaign.acted.items() if of_model == model}
+            return {finding: AtLeast(number + 1, number + 1) for finding, number in counts.items()}
+
+        plan = evolve(plan, least=least)
     campaign = Campaign(Trials(LEVELS["blocks"].bench(system, ("lockstep",))), plan)
 
     def acting_elsewhere(ids: Iterable[str]) -> list[Finding]:
@@ -432,8 +440,8 @@ def _findings(case: str) -> Kill | None:
 
     with patch.object(modelled, "with_ids", acting_elsewhere) if case == "act-elsewhere" else nullcontext():
         outcome = campaign.run()
-    for never in outcome.never_acted:
-        saw = f"{never.finding} acts in {never.expected:.0f} of {never.cases} cases"
+    for seldom in outcome.too_seldom:
+        saw = f"{seldom.finding} acts in {seldom.expected:.0f} of {seldom.cases} cases"
         return Kill(Shown("findings", saw), 3_000, outcome.seconds)
     if not outcome.found:
         return None

@@ -186,7 +186,7 @@ def verdict_of(
         tallies=outcome.tallies,
         found=outcome.found,
         declared=outcome.declared,
-        never_acted=outcome.never_acted,
+        too_seldom=outcome.too_seldom,
         seconds=outcome.seconds,
         preloads=tuple(map(str, preloads)),
         ended=outcome.ended,

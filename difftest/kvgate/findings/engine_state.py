@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvgate.findings.finding import Engine
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.wait_graph import Reason
+from kvreference.content import Media
 from kvreference.population import Status
 from kvreference.scheduler.room import blocks_to_run
 
@@ -61,3 +62,34 @@ def can_run(engine: Engine, number: int) -> bool:
 def blocks_held(engine: Engine, number: int) -> int:
     """How many blocks a request holds."""
     return sum(block != 0 for table in engine.followed.snapshot().tables.get(number, ()) for block in table)
+
+
+def without_progress(divergence: Divergence, engine: Engine) -> set[int]:
+    """The requests that ask for items and make no progress: all that run, or else all that wait; or one, if others do.
+
+    Empty if one of these does not lack room for an item.
+    """
+    alive, cut = engine.followed.population.alive, engine.encoder.cut
+    if divergence.detector != "progress":
+        return set()
+    if divergence.difference.statement == "KV-LIVE-02":
+        asked = {int(divergence.difference.subject.removeprefix("request "))}
+    else:
+        running = {number for number, request in alive.items() if request.status is Status.RUNNING}
+        asked = running or cut.keys() & alive.keys()
+    return asked if asked <= cut.keys() else set()
+
+
+def items_at_a_border(engine: Engine, number: int) -> tuple[Media, Media] | None:
+    """The item in which a request stands, and the next one, if it could end the former but for the latter.
+
+    The encoder has no room for the next one, which the draft layer reads together with the last token of the former.
+    """
+    request, encoder = engine.followed.population[number], engine.encoder
+    following = encoder.cut[number]
+    # What a waiting request has by a hit or a load is not computed yet.
+    stands = request.tokens_computed if request.status is Status.RUNNING else following - encoder.shift
+    items = {item.offset_tokens: item for item in request.keys.media}
+    stood_in = (item for start, item in items.items() if start <= stands < start + item.length_tokens <= following)
+    item = next(stood_in, None) if following <= stands + encoder.shift else None
+    return item and (item, items[following])

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from attrs import evolve, frozen
 
+from kvgate.findings.rates import AtLeast
 from kvgate.gate.case_runner import Lane, Trial, kind_of
-from kvgate.gate.verdict import Found, NeverActed, Tally, digest_of
+from kvgate.gate.verdict import Found, Tally, TooSeldom, digest_of
 from kvgate.kernel.difference import Difference
 
 STEP_LANES = 5
@@ -51,6 +52,8 @@ class Plan:
     """In how many of so many cases of a model a finding may act; None where that was not counted."""
     certain: Callable[[Mapping[str, int]], Mapping[str, float]] = lambda _cases: {}
     """The findings that must act in a run with so many cases of each model, each with the expected number of cases."""
+    least: Callable[[str, int], Mapping[str, AtLeast]] = lambda _model, _cases: {}
+    """In how many of so many cases of a model findings must act."""
 
     def turn(self, number: int) -> tuple[Lane, str]:
         """The lane and the seed of a case, by its number.
@@ -84,7 +87,7 @@ class Outcome:
     declared: tuple[Found, ...]
     ended: str
     seconds: float
-    never_acted: tuple[NeverActed, ...] = ()
+    too_seldom: tuple[TooSeldom, ...] = ()
 
 
 @frozen
@@ -149,7 +152,7 @@ class Campaign:
             tuple(self._declared.values()),
             ended,
             time.monotonic() - self._started,
-            tuple(self._never_acted()),
+            tuple(self._too_seldom()),
         )
 
     def _cases(self) -> Counter[str]:
@@ -159,17 +162,22 @@ class Campaign:
             cases[tally.model] += tally.cases
         return cases
 
-    def _never_acted(self) -> Iterator[NeverActed]:
-        """The findings that must act in so many cases, and did not.
+    def _too_seldom(self) -> Iterator[TooSeldom]:
+        """The findings that must act in so many cases, and did not; or in fewer cases of a model than they must.
 
         Where something else was found its case ended early, so what did not act in it says nothing.
         """
         if self._found:
             return
-        acted, cases = {finding for _, finding in self.acted}, self._cases()
+        acted, cases, level = {finding for _, finding in self.acted}, self._cases(), self.plan.level
         for finding, expected in self.plan.certain(cases).items():
             if finding not in acted:
-                yield NeverActed(finding, expected, cases.total(), self.plan.level)
+                yield TooSeldom(finding, expected, cases.total(), level)
+        for model, run in cases.items():
+            for finding, least in self.plan.least(model, run).items():
+                times = self.acted[model, finding]
+                if finding in acted and times < least.cases:
+                    yield TooSeldom(finding, least.expected, run, level, times, model)
 
     def _too_often(self) -> Iterator[Found]:
         """The findings that acted in more cases of a model than they may, each with a case in which it acted."""

@@ -41,14 +41,18 @@ class Found:
 
 
 @frozen
-class NeverActed:
-    """A known finding that acts often, and acted in no case of a run."""
+class TooSeldom:
+    """A known finding that acted in far fewer cases of a run than it did when it was counted."""
 
     finding: str
     expected: float
     """In how many cases it was expected to act."""
     cases: int
     level: str
+    acted: int = 0
+    """In how many it acted."""
+    model: str | None = None
+    """Of which model the cases are; None: of all."""
 
 
 @frozen
@@ -88,7 +92,7 @@ class Verdict:
     """What no finding explains, and what makes the gate fail."""
     declared: tuple[Found, ...] = ()
     """What a finding explains: counted and shown, and no failure."""
-    never_acted: tuple[NeverActed, ...] = ()
+    too_seldom: tuple[TooSeldom, ...] = ()
     """Known findings that should have acted: each is a divergence without a case."""
     seconds: float = 0.0
     preloads: tuple[str, ...] = ()
@@ -100,8 +104,8 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing was found that is not declared, and every known finding acted that should."""
-        return not self.found and not self.never_acted
+        """Whether nothing was found that is not declared, and every known finding acted as often as it should."""
+        return not self.found and not self.too_seldom
 
     @property
     def operations(self) -> int:

@@ -94,7 +94,8 @@ def prepare(
         # If no model can be run, the level says why.
         lanes = tuple(lane for lane in whole.lanes if level.takes(lane.model)) or whole.lanes
         # Where there is less than a case for each lane, models and presets take turns.
-        lanes = lanes[:: level.lanes_apart(profile, len(lanes))]
+        apart = level.lanes_apart(profile, len(lanes))
+        lanes = lanes[::apart]
         bench = level.bench(system, level.monitors if monitors_only else level.gate)
         of_level = evolve(
             whole, lanes=lanes, operations=level.operations_of(profile), level=level.name, most=most_of(system, level)
@@ -102,6 +103,9 @@ def prepare(
         if not monitors_only:
             # Without a reference no delta acts.
             of_level = evolve(of_level, certain=certain_of(system, level))
+            if apart == 1:
+                # They were counted with all presets of each model.
+                of_level = evolve(of_level, least=least_of(system, level))
         prepared.append(Preparation(Trials(bench), of_level))
     return tuple(prepared)
 
@@ -120,9 +124,15 @@ def certain_of(system: Loaded, level: Level) -> Callable[[Mapping[str, int]], Ma
     return lambda cases: {} if stored is None else stored.certain(level.name, cases)
 
 
+def least_of(system: Loaded, level: Level) -> Callable[[str, int], Mapping[str, rates.AtLeast]]:
+    """In how many cases of a model the findings of ``system`` must act, where it was counted."""
+    stored = _rates_of(system)
+    return lambda model, cases: {} if stored is None else stored.least(model, level.name, cases)
+
+
 def _rates_of(system: Loaded) -> rates.Rates | None:
-    stored = rates.counted()
-    return stored if (system.name, system.version) == (stored.system, stored.version) else None
+    named = (system.name, system.version)
+    return next((each for each in rates.counted() if (each.system, each.version) == named), None)
 
 
 def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:
@@ -138,6 +148,6 @@ def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -
         tuple(found for outcome in outcomes for found in outcome.declared),
         next((outcome.ended for outcome in reversed(outcomes) if outcome.ended != "completed"), "completed"),
         sum(outcome.seconds for outcome in outcomes),
-        tuple(each for outcome in outcomes for each in outcome.never_acted),
+        tuple(each for outcome in outcomes for each in outcome.too_seldom),
     )
     return whole, tuple(dict.fromkeys(judge for each in preparations for judge in each.trials.bench.judges))

@@ -13,7 +13,7 @@ from kvgate import findings
 from kvgate.findings.register import folder_of, with_ids
 from kvgate.gate.level import Case
 from kvgate.gate.story import command_to_replay, headline, tell
-from kvgate.gate.verdict import FAILED, Found, NeverActed, Verdict
+from kvgate.gate.verdict import FAILED, Found, TooSeldom, Verdict
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
 from kvgate.levels.manager import MONITORS
@@ -102,7 +102,7 @@ def report_of(
                 _story(verdict, found, files.get(index), shown.get(index))
                 for index, found in enumerate(verdict.found[:STORIES_MAX])
             ),
-            *map(_story_of_silence, verdict.never_acted),
+            *map(_story_of_silence, verdict.too_seldom),
         ),
         found_left_out=len(verdict.found[STORIES_MAX:]),
         known=tuple(map(_known, verdict.declared[:KNOWN_MAX])),
@@ -124,7 +124,7 @@ def _exit_code(verdict: Verdict, command: str) -> int:
 
 
 def _outcome(verdict: Verdict) -> str:
-    divergences = len(verdict.found) + len(verdict.never_acted)
+    divergences = len(verdict.found) + len(verdict.too_seldom)
     number = "no divergence" if verdict.agrees else counted(divergences, "divergence")
     outcome = f"{number} in {counted(verdict.operations, 'operation')}, {counted(verdict.cases, 'case')}"
     if verdict.ended == FAILED:
@@ -165,12 +165,14 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
     )
 
 
-def _story_of_silence(never: NeverActed) -> Story:
-    """A known finding that should have acted: there is no case to show, for it acted in none."""
-    (finding,) = with_ids([never.finding])
-    name = f"finding {never.finding}"
-    expected = f"acts in about {never.expected:.0f} of {never.cases} cases, as it did when it was counted"
-    got, trace = "acted in none of them", Path(findings.__file__).parent / folder_of(never.finding) / "trace.jsonl"
+def _story_of_silence(seldom: TooSeldom) -> Story:
+    """A known finding that should have acted more often: there is no case to show in which it did not."""
+    (finding,) = with_ids([seldom.finding])
+    name, of_model = f"finding {seldom.finding}", f" of {seldom.model}" if seldom.model else ""
+    number = f"in about {seldom.expected:.0f} of {seldom.cases} cases{of_model}"
+    expected = f"acts {number}, as it did when it was counted"
+    acted = f"acted in {seldom.acted or 'none'}"
+    got, trace = f"{acted} of them", Path(findings.__file__).parent / folder_of(seldom.finding) / "trace.jsonl"
     again = f"kvgate replay {trace}"
     lines = (
         f"{finding.statement}: {STATEMENTS[finding.statement]}",
@@ -182,10 +184,10 @@ def _story_of_silence(never: NeverActed) -> Story:
         f"  {again}",
     )
     return Story(
-        headline=f"{finding.statement}: {name} never acted, and was expected in about {never.expected:.0f} cases",
+        headline=f"{finding.statement}: {name} {acted}, and was expected {number}",
         text="\n".join(lines),
         brief="\n".join(lines),
-        place=("known findings", f"{never.level}: {never.finding}"),
+        place=("known findings", f"{seldom.level}: {seldom.finding}"),
         statement=finding.statement,
         sentence=STATEMENTS[finding.statement],
         detector="known findings",

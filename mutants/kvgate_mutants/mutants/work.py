@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kvgate_mutants.mutants.mutant import breaks
 
+_GONE_OVER: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""Per manager, the requests whose null blocks were gone over since they were admitted."""
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 _MANAGER = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager"
 
@@ -44,6 +47,20 @@ def held_blocks_counted_one_by_one(original: Any, self: Any, request_id: str, *a
     held = sum(not block.is_null for block in self.req_to_blocks.get(request_id, ()))
     needed: int = original(self, request_id, *arguments, **named)
     return max(needed, -held)
+
+
+@breaks(f"{_MANAGER}.get_num_blocks_to_allocate", violates="KV-WORK-02")
+def null_blocks_gone_over_after_a_hit(original: Any, self: Any, request_id: str, *arguments: Any, **named: Any) -> int:
+    """The first step after a request was admitted goes over the null blocks at the beginning of its table."""
+    gone_over = _GONE_OVER.setdefault(self, set())
+    blocks = self.req_to_blocks.get(request_id, ())
+    if not blocks:
+        gone_over.discard(request_id)
+    elif request_id not in gone_over:
+        gone_over.add(request_id)
+        next((place for place, block in enumerate(blocks) if not block.is_null), 0)
+    needed: int = original(self, request_id, *arguments, **named)
+    return needed
 
 
 @breaks(f"{_POOL}.get_num_free_blocks", violates="KV-WORK-02")

@@ -33,7 +33,7 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Operation, Stage
-from kvgate.report.track_record import NOT_SHOWN, SHOWN, outcome
+from kvgate.report.track_record import NOT_SHOWN, REFUSED, SHOWN, outcome
 from kvreference.operations import Abort, Transferred
 from kvreference.rules import Delta
 from kvreference.settings import Settings
@@ -235,6 +235,15 @@ def test_an_end_that_is_missed_otherwise_is_not_finding_053(monkeypatch: pytest.
     assert [("scheduler", None)] == [(each.divergence.detector, each.finding) for each in played(plain).found()]
 
 
+def test_an_item_that_is_kept_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 060 excuses no hang of 035. Method: 035 with a budget for either item alone."""
+    (path,) = FOLDER.glob("f035*/trace.jsonl")
+    case = read(path).case
+    tight = evolve(case, stage=evolve(case.stage, encoder_budget=case.stage.encoder_cache))
+    run = played_without("035-next-item-has-no-room", tight, monkeypatch)
+    assert [("progress", None)] == [(each.divergence.detector, each.finding) for each in run.found()]
+
+
 FOR_THE_STORY = {
     "020-trace-with-another": [1],
     "025-trace": [4],
@@ -267,6 +276,15 @@ def test_the_track_record_plays_them() -> None:
         trace, finding = read(path), id_of(path.parent.name)
         assert SHOWN == outcome(load_system("stock"), trace, finding)
         assert outcome(load_system("reference"), trace, finding) not in (SHOWN, NOT_SHOWN)
+
+
+def test_a_release_without_a_memory_of_experts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those from 0.21.0 on: the track record says that it cannot run such a trace, and goes on to the next."""
+    # vLLM's own scheduler needs it to be imported.
+    pytest.importorskip("vllm.v1.core.sched.scheduler")
+    monkeypatch.delattr("vllm.model_executor.layers.fused_moe.routed_experts_capturer.RoutedExpertsReader")
+    (path,) = FOLDER.glob("f056*/trace.jsonl")
+    assert outcome(load_system("stock"), read(path), id_of(path.parent.name)).startswith(f"{REFUSED}: ")
 
 
 # What is not excused

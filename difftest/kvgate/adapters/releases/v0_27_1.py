@@ -79,6 +79,7 @@ RELEASE = evolve(
         "050-later-item-after-a-failed-load",
         "052-older-state-goes-last",
         "053-no-end-before-its-shortest",
+        "060-computed-again-with-the-next-item",
         "061-sent-with-what-follows-the-end",
     }
     | {

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+from kvgate.findings.engine_state import items_at_a_border, without_progress
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
-from kvreference.population import Status
 
 
 def _waits_for_the_next(divergence: Divergence, engine: Engine) -> bool:
-    """All that run, or else one that waits, have no room for an item that the draft layer reads too early."""
-    if divergence.detector != "progress":
-        return False
-    alive, cut = engine.followed.population.alive, engine.encoder.cut
-    running = {number for number, request in alive.items() if request.status is Status.RUNNING}
-    return running <= cut.keys() and any(_ends_in_an_item(engine, number) for number in running or cut.keys() & alive)
+    """One of those without progress has no room for an item that the draft layer reads too early."""
+    return any(_ends_in_an_item(engine, number) for number in without_progress(divergence, engine))
 
 
 def _ends_in_an_item(engine: Engine, number: int) -> bool:
-    """Whether a request could end the item in which it stands, but for the next one, which the draft layer reads."""
-    request, encoder = engine.followed.population[number], engine.encoder
-    following, kept = encoder.cut[number], encoder.kept
-    # What a waiting request has by a hit or a load is not computed yet.
-    stands = request.tokens_computed if request.status is Status.RUNNING else following - encoder.shift
-    lengths = {item.offset_tokens: item.length_tokens for item in request.keys.media}
-    return following <= stands + encoder.shift and any(
-        offset <= stands < offset + length <= following and max(length, kept.needed()) + lengths[following] > kept.size
-        for offset, length in lengths.items()
-    )
+    """Whether the cache has no room for the item in which a request stands and the next one."""
+    items, kept = items_at_a_border(engine, number), engine.encoder.kept
+    if items is None:
+        return False
+    fits: bool = max(items[0].length_tokens, kept.needed()) + items[1].length_tokens <= kept.size
+    return not fits
 
 
 FINDING = Finding(

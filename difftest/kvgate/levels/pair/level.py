@@ -193,7 +193,10 @@ class PairLevel(DrivenLevel):
 
         if not SUBJECTS[bench.subject].scheduling.in_full:
             stage = evolve(case.stage, prefill=plain_stage(case.stage.prefill), decode=plain_stage(case.stage.decode))
-            case = evolve(case, stage=stage, operations=tuple(map(plain, case.operations)))
+            # Newer configurations reject a step that has no room for a token and all drafts.
+            chunk_tokens = max(case.settings.chunk_tokens, case.settings.drafts_max + 1)
+            settings = evolve(case.settings, chunk_tokens=chunk_tokens)
+            case = evolve(case, settings=settings, stage=stage, operations=tuple(map(plain, case.operations)))
         return self.that_fits(case)
 
     def that_fits(self, case: Case) -> Case:

@@ -182,7 +182,7 @@ class EncoderCheck(Raises):
         size = item.length_tokens
         expected = size <= left and self.kept.makes_room(size + asked)
         self._compare(STATEMENT, f"room for item {item.identifier} of request {number}", expected, answer)
-        more = 0 if self._loaded(item) else size
+        more = 0 if self.loaded(item) else size
         self._asking = (number, asked + size, to_compute + more) if expected else (number, 0, 0)
         if expected:
             self.passed_over.add((number, item.identifier))
@@ -192,13 +192,13 @@ class EncoderCheck(Raises):
     def _allocate(self, _answer: None, request: Any, place: int) -> None:
         number, item = self._item(request, place)
         self._allocated.append((number, place))
-        if not self._loaded(item):
+        if not self.loaded(item):
             self._computes.setdefault(number, []).append(item)
         self.never_computed.discard(item.identifier)
         self.passed_over.discard((number, item.identifier))
         self.kept.keep(number, item)
 
-    def _loaded(self, item: Media) -> bool:
+    def loaded(self, item: Media) -> bool:
         """Whether an item is loaded from other nodes, and not computed."""
         return self.options.encoder_connector and elsewhere(item.identifier)
 
@@ -246,7 +246,7 @@ class EncoderCheck(Raises):
         # The encoder runs before the model, for all requests of the step.
         self.anew -= reported.keys()
         items = [self.population[number].keys.media[place] for number, place in announced]
-        self._there.update(item.identifier for item in items if self._loaded(item))
+        self._there.update(item.identifier for item in items if self.loaded(item))
         for number, each in reported.items():
             due = self._reached(number, each.start, each.start + each.tokens + self.shift)
             for place in computed.get(number, ()):

@@ -276,7 +276,7 @@ class SchedulerLevel(DrivenLevel):
             groups = settings.geometry.groups
             groups = tuple(evolve(each, draft_states=0) if each.keeps_states else each for each in groups)
             settings = evolve(settings, geometry=evolve(settings.geometry, groups=groups))
-        if not (settings.lookahead_tokens or settings.geometry.keeps_states):
+        if not settings.lookahead_tokens:
             if "draft-model" in needs:
                 settings = evolve(settings, drafts_max=max(1, settings.drafts_max), draft_model=True)
             elif settings.drafts_max:
@@ -482,7 +482,7 @@ def with_encoder(stage: Stage, settings: Settings, draw: Draw) -> Stage:
     return evolve(
         stage,
         encoder_budget=draw.integer(longest, longest + 8),
-        encoder_cache=draw.integer(longest, (1 if settings.geometry.lookahead_tokens else 2) * longest + 8),
+        encoder_cache=draw.integer(longest, 2 * longest + 8),
     )
 
 
@@ -532,7 +532,7 @@ def _part(generator: Generator, stage: Stage, draw: Draw) -> Continue:
 
 def shortest_answers(generator: Generator, settings: Settings, serve: Serve, draw: Draw) -> int:
     """How many answers a request must have: as many as it can have at most, and mostly none."""
-    if not draw.chance(generator.often("shortest answers", 15)) or serve.pools or serve.resumable:
+    if not draw.chance(generator.often("shortest answers", 15)) or serve.pools:
         return 0
     return draw.integer(0, max(0, min(serve.answers_max, settings.tokens_max - serve.prompt_tokens)))
 
@@ -556,11 +556,10 @@ def _items(generator: Generator, stage: Stage, prompt: Sequence[Run], draw: Draw
 def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:
     """Items in one of the layouts; or long ones next to each other, of which a step's budget has room for one.
 
-    A draft layer reads an item's first token before the item in front of it is released: both need room at once, which
-    is finding 035, and is seen with the layouts, too.
+    The latter are rarer with a draft layer: often no step after the first item computes anything (035, 060).
     """
     longest = 2 * generator.geometry.grain_tokens
-    if generator.geometry.lookahead_tokens or draw.chance(60):
+    if draw.chance(90 if generator.geometry.lookahead_tokens else 60):
         return generator.media(draw, tokens)
     starts = range(0, min(tokens - longest + 1, 3 * longest), longest)
     return tuple(Media(f"image-{longest}-{draw.integer(0, 1)}", start, longest) for start in starts)

@@ -11,11 +11,20 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from kvgate.kernel.errors import UsageError
+
 
 @contextmanager
 def own_memory() -> Iterator[None]:
-    """A scheduler that is built within this has a memory of its own."""
-    from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
+    """A scheduler that is built within this has a memory of its own.
+
+    Raises:
+        UsageError: this vLLM has no such memory: from 0.21.0 on its worker returns experts itself.
+    """
+    try:
+        from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
+    except ImportError as error:
+        raise UsageError("the worker of this vLLM returns experts in another way, which nobody follows here") from error
 
     class Reader(RoutedExpertsReader):
         def attach_buffer(self, max_num_kv_tokens: int, vllm_config: Any) -> None:
