@@ -845,7 +845,8 @@ class WorkerMemory(GhostMemory):
     def _mark(self, work: Work, start: int, why: str, replaces: bool = True) -> None:
         """The blocks that a step writes from ``start`` on do not hold what they should."""
         for group, table in zip(self.groups, work.tables, strict=True):
-            for block in table[start // group.block_size_tokens : group.blocks_occupied(work.end)]:
+            end = work.drafted if group.lookahead else work.end
+            for block in table[start // group.block_size_tokens : group.blocks_occupied(end)]:
                 if block != NULL and (replaces or block not in self.marks):
                     self.marks[block] = why
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 pytest.importorskip("vllm")
 
@@ -104,6 +105,15 @@ def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
         first.difference.statement,
         first.difference.subject,
     )
+
+
+def test_a_draft_layer_writes_over_a_load_as_well() -> None:
+    """The step in flight computes up to the end of a block, and drafts into the next one."""
+    settings = evolve(DRAFTING, blocks=14)
+    load = serve(1, 200, external_tokens=199, loads=True)
+    engine = Engine(settings, CONNECTED)
+    assert [] == undeclared(engine, (serve(0, 44, 20), STOPS, *steps(1), load, *steps(1), Transferred(1), *steps(4)))
+    assert "022-given-up-while-in-flight" in engine.lockstep.known.times
 
 
 @pytest.mark.parametrize("collected", [(Collect(), Transferred(1)), (Collect(), Collect(), Transferred(1))])

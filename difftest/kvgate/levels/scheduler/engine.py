@@ -171,7 +171,8 @@ class Engine:
         self.progress = ProgressMonitor(self.followed, self.nodes, self.interception, stage)
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
-        self.line = Line(stage, settings.chunk_tokens, may_split, holders_first=not traits.joins_queues)
+        padded_tokens = 1 + settings.drafts_max if traits.pads_drafts else 1
+        self.line = Line(stage, settings.chunk_tokens, may_split, not traits.joins_queues, padded_tokens)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn)
         # How much a step ahead computes is known to the reference alone.
         self.chunks.judges &= with_reference or not stage.asynchronous

@@ -51,7 +51,9 @@ class _Waits:
 class Line:
     """The line before one scheduler."""
 
-    def __init__(self, stage: Stage, budget_tokens: int, may_split: bool, holders_first: bool = False) -> None:
+    def __init__(
+        self, stage: Stage, budget_tokens: int, may_split: bool, holders_first: bool = False, padded_tokens: int = 1
+    ) -> None:
         self.stage = stage
         self.budget_tokens = budget_tokens
         self.may_split = may_split
@@ -59,6 +61,8 @@ class Line:
         self.holders_first = holders_first
         """Whether a request that waits and holds blocks is admitted before all others, however urgent these are, and
         also while the engine is paused."""
+        self.padded_tokens = padded_tokens
+        """How many tokens a request needs room for that has one left to compute."""
         self.resets = False
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
@@ -270,6 +274,9 @@ class Line:
                 long = self.stage.long_prefill_tokens or self.budget_tokens
                 too_long = min(len(request.tokens) - request.tokens_computed, long) > self.budget_tokens - tokens
                 if not self.may_split or (self.stage.options.whole_prompts and request.tokens_computed and too_long):
+                    return None
+                is_padded = len(request.tokens) - request.tokens_computed == 1
+                if is_padded and self.padded_tokens > self.budget_tokens - tokens:
                     return None
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
