@@ -36,16 +36,18 @@ def register(
     """
     events: list[Event] = []
     fenced: list[Content] = []
+    # The content of a block may depend on tokens after it, which are not known yet.
+    known = len(prefixes) * geometry.grain_tokens
     for index, (group, table) in enumerate(zip(geometry.groups, tables, strict=True)):
         seen = table.registered
         looks_at = rules.ask(tokens_looked_at, retention, geometry, group, tokens)
         passed = range(looks_at if begun is None else begun + 1, looks_at)
-        due = list(_take_due(group, retention, request, table, looks_at, passed, rules))
+        due = list(_take_due(group, retention, request, table, looks_at, known, passed, rules))
         size = group.block_size_tokens
         contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):
             pool.cached.register(content, table.blocks[position])
-        boundaries = list(_take_boundaries(group, retention, request, table, tokens))
+        boundaries = list(_take_boundaries(group, retention, request, table, min(tokens, known)))
         ends = rules.ask(ends_inside, group, request, table, looks_at, boundaries)
         began = [
             end for end in ends if _begins(pool, content_up_to(geometry, index, prefixes, end), table, end // size)
@@ -76,10 +78,17 @@ def due_tokens(retention: Retention, group: Group, index: int, prompt_tokens: in
 
 
 def _take_due(
-    group: Group, retention: Retention, request: Request, table: Table, tokens: int, passed: range, rules: Rules
+    group: Group,
+    retention: Retention,
+    request: Request,
+    table: Table,
+    tokens: int,
+    known: int,
+    passed: range,
+    rules: Rules,
 ) -> Iterator[int]:
     """The positions of the blocks that are due now; whatever was looked at is not looked at again."""
-    for position in range(table.registered, tokens // group.block_size_tokens):
+    for position in range(table.registered, min(tokens, known) // group.block_size_tokens):
         due = rules.ask(due_tokens, retention, group, position, request.prompt_tokens)
         if due is not None and due > tokens:
             return
@@ -163,5 +172,5 @@ def _stored(
         tokens=tuple(request.tokens[start:end]),
         block_size_tokens=size,
         lora=request.keys.lora,
-        extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size) for i in named),
+        extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size + geometry.hashed_ahead_tokens) for i in named),
     )

@@ -123,8 +123,10 @@ def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens:
 class Prefixes:
     """All prefixes seen so far, as a tree whose edges are pieces of ``grain_tokens`` tokens."""
 
-    def __init__(self, grain_tokens: int, rules: Rules = OWN_RULES) -> None:
+    def __init__(self, grain_tokens: int, rules: Rules = OWN_RULES, ahead_tokens: int = 0) -> None:
         self.grain_tokens = grain_tokens
+        self.ahead_tokens = ahead_tokens
+        """How many tokens after a prefix must agree as well."""
         self._rules = rules
         self._children: dict[tuple[Prefix | None, Hashable], Prefix] = {}
 
@@ -142,8 +144,8 @@ class Prefixes:
         """
         grain, known_tokens = self.grain_tokens, len(known) * self.grain_tokens
         parent = known[-1] if known else None
-        for start in range(known_tokens, len(tokens) - grain + 1, grain):
-            end = start + grain
-            names = self._rules.ask(names_of_piece, keys, start, end, known_tokens)
-            parent = self._child(parent, (tuple(tokens[start:end]), names), end)
+        for start in range(known_tokens, len(tokens) - self.ahead_tokens - grain + 1, grain):
+            end, read = start + grain, start + grain + self.ahead_tokens
+            names = self._rules.ask(names_of_piece, keys, start, read, known_tokens)
+            parent = self._child(parent, (tuple(tokens[start:read]), names), end)
             known.append(parent)

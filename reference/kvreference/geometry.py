@@ -184,6 +184,9 @@ class Geometry:
     """
 
     groups: tuple[Group, ...] = field()
+    hashed_ahead_tokens: int = field(default=0, validator=[instance_of(int), ge(0)])
+    """How many tokens after a block its content depends on as well: those that a draft layer has read there. Then hits
+    need no look-ahead block."""
 
     @groups.validator
     def _ends_together(self, _attribute: Attribute[tuple[Group, ...]], groups: tuple[Group, ...]) -> None:
@@ -204,6 +207,11 @@ class Geometry:
     def lookahead_tokens(self) -> int:
         """How many tokens more than it serves a hit must match in the group that asks for most."""
         return max((group.lookahead_tokens for group in self.groups), default=0)
+
+    @cached_property
+    def has_draft_layer(self) -> bool:
+        """Whether a layer that drafts keeps what it computes in one of the groups."""
+        return self.lookahead_tokens > 0 or self.hashed_ahead_tokens > 0
 
     def anchor(self, group: Group, end: int) -> tuple[int, int]:
         """Of the blocks before index ``end``, the half-open range that a hit at the last boundary there reads.

@@ -80,7 +80,7 @@ class Manager:
         self.population = population_of(settings)
         self.holdings = choices.holdings(settings, choices.rules)
         self.cache = choices.cache(settings, choices.rules)
-        self._interned = Prefixes(self.geometry.grain_tokens, choices.rules)
+        self._interned = Prefixes(self.geometry.grain_tokens, choices.rules, self.geometry.hashed_ahead_tokens)
         self.prefixes: dict[int, list[Prefix]] = {}
         """Per request alive, its prefixes at every whole grain."""
         self._events: list[Event] = []

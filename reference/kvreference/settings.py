@@ -84,4 +84,4 @@ class Settings:
     @cached_property
     def lookahead_tokens(self) -> int:
         """How many slots behind the tokens to be computed a running request gets for what drafts."""
-        return self.drafts_max if self.geometry.lookahead_tokens or self.draft_model else 0
+        return self.drafts_max if self.geometry.has_draft_layer or self.draft_model else 0

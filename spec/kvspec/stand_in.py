@@ -28,6 +28,7 @@ class _Geometry:
     groups: tuple[Group, ...] = ()
     alignment_tokens: Any = 1
     lookahead_tokens: Any = 0
+    hashed_ahead_tokens: int = 0
 
 
 @frozen

@@ -36,6 +36,8 @@ def unsupported(settings: Settings) -> str | None:
 
 def not_retained(settings: Settings) -> Iterator[str]:
     """What vLLM 0.20.2 does not do with cached blocks, whatever its groups are."""
+    if settings.geometry.hashed_ahead_tokens:
+        yield "hashes that cover the token after a block: vLLM 0.20.2 has none"
     for index, group in enumerate(settings.geometry.groups):
         if group.copies:
             size = f"a unit of {group.unit} tokens in blocks of {group.block_size_tokens}"

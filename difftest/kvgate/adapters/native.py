@@ -59,6 +59,8 @@ class Native(Stock):
             arguments[release.cap_parameter] = settings.chunk_tokens
         if release.takes_alignment:
             arguments["scheduler_block_size"] = lcm(*(group.block_size_tokens for group in geometry.groups))
+        if geometry.hashed_ahead_tokens:
+            arguments["num_hash_lookahead_tokens"] = geometry.hashed_ahead_tokens
         with self.configured(settings) as caching:
             return KVCacheManager(
                 KVCacheConfig(settings.blocks, [], self.groups(geometry), **caching),
@@ -156,6 +158,8 @@ def not_retained(release: Release, settings: Settings) -> Iterator[str]:
         yield f"a retention interval of {interval} tokens: {name} has none"
     if release.masks and settings.caches and interval is None and leaves_out(settings.geometry):
         yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
+    if settings.geometry.hashed_ahead_tokens and not release.hashes_ahead:
+        yield f"hashes that cover the token after a block: {name} has none"
     if settings.keeps_junctions and not release.pins_junctions:
         yield f"junctions: {name} keeps none"
     first = release.choices is not None

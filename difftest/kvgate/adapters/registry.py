@@ -108,8 +108,8 @@ def models_of(release: Release) -> tuple[str, ...]:
     scratch = "+scratch" if release.choices else ""
     masked = {"mixed-blocks": "+masked"} if release.masks else {}
     sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval and not release.pins_junctions else ()
-    names = (*GATED, "mamba-align")
-    return (*(name + suffix + masked.get(name, "") + scratch for name in names for suffix in ("", "+eagle")), *sparse)
+    names, suffixes = (*GATED, "mamba-align"), ["", "+eagle", *["+eagle+hashed-ahead"] * release.hashes_ahead]
+    return (*(name + suffix + masked.get(name, "") + scratch for name in names for suffix in suffixes), *sparse)
 
 
 def retention_models_of(release: Release) -> tuple[str, ...]:

@@ -74,6 +74,16 @@ class Given:
     loads: bool
 
 
+def hasher_of(settings: Settings) -> Callable[[Any], list[Any]] | None:
+    """vLLM's own hasher of the blocks of a request, counted; None where nothing is cached."""
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+
+    geometry = settings.geometry
+    ahead = (geometry.hashed_ahead_tokens,) if geometry.hashed_ahead_tokens else ()
+    return get_request_block_hasher(geometry.grain_tokens, counted_hash(sha256), *ahead) if settings.caches else None
+
+
 class Stock:
     """vLLM's block manager under the gate's protocol.
 
@@ -102,18 +112,17 @@ class Stock:
         from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.core.kv_cache_utils import init_none_hash
         from vllm.v1.request import Request
 
         self.settings = settings
         self.population = Population(settings)
-        geometry = settings.geometry
         init_none_hash(sha256)
         self.manager = self.build()
         self._requests: dict[int, Request] = {}
         self._tables_read: tuple[int, list[list[int]]] | None = None
         """The request whose tables were read after the last change, and these."""
-        hasher = get_request_block_hasher(geometry.grain_tokens, counted_hash(sha256)) if settings.caches else None
+        hasher = hasher_of(settings)
         sampling = {reads: SamplingParams(skip_reading_prefix_cache=not reads) for reads in (True, False)}
 
         def new_request(operation: Arrive) -> Request:

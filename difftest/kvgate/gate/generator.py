@@ -213,7 +213,7 @@ class Generator:
 
     def settings(self, draw: Draw) -> Settings:
         """The settings of one case."""
-        lookahead = any(group.lookahead for group in self.geometry.groups)
+        drafts = self.geometry.has_draft_layer
         low, high = self.bias.pool_percent
         chunk_tokens = self._length(draw, self.prompt_max)
         tokens_max = self.prompt_max + draw.integer(2, 4 * self.geometry.alignment_tokens)
@@ -226,7 +226,7 @@ class Generator:
             tokens_max=tokens_max,
             chunk_tokens=chunk_tokens,
             requests_max=draw.integer(1, self.bias.requests_max),
-            drafts_max=draw.integer(1, drafts_max) if drafts_max and (lookahead or draw.chance(20)) else 0,
+            drafts_max=draw.integer(1, drafts_max) if drafts_max and (drafts or draw.chance(20)) else 0,
             caches=not draw.chance(4) and not self._keeps_no_state,
             tells_events=draw.chance(75),
             full_sequence_must_fit=draw.chance(50),

@@ -79,6 +79,17 @@ def _whole_slots(geometry: Geometry) -> Geometry:
     return Geometry(tuple(evolve(group, whole_slots=group.compress_ratio > 1) for group in geometry.groups))
 
 
+def _hashed_ahead(geometry: Geometry) -> Geometry:
+    if not geometry.lookahead_tokens:
+        return geometry
+    return Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups), hashed_ahead_tokens=1)
+
+
+def hashed_alone(geometry: Geometry) -> Geometry:
+    """The same where hashes cover their blocks alone, as vLLM has it with a connector: each hit needs look-ahead."""
+    return _lookahead_everywhere(geometry) if geometry.hashed_ahead_tokens else geometry
+
+
 GEOMETRIES: Mapping[str, tuple[Callable[[Geometry], Geometry], str]] = {
     "eagle": (_lookahead_everywhere, "a draft layer in every group: what vLLM assumes if no group is flagged"),
     "mtp": (
@@ -89,6 +100,10 @@ GEOMETRIES: Mapping[str, tuple[Callable[[Geometry], Geometry], str]] = {
     "whole-slots": (
         _whole_slots,
         "compressed groups take memory for complete slots, and not for begun ones: as vLLM-Ascend does",
+    ),
+    "hashed-ahead": (
+        _hashed_ahead,
+        "hashes cover the token after a block, which its draft layers read, and hits need no look-ahead block",
     ),
 }
 """The suffixes that change the geometry."""
@@ -160,7 +175,8 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
             raise ValueError(f"suffixes {one!r} and {other!r} exclude each other")
 
     found = features or Features()
-    for name, given in numbers.items():
+    for name in (name for name in (*GEOMETRIES, *FEATURES) if name in numbers):
+        given = numbers[name]
         if name in FEATURES:
             found = evolve(found, **{FEATURES[name].knob: _value(name, given)})
             continue

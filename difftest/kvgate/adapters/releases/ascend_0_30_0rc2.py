@@ -5,8 +5,6 @@ It is published as a source archive only.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from attrs import evolve
 
 from kvgate.adapters.releases.ascend_0_23_0 import RELEASE as OLDER
@@ -26,8 +24,6 @@ RELEASE = evolve(
     patches=("patch.platform.patch_kv_cache_utils", "patch.platform.patch_kv_cache_coordinator"),
     choices=None,
     # The scheduler of vLLM 0.30.0 is not described: of these rules, only where it keeps its requests is made use of.
-    scheduler=evolve(
-        NEXT, queues=("skipped_waiting", "waiting"), offers_to_readers_only=False, drafting=MappingProxyType({})
-    ),
+    scheduler=evolve(NEXT, queues=("skipped_waiting", "waiting"), offers_to_readers_only=False, hashing_option=""),
     judged=False,
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from attrs import field, frozen
+from attrs import frozen
 
 MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 COORDINATOR = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"
@@ -62,8 +61,8 @@ class SchedulerRules:
     in_full: bool = True
     """Whether sessions, adapters, items, embeddings and pooling are driven on it, and every field is known that it
     sends to connectors and clients, and publishes in statistics."""
-    drafting: Mapping[str, Any] = field(default=MappingProxyType({}))
-    """Further arguments of its speculative configuration."""
+    hashing_option: str = ""
+    """The option of its speculative configuration that switches off hashes that cover the token after a block."""
 
 
 @frozen
@@ -169,6 +168,8 @@ class Release:
     """Its scheduler; None where the gate cannot follow it yet."""
     judged: bool = True
     """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
+    hashes_ahead: bool = False
+    """Whether hashes of blocks can cover the token after them, where draft layers live."""
     findings: frozenset[str] = frozenset()
     """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
 

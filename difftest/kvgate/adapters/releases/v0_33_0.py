@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from attrs import evolve
 
 from kvgate.adapters.releases.description import (
@@ -67,7 +65,7 @@ SCHEDULER_RULES = evolve(
     offers_to_readers_only=True,
     ends_with_computed=True,
     # Its hashes then cover what a draft layer reads after a block: another cache, which the reference does not have.
-    drafting=MappingProxyType({"disable_lookahead_block_hashes": True}),
+    hashing_option="disable_lookahead_block_hashes",
 )
 
 RELEASE = evolve(
@@ -138,6 +136,7 @@ RELEASE = evolve(
     distribution="vllm",
     choices="look-ahead-at-the-end",
     pins_junctions=True,
+    hashes_ahead=True,
     findings=OLDER.findings
     - {
         "003-salt-collides-with-adapter-name",

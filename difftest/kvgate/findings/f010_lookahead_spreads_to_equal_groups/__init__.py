@@ -9,7 +9,6 @@ from attrs import evolve
 
 from kvgate.findings.finding import Acts, Finding
 from kvgate.findings.in_turn import Longest, hits_whole_blocks, without_look_ahead
-from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_length
 from kvreference.rules import Delta
 from kvreference.settings import Settings
@@ -24,7 +23,9 @@ def spread(settings: Settings) -> Settings:
     flagged = {group for group in groups if group.lookahead}
     asked = ((group, evolve(group, lookahead=True)) for group in groups if not group.keeps_states)
     alike = {group: likewise for group, likewise in asked if likewise in flagged}
-    return evolve(settings, geometry=Geometry(tuple(alike.get(group, group) for group in groups)))
+    return evolve(
+        settings, geometry=evolve(settings.geometry, groups=tuple(alike.get(group, group) for group in groups))
+    )
 
 
 def _acts(settings: Settings, _release: str) -> Acts:

@@ -71,7 +71,7 @@ def _acts(settings: Settings, release: str) -> Acts:
             tokens=tuple(request.tokens[end - grain : end]),
             block_size_tokens=grain,
             lora=keys.lora,
-            extra_keys=(tuple(keys.of_block(end - grain, end)),),
+            extra_keys=(tuple(keys.of_block(end - grain, end + geometry.hashed_ahead_tokens)),),
         )
         return [*([Removed(content)] if is_filled and end not in began else ()), *events, stored]
 

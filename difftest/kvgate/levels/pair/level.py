@@ -15,6 +15,7 @@ from kvgate.kernel.difference import Divergence
 from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
 from kvgate.kernel.trace_lines import BLOCKS_MAX, TOKENS_MAX
+from kvgate.kernel.variants import hashed_alone
 from kvgate.levels.pair.operations import (
     OPERATIONS,
     Acknowledged,
@@ -148,6 +149,7 @@ class PairLevel(DrivenLevel):
         """
         del needs
         settings = generator.settings(draw)
+        settings = evolve(settings, geometry=hashed_alone(settings.geometry))
         # The prefill node keeps what is read, so it holds more requests than it computes.
         chunk_tokens, least = generator.budget(draw), blocks_to_run(settings, generator.prompt_max)
         prefill, decode = (
@@ -261,7 +263,7 @@ def plain(operation: Operation) -> Operation:
 
 def _drafts_ahead(settings: Settings) -> bool:
     """Whether vLLM schedules drafts after tokens that it has not seen."""
-    return settings.geometry.lookahead_tokens > 0
+    return settings.geometry.has_draft_layer
 
 
 def fits(settings: Settings, stage: PairStage, ask: Ask) -> bool:

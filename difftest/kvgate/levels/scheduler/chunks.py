@@ -70,7 +70,7 @@ class Chunks:
         self.whole_prompts = stage.options.whole_prompts
         self.undecided: set[int] = set()
         """The requests of which the connector said in this step that it cannot tell yet what it offers."""
-        self.shift = 1 if settings.geometry.lookahead_tokens and settings.drafts_max else 0
+        self.shift = 1 if settings.geometry.has_draft_layer and settings.drafts_max else 0
         """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}
         """How many drafts each request was offered since it was served last."""

@@ -269,7 +269,7 @@ class SchedulerLevel(DrivenLevel):
             settings, stage = _under_pressure(settings, stage, draw)
         # A model with a draft layer drafts.
         has_sessions = draw.chance(generator.often("cases with sessions", 32)) and not needs
-        if (has_sessions or "sessions" in needs) and not settings.geometry.lookahead_tokens:
+        if (has_sessions or "sessions" in needs) and not settings.geometry.has_draft_layer:
             settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
         if settings.geometry.keeps_states and not settings.drafts_max and draw.chance(50):
             # vLLM keeps room for drafts where there are any.
@@ -285,7 +285,7 @@ class SchedulerLevel(DrivenLevel):
 
     def keeps_nothing(self, geometry: Geometry) -> bool:
         """Whether a model with the layers of this one may attend within a step: all layers are alike."""
-        return len(geometry.groups) == 1 and geometry.groups[0].keeps_all and not geometry.lookahead_tokens
+        return len(geometry.groups) == 1 and geometry.groups[0].keeps_all and not geometry.has_draft_layer
 
     def encoder_only(self, settings: Settings, draw: Draw) -> Case:
         """A model whose layers attend within a step: nothing is kept, and a prompt is computed in one step."""
@@ -442,6 +442,7 @@ SCHEDULER = SchedulerLevel()
 def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
     aligned = settings.geometry.state_block_tokens is not None
     copies = any(group.copies for group in settings.geometry.groups)
+    hashes = settings.geometry.hashed_ahead_tokens > 0
     asynchronous = draw.chance(60)
     # Where chunks end at blocks of states, less than what there is room for may be no chunk at all (029).
     encodes = draw.chance(55) and not aligned
@@ -450,7 +451,8 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
         # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        connector=draw.chance(80 if recovers(settings) else 60) and not (aligned or copies),
+        # With one, hashes cover their blocks alone.
+        connector=draw.chance(80 if recovers(settings) else 60) and not (aligned or copies or hashes),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
         adapters_max=draw.integer(1, 2) if draw.chance(40) else None,
@@ -559,7 +561,7 @@ def _media(generator: Generator, tokens: int, draw: Draw) -> tuple[Media, ...]:
     The latter are rarer with a draft layer: often no step after the first item computes anything (035, 060).
     """
     longest = 2 * generator.geometry.grain_tokens
-    if draw.chance(90 if generator.geometry.lookahead_tokens else 60):
+    if draw.chance(90 if generator.geometry.has_draft_layer else 60):
         return generator.media(draw, tokens)
     starts = range(0, min(tokens - longest + 1, 3 * longest), longest)
     return tuple(Media(f"image-{longest}-{draw.integer(0, 1)}", start, longest) for start in starts)

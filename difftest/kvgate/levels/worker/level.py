@@ -114,7 +114,7 @@ class WorkerLevel(SchedulerLevel):
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         case = super().set_up(generator, draw, needs)
         stage, settings = evolve(case.stage, asynchronous=False, adapters_max=None, encoder_budget=None), case.settings
-        if settings.geometry.lookahead_tokens and not settings.drafts_max:
+        if settings.geometry.has_draft_layer and not settings.drafts_max:
             # Its steps were to be asynchronous, for which drafts were left out; and a model with a draft layer drafts.
             settings = evolve(settings, drafts_max=draw.integer(1, generator.bias.drafts_max))
         return evolve(case, settings=settings, stage=stage)

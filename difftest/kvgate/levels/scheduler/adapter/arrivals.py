@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from kvgate.adapters.work_meter import counted_hash
+from kvgate.adapters.stock import hasher_of
 from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.clients import asks_logprobs, client_of, trace_headers_of
 from kvgate.levels.scheduler.operations import Serve
@@ -26,14 +26,9 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
     from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
     from vllm.pooling_params import PoolingParams
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams
-    from vllm.utils.hashing import sha256
-    from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 
     arrival, serve = submit.arrival, submit if isinstance(submit, Serve) else Serve(submit.arrival)
     tokens = spell(arrival.prompt)
-    hasher: Any = (
-        get_request_block_hasher(settings.geometry.grain_tokens, counted_hash(sha256)) if settings.caches else None
-    )
     return {
         "request_id": name_of(arrival.request),
         "prompt_token_ids": None if serve.embedded else tokens,
@@ -65,7 +60,7 @@ def arguments_of(settings: Settings, submit: Submit) -> dict[str, Any]:
         if serve.pools
         else None,
         "cache_salt": arrival.keys.salt,
-        "block_hasher": hasher,
+        "block_hasher": hasher_of(settings),
         "priority": serve.priority,
         # Among equal priorities, in the order in which they come; and not as the clock has it.
         "arrival_time": float(arrival.request),

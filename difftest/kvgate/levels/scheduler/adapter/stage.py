@@ -55,13 +55,13 @@ def new_scheduler(
     stage: Stage,
     groups: Sequence[KVCacheGroupSpec] | None = None,
     caching: Mapping[str, Any] = MappingProxyType({}),
-    drafting: Mapping[str, Any] = MappingProxyType({}),
+    hashing_option: str = "",
 ) -> Scheduler:
     """vLLM's scheduler for these settings.
 
     A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
-    vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and
-    ``drafting`` of its speculation.
+    vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and the
+    ``hashing_option`` of its speculation.
     """
     from vllm.config import (
         CacheConfig,
@@ -109,7 +109,7 @@ def new_scheduler(
             is_encoder_decoder=False,
             scheduler_reserve_full_isl=settings.full_sequence_must_fit,
         ),
-        speculative_config=_speculation(settings, drafting) if settings.drafts_max else None,
+        speculative_config=_speculation(settings, hashing_option) if settings.drafts_max else None,
         kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
         kv_transfer_config=_transfers(stage) if stage.connector else None,
         ec_transfer_config=ECTransferConfig(
@@ -166,12 +166,13 @@ def _of_one_rank(spec: Any) -> Any:
     return dataclasses.replace(spec, block_size=spec.block_size // (DECODE_RANKS * PREFILL_RANKS))
 
 
-def _speculation(settings: Settings, drafting: Mapping[str, Any]) -> Any:
+def _speculation(settings: Settings, hashing_option: str) -> Any:
     """Drafts by n-grams, which need no model; where draft layers live, vLLM is told afterwards that these draft."""
     from vllm.config import SpeculativeConfig
 
-    config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max, **drafting)
-    if settings.geometry.lookahead_tokens:
+    hashing: dict[str, Any] = {hashing_option: not settings.geometry.hashed_ahead_tokens} if hashing_option else {}
+    config = SpeculativeConfig(model="ngram", num_speculative_tokens=settings.drafts_max, **hashing)
+    if settings.geometry.has_draft_layer:
         config.method = "mtp"
     elif settings.draft_model:
         config.method = "draft_model"

@@ -101,7 +101,7 @@ class Subject:
             raise ValueError(refused)
         with kind.configured(settings) as caching:
             groups = kind.groups(settings.geometry)
-            return new_scheduler(settings, stage, groups, caching, self.scheduling.drafting)
+            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option)
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
