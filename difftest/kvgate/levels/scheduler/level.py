@@ -258,6 +258,9 @@ class SchedulerLevel(DrivenLevel):
         if "sessions" in needs:
             stage = evolve(stage, asynchronous=False)
         needed: dict[str, Any] = {STAGE_OF[need]: True for need in needs if need in STAGE_OF}
+        if not recovers(settings) and len({"asynchronous", "connector"} & needed.keys()) == 1:
+            # No case has both there, so what is needed leaves out the other.
+            needed = {"asynchronous": False, "connector": False, **needed}
         stage = evolve(stage, **needed)
         if "encoder" in needs and settings.geometry.state_block_tokens is None:
             stage = with_encoder(stage, settings, draw)
