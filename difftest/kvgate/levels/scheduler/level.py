@@ -247,8 +247,8 @@ class SchedulerLevel(DrivenLevel):
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit (027),
         transfers that never end (025), loads that fail where there are several groups (026), chunks shorter than a
-        block of states (029); where steps are asynchronous and blocks are freed on the way, also transfers ("Seen, and
-        not declared yet").
+        block of states (029); and where steps are asynchronous, loads that fail within a step ("Seen, and not declared
+        yet").
         """
         settings = generator.settings(draw)
         is_encoder = draw.chance(generator.often("encoder-only models", 20)) and not needs
