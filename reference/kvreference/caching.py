@@ -165,6 +165,7 @@ def _stored(
     """The event of one run of neighbouring blocks, of which some are named."""
     size = geometry.groups[index].block_size_tokens
     start, end = run[0] * size, (run[-1] + 1) * size
+    ahead = geometry.hashed_ahead_tokens
     return Stored(
         group=index,
         contents=tuple(content_up_to(geometry, index, prefixes, (i + 1) * size) for i in named),
@@ -172,5 +173,6 @@ def _stored(
         tokens=tuple(request.tokens[start:end]),
         block_size_tokens=size,
         lora=request.keys.lora,
-        extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size + geometry.hashed_ahead_tokens) for i in named),
+        extra_keys=tuple(request.keys.of_block(i * size, (i + 1) * size + ahead) for i in named),
+        ahead=tuple(tuple(request.tokens[(i + 1) * size :][:ahead]) for i in named) if ahead else (),
     )

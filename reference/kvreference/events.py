@@ -29,6 +29,8 @@ class Stored:
     lora: str | None
     extra_keys: tuple[tuple[ExtraKey, ...], ...]
     medium: str = DEVICE
+    ahead: tuple[tuple[int, ...], ...] = ()
+    """Per named block, the tokens after it that its content depends on; nothing where there are none."""
 
 
 @frozen

@@ -52,6 +52,7 @@ def event_of(event: Any) -> Event:
         lora=event.lora_name,
         extra_keys=tuple(_untagged(keys) for keys in event.extra_keys or [None] * len(contents)),
         medium=medium,
+        ahead=tuple(map(tuple, getattr(event, "lookahead_token_ids", None) or ())),
     )
 
 

@@ -444,7 +444,7 @@ RELEASE = evolve(
                     "BlockPool._lookahead_token_ids",
                     "generate_lookahead_block_hash_extra_keys",
                 ),
-                not_driven="look-ahead block hashes are switched off",
+                compared="which blocks are cached, what is hit, and the events, of models with +hashed-ahead",
             ),
             Mechanism(
                 ("Scheduler._drafts_unused",),

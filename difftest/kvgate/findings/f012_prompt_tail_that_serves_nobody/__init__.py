@@ -57,7 +57,7 @@ def _acts(settings: Settings, release: str) -> Acts:
         """The entry is reported as stored; when its block is full, as removed, and as stored again after the block."""
         events = stored_events(geometry, index, request, prefixes, looked_at, due, began)
         group = geometry.groups[index]
-        end = end_of(group, request)
+        end, ahead = end_of(group, request), geometry.hashed_ahead_tokens
         is_filled = end // group.block_size_tokens in due
         if not end or not (end in began or is_filled):
             return events
@@ -71,7 +71,8 @@ def _acts(settings: Settings, release: str) -> Acts:
             tokens=tuple(request.tokens[end - grain : end]),
             block_size_tokens=grain,
             lora=keys.lora,
-            extra_keys=(tuple(keys.of_block(end - grain, end + geometry.hashed_ahead_tokens)),),
+            extra_keys=(tuple(keys.of_block(end - grain, end + ahead)),),
+            ahead=(tuple(request.tokens[end : end + ahead]),) if ahead else (),
         )
         return [*([Removed(content)] if is_filled and end not in began else ()), *events, stored]
 

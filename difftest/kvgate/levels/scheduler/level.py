@@ -216,8 +216,7 @@ class SchedulerLevel(DrivenLevel):
         "Encoders whose output is attended to and not inserted: no scheduler was given any. Of pipeline and context "
         "parallelism, whatever a worker does.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say.",
-        "Of newer vLLMs every option of a stage, the second model runner among them, and hashes that cover what draft "
-        "layers read after a block: all are switched off.",
+        "Of newer vLLMs every option of a stage, the second model runner among them: all are switched off.",
         "The order in which requests end whose loads fail together: vLLM's is that of a set of strings, and here it is "
         "that of their numbers.",
         "Sessions with asynchronous steps, priorities or drafts, or with states that are kept at block ends.",
