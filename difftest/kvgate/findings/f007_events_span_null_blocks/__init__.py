@@ -33,8 +33,8 @@ def _spans_null_blocks(
 
 def _naming(event: Event, named: Sequence[bool]) -> Event:
     assert isinstance(event, Stored)
-    contents, keys, ahead = (tuple(compress(each, named)) for each in (event.contents, event.extra_keys, event.ahead))
-    return evolve(event, contents=contents, extra_keys=keys, ahead=ahead)
+    contents, keys = compress(event.contents, named), compress(event.extra_keys, named)
+    return evolve(event, contents=tuple(contents), extra_keys=tuple(keys), ahead=tuple(compress(event.ahead, named)))
 
 
 FINDING = Finding(

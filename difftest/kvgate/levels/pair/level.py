@@ -194,10 +194,15 @@ class PairLevel(DrivenLevel):
         from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
         if not SUBJECTS[bench.subject].scheduling.in_full:
-            stage = evolve(case.stage, prefill=plain_stage(case.stage.prefill), decode=plain_stage(case.stage.decode))
             # Newer configurations reject a step that has no room for a token and all drafts.
-            chunk_tokens = max(case.settings.chunk_tokens, case.settings.drafts_max + 1)
-            settings = evolve(case.settings, chunk_tokens=chunk_tokens)
+            least = case.settings.drafts_max + 1
+            stage = evolve(
+                case.stage,
+                prefill_chunk_tokens=max(case.stage.prefill_chunk_tokens, least),
+                prefill=plain_stage(case.stage.prefill),
+                decode=plain_stage(case.stage.decode),
+            )
+            settings = evolve(case.settings, chunk_tokens=max(case.settings.chunk_tokens, least))
             case = evolve(case, settings=settings, stage=stage, operations=tuple(map(plain, case.operations)))
         return self.that_fits(case)
 
