@@ -113,7 +113,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
     # All groups that keep states at block ends have blocks of one size.
     sizes = [group.block_size_tokens for group in drawn if group.attention.stops_at_block_ends]
     fitting = (g for g in drawn if not g.attention.stops_at_block_ends or g.block_size_tokens == sizes[0])
-    geometry = Geometry(tuple(fitting))
+    geometry = Geometry(tuple(fitting), draw(st.integers(0, 3)))
     caches = draw(st.booleans()) and all(group.attention.serves_hits for group in geometry.groups)
     slides = any(group.slides for group in geometry.groups)
     states = [group.draft_states for group in geometry.groups if group.keeps_states]
@@ -178,12 +178,13 @@ def test_every_setting_and_every_field_of_an_operation_goes_through_a_file() -> 
     def note(found: Settings) -> None:
         default = Settings(found.geometry, blocks=2, caches=False)
         drawn.update(each.name for each in fields(Settings) if getattr(found, each.name) != getattr(default, each.name))
+        drawn.update(["hashed_ahead_tokens"] if found.geometry.hashed_ahead_tokens else [])
         for group in found.geometry.groups:
             plain = Group(Kind.FULL, 1)
             drawn.update(each.name for each in fields(Group) if getattr(group, each.name) != getattr(plain, each.name))
 
     note()
-    every = {each.name for each in (*fields(Settings), *fields(Group))} - {"geometry"}
+    every = {each.name for each in (*fields(Settings), *fields(Group), *fields(Geometry))} - {"geometry", "groups"}
     assert every == drawn
     assert {each.name for kind in get_args(Operation) for each in fields(kind)} == set(FIELDS)
     written = json.loads(render(trace_of(CASE, None, "s", "v", ("lockstep",))).partition("\n")[0])

@@ -15,7 +15,7 @@ from attrs import evolve, fields
 from kvgate.explore.mechanisms import MECHANISMS
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import MODELS, load
-from kvgate.kernel.variants import DIGITS_MAX, FEATURES, GEOMETRIES, Features, read
+from kvgate.kernel.variants import DIGITS_MAX, FEATURES, GEOMETRIES, Features, hashed_alone, read
 from kvreference.settings import Settings
 
 
@@ -118,9 +118,26 @@ def test_a_feature_is_switched_on_alone(suffix: str, features: Features) -> None
     assert MODELS["mixed-blocks"].geometry == model.geometry
 
 
+HASHED = "gemma-hybrid+eagle+hashed-ahead"
+
+
+@pytest.mark.parametrize("name", [HASHED, "gemma-hybrid+hashed-ahead+eagle"])
+def test_hashes_cover_a_token_more_instead_of_look_ahead(name: str) -> None:
+    """No hit needs a look-ahead block then; a draft layer there is still."""
+    geometry = load(name).geometry
+    assert (1, [], 0, True) == (
+        geometry.hashed_ahead_tokens,
+        lookaheads(name),
+        geometry.lookahead_tokens,
+        geometry.has_draft_layer,
+    )
+    assert 3 == Settings(geometry, blocks=10, drafts_max=3).lookahead_tokens
+    assert load("gemma-hybrid+eagle").geometry == hashed_alone(geometry)
+
+
 def test_no_suffix_and_no_feature_is_forgotten() -> None:
     """One that is added needs a row above; and one that nothing switches on is none."""
-    told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS) for word in name.split("+")[1:]}
+    told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS, HASHED) for word in name.split("+")[1:]}
     assert set(GEOMETRIES) == told
     assert set(FEATURES) == {"min", "junctions", *(suffix.partition("=")[0] for suffix in KNOBS)}
     assert {each.name for each in fields(Features)} == {feature.knob for feature in FEATURES.values()}
@@ -183,7 +200,7 @@ def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
 REFUSED = {
     "unknown": (
         "eagles",
-        "no suffix 'eagles': there are eagle, mtp, partial, whole-slots, masked, retention, scratch, ",
+        "no suffix 'eagles': there are eagle, mtp, partial, whole-slots, hashed-ahead, masked, retention, scratch, ",
     ),
     "empty": ("", "no suffix '': there are "),
     "empty between": ("mtp++scratch", "no suffix '': there are "),
@@ -242,6 +259,7 @@ NO_WINDOW = "a retention interval needs a sliding-window group, and the model ha
         ("full+mtp", "suffix 'mtp' changes nothing here: a draft layer in the last of the groups"),
         ("mamba-align+mtp", "suffix 'mtp' changes nothing here: a draft layer in the last of the groups"),
         ("local+partial", "suffix 'partial' changes nothing here: hits may end inside blocks that are compressed"),
+        ("full+hashed-ahead", "suffix 'hashed-ahead' changes nothing here: hashes cover the token after a block"),
         ("full+partial", "suffix 'partial' changes nothing here: hits may end inside blocks that are compressed"),
     ],
 )

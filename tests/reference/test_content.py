@@ -54,6 +54,19 @@ def test_a_prefix_is_a_shorter_one_and_a_piece() -> None:
     assert [4, 8] == [prefix.tokens for prefix in (one, two)]
 
 
+def test_content_may_cover_the_token_after_it() -> None:
+    """Goal: what a draft layer has read decides, too. Method: change token 8; the second grain, 4..7, differs as well,
+    and the third has no identity before a token follows it. An item that begins at token 8 counts for the second grain.
+    """
+    interned = Prefixes(4, ahead_tokens=1)
+    changed = [*TOKENS[:8], 7, *TOKENS[9:]]
+    pairs = zip(prefixes(interned), prefixes(interned, changed), strict=True)
+    assert [True, False] == [one is other for one, other in pairs]
+    assert [1, 2, 3] == [len(prefixes(interned, [*TOKENS, 1][:length])) for length in (8, 9, 13)]
+    with_item = prefixes(interned, keys=Keys(media=(Media("m", 8, 1),)))
+    assert [True, False] == [one is other for one, other in zip(prefixes(interned), with_item, strict=True)]
+
+
 def test_only_whole_grains_are_content() -> None:
     """Goal: a grain that is not full has no identity yet. Method: 0, 3, 4, 11 tokens in grains of 4."""
     interned = Prefixes(4)

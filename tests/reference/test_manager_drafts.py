@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kvreference.answers import Granted, Hit
-from kvreference.geometry import Group
+from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Arrive, Finish, LookUp, Run, Sample, Schedule
+from kvreference.settings import Settings
 
 from .stage import BUDGET, cached, enter, manager_of, perform, table
 
@@ -31,6 +32,22 @@ def test_draft_layers_get_look_ahead_slots() -> None:
     manager = manager_of(Group("full", 4, lookahead=True), drafts_max=3)
     enter(manager, 0, 4)
     assert Granted(0, ((2, 3),)) == perform(manager, Sample(0, 0, 100, 3), Schedule(0, BUDGET))
+
+
+def test_hashes_that_cover_a_token_more_need_no_look_ahead_block() -> None:
+    """Goal: a block of a draft layer is cached when the token after it is known, and a hit drops none.
+
+    Method: two blocks of four tokens, of which the second is cached when its first answer is scheduled. Who has both,
+    and the answer after them, hits both; with another token there, only the first.
+    """
+    geometry = Geometry((FOUR,), hashed_ahead_tokens=1)
+    manager = Manager(Settings(geometry, blocks=16, drafts_max=3, chunk_tokens=BUDGET, tokens_max=64))
+    enter(manager, 0, 8)
+    assert [1] == cached(manager)
+    perform(manager, Sample(0, 0, 100, 0), Schedule(0, BUDGET))
+    assert [1, 2] == cached(manager)
+    assert 8 == hit_of(manager, 1, Run(0, 8), Run(100, 1))
+    assert 4 == hit_of(manager, 2, Run(0, 8), Run(200, 1))
 
 
 def test_rejected_drafts_are_never_cached() -> None:
