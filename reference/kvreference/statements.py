@@ -36,8 +36,8 @@ _SENTENCES = {
     "KV-OP-08": "Without a retention interval, a full block of verified tokens that is still needed is cached once: "
     "when its last token is scheduled, at the next allocation if drafts filled it, or with its answer if that comes "
     "later.",
-    "KV-OP-09": "Two blocks carry the same content identity exactly if group, whole token prefix and keys agree, and the "
-    "token after it where a draft layer's hashes cover that.",
+    "KV-OP-09": "Two blocks carry the same content identity exactly if group, whole token prefix and keys agree, and "
+    "the token after it where a draft layer's hashes cover that.",
     "KV-OP-10": "A block handed out, or evicted by its id, is cached no longer.",
     "KV-OP-11": "A reset forgets all content if nobody holds a block, and changes nothing otherwise.",
     "KV-OP-12": "Events tell every block cached or forgotten, in order, with exactly the tokens of the blocks named.",
