@@ -386,6 +386,7 @@ MECHANISMS = (
                 external_tokens=(2,),
                 loads=True,
                 preempts=False,
+                releases=True,
             ),
             blocks=6,
             drafts_max=1,
