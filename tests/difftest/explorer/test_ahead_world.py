@@ -15,8 +15,10 @@ import pytest
 from kvgate.adapters.reference import Reference
 from kvgate.explore.ahead_world import AheadWorld, Over
 from kvgate.explore.canonical import Prompt, token_at
+from kvgate.explore.designs import SEEN_BY_MEMORY
 from kvgate.explore.exploration import Limits
 from kvgate.explore.manager_world import Moment
+from kvgate.explore.refuted_designs import FreesInFlight
 from kvgate.explore.scope import Menu
 from kvgate.explore.steps_in_flight import AheadMemory
 from kvgate.explore.tiny_models import MODELS, scope, window
@@ -200,6 +202,15 @@ def test_what_is_broken_is_found(model: str, factory: Callable[[Settings], Manag
     found = explore(AheadWorld(model, shallow, factory)).found
     assert found is not None
     assert statement == found.violations[0].statement
+
+
+@pytest.mark.ci
+def test_a_late_step_is_seen_to_write_over_a_load() -> None:
+    """Finding 022 by its harm: what was freed too soon is loaded, written over and read."""
+    world = AheadWorld("loads", MODELS["tiny-ahead-loads"].shallow, FreesInFlight, SEEN_BY_MEMORY)  # type: ignore[attr-defined]  # as above
+    found = explore(world, Limits(100_000, 120.0)).found
+    assert found is not None
+    assert ("KV-MEM-01", 17) == (found.violations[0].statement, len(found.moves))
 
 
 @pytest.mark.ci
