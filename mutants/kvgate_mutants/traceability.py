@@ -25,7 +25,8 @@ from attrs import field, frozen
 from attrs.validators import in_, min_len
 
 from kvgate.campaigns import twice
-from kvgate.explore import invariants, scheduler_world, search
+from kvgate.explore import ahead_world, invariants, scheduler_world, search, steps_in_flight
+from kvgate.explore.ahead_world import AheadWorld
 from kvgate.explore.designs import DESIGNS
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import SchedulerWorld
@@ -107,6 +108,10 @@ class Exemption:
 
 EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("proof", ("KV-INV-04", "KV-OP-20"), "the proved transitions have neither requests nor steps"),
+    Exemption("proof", ("KV-MEM-04",), "the proved transitions know no steps in flight"),
+    Exemption(
+        "monitor", ("KV-MEM-04",), "ghost memory and lockstep report its effect: a misread, or another free queue"
+    ),
     Exemption("proof", ("KV-OP-02", "KV-OP-09"), "it is how the reference is written, and no theorem about it"),
     Exemption("proof", ("KV-OP-13", "KV-OP-14"), "a counter and a question, on which nothing else rests"),
     Exemption(
@@ -244,6 +249,8 @@ _OCCURS: Mapping[str, Callable[[Settings], bool]] = MappingProxyType(
         "KV-INV-07": lambda settings: settings.pin_drop_blocks_min is not None,
         "KV-INV-08": lambda settings: settings.scratch_first,
         "KV-INV-09": lambda settings: any(group.copies for group in settings.geometry.groups),
+        "KV-MEM-04": lambda settings: settings.loads_out_of_turn,
+        "KV-OP-07": lambda settings: settings.loads_out_of_turn,
         "KV-OP-15": lambda settings: settings.retention_interval_tokens is not None,
         "KV-OP-16": lambda settings: settings.caches and settings.geometry.state_block_tokens is None,
         "KV-OP-27": lambda settings: settings.keeps_junctions,
@@ -269,7 +276,8 @@ def explored() -> Mapping[str, frozenset[str]]:
     for name, model in MODELS.items():
         world = model.world()
         if isinstance(world, ManagerWorld):
-            checked = named_in(snapshot, slot_memory, invariants, search)
+            ahead = (ahead_world, steps_in_flight) if isinstance(world, AheadWorld) else ()
+            checked = named_in(snapshot, slot_memory, invariants, search, *ahead)
             settings = world.scope.settings
             # Where content is forgotten by order, no check asks whether a replay hits.
             checked -= {"KV-OP-16"} if world.scope.menu.evicts else frozenset()

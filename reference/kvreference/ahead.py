@@ -22,8 +22,8 @@ class PopulationAhead(Population):
 
     def may(self, kind: type[Operation], request: Request) -> bool:
         if kind is Sample:
-            # A request that was preempted takes the answers of the steps that have computed it.
-            return bool(request.awaited) and request.status in (Status.RUNNING, Status.WAITING)
+            # A request that was preempted takes the answers of the steps that have computed it, also while it loads.
+            return bool(request.awaited) and request.status in (Status.RUNNING, Status.WAITING, Status.LOADING)
         if kind is ReleaseSkipped and request.status is Status.RUNNING:
             return not request.undispatched
         if kind is Schedule:

@@ -136,7 +136,8 @@ class Manager:
             if isinstance(operation, Continue):
                 del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, request.tokens_computed) :]
             self._interned.extend(prefixes, request.tokens, request.keys)
-            if isinstance(operation, Sample) and self._caches_answers and request.number in self.tables:
+            is_there = request.number in self.tables and request.status is not Status.LOADING
+            if isinstance(operation, Sample) and self._caches_answers and is_there:
                 # What was computed before it was known is known now. The last token is cached with its step.
                 self._register(request, self.choices.rules.ask(tokens_answered, request), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:

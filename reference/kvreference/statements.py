@@ -72,6 +72,8 @@ _SENTENCES = {
     "KV-MEM-02": "A step has a slot of its own for every token it computes or drafts.",
     "KV-MEM-03": "A worker writes each token to its own slot: in the block that its request's table names for it, at "
     "the token's place in that block, by the kernel's table as by the block manager's.",
+    "KV-MEM-04": "Where another node may write out of turn, no block that a step in flight reads or writes is free, or "
+    "loaded for another request.",
     "KV-LEAK-01": "Once no request is alive, no block is held and nothing in the manager remembers a request.",
     "KV-LEAK-02": "Once no request is alive, no container of the manager is larger than what it holds accounts for.",
     "KV-LIVE-01": "A request that is accepted is let in within a bound, and only what fits the empty pool to its "

@@ -45,6 +45,7 @@ _IMPLEMENTED_BY = {
     "KV-MEM-01": (),
     "KV-MEM-02": (),
     "KV-MEM-03": ("slots:Layout.slot", "slots:Layout.kernel_blocks"),
+    "KV-MEM-04": ("ahead:is_fenced", "ahead:tokens_unsure", "manager:Manager.returned"),
     "KV-LEAK-01": (),
     "KV-LEAK-02": (),
     "KV-LIVE-01": ("scheduler.room:blocks_to_run", "scheduler.progress:steps_to_admission"),

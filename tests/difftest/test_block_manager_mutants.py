@@ -27,7 +27,7 @@ KILLABLE = [mutant for mutant in BLOCK_MANAGER_MUTANTS if mutant.equivalent is N
 OF_DESIGNS = {
     *("KV-INV-07", "KV-INV-08", "KV-INV-09"),
     *(f"KV-OP-{number}" for number in range(15, 28)),
-    *("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
+    *("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03", "KV-MEM-04"),
 }
 """Guarantees that designs of the explorer break: of mechanisms that vLLM 0.20.2 lacks, or that are not hunted in."""
 OF_SCHEDULERS = {"KV-SYS-02", "KV-SYS-03", "KV-SYS-05", "KV-SYS-06"}

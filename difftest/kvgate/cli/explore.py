@@ -147,12 +147,16 @@ def _with_trace(explored: Sequence[Explored], path: Path) -> list[Explored]:
     """
     from attrs import evolve
 
+    from kvgate.explore.ahead_world import AheadWorld
     from kvgate.explore.manager_world import ManagerWorld
     from kvgate.explore.reproducer import command_of, trace_of
     from kvgate.gate import trace_codec
 
     for index, each in enumerate(explored):
-        if each.exploration.found is not None and isinstance(each.world, ManagerWorld):
+        if each.exploration.found is not None and isinstance(each.world, AheadWorld):
+            name = each.world.name
+            typer.echo(f"kvgate: --trace: no trace file can say that a step in flight is over: {name}", err=True)
+        elif each.exploration.found is not None and isinstance(each.world, ManagerWorld):
             try:
                 trace_codec.write(trace_of(each.world, each.exploration.found), path)
             except OSError as error:

@@ -23,7 +23,8 @@ from typing import Any, TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge
 
-from kvgate.monitors.slot_memory import JUNK, GhostMemory, Slots, States
+from kvgate.explore.steps_in_flight import AheadMemory
+from kvgate.monitors.slot_memory import JUNK, GhostMemory, Slots, States, Work
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.content import Prefix
@@ -192,12 +193,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "PrefixCache.statistics": "told outside, never read again",
         "PartialMap.offers": "counts work, decides nothing",
         "Population.arrived": "only gives the next request its number",
-        "Population.dispatched": "one step is in flight at most",
-        "Population.over": "one step is in flight at most",
-        "Holdings.deferred": "one step is in flight at most",
-        "Request.awaited": "one step is in flight at most",
-        "Request.in_flight": "one step is in flight at most",
-        "Request.answers_step": "one step is in flight at most",
+        "Request.answers_step": "only read where a request is taken out of a step, and none is here",
         "Request.number": "a name",
         "Request.parts": "no session is explored: of a request there is one part",
         "Request.preemptions": "only sorts the statistics",
@@ -263,6 +259,8 @@ class Canonical:
             request.undispatched,
             request.keys,
             request.reads_cache,
+            tuple(request.awaited),
+            tuple(request.in_flight),
         )
 
     def _tables(self, tables: Sequence[Table], walk: Walk) -> Iterator[Hashable]:
@@ -279,14 +277,25 @@ def _waiting(manager: Manager, walk: Walk) -> Iterator[Hashable]:
     yield tuple((copy.group, walk.along((copy.source, copy.destination)), copy.tokens) for copy in manager.copies)
     if isinstance(manager.cache, PrefixCache):
         yield frozenset(map(walk.content, manager.cache.fenced))
+    over = manager.population.over
+    deferred = (
+        (steps - over, tuple(walk.along(table.blocks) for table in tables))
+        for steps, tables in manager.holdings.deferred
+    )
+    yield manager.population.dispatched - over, *deferred
 
 
 def _under_way(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashable]:
     """What the worker, or another node, has yet to read and to write."""
     places = {number: place for place, number in enumerate(manager.population.alive)}
-    for work in ghost.under_way():
+
+    def row(work: Work) -> Hashable:
         positions = work.provided, work.start, work.end, work.verified, work.drafted
-        yield places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(tuple(work.chain)), positions
+        return places.get(work.request), tuple(map(walk.along, work.tables)), walk.chain(tuple(work.chain)), positions
+
+    yield from map(row, ghost.under_way())
+    for step in ghost.in_flight if isinstance(ghost, AheadMemory) else ():
+        yield tuple(map(row, step))
 
 
 def _blocks(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashable]:

@@ -13,15 +13,17 @@ from typing import Any
 from attrs import frozen
 
 from kvgate.adapters.reference import Reference
-from kvgate.explore.invariants import COMMON, Checks, copies_unheld, no_invariants
+from kvgate.explore.invariants import COMMON, Checks, copies_unheld, no_invariants, nothing_in_flight
 from kvgate.explore.refuted_designs import (
     AnyChunk,
     CopiesTooLittle,
     ForgetsJunctions,
     ForgetsTheMask,
+    FreesInFlight,
     GivesUpLoading,
     HoldsHitsLate,
     KeepsEntries,
+    LeavesDrafts,
     PartsWithoutLookAhead,
     PinsScratch,
     ScratchLast,
@@ -96,6 +98,8 @@ _ALL = (
     ),
 )
 
+SEEN_BY_MEMORY = Checks(no_invariants, of_flight=nothing_in_flight)
+"""Who judges a design of which only the harm is to be seen."""
 _LOOPHOLES = "tiny-loopholes"
 
 _REFUTED = (
@@ -217,6 +221,33 @@ _HANGS = (
 )
 """Schedulers without one of their guards; ``kvreference.refuted.scheduling`` tells where they come from."""
 
+_IN_FLIGHT = (
+    Design(
+        "freed-in-flight",
+        FreesInFlight,
+        "tiny-ahead-loads",
+        "KV-MEM-04",
+        "What a request gives up is free at once: a step in flight still writes it, and another node may, too.",
+        breaks="KV-OP-07",
+    ),
+    Design(
+        "window-counts-drafts",
+        LeavesDrafts,
+        "tiny-ahead-drafts",
+        "KV-OP-06",
+        "A window counts drafts in flight as computed: if they do not hold, what the next token reads is gone.",
+    ),
+    Design(
+        "window-read-after-rejection",
+        LeavesDrafts,
+        "tiny-ahead-drafts",
+        "KV-MEM-01",
+        "A window counts drafts in flight as computed, they do not hold, and the next token reads the null block.",
+        SEEN_BY_MEMORY,
+    ),
+)
+"""What findings 022 and 028 do."""
+
 _PLANTED = (
     Design(
         "pinned-queue-stale",
@@ -321,7 +352,9 @@ _PLANTED = (
 )
 """Faults planted into the reference, each of which breaks one guarantee."""
 
-DESIGNS: Mapping[str, Design] = MappingProxyType({each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_PLANTED)})
+DESIGNS: Mapping[str, Design] = MappingProxyType(
+    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_PLANTED)}
+)
 """The designs, by name."""
 
 

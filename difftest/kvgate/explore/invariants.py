@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from kvgate.explore.steps_in_flight import AheadMemory, what_steps_in_flight_need
 from kvreference.admission import fits_empty_pool
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.block_pool import NULL
@@ -25,7 +26,9 @@ from kvreference.snapshot import Violation, check
 def kept_out(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
     """A request is refused though nobody holds a block and all of it fits: it can never be admitted."""
     del after
-    if not (isinstance(operation, Admit) and isinstance(answer, Refused)) or before.tables:
+    if not (isinstance(operation, Admit) and isinstance(answer, Refused)):
+        return ()
+    if before.tables or before.holdings.deferred:
         return ()
     tokens = len(before.population[operation.request].tokens)
     if not fits_empty_pool(before.settings, tokens):
@@ -171,6 +174,8 @@ def offered_twice(before: Manager, operation: Operation, answer: Answer, after: 
 
 OfState: TypeAlias = Callable[[Manager], Sequence[Violation]]
 """What is wrong with a state. It may depend on nothing that the canonical form leaves out."""
+OfFlight: TypeAlias = Callable[[Manager, AheadMemory], Sequence[Violation]]
+"""What is wrong with a state for steps in flight, of which the memory has what they read and write."""
 OfStep: TypeAlias = Callable[[Manager, Operation, Answer, Manager], Sequence[Violation]]
 """What is wrong with a step: the state before it, the operation, the answer, and the state after it."""
 
@@ -186,6 +191,12 @@ def no_invariants(manager: Manager) -> Sequence[Violation]:
     return ()
 
 
+def nothing_in_flight(manager: Manager, memory: AheadMemory) -> Sequence[Violation]:
+    """The same of steps in flight."""
+    del manager, memory
+    return ()
+
+
 def copies_unheld(manager: Manager) -> Sequence[Violation]:
     """Copies whose source or destination nobody holds, and nothing else."""
     return [violation for violation in check(manager.snapshot()) if violation.statement == "KV-INV-09"]
@@ -198,6 +209,8 @@ class Checks:
     of_state: OfState = invariants
     watches_memory: bool = True
     """Whether ghost memory judges too."""
+    of_flight: OfFlight = what_steps_in_flight_need
+    """What is checked of a state where steps are in flight."""
     of_steps: tuple[OfStep, ...] = (kept_out, unhit, parts_elsewhere, unhit_at_junction, cached_in_vain, offered_twice)
 
     def of_step(

@@ -11,6 +11,7 @@ they change nothing they are not counted as steps: whoever asked sees that askin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from attrs import frozen
 
@@ -44,6 +45,8 @@ class Moment:
 class ManagerWorld:
     """A block manager of some design, in a scope."""
 
+    memory: type[GhostMemory] = GhostMemory
+
     def __init__(
         self,
         name: str,
@@ -55,7 +58,7 @@ class ManagerWorld:
         self.scope = scope
         self.factory = factory
         self.checks = checks
-        self._unwritten = GhostMemory(scope.settings)
+        self._unwritten = self.memory(scope.settings)
         self._canonical = Canonical(scope.settings, self._unwritten.states)
 
     @property
@@ -65,30 +68,22 @@ class ManagerWorld:
     def initial(self) -> Moment:
         return self._moment(self.factory(self.scope.settings), self._unwritten.copy())
 
-    def moves(self, state: Moment) -> Sequence[Operation]:
+    def moves(self, state: Moment) -> Sequence[Any]:
         return list(self.scope.menu.moves(state.manager))
 
     def step(self, state: Moment, move: Operation) -> Outcome[Moment]:
         manager, ghost = state.manager.copy(), state.ghost.copy()
         answer = manager.apply(move)
-        # Nobody listens here, and what is told must not pile up.
-        manager.apply(TakeEvents())
-        manager.apply(TakeStatistics())
         snapshot = manager.snapshot()
         if isinstance(answer, Granted):
             before = state.manager.pool.references
             ghost.forget(block for blocks in answer.blocks for block in blocks if before[block] == 0)
         difference = ghost.observe(Step(move, answer, snapshot, manager.population))
-        ghost.forget(
-            block
-            for block, references in enumerate(snapshot.references)
-            if references == 0 and not manager.pool.is_cached(block)
-        )
-        after = self._moment(manager, ghost)
+        after = self._after(manager, ghost)
         idle = isinstance(answer, Refused) or isinstance(move, _ACHIEVES_NOTHING)
         lossless = not (self.scope.menu.evicts or self.scope.menu.resets)
         seen = self.checks.of_step(state.manager, move, answer, manager, lossless)
-        wrong = (*(_violations(difference) if self.checks.watches_memory else ()), *seen)
+        wrong = (*(violations_of(difference) if self.checks.watches_memory else ()), *seen)
         return Outcome(after, answer, not idle or after.key == state.key, wrong)
 
     def violations_in(self, state: Moment) -> Sequence[Violation]:
@@ -103,11 +98,23 @@ class ManagerWorld:
     def describe_edge(self, move: Operation, answer: Answer | None) -> str:
         return f"{describe(move)} -> {'raised' if answer is None else describe_answer(answer)}"
 
+    def _after(self, manager: Manager, ghost: GhostMemory) -> Moment:
+        """What a move has led to."""
+        # Nobody listens here, and what is told must not pile up.
+        manager.apply(TakeEvents())
+        manager.apply(TakeStatistics())
+        references = manager.pool.references
+        ghost.forget(
+            block for block, count in enumerate(references) if count == 0 and not manager.pool.is_cached(block)
+        )
+        return self._moment(manager, ghost)
+
     def _moment(self, manager: Manager, ghost: GhostMemory) -> Moment:
         return Moment(manager, ghost, self._canonical.key(manager, ghost))
 
 
-def _violations(difference: Difference | None) -> tuple[Violation, ...]:
+def violations_of(difference: Difference | None) -> tuple[Violation, ...]:
+    """What memory has seen, as a violation."""
     if difference is None:
         return ()
     detail = f"{difference.subject}: expected {difference.expected}, got {difference.got}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kvgate.adapters.reference import Reference
+from kvreference.ahead import is_fenced
 from kvreference.answers import Answer, Copy, Hit
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
@@ -16,8 +17,8 @@ from kvreference.caching import holds_its_end
 from kvreference.choices import Choices
 from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue
-from kvreference.geometry import Geometry
-from kvreference.holdings import Holdings
+from kvreference.geometry import Geometry, Group
+from kvreference.holdings import Holdings, tokens_passed
 from kvreference.operations import Abort, Operation
 from kvreference.pinned_tier import PinnedPool
 from kvreference.population import Population, Request
@@ -174,6 +175,25 @@ class GivesUpLoading(Reference):
 
 
 CACHES_WHAT_IS_PASSED = Choices(rules=Rules((Delta(holds_its_end.__name__, lambda *_: True),)))
+
+
+class FreesInFlight(Reference):
+    """What a request gives up is free at once, also if a step in flight writes it and another node may write it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, Choices(rules=Rules((Delta(is_fenced.__name__, lambda *_: False),))))
+
+
+class LeavesDrafts(Reference):
+    """A window counts what is in flight as computed, with drafts that may not hold."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, Choices(rules=Rules((Delta(tokens_passed.__name__, _counts_drafts),))))
+
+
+def _counts_drafts(_rule: object, groups: Sequence[Group], computed: int, unsure: int) -> int:
+    del groups, unsure
+    return computed
 
 
 class AnyChunk(Reference):

@@ -225,6 +225,8 @@ def _switches(settings: Settings) -> list[str]:
         f"retention interval {interval_tokens}": interval_tokens is not None,
         "junctions kept": settings.keeps_junctions,
         "scratch first": settings.scratch_first,
+        f"{settings.steps_in_flight_max} steps in flight": settings.steps_in_flight_max > 1,
+        "loads out of turn": settings.loads_out_of_turn,
         f"drops of {drop_blocks} blocks pinned": drop_blocks is not None,
     }
     return [name for name, is_turned in turned.items() if is_turned]

@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from kvgate.explore.ahead_world import AheadWorld
 from kvgate.explore.canonical import Prompt
 from kvgate.explore.designs import Design
 from kvgate.explore.exploration import Limits
@@ -47,9 +48,10 @@ class Tiny:
     def world(self, deep: bool = False, design: Design | None = None) -> ManagerWorld:
         """The world to explore: of the reference, or of a design that does not work."""
         chosen = self.deep if deep else self.shallow
+        kind = AheadWorld if chosen.settings.steps_in_flight_max > 1 else ManagerWorld
         if design is None:
-            return ManagerWorld(self.name, chosen)
-        return ManagerWorld(self.name, chosen, design.factory, design.checks)
+            return kind(self.name, chosen)
+        return kind(self.name, chosen, design.factory, design.checks)
 
 
 def scope(*groups: Group, menu: Menu, **settings: Any) -> Scope:
@@ -70,6 +72,11 @@ _LOCAL = Group(Kind.CHUNKED_LOCAL, 1, 2)
 
 def _states(mode: StateMode, drafts: int = 0, block_size_tokens: int = 2) -> Group:
     return Group(Kind.MAMBA, block_size_tokens, states=mode, draft_states=drafts)
+
+
+def _limits(tokens_max: int) -> dict[str, int]:
+    """A step computes two tokens of a request at most, so that few blocks are room for two requests."""
+    return {"tokens_max": tokens_max, "chunk_tokens": 2}
 
 
 MECHANISMS = (
@@ -326,6 +333,97 @@ MECHANISMS = (
             ),
             blocks=8,
             tokens_max=5,
+        ),
+    ),
+    Tiny(
+        "tiny-ahead",
+        "two steps in flight: chunks, preemption, and tokens that are cached when they are known",
+        scope(
+            _FULL_2,
+            menu=Menu((Prompt(3),), budgets_tokens=(2,), dispatches=True),
+            blocks=4,
+            steps_in_flight_max=2,
+            **_limits(4),
+        ),
+        scope(
+            _FULL_2,
+            menu=Menu((Prompt(3),), budgets_tokens=(8,), dispatches=True, aborts=True),
+            blocks=5,
+            steps_in_flight_max=3,
+            **_limits(5),
+        ),
+    ),
+    Tiny(
+        "tiny-ahead-drafts",
+        "two steps in flight with a draft each: what a window keeps until it is known which of them hold",
+        scope(
+            window(1, 2),
+            menu=Menu((Prompt(1),), budgets_tokens=(8,), dispatches=True, releases=True),
+            blocks=6,
+            requests_max=1,
+            drafts_max=1,
+            steps_in_flight_max=2,
+            **_limits(5),
+        ),
+        scope(
+            window(1, 2),
+            menu=Menu((Prompt(1),), budgets_tokens=(8,), dispatches=True),
+            blocks=6,
+            drafts_max=1,
+            steps_in_flight_max=2,
+            **_limits(5),
+        ),
+    ),
+    Tiny(
+        "tiny-ahead-loads",
+        "two steps in flight with a draft each, and another node that writes when it likes",
+        scope(
+            window(1, 2),
+            menu=Menu(
+                (Prompt(2),),
+                budgets_tokens=(8,),
+                dispatches=True,
+                external_tokens=(2,),
+                loads=True,
+                preempts=False,
+                releases=True,
+            ),
+            blocks=6,
+            drafts_max=1,
+            steps_in_flight_max=2,
+            loads_out_of_turn=True,
+            **_limits(5),
+        ),
+        scope(
+            window(1, 2),
+            menu=Menu((Prompt(2),), budgets_tokens=(8,), dispatches=True, external_tokens=(0, 2), loads=True),
+            blocks=6,
+            drafts_max=1,
+            steps_in_flight_max=2,
+            loads_out_of_turn=True,
+            **_limits(5),
+        ),
+    ),
+    Tiny(
+        "tiny-ahead-preempted",
+        "two steps in flight: who is preempted may load before the answers are known",
+        scope(
+            window(1, 2),
+            menu=Menu((Prompt(2),), budgets_tokens=(8,), dispatches=True, external_tokens=(2,), loads=True),
+            blocks=5,
+            steps_in_flight_max=2,
+            loads_out_of_turn=True,
+            **_limits(4),
+        ),
+        scope(
+            window(1, 2),
+            menu=Menu(
+                (Prompt(2),), budgets_tokens=(8,), dispatches=True, external_tokens=(0, 2), loads=True, aborts=True
+            ),
+            blocks=5,
+            steps_in_flight_max=2,
+            loads_out_of_turn=True,
+            **_limits(4),
         ),
     ),
 )

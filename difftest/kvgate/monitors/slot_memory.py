@@ -470,7 +470,7 @@ class GhostMemory:
 
     def copy(self) -> GhostMemory:
         """An independent memory that holds the same."""
-        other = GhostMemory.__new__(GhostMemory)
+        other = type(self).__new__(type(self))
         other.settings = self.settings
         other.groups = self.groups
         other.states = self.states

@@ -14,6 +14,7 @@ from attrs import evolve, fields
 
 from kvgate.explore.canonical import LEFT_OUT, Prompt
 from kvgate.explore.manager_world import Moment
+from kvgate.explore.steps_in_flight import AheadMemory
 from kvreference.content import Keys
 from kvreference.geometry import Group
 from kvreference.manager import Manager
@@ -27,18 +28,19 @@ from .stage import WINDOW, world_of
 
 IN_THE_FORM = {
     "Manager": {"population", "holdings", "cache"},
-    "Population": {"alive"},
+    "Population": {"alive", "dispatched", "over"},
     "Request": {
         *("tokens", "keys", "reads_cache", "prompt_tokens", "status", "tokens_computed"),
-        *("drafts", "drafts_in_flight", "undispatched", "junction_tokens"),
+        *("drafts", "drafts_in_flight", "undispatched", "junction_tokens", "awaited", "in_flight"),
     },
-    "Holdings": {"pool", "tables", "copies"},
+    "Holdings": {"pool", "tables", "copies", "deferred"},
     "Table": {"blocks", "registered", "boundary_tokens", "dead", "fresh"},
     "PinnedPool": {"references", "free", "cached", "partial", "is_pinned", "pinned"},
     "FreeQueue": {"_order"},
     "CachedMap": {"_blocks", "_content"},
     "PartialMap": {"_blocks", "_contents"},
     "PrefixCache": {"fenced"},
+    "AheadMemory": {"in_flight"},
     "GhostMemory": {"_physical", "_pending", "_transfers"},
     "PhysicalSlots": {"_slots"},
 }
@@ -69,6 +71,7 @@ def test_everything_is_in_the_form_or_left_out_for_a_reason() -> None:
         *(manager.pool.partial, manager.cache, state.ghost, state.ghost._physical),
     )
     found = {_make(part): set(vars(part)) - CONSTANT for part in parts}
+    found["AheadMemory"] = set(vars(AheadMemory(world.scope.settings))) - set(vars(state.ghost))
     found |= {kind.__name__: {each.name for each in fields(kind)} for kind in (Request, Table)}
     left_out = {(kind, name) for kind, _, name in (reason.partition(".") for reason in LEFT_OUT)}
     assert IN_THE_FORM == {
@@ -107,6 +110,11 @@ ALTERATIONS: dict[str, Callable[[Moment], object]] = {
     "drafts in flight": lambda state: setattr(_first(state), "drafts_in_flight", 1),
     "status": lambda state: setattr(_first(state), "status", Status.ENDING),
     "undispatched": lambda state: setattr(_first(state), "undispatched", False),
+    "answers awaited": lambda state: _first(state).awaited.append(0),
+    "steps in flight with it": lambda state: _first(state).in_flight.append(1),
+    "steps that were dispatched": lambda state: setattr(state.manager.population, "dispatched", 9),
+    "steps that are over": lambda state: setattr(state.manager.population, "over", 9),
+    "what is freed late": lambda state: state.manager.holdings.deferred.append((9, [])),
     "keys": lambda state: setattr(_first(state), "keys", Keys(salt="salt")),
     "reads cache": lambda state: setattr(_first(state), "reads_cache", False),
     "prompt tokens": lambda state: setattr(_first(state), "prompt_tokens", 1),
