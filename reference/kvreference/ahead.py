@@ -111,8 +111,9 @@ def tokens_unsure(request: Request, out_of_turn: bool) -> int:
     Steps are computed in order, so what a later one writes disturbs no earlier one: only drafts may be taken back.
     Another node that writes ``out_of_turn`` also disturbs what the steps in flight read for their tokens.
     """
-    read = min(sum(request.in_flight), request.tokens_computed) if out_of_turn else 0
-    return max(request.drafts_in_flight, read)
+    if not out_of_turn:
+        return request.drafts_in_flight
+    return max(request.drafts_in_flight, min(sum(request.in_flight), request.tokens_computed))
 
 
 def is_fenced(request: Request) -> bool:

@@ -203,6 +203,9 @@ class CountedHoldings(Holdings):
     def dispatch(self) -> tuple[Copy, ...]:
         return ()
 
+    def release_passed(self, request: int, computed: int, unsure: int) -> None:
+        self.release_dead(request, computed - unsure)
+
     def release_dead(self, request: int, computed: int) -> None:
         for group, table in zip(self.groups, self.tables[request], strict=True):
             dead = most(table.dead, least(group.blocks_dead(computed), table.entries))

@@ -98,7 +98,9 @@ class _Stretch:
 def stored_at(u: Any) -> list[Any]:
     """The events of the blocks that are due, with places where there would be tokens and prefixes."""
     request: Any = SimpleNamespace(tokens=_Stretch(), keys=Keys())
-    geometry: Any = SimpleNamespace(grain_tokens=u.grain, groups=(SimpleNamespace(block_size_tokens=u.block),))
+    geometry: Any = SimpleNamespace(
+        grain_tokens=u.grain, hashed_ahead_tokens=0, groups=(SimpleNamespace(block_size_tokens=u.block),)
+    )
     prefixes: Any = _Stretch()
     runs = caching._runs(iter(_positions(u, NAMED_MOST)))
     return [caching._stored(geometry, 0, request, prefixes, run, run) for run in runs]

@@ -164,6 +164,7 @@ class _WithGrain:
 
     groups: Sequence[Group]
     grain_tokens: int
+    hashed_ahead_tokens: int = 0
 
 
 def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
