@@ -29,7 +29,8 @@ def test_places_stand_for_what_is_there() -> None:
         grain, gaps = chance.choice([1, 2, 3]), [chance.randint(0, 3) for _ in range(NAMED_MOST)]
         values: dict[str, Any] = {"grain": grain, "block": grain * chance.randint(1, 3), "due": chance.randint(0, 3)}
         u = SimpleNamespace(**values, **{f"gap{n}": gap for n, gap in enumerate(gaps)})
-        geometry: Any = SimpleNamespace(grain_tokens=grain, groups=(SimpleNamespace(block_size_tokens=u.block),))
+        groups = (SimpleNamespace(block_size_tokens=u.block),)
+        geometry: Any = SimpleNamespace(grain_tokens=grain, hashed_ahead_tokens=0, groups=groups)
         tokens = [chance.randint(0, 9) for _ in range(u.block * 16)]
         prefixes: Any = []
         Prefixes(grain).extend(prefixes, tokens, Keys())
