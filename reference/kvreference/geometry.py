@@ -12,7 +12,7 @@ from math import gcd, lcm
 
 from attrs import Attribute, field, frozen
 from attrs.converters import optional as optional_converter
-from attrs.validators import ge, instance_of, optional
+from attrs.validators import ge, instance_of, le, optional
 
 from kvreference.attention import Attention, ChunkedLocal, Full, Kind, Layout, SlidingWindow, blocks_occupied
 from kvreference.mamba import AlignedMamba, Mamba, RunningMamba, StateMode
@@ -184,9 +184,11 @@ class Geometry:
     """
 
     groups: tuple[Group, ...] = field()
-    hashed_ahead_tokens: int = field(default=0, validator=[instance_of(int), ge(0)])
-    """How many tokens after a block its content depends on as well: those that a draft layer has read there. Then hits
-    need no look-ahead block."""
+    hashed_ahead_tokens: int = field(default=0, validator=[instance_of(int), ge(0), le(1)])
+    """How many tokens after a block its content depends on as well: the one that a draft layer has read there.
+
+    Then hits need no look-ahead block.
+    """
 
     @groups.validator
     def _ends_together(self, _attribute: Attribute[tuple[Group, ...]], groups: tuple[Group, ...]) -> None:

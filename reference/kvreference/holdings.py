@@ -53,9 +53,9 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
     return ()
 
 
-def tokens_passed(groups: Sequence[Group], computed: int, unsure: int) -> int:
+def tokens_passed(request: int, groups: Sequence[Group], computed: int, unsure: int) -> int:
     """By how many of its ``computed`` tokens a request releases what no later token reads: by those that are sure."""
-    del groups
+    del request, groups
     return computed - unsure
 
 
@@ -210,7 +210,7 @@ class Holdings:
 
     def release_passed(self, request: int, computed: int, unsure: int) -> None:
         """Release the blocks that no token after the ``computed`` ones reads, of which some are ``unsure``."""
-        self.release_dead(request, self.rules.ask(tokens_passed, self.groups, computed, unsure))
+        self.release_dead(request, self.rules.ask(tokens_passed, request, self.groups, computed, unsure))
 
     def release_dead(self, request: int, computed: int) -> None:
         """Release the blocks that no token after the first ``computed`` reads, the later ones first, if it has any."""

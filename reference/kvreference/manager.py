@@ -61,12 +61,12 @@ def tokens_computed(end: int, tokens: int) -> int:
     return min(end, tokens - 1)
 
 
-def tokens_counted(computed: int, beyond: int) -> int:
+def tokens_counted(request: int, computed: int, beyond: int) -> int:
     """Of ``beyond`` drafts that hold, and come after the end of a request, how many count as computed: none.
 
-    Before them, ``computed`` tokens are.
+    ``computed`` tokens come before them.
     """
-    del computed, beyond
+    del request, computed, beyond
     return 0
 
 
@@ -126,15 +126,18 @@ class Manager:
     def perform(self, operation: Operation) -> Answer:
         """The operation alone, as the reference performs it."""
         if isinstance(operation, Sample) and operation.beyond:
-            computed = len(self.population[operation.request].tokens) + operation.accepted
-            operation = evolve(operation, beyond=self.choices.rules.ask(tokens_counted, computed, operation.beyond))
+            number, computed = operation.request, len(self.population[operation.request].tokens) + operation.accepted
+            beyond = self.choices.rules.ask(tokens_counted, number, computed, operation.beyond)
+            operation = evolve(operation, beyond=beyond)
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Arrive, Sample, Continue)):
             request = self.population[operation.request]
             prefixes = self.prefixes.setdefault(request.number, [])
             if isinstance(operation, Continue):
-                del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, request.tokens_computed) :]
+                # Another token takes the place of the last answer: what depends on that goes, too.
+                sure = request.tokens_computed - self.geometry.hashed_ahead_tokens
+                del prefixes[self.choices.rules.ask(prefixes_kept, prefixes, sure) :]
             self._interned.extend(prefixes, request.tokens, request.keys)
             is_there = request.number in self.tables and request.status is not Status.LOADING
             if isinstance(operation, Sample) and self._caches_answers and is_there:

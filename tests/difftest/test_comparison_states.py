@@ -383,3 +383,14 @@ def test_a_state_that_a_system_changes_in_place_is_still_compared() -> None:
     live[4] = None
     found = comparison.of_states(LookUp(0), STATE, theirs)
     assert Difference("KV-OP-08", "content of block 4", "second", "not cached") == found
+
+
+def test_what_is_freed_late_is_compared() -> None:
+    """Whose blocks, in which order, and of how many requests."""
+    ours = evolve(STATE, freed_late=[[1, 2], [3]])
+    comparison = Comparison()
+    assert comparison.of_states(Reset(), ours, evolve(STATE, freed_late=((1, 2), (3,)))) is None
+    for other in ([[1, 2]], [[2, 1], [3]], [[3], [1, 2]], []):
+        found = Comparison().of_states(Reset(), ours, evolve(STATE, freed_late=other))
+        assert found is not None
+        assert "KV-OP-07" == found.statement

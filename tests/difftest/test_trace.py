@@ -113,7 +113,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
     # All groups that keep states at block ends have blocks of one size.
     sizes = [group.block_size_tokens for group in drawn if group.attention.stops_at_block_ends]
     fitting = (g for g in drawn if not g.attention.stops_at_block_ends or g.block_size_tokens == sizes[0])
-    geometry = Geometry(tuple(fitting), draw(st.integers(0, 3)))
+    geometry = Geometry(tuple(fitting), draw(st.integers(0, 1)))
     caches = draw(st.booleans()) and all(group.attention.serves_hits for group in geometry.groups)
     slides = any(group.slides for group in geometry.groups)
     states = [group.draft_states for group in geometry.groups if group.keeps_states]

@@ -31,9 +31,10 @@ FIRST = (Arrive(0, (Run(0, BLOCK - 1),)), Admit(0, 64), Sample(0, 0, 500, 0))
 """With its answer, a part fills a block."""
 
 
-def performed(*operations: Operation) -> Manager:
+def performed(*operations: Operation, ahead: int = 0) -> Manager:
     """The reference after legal operations."""
-    manager = Manager(Settings(Geometry((Group("full", BLOCK),)), blocks=9, tokens_max=64, chunk_tokens=64))
+    geometry = Geometry((Group("full", BLOCK),), hashed_ahead_tokens=ahead)
+    manager = Manager(Settings(geometry, blocks=9, tokens_max=64, chunk_tokens=64))
     for operation in operations:
         assert operation == manager.population.resolve(operation)
         manager.apply(operation)
@@ -67,6 +68,14 @@ def test_a_part_takes_the_place_of_the_last_answer(answer: Run, expected: int) -
     assert [*range(BLOCK - 1), 1000] == manager.population[0].tokens
     assert Granted(0, ((),)) == manager.apply(Admit(0, 64))
     assert expected == hit_of(manager, Run(0, BLOCK - 1), answer)
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(Run(1000, 1), BLOCK), (Run(500, 1), 0)])
+def test_what_depends_on_the_last_answer_goes_with_it(answer: Run, expected: int) -> None:
+    """A block whose content covers the token after it: the part takes the place of that token."""
+    first = (Arrive(0, (Run(0, BLOCK),)), Admit(0, 64), Sample(0, 0, 500, 0))
+    manager = performed(*first, Pause(0), Continue(0, (Run(1000, 2),)), Admit(0, 64), ahead=1)
+    assert expected == hit_of(manager, Run(0, BLOCK), answer)
 
 
 def test_a_part_is_cut_to_the_longest_request() -> None:

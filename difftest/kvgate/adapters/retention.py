@@ -197,6 +197,8 @@ def _unit(settings: Settings) -> int | None:
 
 def not_in_plug_in(settings: Settings) -> Iterator[str]:
     """What the plug-in does otherwise, or not."""
+    if settings.geometry.hashed_ahead_tokens:
+        yield "hashes that cover the token after a block: they were not tried with the plug-in"
     unit = _unit(settings) if settings.caches else None
     for index, group in enumerate(settings.geometry.groups):
         if unit is None:

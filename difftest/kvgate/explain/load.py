@@ -74,6 +74,10 @@ def _geometry(model: models.Model, serving: Serving) -> Layout:
             f"--block-size and --disable-hybrid-kv-cache-manager: the groups of {model.name} are given; give the "
             "config.json of a model, of which groups are made"
         )
+    if model.geometry.hashed_ahead_tokens:
+        raise UsageError(
+            f"{model.name}: hashes that cover the token after a block are not explained: leave out +hashed-ahead"
+        )
     placed = tuple(Placed(group, 1) for group in model.geometry.groups)
     already = any(group.lookahead for group in model.geometry.groups)
     groups = placed if already else dump.with_drafts(placed, serving.looks_ahead)

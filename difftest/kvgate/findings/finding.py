@@ -60,6 +60,8 @@ class Acts:
     """What rules would answer if it did not change the settings: it is counted where that differs."""
     misreads: Callable[[Misread], bool] = lambda _misread: False
     """Whether what a request reads from a wrong slot follows from it."""
+    unfollowed: Callable[[Misread], bool] | None = None
+    """The same where the reference does not follow, so that no delta has noted anything; None: the same."""
 
 
 @frozen(kw_only=True)

@@ -147,7 +147,8 @@ class Modelled:
         """Whether that a request reads a wrong slot follows from one of the findings."""
         for finding, acts in self._acts:
             # Where the reference follows, what a delta explains is read wrong after it acted.
-            if acts.misreads(misread) and (not self.follows or not acts.deltas or self._acted(finding.id)):
+            recognises = acts.misreads if self.follows else acts.unfollowed or acts.misreads
+            if recognises(misread) and (not self.follows or not acts.deltas or self._acted(finding.id)):
                 self.note(finding, "what is read", misread.expected, misread.got, "ghost")
                 return True
         return False

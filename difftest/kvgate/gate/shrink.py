@@ -181,7 +181,7 @@ OF_BLOCK_MANAGERS: Rules = {
     Run: {"length": 1},
     Admit: {"tokens": 1},
     Schedule: {"tokens": 1},
-    Sample: {"drafts": 0, "accepted": 0},
+    Sample: {"drafts": 0, "accepted": 0, "beyond": 0},
 }
 _SETTINGS: Rules = {
     Settings: {

@@ -221,8 +221,9 @@ def describe(operation: Operation) -> str:
             return f"Admit request {request}, at most {counted(tokens, 'token')}{provided}"
         case Schedule(request=request, tokens=tokens):
             return f"Schedule request {request}, at most {counted(tokens, 'token')}"
-        case Sample(request=request, accepted=accepted, token=token, drafts=drafts):
+        case Sample(request=request, accepted=accepted, token=token, drafts=drafts, beyond=beyond):
             accepts = f"{counted(accepted, 'draft')} accepted, token {token} sampled"
+            accepts += f", {counted(beyond, 'draft')} dropped after its end" if beyond else ""
             return f"Sample for request {request}: {accepts}, {counted(drafts, 'draft')} proposed"
         case Preempt(request=request):
             return f"Preempt request {request}"

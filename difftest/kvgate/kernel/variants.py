@@ -85,11 +85,6 @@ def _hashed_ahead(geometry: Geometry) -> Geometry:
     return Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups), hashed_ahead_tokens=1)
 
 
-def hashed_alone(geometry: Geometry) -> Geometry:
-    """The same where hashes cover their blocks alone, as vLLM has it with a connector: each hit needs look-ahead."""
-    return _lookahead_everywhere(geometry) if geometry.hashed_ahead_tokens else geometry
-
-
 GEOMETRIES: Mapping[str, tuple[Callable[[Geometry], Geometry], str]] = {
     "eagle": (_lookahead_everywhere, "a draft layer in every group: what vLLM assumes if no group is flagged"),
     "mtp": (

@@ -635,6 +635,11 @@ class GhostMemory:
                 Where(work.request, index, work.prompt_tokens, work.again, unread, work.computed_from),
             )
 
+    def _drafts_into(self, group: Group) -> bool:
+        """Whether a draft layer writes slots of a group: of any that keeps slots, where hashes cover a token more."""
+        ahead = self.settings.geometry.hashed_ahead_tokens > 0
+        return group.lookahead or (ahead and not group.keeps_states)
+
     def _deliver(self, work: Work) -> None:
         """Another node writes what it provides."""
         if work.provided == work.start:
@@ -661,9 +666,10 @@ class GhostMemory:
                 yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)
             else:
                 # Groups with the same blocks are written the same.
-                like = group.block_size_tokens, group.compress_ratio, group.whole_slots, group.lookahead
+                drafts = self._drafts_into(group)
+                like = group.block_size_tokens, group.compress_ratio, group.whole_slots, drafts
                 if like not in parts:
-                    drafted = work.drafted if group.lookahead else work.end
+                    drafted = work.drafted if drafts else work.end
                     parts[like] = parts_of(group, work.chain, work.start, work.end, drafted)
                 yield self._physical.write(index, group, table, parts[like], where)
 
@@ -779,7 +785,7 @@ class WorkerMemory(GhostMemory):
                 if work.request == number:
                     self._mark(work, work.start, PREEMPTED)
             self._pending = [work for work in self._pending if work.request != number]
-        elif isinstance(step.operation, (Schedule, ReleaseSkipped, Finish)) and self.in_flight:
+        elif isinstance(step.operation, (Schedule, ReleaseSkipped)) and self.in_flight:
             self._leave(step.operation.request, step.tables(step.operation.request))
         return super().observe(step)
 
@@ -788,7 +794,7 @@ class WorkerMemory(GhostMemory):
         for sent in self.in_flight:
             for work in sent.works:
                 if work.request == number:
-                    had = {block for table in work.tables for block in table}
+                    had = {block for table in work.tables for block in table if block != NULL}
                     sent.left |= {(number, block) for block in had.difference(*tables)}
 
     def _mark_of(self, misread: Misread) -> str | None:
@@ -823,7 +829,7 @@ class WorkerMemory(GhostMemory):
                 self._spoil(work, spoilt[work.request])
         waiting, self._pending = self._pending, [work for work in step.works if work.request not in spoilt]
         found = super()._dispatch(step.copies)
-        self._pending = waiting
+        self._pending, self._left = waiting, set()
         for work in step.works:
             if work.request in step.freed:
                 self._mark(work, work.start, LATE, replaces=False)
@@ -845,7 +851,7 @@ class WorkerMemory(GhostMemory):
     def _mark(self, work: Work, start: int, why: str, replaces: bool = True) -> None:
         """The blocks that a step writes from ``start`` on do not hold what they should."""
         for group, table in zip(self.groups, work.tables, strict=True):
-            end = work.drafted if group.lookahead else work.end
+            end = work.drafted if self._drafts_into(group) else work.end
             for block in table[start // group.block_size_tokens : group.blocks_occupied(end)]:
                 if block != NULL and (replaces or block not in self.marks):
                     self.marks[block] = why

@@ -285,6 +285,13 @@ def test_a_container_that_outgrew_the_blocks_is_found(build: Any) -> None:
     assert [] == at_rest(Plain(build(range(8))))
 
 
+def test_a_map_of_content_may_also_have_boundaries_inside_blocks() -> None:
+    """As many more as there are blocks in which a boundary is known; and no other container may."""
+    for hoard, found in ((dict.fromkeys(range(9)), False), (dict.fromkeys(range(10)), True), (list(range(9)), True)):
+        system = Hoarder(SETTINGS, Plain(hoard), begun=[3])
+        assert found == bool(list(LeakMonitor(SETTINGS).remembered(system)))
+
+
 def test_what_cannot_grow_may_be_long() -> None:
     """A tuple is as long as it was made, a range has no entries at all."""
     assert [] == at_rest([tuple(range(9)), range(9), "a long string"])

@@ -163,15 +163,20 @@ def test_only_what_a_window_left_too_early_is_missing_for_that() -> None:
     acts = finding.acts(SLIDING, "0.20.2")
     (left,) = acts.deltas
     # Of 47 tokens, three are drafts: the window leaves block 0 for them.
-    assert left.answer(tokens_passed, SLIDING.geometry.groups, 47, 3) == 47
+    assert left.answer(tokens_passed, 0, SLIDING.geometry.groups, 47, 3) == 47
 
-    def missing(token: int, group: int = 1, got: str = NO_BLOCK, mark: str | None = None) -> Misread:
-        return Misread(Where(0, group, 43), token, 0, "its state", got, (), (), mark)
+    def missing(token: int, group: int = 1, got: str = NO_BLOCK, mark: str | None = None, request: int = 0) -> Misread:
+        return Misread(Where(request, group, 43), token, 0, "its state", got, (), (), mark)
 
     assert acts.misreads(missing(13))
     assert acts.misreads(missing(13, got="another", mark=LEFT))
     for other in (missing(16), missing(13, group=0), missing(13, got="another"), missing(13, got=NO_ENTRY)):
         assert not acts.misreads(other)
+    assert not acts.misreads(missing(13, request=1))
+    # Without the reference, nothing says which block it was.
+    assert acts.unfollowed is not None
+    assert acts.unfollowed(missing(16))
+    assert not acts.unfollowed(missing(16, group=0))
 
 
 def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:

@@ -199,7 +199,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
     "experts_returned": ("f057*/trace.jsonl", lambda _rule, experts, _kept: [0 for _ in experts]),
     "tokens_passed": ("f028*/trace.jsonl", lambda passed, *rest: passed(*rest) - 16),
     "is_fenced": ("f022*/trace.jsonl", lambda _rule, _request: False),
-    "tokens_counted": ("f061*/trace.jsonl", lambda _rule, _computed, _beyond: 13),
+    "tokens_counted": ("f061*/trace.jsonl", lambda _rule, _request, _computed, _beyond: 13),
     "reported_stop": ("f042*/trace.jsonl", lambda _rule, _stop, _earlier: "nothing"),
 }
 """Rules that only a scheduler asks, how each is broken, and where it shows."""

@@ -6,6 +6,8 @@ line told by hand what happens.
 
 from __future__ import annotations
 
+import pytest
+
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import PauseEngine, Serve, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
@@ -33,10 +35,11 @@ class Told:
         holders_first: bool = False,
         adapters_max: int | None = None,
         may_split: bool = True,
+        padded_tokens: int = 1,
     ) -> None:
         self.population = Population(SETTINGS)
         stage = Stage(running_max, by_priority=by_priority, connector=connector, adapters_max=adapters_max)
-        self.line = Line(stage, 64, may_split=may_split, holders_first=holders_first)
+        self.line = Line(stage, 64, may_split, holders_first, padded_tokens, tokens_max=64)
         for request in requests:
             self.population.settle(request.arrival, Done())
             self.line.submitted(request.arrival.request, request)
@@ -245,3 +248,12 @@ def test_nobody_after_a_chunk_of_nothing_is_looked_at() -> None:
     told.line.observe(LookUp(2), Hit(0, ()))
     assert told.end() is None
     assert (1, 2, 0) == told.line.lengths
+
+
+@pytest.mark.parametrize(("hit", "tokens", "left_out"), [(7, 59, True), (7, 60, False), (6, 60, True), (0, 60, True)])
+def test_a_request_with_one_token_left_waits_for_room_for_its_drafts(hit: int, tokens: int, left_out: bool) -> None:
+    """Of eight tokens seven were hit: it needs room for five. With more to compute, or with room, it is left out."""
+    line = Told(serve(0), serve(1), padded_tokens=5)
+    assert line.line.observe(LookUp(0), Hit(hit, ())) is None
+    found = line.end(tokens)
+    assert left_out == (found is not None)

@@ -20,22 +20,25 @@ def _left(groups: Sequence[Group], computed: int, unsure: int) -> set[tuple[int,
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
-    groups, early = settings.geometry.groups, set[tuple[int, int]]()
+    groups, early = settings.geometry.groups, set[tuple[int, int, int]]()
 
-    def in_flight_counts(rule: Callable[..., int], groups: Sequence[Group], computed: int, unsure: int) -> int:
+    def in_flight_counts(
+        rule: Callable[..., int], request: int, groups: Sequence[Group], computed: int, unsure: int
+    ) -> int:
         """What is in flight counts as computed for good: that matters where a window leaves a block for it."""
         left = _left(groups, computed, unsure)
-        early.update(left)
-        return computed if left else rule(groups, computed, unsure)
+        early.update((request, *place) for place in left)
+        return computed if left else rule(request, groups, computed, unsure)
 
-    def misreads(misread: Misread) -> bool:
-        group = groups[misread.reader.group]
-        place = misread.reader.group, misread.token // group.block_size_tokens
-        # Without the reference, nobody knows what was left too early.
-        was_early = place in early if early else not group.keeps_all
-        return was_early and (misread.got == NO_BLOCK or misread.mark == LEFT)
+    def is_missing(misread: Misread) -> bool:
+        left = misread.got == NO_BLOCK or misread.mark == LEFT
+        return left and not groups[misread.reader.group].keeps_all
 
-    return Acts([Delta(tokens_passed.__name__, in_flight_counts)], misreads=misreads)
+    def was_early(misread: Misread) -> bool:
+        index, size = misread.reader.group, groups[misread.reader.group].block_size_tokens
+        return is_missing(misread) and (misread.reader.request, index, misread.token // size) in early
+
+    return Acts([Delta(tokens_passed.__name__, in_flight_counts)], misreads=was_early, unfollowed=is_missing)
 
 
 FINDING = Finding(
@@ -49,8 +52,7 @@ FINDING = Finding(
     ),
     on=lambda stage: stage.asynchronous,
     acts=_acts,
-    holds=lambda ideal, answered, groups, computed, unsure: (
-        answered == computed > ideal == computed - unsure
-        and any(group.blocks_dead(computed) > group.blocks_dead(ideal) for group in groups)
+    holds=lambda ideal, answered, _request, groups, computed, unsure: (
+        answered == computed > ideal and bool(_left(groups, computed, unsure))
     ),
 )

@@ -10,27 +10,29 @@ from kvreference.settings import Settings
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
-    groups, early = settings.geometry.groups, set[tuple[int, int]]()
+    groups, early = settings.geometry.groups, set[tuple[int, int, int]]()
 
-    def all_that_hold(rule: Callable[..., int], computed: int, beyond: int) -> int:
+    def all_that_hold(rule: Callable[..., int], request: int, computed: int, beyond: int) -> int:
         """They stay counted, for the window too."""
         for index, group in enumerate(groups):
             left = range(group.blocks_dead(computed), group.blocks_dead(computed + beyond))
-            early.update((index, place) for place in left)
-        return rule(computed, beyond) + beyond
+            early.update((request, index, place) for place in left)
+        return rule(request, computed, beyond) + beyond
 
-    def misreads(misread: Misread) -> bool:
+    def is_missing(misread: Misread) -> bool:
         if misread.mark != ENDED:
             return False
-        group = groups[misread.reader.group]
-        if group.keeps_states:
+        if groups[misread.reader.group].keeps_states:
             # The state after a later token of the same request.
             return len(misread.found) > len(misread.wanted) and misread.found[: len(misread.wanted)] == misread.wanted
-        place = misread.reader.group, misread.token // group.block_size_tokens
-        # Without the reference, nobody knows what was left too early.
-        return misread.got == NO_BLOCK and (place in early if early else not group.keeps_all)
+        return misread.got == NO_BLOCK and not groups[misread.reader.group].keeps_all
 
-    return Acts([Delta(tokens_counted.__name__, all_that_hold)], misreads=misreads)
+    def was_early(misread: Misread) -> bool:
+        index, size = misread.reader.group, groups[misread.reader.group].block_size_tokens
+        place = misread.reader.request, index, misread.token // size
+        return is_missing(misread) and (groups[index].keeps_states or place in early)
+
+    return Acts([Delta(tokens_counted.__name__, all_that_hold)], misreads=was_early, unfollowed=is_missing)
 
 
 FINDING = Finding(
@@ -41,5 +43,5 @@ FINDING = Finding(
     where=lambda settings: settings.drafts_max > 0 and not all(group.keeps_all for group in settings.geometry.groups),
     on=lambda stage: stage.connector,
     acts=_acts,
-    holds=lambda ideal, answered, _computed, beyond: ideal == 0 < answered <= beyond,
+    holds=lambda ideal, answered, _request, _computed, beyond: ideal == 0 < answered <= beyond,
 )

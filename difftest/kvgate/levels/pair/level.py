@@ -15,7 +15,6 @@ from kvgate.kernel.difference import Divergence
 from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
 from kvgate.kernel.trace_lines import BLOCKS_MAX, TOKENS_MAX
-from kvgate.kernel.variants import hashed_alone
 from kvgate.levels.pair.operations import (
     OPERATIONS,
     Acknowledged,
@@ -123,8 +122,8 @@ class PairLevel(DrivenLevel):
         return Pair(case.settings, case.stage, subject, with_reference)
 
     def takes(self, model: Model) -> bool:
-        """Attention alone: no states are handed over between two nodes."""
-        return not model.geometry.keeps_states
+        """Attention alone: no states are handed over. With a connector, hashes cover no token after their block."""
+        return not (model.geometry.keeps_states or model.geometry.hashed_ahead_tokens)
 
     def parts(self, world: Any, case: Case) -> Sequence[Any]:
         del case
@@ -149,7 +148,6 @@ class PairLevel(DrivenLevel):
         """
         del needs
         settings = generator.settings(draw)
-        settings = evolve(settings, geometry=hashed_alone(settings.geometry))
         # The prefill node keeps what is read, so it holds more requests than it computes.
         chunk_tokens, least = generator.budget(draw), blocks_to_run(settings, generator.prompt_max)
         prefill, decode = (

@@ -172,7 +172,8 @@ class Engine:
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         padded_tokens = 1 + settings.drafts_max if traits.pads_drafts else 1
-        self.line = Line(stage, settings.chunk_tokens, may_split, not traits.joins_queues, padded_tokens)
+        limits = padded_tokens, settings.tokens_max
+        self.line = Line(stage, settings.chunk_tokens, may_split, not traits.joins_queues, *limits)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn)
         # How much a step ahead computes is known to the reference alone.
         self.chunks.judges &= with_reference or not stage.asynchronous

@@ -15,9 +15,9 @@ from attrs import define
 
 from kvgate.kernel.difference import Difference
 from kvgate.levels.scheduler.operations import PauseEngine, Serve, Stage
-from kvreference.answers import Answer, Granted, Refused
+from kvreference.answers import Answer, Granted, Hit, Refused
 from kvreference.operations import Abort, Admit, Finish, LookUp, Operation, Preempt, Schedule
-from kvreference.population import Population, Status
+from kvreference.population import Population, Request, Status
 from kvreference.scheduler.operations import Submit
 
 
@@ -52,7 +52,13 @@ class Line:
     """The line before one scheduler."""
 
     def __init__(
-        self, stage: Stage, budget_tokens: int, may_split: bool, holders_first: bool = False, padded_tokens: int = 1
+        self,
+        stage: Stage,
+        budget_tokens: int,
+        may_split: bool,
+        holders_first: bool = False,
+        padded_tokens: int = 1,
+        tokens_max: int = 0,
     ) -> None:
         self.stage = stage
         self.budget_tokens = budget_tokens
@@ -62,7 +68,11 @@ class Line:
         """Whether a request that waits and holds blocks is admitted before all others, however urgent these are, and
         also while the engine is paused."""
         self.padded_tokens = padded_tokens
-        """How many tokens a request needs room for that has one left to compute."""
+        """How many tokens a request needs room for that has one left to compute, and is not all that runs."""
+        self.tokens_max = tokens_max
+        """How long a request may become: one that has no room for so many is not padded."""
+        self._hits: dict[int, int] = {}
+        """The hits of the requests that were looked up in this step."""
         self.resets = False
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
@@ -128,7 +138,7 @@ class Line:
 
     def begin(self, paused: PauseEngine | None = None) -> None:
         """A step begins. If the engine is paused, no request is admitted; or only those are that hold blocks."""
-        self._asked = set()
+        self._asked, self._hits = set(), {}
         self._adapters = {}
         self._paused = paused is not None
         self._held_up = paused is not None and (paused.running or not self.holders_first)
@@ -147,6 +157,7 @@ class Line:
                 self._let_in(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
+            self._hits[operation.request] = answer.tokens if isinstance(answer, Hit) else 0
             # Of a prompt that is computed whole there is too much for the step: no other is looked at.
             undecided = any(each.undecided for each in self._named(operation.request))
             self._held_up |= self.stage.options.whole_prompts and not undecided
@@ -266,6 +277,9 @@ class Line:
             request = population.alive.get(each.number)
             # Of a load that is over the scheduler takes note when it looks at the request.
             waits = request is not None and request.status in (Status.WAITING, Status.LOADING)
+            if request is not None and waits and self._lacks_room_for_drafts(request, tokens):
+                # It waits for a step with room for all, and so does whatever comes after it.
+                return None
             if request is None or not waits or each.number in self._asked:
                 continue
             if self._paused and not each.holds:
@@ -275,12 +289,16 @@ class Line:
                 too_long = min(len(request.tokens) - request.tokens_computed, long) > self.budget_tokens - tokens
                 if not self.may_split or (self.stage.options.whole_prompts and request.tokens_computed and too_long):
                     return None
-                is_padded = len(request.tokens) - request.tokens_computed == 1
-                if is_padded and self.padded_tokens > self.budget_tokens - tokens:
-                    return None
                 got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None
+
+    def _lacks_room_for_drafts(self, request: Request, tokens: int) -> bool:
+        """Whether a request has one token left, and the step, with so many ``tokens``, no room for its drafts."""
+        computed = request.tokens_computed + self._hits.get(request.number, 0)
+        one_left = len(request.tokens) - computed == 1 and (computed > 0 or bool(self._running))
+        is_padded = one_left and computed + self.padded_tokens < self.tokens_max
+        return is_padded and self.padded_tokens > self.budget_tokens - tokens
 
 
 def _rank(waits: _Waits) -> tuple[int, float]:

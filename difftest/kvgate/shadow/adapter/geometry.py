@@ -52,6 +52,8 @@ def _refusal(scheduler: Any) -> str | None:
         return "the plug-in's partial hits"
     if getattr(scheduler.kv_cache_manager.block_pool, "pinned_tier", None) is not None:
         return "the plug-in's pinned tier"
+    if getattr(scheduler.kv_cache_manager.block_pool, "num_hash_lookahead_tokens", 0):
+        return "hashes that cover the tokens after a block (disable_lookahead_block_hashes of the speculation)"
     module = type(scheduler.kv_cache_manager).__module__
     if module != "vllm.v1.core.kv_cache_manager":
         return f"a block manager of {module}"
