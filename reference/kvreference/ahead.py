@@ -131,5 +131,5 @@ def tokens_answered(request: Request) -> int:
 
 def _count_drafts(request: Request) -> None:
     """How many of the computed tokens are taken back if no draft holds."""
-    beyond = max(0, request.tokens_computed - len(request.tokens))
-    request.drafts_in_flight = min(beyond, sum(request.awaited))
+    unknown = max(0, request.tokens_computed - len(request.tokens))
+    request.drafts_in_flight = min(unknown, sum(request.awaited))

@@ -99,7 +99,7 @@ _ALL = (
 )
 
 SEEN_BY_MEMORY = Checks(no_invariants, of_flight=nothing_in_flight)
-"""Who judges a design of which only the harm is to be seen."""
+"""The checks of a design that only ghost memory may refute."""
 _LOOPHOLES = "tiny-loopholes"
 
 _REFUTED = (

@@ -376,7 +376,7 @@ MECHANISMS = (
     ),
     Tiny(
         "tiny-ahead-loads",
-        "two steps in flight with a draft each, and another node that writes when it likes",
+        "two steps in flight with a draft each, and another node that writes at any time",
         scope(
             window(1, 2),
             menu=Menu(
@@ -406,7 +406,7 @@ MECHANISMS = (
     ),
     Tiny(
         "tiny-ahead-preempted",
-        "two steps in flight: who is preempted may load before the answers are known",
+        "two steps in flight: a preempted request may load before its answers are known",
         scope(
             window(1, 2),
             menu=Menu((Prompt(2),), budgets_tokens=(8,), dispatches=True, external_tokens=(2,), loads=True),

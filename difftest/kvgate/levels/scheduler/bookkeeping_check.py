@@ -22,7 +22,10 @@ def early(grammars: Iterable[int], scheduled: Iterable[int]) -> Difference | Non
 
 
 def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], follows: bool) -> Difference | None:
-    """Compare each request with the scheduler's own; if nobody ``follows`` what is in flight, not how far it is."""
+    """Compare each request with the scheduler's own.
+
+    If the reference does not ``follow`` what is in flight, only whether each request runs is compared.
+    """
     for number, ours in alive.items():
         if ours.status is Status.ENDING:
             continue
@@ -30,10 +33,11 @@ def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], follows: bo
         runs = ours.status is Status.RUNNING
         expected = (ours.tokens_computed, len(ours.tokens), runs)
         got = theirs and (theirs.num_computed_tokens, theirs.num_tokens, theirs.status.name == "RUNNING")
-        if expected != got if follows or not got else runs != got[2]:
+        differs = expected != got if follows or not got else runs != got[2]
+        if differs:
             where = f"request {number} (tokens computed, tokens, whether it runs)"
             return Difference("KV-SYS-02", where, str(expected), str(got))
-        # What is awaited since before a preemption differs between releases, and matters to nobody.
+        # What is awaited since before a preemption differs between releases, and changes nothing.
         awaited = tokens_awaited(ours.awaited)
         if follows and runs and theirs is not None and awaited != theirs.num_output_placeholders:
             got = str(theirs.num_output_placeholders)
