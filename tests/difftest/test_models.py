@@ -91,7 +91,8 @@ def test_published_models_are_presets() -> None:
 def test_other_names_are_refused(name: str) -> None:
     """With the names that there are, and the suffixes."""
     with pytest.raises(
-        UsageError, match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, whole-slots, masked"
+        UsageError,
+        match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, whole-slots, hashed-ahead, masked",
     ):
         load(name)
 

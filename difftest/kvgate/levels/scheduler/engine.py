@@ -392,8 +392,9 @@ class Engine:
         request = self.followed.population.alive.get(number)
         if is_read:
             assert request is not None, "who is read has ended just now"
-            # Nobody reads what is computed after its end, or still in flight.
-            request.tokens_computed = min(request.tokens_computed, self.followed.request(number).num_tokens - 1)
+            # Another node computes the last token itself, if it is an answer; what was computed after it is not read.
+            last = self.followed.request(number).num_tokens - (number not in self.pooling)
+            request.tokens_computed = min(request.tokens_computed, last)
             request.drafts_in_flight = 0
             self._follow(Finish(number, sends=True), Done())
         elif request is not None and request.status is Status.LOADING:
