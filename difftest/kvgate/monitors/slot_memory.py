@@ -741,6 +741,7 @@ class GhostMemory:
 PREEMPTED = "whoever was to write it was preempted in the same step"
 LATE = "a step in flight wrote it after it was given up"
 LEFT = "a window left it while a step in flight still read it"
+LEFT_LATE = "a step in flight wrote it after a window had left it"
 ENDED = "another node reads it, of a request that is over"
 FAILED = "a load that it follows from has failed"
 
@@ -831,6 +832,7 @@ class WorkerMemory(GhostMemory):
         found = super()._dispatch(step.copies)
         self._pending, self._left = waiting, set()
         for work in step.works:
+            self.marks |= dict.fromkeys(self._written(work) & {block for _, block in step.left}, LEFT_LATE)
             if work.request in step.freed:
                 self._mark(work, work.start, LATE, replaces=False)
         return found or self._keep(step.kept)
@@ -855,6 +857,13 @@ class WorkerMemory(GhostMemory):
             for block in table[start // group.block_size_tokens : group.blocks_occupied(end)]:
                 if block != NULL and (replaces or block not in self.marks):
                     self.marks[block] = why
+
+    def _written(self, work: Work) -> set[int]:
+        """The blocks that a step writes, or that another node fills within it."""
+        sizes = (group.block_size_tokens for group in self.groups)
+        ends = (group.blocks_occupied(work.end) for group in self.groups)
+        parts = zip(work.tables, sizes, ends, strict=True)
+        return {block for table, size, end in parts for block in table[work.provided // size : end]}
 
     def _deliver(self, work: Work) -> None:
         self._unmark(work, work.provided)

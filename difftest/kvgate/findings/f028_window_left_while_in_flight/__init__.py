@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.monitors.slot_memory import LEFT, NO_BLOCK, Misread
+from kvgate.monitors.slot_memory import LEFT, LEFT_LATE, NO_BLOCK, Misread
 from kvreference.geometry import Group
 from kvreference.holdings import tokens_passed
 from kvreference.rules import Delta
@@ -38,7 +38,15 @@ def _acts(settings: Settings, _release: str) -> Acts:
         index, size = misread.reader.group, groups[misread.reader.group].block_size_tokens
         return is_missing(misread) and (misread.reader.request, index, misread.token // size) in early
 
-    return Acts([Delta(tokens_passed.__name__, in_flight_counts)], misreads=was_early, unfollowed=is_missing)
+    def is_overwritten(misread: Misread) -> bool:
+        """The request that has the block now reads what the step wrote."""
+        return misread.mark == LEFT_LATE
+
+    return Acts(
+        [Delta(tokens_passed.__name__, in_flight_counts)],
+        misreads=lambda misread: was_early(misread) or is_overwritten(misread),
+        unfollowed=lambda misread: is_missing(misread) or is_overwritten(misread),
+    )
 
 
 FINDING = Finding(

@@ -301,7 +301,8 @@ class Interception(Raises):
         ours = self.followed.population.alive.get(number)
         # A request that another node reads gives up its blocks when it ends.
         read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
-        session = ours is not None and (ours.status is Status.PAUSED or ours.parts > 1)
+        continued = ours is not None and ours.parts > 1 and ours.status is Status.WAITING
+        session = continued or (ours is not None and ours.status is Status.PAUSED)
         if ours is not None and (ours.status is Status.RUNNING or session) and not read:
             self._say(ReleaseSkipped(number), Done())
 
