@@ -157,6 +157,27 @@ def test_a_block_that_a_step_in_flight_reads_is_not_given_to_a_load() -> None:
     )
 
 
+def test_a_step_in_flight_writes_a_block_that_its_window_has_left() -> None:
+    """What is loaded within the first step is written with it; by then the window has left its first block, which has
+    been loaded for another request: that one reads what the step wrote."""
+    settings = evolve(NARROW, geometry=Geometry((Group("sliding_window", 16, 64),)), blocks=13, chunk_tokens=64)
+    stage = evolve(CONNECTED, running_max=2, long_prefill_tokens=32)
+    load = serve(1, 178, 1, family=0, external_tokens=65, loads=True)
+    operations: tuple[Operation, ...] = (serve(0, 113, 1, external_tokens=49), *steps(1), load, *steps(1))
+    operations += (Transferred(1), *steps(3))
+    engine = Engine(settings, stage)
+    assert [] == undeclared(engine, operations)
+    assert "028-window-left-while-in-flight" in engine.lockstep.known.times
+    engine = Engine(settings, stage)
+    engine.memory._physical.is_known = lambda _misread: False
+    (first,) = run(engine, operations)
+    assert ("ghost", "KV-MEM-01", "request 1, group 0") == (
+        first.detector,
+        first.difference.statement,
+        first.difference.subject,
+    )
+
+
 def test_only_what_a_window_left_too_early_is_missing_for_that() -> None:
     """Control: another group, another block, a block without a mark, and a block that is there are not excused."""
     (finding,) = with_ids(["028-window-left-while-in-flight"])
