@@ -191,8 +191,8 @@ class LeavesDrafts(Reference):
         super().__init__(settings, Choices(rules=Rules((Delta(tokens_passed.__name__, _counts_drafts),))))
 
 
-def _counts_drafts(_rule: object, groups: Sequence[Group], computed: int, unsure: int) -> int:
-    del groups, unsure
+def _counts_drafts(_rule: object, request: int, groups: Sequence[Group], computed: int, unsure: int) -> int:
+    del request, groups, unsure
     return computed
 
 

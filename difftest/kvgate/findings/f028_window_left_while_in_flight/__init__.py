@@ -61,6 +61,6 @@ FINDING = Finding(
     on=lambda stage: stage.asynchronous,
     acts=_acts,
     holds=lambda ideal, answered, _request, groups, computed, unsure: (
-        answered == computed > ideal and bool(_left(groups, computed, unsure))
+        answered == computed > ideal == computed - unsure and bool(_left(groups, computed, unsure))
     ),
 )
