@@ -37,6 +37,8 @@ EFFORT = 60_000_000
 """How hard z3 tries to decide one question, in its own units of work."""
 SMALLER_EFFORT = 2_000_000
 """The same, for a counterexample that is smaller than the one that there is."""
+SEEDS = 4
+"""How often values for a witness are looked for."""
 
 Values = Mapping[str, Any]
 """Unknown to value: an int, or a map."""
@@ -124,7 +126,11 @@ def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VAL
     for by_lemmas in (True, False):
         for path, unknowns, seen in _cases(obligation, claim, fixed, by_lemmas):
             path.solver.set("rlimit", EFFORT)
-            if not isinstance(seen, Raised) and path.solver.check(formula_of(seen)) == z3.sat:
+            for seed in range(SEEDS) if not isinstance(seen, Raised) else ():
+                # With products among the unknowns, whether z3 finds values depends on where its search begins.
+                path.solver.set("random_seed", seed)
+                if path.solver.check(formula_of(seen)) != z3.sat:
+                    continue
                 values = _values(path.solver.model(), obligation, fixed, unknowns)
                 if _has_maps(obligation) or holds(obligation, values, claim):
                     return values
