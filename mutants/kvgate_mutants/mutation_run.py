@@ -115,7 +115,11 @@ def run_until_killed(
         raise KeyboardInterrupt
     performed = sum(tally.operations for tally in outcome.tallies)
     for seldom in outcome.too_seldom:
-        return Kill(Shown("known findings", f"{seldom.finding} never acted"), performed, outcome.seconds)
+        return Kill(
+            Shown("known findings", f"{seldom.finding} acted in {seldom.acted} of {seldom.cases} cases"),
+            performed,
+            outcome.seconds,
+        )
     if not outcome.found:
         return None
     found = outcome.found[0]

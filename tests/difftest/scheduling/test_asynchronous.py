@@ -92,18 +92,21 @@ REUSED: tuple[Operation, ...] = (
 )
 
 
+def misread_first(settings: Settings, stage: Stage, operations: tuple[Operation, ...]) -> tuple[str, str, str]:
+    """Who finds what, and where, if no finding is known to ghost memory."""
+    engine = Engine(settings, stage)
+    engine.memory._physical.is_known = lambda _misread: False
+    (first,) = run(engine, operations)
+    return first.detector, first.difference.statement, first.difference.subject
+
+
 def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
     """vLLM gives them (vllm-project/vllm#45357): the step writes over what was loaded, and who loaded it reads that."""
     engine = Engine(full(14), CONNECTED)
     run(engine, (*REUSED, Transferred(1), *steps(4)))
     assert set(engine.lockstep.known.times) == {"022-given-up-while-in-flight"}
-    engine = Engine(full(14), CONNECTED)
-    engine.memory._physical.is_known = lambda _misread: False
-    (first,) = run(engine, (*REUSED, Transferred(1), *steps(4)))
-    assert ("ghost", "KV-MEM-01", "request 1, group 0") == (
-        first.detector,
-        first.difference.statement,
-        first.difference.subject,
+    assert ("ghost", "KV-MEM-01", "request 1, group 0") == misread_first(
+        full(14), CONNECTED, (*REUSED, Transferred(1), *steps(4))
     )
 
 
@@ -147,14 +150,7 @@ def test_a_block_that_a_step_in_flight_reads_is_not_given_to_a_load() -> None:
     engine = Engine(NARROW, CONNECTED)
     assert [] == undeclared(engine, operations)
     assert "028-window-left-while-in-flight" in engine.lockstep.known.times
-    engine = Engine(NARROW, CONNECTED)
-    engine.memory._physical.is_known = lambda _misread: False
-    (first,) = run(engine, operations)
-    assert ("ghost", "KV-MEM-01", "request 0, group 0") == (
-        first.detector,
-        first.difference.statement,
-        first.difference.subject,
-    )
+    assert ("ghost", "KV-MEM-01", "request 0, group 0") == misread_first(NARROW, CONNECTED, operations)
 
 
 def test_a_step_in_flight_writes_a_block_that_its_window_has_left() -> None:
@@ -168,14 +164,7 @@ def test_a_step_in_flight_writes_a_block_that_its_window_has_left() -> None:
     engine = Engine(settings, stage)
     assert [] == undeclared(engine, operations)
     assert "028-window-left-while-in-flight" in engine.lockstep.known.times
-    engine = Engine(settings, stage)
-    engine.memory._physical.is_known = lambda _misread: False
-    (first,) = run(engine, operations)
-    assert ("ghost", "KV-MEM-01", "request 1, group 0") == (
-        first.detector,
-        first.difference.statement,
-        first.difference.subject,
-    )
+    assert ("ghost", "KV-MEM-01", "request 1, group 0") == misread_first(settings, stage, operations)
 
 
 def test_only_what_a_window_left_too_early_is_missing_for_that() -> None:

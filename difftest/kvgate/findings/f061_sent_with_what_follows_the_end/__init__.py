@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.left_early import LeftEarly
 from kvgate.monitors.slot_memory import ENDED, NO_BLOCK, Misread
 from kvreference.manager import tokens_counted
 from kvreference.rules import Delta
@@ -10,13 +11,12 @@ from kvreference.settings import Settings
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
-    groups, early = settings.geometry.groups, set[tuple[int, int, int]]()
+    groups = settings.geometry.groups
+    early = LeftEarly(groups)
 
     def all_that_hold(rule: Callable[..., int], request: int, computed: int, beyond: int) -> int:
         """They stay counted, for the window too."""
-        for index, group in enumerate(groups):
-            left = range(group.blocks_dead(computed), group.blocks_dead(computed + beyond))
-            early.update((request, index, place) for place in left)
+        early.note(request, computed, computed + beyond)
         return rule(request, computed, beyond) + beyond
 
     def is_missing(misread: Misread) -> bool:
@@ -28,9 +28,7 @@ def _acts(settings: Settings, _release: str) -> Acts:
         return misread.got == NO_BLOCK and not groups[misread.reader.group].keeps_all
 
     def was_early(misread: Misread) -> bool:
-        index, size = misread.reader.group, groups[misread.reader.group].block_size_tokens
-        place = misread.reader.request, index, misread.token // size
-        return is_missing(misread) and (groups[index].keeps_states or place in early)
+        return is_missing(misread) and (groups[misread.reader.group].keeps_states or early.has(misread))
 
     return Acts([Delta(tokens_counted.__name__, all_that_hold)], misreads=was_early, unfollowed=is_missing)
 

@@ -934,6 +934,6 @@ class Engine:
             if self.followed.scheduling.caches_answers and not self.stage.asynchronous:
                 self.interception.answers[number] = taken
             else:
-                # Where steps are asynchronous, the worker goes on with all that it answered.
+                # Where steps are asynchronous, the worker continues with all that it answered.
                 self._follow(answered if self.stage.asynchronous else taken, Done(), ahead=self.stage.asynchronous)
         return sampled

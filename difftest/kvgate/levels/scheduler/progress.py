@@ -117,7 +117,7 @@ class ProgressMonitor:
             # A step in which nobody is served is held up, or a hang that is seen at once.
             self._patience[number] -= served
             if self._patience[number] < 0:
-                # If it is known, the run goes on, and others are judged again.
+                # If it is known, the run continues, and other requests are checked again.
                 del self._patience[number]
                 waiting = self.waiting = self.wait_for(scheduled)
                 expected = "a token in as many steps as everybody alive needs to its end"

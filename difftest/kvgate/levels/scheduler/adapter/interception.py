@@ -301,9 +301,10 @@ class Interception(Raises):
         ours = self.followed.population.alive.get(number)
         # A request that another node reads gives up its blocks when it ends.
         read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
-        continued = ours is not None and ours.parts > 1 and ours.status is Status.WAITING
-        session = continued or (ours is not None and ours.status is Status.PAUSED)
-        if ours is not None and (ours.status is Status.RUNNING or session) and not read:
+        if ours is None or read:
+            return
+        continued = ours.status is Status.WAITING and ours.parts > 1
+        if continued or ours.status in (Status.RUNNING, Status.PAUSED):
             self._say(ReleaseSkipped(number), Done())
 
     def after_get_num_common_prefix_blocks(self, shared: list[int], request_id: str) -> None:
