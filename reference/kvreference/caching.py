@@ -6,7 +6,7 @@ inside a block, the boundaries inside it become entries, each once as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
@@ -47,6 +47,10 @@ def register(
         contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):
             pool.cached.register(content, table.blocks[position])
+        again = rules.ask(cached_again, geometry, group, request, table, looks_at, pool.is_cached)
+        for position in again:
+            contents.append(content_up_to(geometry, index, prefixes, (position + 1) * size))
+            pool.cached.register(contents[-1], table.blocks[position])
         boundaries = list(_take_boundaries(group, retention, request, table, min(tokens, known)))
         ends = rules.ask(ends_inside, group, request, table, looks_at, boundaries)
         began = [
@@ -56,6 +60,7 @@ def register(
         fenced += contents if group.fences else ()
         looked_at = range(seen, table.registered)
         events += rules.ask(stored_events, geometry, index, request, prefixes, looked_at, due, began)
+        events += (_stored(geometry, index, request, prefixes, [position], [position]) for position in again)
     return events, fenced
 
 
@@ -97,6 +102,14 @@ def _take_due(
         # Accepted drafts may span a whole window: the blocks they filled can be dead before they are cached.
         if due is not None and table.blocks[position] != NULL and rules.ask(holds_its_end, group, end, passed):
             yield position
+
+
+def cached_again(
+    geometry: Geometry, group: Group, request: Request, table: Table, tokens: int, is_cached: Callable[[int], bool]
+) -> tuple[int, ...]:
+    """The positions of blocks that were looked at and lost what they held, and are cached again: none."""
+    del geometry, group, request, table, tokens, is_cached
+    return ()
 
 
 def holds_its_end(group: Group, end: int, passed: range) -> bool:

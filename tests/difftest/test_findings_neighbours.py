@@ -101,6 +101,13 @@ def first_grain_too(ends: Callable[..., list[int]], group: Any, request: Any, ta
     return [*ends(group, request, table, *rest), *([16] if group.keeps_all else [])]
 
 
+def first_block_again(again: Callable[..., tuple[int, ...]], *rest: Any) -> tuple[int, ...]:
+    """A first block of full attention that was evicted is cached again, too."""
+    _geometry, group, _request, table, _tokens, is_cached = rest
+    lost = group.keeps_all and table.registered and not is_cached(table.blocks[0])
+    return (*again(*rest), *([0] if lost else []))
+
+
 TAIL = "f012*/trace.jsonl"
 BROKEN = {
     "salts ignored": Fault("names_of_piece", without_domain("salt"), "f003*/trace.jsonl"),
@@ -117,6 +124,7 @@ BROKEN = {
     "events without parents": Fault("stored_events", without_parents, "swa"),
     "an event a block": Fault("stored_events", lambda events, *rest: _a_block_each(events, *rest), "swa"),
     "never due by 011": Fault("due_tokens", lambda _due, *_rest: None, "f011*/trace.jsonl", "native@0.22.1"),
+    "cached again": Fault("cached_again", first_block_again, "mamba-align+scratch", "native@0.33.0"),
     "never due by 015": Fault("due_tokens", lambda _due, *_rest: None, "f015*/trace.jsonl", "native@0.23.0"),
     "never due by 016": Fault("due_tokens", lambda _due, *_rest: None, "f016*/trace.jsonl", "native@0.33.0"),
     "an entry too many": Fault("ends_inside", first_grain_too, TAIL, "native@0.33.0"),

@@ -6,6 +6,7 @@ that is not it.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.levels.manager import MANAGER, Bench
 from kvreference.block_pool import NULL
+from kvreference.caching import cached_again
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import goes_last
 from kvreference.mamba import StateMode
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Operation, Run, Sample, Schedule, Transferred
 from kvreference.settings import Settings
+from kvreference.tables import Table
 
 STATES = Group("mamba", 16, states="all")
 SETTINGS = Settings(Geometry((Group("full", 16), STATES)), blocks=40, tokens_max=128, chunk_tokens=64, requests_max=2)
@@ -102,3 +105,32 @@ def test_what_052_puts_last(states: StateMode, blocks: list[int], last: list[int
     (delta,) = FINDING.acts(SETTINGS, "0.23.0").deltas
     group: Any = evolve(STATES, states=states)
     assert last == [*delta.answer(goes_last, group, blocks)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "prompt_tokens", "registered", "states", "is_cached", "again"),
+    [
+        (33, 33, 2, StateMode.ALIGN, False, (1,)),
+        (47, 33, 2, StateMode.ALIGN, False, (1,)),
+        (48, 33, 2, StateMode.ALIGN, False, ()),
+        (31, 33, 1, StateMode.ALIGN, False, ()),
+        (33, 49, 2, StateMode.ALIGN, False, ()),
+        (33, 32, 2, StateMode.ALIGN, False, ()),
+        (33, 33, 1, StateMode.ALIGN, False, ()),
+        (33, 33, 2, StateMode.ALL, False, ()),
+        (33, 33, 2, StateMode.ALIGN, True, ()),
+    ],
+)
+def test_what_062_caches_again(
+    tokens: int, prompt_tokens: int, registered: int, states: StateMode, is_cached: bool, again: tuple[int, ...]
+) -> None:
+    """The state at the last boundary of the prompt alone, if no later one is reached, it was looked at, and is lost."""
+    from kvgate.findings.f062_evicted_state_cached_again import FINDING
+
+    (delta,) = FINDING.acts(SETTINGS, "0.33.0").deltas
+    group: Any = evolve(STATES, states=states)
+    request: Any = SimpleNamespace(prompt_tokens=prompt_tokens)
+    table = Table([NULL, 5, 6], registered, 0)
+    arguments = SETTINGS.geometry, group, request, table, tokens, lambda _block: is_cached
+    assert again == delta.answer(cached_again, *arguments)
+    assert () == cached_again(*arguments)

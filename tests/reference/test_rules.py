@@ -16,7 +16,19 @@ from kvreference.attention import Kind
 from kvreference.choices import Choices
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, Evict, Finish, LookUp, Operation, Reset, Run, TakeEvents
+from kvreference.operations import (
+    Admit,
+    Arrive,
+    Dispatch,
+    Evict,
+    Finish,
+    LookUp,
+    Operation,
+    Reset,
+    Run,
+    Schedule,
+    TakeEvents,
+)
 from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.settings import Settings
 
@@ -91,7 +103,13 @@ RUN: tuple[Operation, ...] = (
     Admit(1, 96, external_tokens=16),
     Finish(1),
     Evict(1),
+    Arrive(2, (Run(500, 64),)),
+    Admit(2, 48),
+    Dispatch(),
+    *map(Evict, range(1, SETTINGS.blocks)),
+    Schedule(2, 16),
     TakeEvents(),
+    Finish(2),
     Reset(),
 )
 RULES = (
@@ -105,6 +123,7 @@ RULES = (
     "rounds_of_admission",
     "content_up_to",
     "due_tokens",
+    "cached_again",
     "ends_inside",
     "stored_events",
     "contents_lost",
@@ -163,6 +182,9 @@ CHANGED: dict[str, Callable[..., Any]] = {
     "rounds_of_admission": lambda rounds, *rest: [range(at, at + 1) for each in rounds(*rest) for at in each[::-1]],
     "content_up_to": lambda content, geometry, index, prefixes, _tokens: content(geometry, index, prefixes, 16),
     "due_tokens": lambda _due, *_rest: None,
+    "cached_again": lambda _again, _geometry, group, _request, table, _tokens, is_cached: tuple(
+        [0] if group.keeps_all and not is_cached(table.blocks[0]) else []
+    ),
     "ends_inside": lambda _ends, group, *_rest: [16] if group.keeps_all else [],
     "stored_events": lambda _events, *_rest: [],
     "contents_lost": lambda _lost, *_rest: [],

@@ -149,6 +149,7 @@ RELEASE = evolve(
         "025-aborted-load-never-reclaimed",
         "027-oversized-request-blocks-the-queue",
         "048-item-of-a-victim-counts-as-computed",
+        "062-evicted-state-cached-again",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
