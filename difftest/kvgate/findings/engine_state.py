@@ -35,14 +35,17 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
 def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) -> bool:
     """Whether requests that have loaded and wait hold blocks without which a request that comes before them cannot end.
 
-    It runs, and is preempted, and runs again, and what those that wait hold is never taken. With them it would fit.
+    It runs, and is preempted, and runs again, and what those that wait hold is never taken. With them it would fit. All
+    others that make no progress are among those that wait, or wait for such a request.
     """
-    alive = engine.followed.population.alive
-    if divergence.detector != "progress" or engine.progress.waiting is None or engine.nodes.under_way():
+    alive, graph = engine.followed.population.alive, engine.progress.waiting
+    if divergence.detector != "progress" or graph is None or engine.nodes.under_way():
         return False
     held = {number: blocks_held(engine, number) for number, each in alive.items() if each.status is not Status.RUNNING}
     parked = sum(held.values())
-    return any(fits_but_for(engine, number, parked) for number in alive if not held.get(number))
+    lacking = {number for number in alive if not held.get(number) and fits_but_for(engine, number, parked)}
+    others = (number for number in graph.stuck() if number not in lacking and not held.get(number))
+    return bool(lacking) and all(graph.reached(number) & lacking for number in others)
 
 
 def fits_but_for(engine: Engine, number: int, held: int) -> bool:

@@ -27,6 +27,7 @@ from kvgate.levels.scheduler.adapter.names import name_of
 from kvgate.levels.scheduler.encoder import EncoderCheck, Kept
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Serve, Stage
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.answers import Done
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
@@ -231,6 +232,54 @@ def test_050_excuses_no_other_request_without_room(length: int, known: bool) -> 
     hang = Divergence(0, None, "progress", Difference("KV-LIVE-03", "progress", "some", "none"))
     assert finding.explains_engine is not None
     assert known is finding.explains_engine(hang, engine)
+
+
+@pytest.mark.parametrize(
+    ("statement", "length", "third", "known"),
+    [
+        ("KV-LIVE-03", 2, None, True),
+        ("KV-LIVE-03", 3, None, False),
+        ("KV-LIVE-03", 2, Reason.NO_REQUEST, False),
+        ("KV-LIVE-03", 2, Reason.BLOCKS, True),
+        ("KV-LIVE-02", 2, None, False),
+    ],
+    ids=["would have room", "would have none", "one is passed over", "one waits for blocks", "it is another one"],
+)
+def test_035_excuses_no_other_request(statement: str, length: int, third: Reason | None, known: bool) -> None:
+    """Goal: each of those without progress waits for the next item. Method: next to a request at such a border, one
+    whose item would have room without what that request keeps, or not, and one that waits.
+    """
+    finding = next(each for each in all_findings() if each.id.startswith("035"))
+    items = {0: (Media("a", 0, 32), Media("b", 32, 1)), 1: (Media("c", 16, length),), 2: ()}
+    at = {0: (Status.RUNNING, 31), 1: (Status.RUNNING, 15), 2: (Status.WAITING, 0)}
+    requests = {
+        number: Request(number, [0] * 65, Keys(media=media), True, status=at[number][0], tokens_computed=at[number][1])
+        for number, media in items.items()
+    }
+    if third is None:
+        del requests[2]
+    kept = Kept(32)
+    kept.keep(0, items[0][0])
+    kept.keep(9, Media("kept by another", 0, 30))
+    waits = [Wait(0, Reason.NO_REQUEST), Wait(1, Reason.NO_REQUEST)]
+    waits += [] if third is None else [Wait(2, third, 0 if third is Reason.BLOCKS else None)]
+    engine: Any = SimpleNamespace(
+        followed=SimpleNamespace(population=_Alive(requests)),
+        encoder=SimpleNamespace(kept=kept, cut={0: 32, 1: 16}, shift=1),
+        progress=SimpleNamespace(waiting=WaitFor(tuple(waits))),
+    )
+    subject = "request 1" if statement == "KV-LIVE-02" else "progress"
+    hang = Divergence(0, None, "progress", Difference(statement, subject, "some", "none"))
+    assert finding.explains_engine is not None
+    assert known is finding.explains_engine(hang, engine)
+
+
+class _Alive(dict[int, Request]):
+    """Requests by number, all of them alive."""
+
+    @property
+    def alive(self) -> _Alive:
+        return self
 
 
 SET_BACK = {

@@ -6,6 +6,7 @@ the shortest runs into the hangs that people reported; and for those that 0.20.2
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +15,17 @@ from attrs import evolve
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
+from kvgate.findings.register import all_findings
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.operations import GrammarReady, Lost, Operation, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.levels.scheduler.statistics_check import StatisticsCheck
-from kvgate.monitors.wait_graph import Reason
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.population import Request, Status
 from kvreference.settings import Settings
 
 from .stage import full, run, serve, steps, undeclared
@@ -291,3 +295,42 @@ def test_two_that_take_turns_next_to_a_transfer_may_go_on(lost: bool) -> None:
     engine = Engine(full(6, full_sequence_must_fit=False), stage)
     found = undeclared(engine, (serve(0, 33, 1, sends=True), one, two, *steps(2), *gone, *steps(8)))
     assert ["KV-LIVE-03"] * lost == [each.difference.statement for each in found]
+
+
+@pytest.mark.parametrize(
+    ("third", "known"),
+    [(None, True), (Wait(2, Reason.LINE, 0), True), (Wait(2, Reason.NO_REQUEST), False)],
+    ids=["two", "one waits in the queue", "one is passed over"],
+)
+def test_023_excuses_no_other_request(third: Wait | None, known: bool) -> None:
+    """Goal: each of those without progress is held up by what has loaded and waits. Method: ten blocks, of which
+    request 1 holds four; request 0 needs seven, and is preempted and runs again; request 2 needs one.
+    """
+    finding = next(each for each in all_findings() if each.id.startswith("023"))
+    tokens = {0: (100, Status.RUNNING), 1: (70, Status.WAITING), 2: (1, Status.WAITING)}
+    alive = {
+        number: Request(number, [0] * length, Keys(), True, status=status)
+        for number, (length, status) in tokens.items()
+        if number < 2 or third is not None
+    }
+    waits = [Wait(1, Reason.BLOCKS, 0, 6), *([] if third is None else [third])]
+    population = _Alive(alive)
+    engine: Any = SimpleNamespace(
+        settings=full(11),
+        followed=SimpleNamespace(
+            population=population, snapshot=lambda: SimpleNamespace(tables={1: [[1, 2, 3, 4]]}, blocks_free=0)
+        ),
+        nodes=SimpleNamespace(under_way=list),
+        progress=SimpleNamespace(waiting=WaitFor(tuple(waits))),
+    )
+    assert finding.explains_engine is not None
+    hang = Divergence(0, None, "progress", Difference("KV-LIVE-03", "progress", "some", "none"))
+    assert known is finding.explains_engine(hang, engine)
+
+
+class _Alive(dict[int, Request]):
+    """Requests by number, all of them alive."""
+
+    @property
+    def alive(self) -> _Alive:
+        return self
