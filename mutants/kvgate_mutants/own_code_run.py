@@ -45,6 +45,7 @@ from kvgate.gate.generator import PRESETS
 from kvgate.gate.level import Bench as LevelBench
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Difference
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.models import load
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.levels.manager import DETECTORS, MONITORS, Bench
@@ -466,10 +467,18 @@ def is_last(probe: str) -> bool:
 
 
 def _guarded(run: Callable[..., Kill | None], *given: Any) -> Kill | None:
-    """What a probe finds; an exception of our own code counts."""
+    """What a probe finds; an exception of our own code counts.
+
+    Raises:
+        SystemUnavailableError: what a probe runs is not here; a mutant is not killed by that.
+        UsageError: the same of what a probe asks for.
+    """
     started = time.monotonic()
     try:
         return run(*given)
+    except (SystemUnavailableError, UsageError) as error:
+        probe = " ".join(map(str, given[:1]))
+        raise type(error)(f"probe {probe} cannot be run, so it says nothing of a mutant: {error}") from error
     except Exception as error:
         return Kill(Shown(f"raised {type(error).__name__}", str(error)), 0, time.monotonic() - started)
 

@@ -17,10 +17,12 @@ import pytest
 
 import kvgate
 from kvgate.explore.tiny_models import MODELS as TINY_MODELS
+from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.models import load
 from kvgate.levels.manager import DETECTORS
 from kvgate.levels.registry import LEVELS
 from kvgate.report.document import from_json
+from kvgate_mutants import own_code_run
 from kvgate_mutants.mutants.mutant import Edit, locate, mutants_of
 from kvgate_mutants.mutants.registry import (
     BLOCK_MANAGER_MUTANTS,
@@ -32,11 +34,12 @@ from kvgate_mutants.mutants.registry import (
     SCHEDULER_MUTANTS,
     WORKER_MUTANTS,
 )
+from kvgate_mutants.mutation_run import Kill, Shown
 from kvgate_mutants.own_code_run import OPERATIONS, WRITTEN
 from kvspec.registry import obligations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.fork_server import ForkServer
 
@@ -83,6 +86,36 @@ def test_a_stale_passage_is_rejected() -> None:
     for passage in ("x - x", "x"):
         with pytest.raises(LookupError):
             Edit(passage, "0").of(source)
+
+
+@pytest.mark.parametrize("error", [SystemUnavailableError, UsageError])
+@pytest.mark.parametrize("of", ["reference", "checkers"])
+def test_a_probe_that_cannot_be_run_kills_nothing(
+    error: type[Exception], of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a missing system is no kill, and other exceptions are. Method: probes that raise either."""
+    found = Kill(Shown("check", "something"), 1, 0.0)
+    mutants, run = {
+        "reference": (REFERENCE_MUTANTS[:1], own_code_run.run_reference),
+        "checkers": (CHECKER_MUTANTS[:1], own_code_run.run_checkers),
+    }[of]
+    usual = iter([] if of == "reference" else [found])
+
+    def raising(kind: type[Exception]) -> Callable[..., Kill | None]:
+        def probe(*_given: object) -> Kill | None:
+            for kill in usual:
+                return kill
+            raise kind("it is not here")
+
+        return probe
+
+    for name in ("_of_reference", "_of_checker"):
+        monkeypatch.setattr(own_code_run, name, raising(error))
+    with pytest.raises(error, match=r"probe .* says nothing of a mutant: it is not here"):
+        list(run(mutants, False, lambda _text: None))
+    kill = own_code_run._guarded(raising(RuntimeError), "a probe")
+    assert kill is not None
+    assert Shown("raised RuntimeError", "it is not here") == kill.found
 
 
 def test_each_probe_can_be_run() -> None:
