@@ -149,6 +149,8 @@ RELEASE = evolve(
         "025-aborted-load-never-reclaimed",
         "027-oversized-request-blocks-the-queue",
         "048-item-of-a-victim-counts-as-computed",
+        "062-steps-after-a-failed-load-count",
+        "063-load-fails-after-a-preemption",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
