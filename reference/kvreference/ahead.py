@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kvreference.answers import Answer, Granted
-from kvreference.operations import Dispatch, Operation, Preempt, ReleaseSkipped, Sample, Schedule
+from kvreference.operations import Dispatch, Operation, Preempt, ReleaseSkipped, Rewind, Sample, Schedule
 from kvreference.population import Population, Request, Status
 
 EXPECTED = -1
@@ -56,6 +56,9 @@ class PopulationAhead(Population):
         if isinstance(operation, Preempt):
             request = self.alive[operation.request]
             request.drafts = [EXPECTED] * tokens_awaited(request.awaited)
+        elif isinstance(operation, Rewind):
+            # What steps in flight answer follows from what is not there: nobody waits for it.
+            self.alive[operation.request].awaited = []
 
     def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:
         before = request.tokens_computed + granted.hit_tokens + granted.external_tokens

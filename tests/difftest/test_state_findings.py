@@ -125,7 +125,7 @@ def test_what_062_caches_again(
     tokens: int, prompt_tokens: int, registered: int, states: StateMode, is_cached: bool, again: tuple[int, ...]
 ) -> None:
     """The state at the last boundary of the prompt alone, if no later one is reached, it was looked at, and is lost."""
-    from kvgate.findings.f062_evicted_state_cached_again import FINDING
+    from kvgate.findings.f065_evicted_state_cached_again import FINDING
 
     (delta,) = FINDING.acts(SETTINGS, "0.33.0").deltas
     group: Any = evolve(STATES, states=states)

@@ -43,6 +43,12 @@ class Engine(Protocol):
     """The sessions that its clients opened."""
     nodes: Any
     """The other nodes."""
+    set_back: Any
+    """By request, what a failed load sets back with the output that was taken last."""
+    reusing: Any
+    """The other requests that have blocks of it: how many tokens come before the first of them."""
+    unfounded: Any
+    """By request, what that answers it that follows from a failed load."""
 
 
 ExplainsEngine: TypeAlias = Callable[[Divergence, Engine], bool]

@@ -522,6 +522,9 @@ class GhostMemory:
     def _settle(self, operation: OfRequest, request: Request | None) -> None:
         if isinstance(operation, Rewind):
             self._failed.add(operation.request)
+            if request is not None:
+                # What was answered after it is worth nothing.
+                del self._chains.get(request.number, [])[len(request.tokens) :]
         elif isinstance(operation, Continue) and request is not None:
             # The last answer was not computed: another token takes its place.
             self._chains[request.number] = self._chains.get(request.number, [])[: request.tokens_computed]
@@ -744,6 +747,7 @@ LEFT = "a window left it while a step in flight still read it"
 LEFT_LATE = "a step in flight wrote it after a window had left it"
 ENDED = "another node reads it, of a request that is over"
 FAILED = "a load that it follows from has failed"
+FAILED_LATE = "a load that it follows from has failed, of a request that had given it up by then"
 
 
 @define
@@ -827,7 +831,7 @@ class WorkerMemory(GhostMemory):
         self._unread, self._left = frozenset(ended), step.left
         for work in step.works:
             if work.request in spoilt:
-                self._spoil(work, spoilt[work.request])
+                self._spoil(work, spoilt[work.request], FAILED_LATE if work.request in step.freed else FAILED)
         waiting, self._pending = self._pending, [work for work in step.works if work.request not in spoilt]
         found = super()._dispatch(step.copies)
         self._pending, self._left = waiting, set()
@@ -843,12 +847,12 @@ class WorkerMemory(GhostMemory):
     def _read(self, work: Work) -> Iterator[Difference | None]:
         return iter(()) if work.request in self._unread else super()._read(work)
 
-    def _spoil(self, work: Work, valid: int) -> None:
+    def _spoil(self, work: Work, valid: int, why: str) -> None:
         valid = min(max(valid, work.provided), work.start)
         for group, table in zip(self.groups, work.tables, strict=True):
             self._physical.forget(table[-(-work.provided // group.block_size_tokens) :])
         self._deliver(evolve(work, start=valid))
-        self._mark(work, valid, FAILED)
+        self._mark(work, valid, why)
 
     def _mark(self, work: Work, start: int, why: str, replaces: bool = True) -> None:
         """The blocks that a step writes from ``start`` on do not hold what they should."""

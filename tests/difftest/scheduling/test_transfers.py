@@ -29,7 +29,7 @@ from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.nodes import OtherNodes
 from kvgate.levels.scheduler.operations import Lost, Operation, Serve, Stage
 from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.operations import Abort, Arrive, Rewind, Run, Sample, Transferred
 from kvreference.settings import Settings
 
 from .stage import HYBRID, found, full, serve, steps, undeclared
@@ -148,6 +148,32 @@ KNOWN: dict[str, tuple[Settings, Stage, tuple[Operation, ...], tuple[str, str], 
         "034-window-released-before-a-failed-load",
     ),
 }
+
+
+AHEAD = Stage(running_max=2, asynchronous=True, connector=True)
+
+
+def test_a_load_that_fails_ahead_ends_its_request_alone() -> None:
+    """Goal: what steps in flight compute after a failed load is followed. Method: two requests run, and the load of one
+    fails while a later step of both is in flight; it ends with an error, and the other one is answered.
+    """
+    settings = full(60, chunk_tokens=64)
+    engine = Engine(settings, evolve(AHEAD, failed_loads_end=True, long_prefill_tokens=20))
+    operations = serve(0, 40, 3, family=1), serve(1, 200, fails_from_block=2, **EXTERNAL)
+    assert [] == undeclared(engine, (*operations, *steps(12)))
+    assert engine.lockstep.reference is not None
+    samples = [each for each in engine.lockstep.performed if type(each).__name__ == "Sample"]
+    assert {0} == {each.request for each in samples if isinstance(each, Sample)}
+    assert 3 == len(samples)
+
+
+def test_a_load_that_fails_ahead_is_computed_again() -> None:
+    """Goal: the same where the request is computed again. Method: the steps in flight compute chunks of its prompt."""
+    engine = Engine(full(60, chunk_tokens=64), evolve(AHEAD, long_prefill_tokens=20))
+    assert [] == undeclared(engine, (serve(0, 200, fails_from_block=2, **EXTERNAL), *steps(20)))
+    done = engine.lockstep.performed
+    assert [32] == [each.tokens for each in done if isinstance(each, Rewind)]
+    assert 4 == sum(isinstance(each, Sample) for each in done)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -277,7 +303,7 @@ def unread(number: int, tokens: int, answers: int, **more: Any) -> Serve:
 def test_who_waits_for_an_undecided_connector(for_readers_only: bool, reads_cache: bool, waits: bool) -> None:
     """Every request; or, where the release makes offers to readers only, every request that may read the cache."""
     nodes, heard = OtherNodes(16, for_readers_only), list[int]()
-    nodes.expect(0, serve(0, 40, undecided=1) if reads_cache else unread(0, 40, 1, undecided=1), may_fail=True)
+    nodes.expect(0, serve(0, 40, undecided=1) if reads_cache else unread(0, 40, 1, undecided=1))
     connector = FakeConnector.__new__(FakeConnector)
     connector.pools = []
     listener: Any = SimpleNamespace(asked=lambda *_asked: None, undecided=heard.append)

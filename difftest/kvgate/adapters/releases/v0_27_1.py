@@ -81,6 +81,9 @@ RELEASE = evolve(
         "053-no-end-before-its-shortest",
         "060-computed-again-with-the-next-item",
         "061-sent-with-what-follows-the-end",
+        "062-steps-after-a-failed-load-count",
+        "063-load-fails-after-a-preemption",
+        "064-failed-load-sets-back-another",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

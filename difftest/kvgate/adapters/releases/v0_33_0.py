@@ -149,7 +149,9 @@ RELEASE = evolve(
         "025-aborted-load-never-reclaimed",
         "027-oversized-request-blocks-the-queue",
         "048-item-of-a-victim-counts-as-computed",
-        "062-evicted-state-cached-again",
+        "062-steps-after-a-failed-load-count",
+        "063-load-fails-after-a-preemption",
+        "065-evicted-state-cached-again",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

@@ -68,7 +68,7 @@ from kvgate.levels.scheduler.chunks import Chunks
 from kvgate.levels.scheduler.connector_check import ConnectorCheck, contents
 from kvgate.levels.scheduler.encoder import EncoderCheck
 from kvgate.levels.scheduler.experts_check import Experts
-from kvgate.levels.scheduler.inflight_step import Sent, spoilt_by
+from kvgate.levels.scheduler.inflight_step import Sent, SetBack, reusing, set_back_by, spoilt_by
 from kvgate.levels.scheduler.nodes import OtherNodes, one_named
 from kvgate.levels.scheduler.operations import (
     Close,
@@ -92,6 +92,7 @@ from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import WorkerMemory
 from kvgate.monitors.wait_graph import WaitFor
 from kvgate.monitors.work import WorkMonitor
+from kvreference.ahead import tokens_awaited
 from kvreference.answers import Answer, Done, Granted
 from kvreference.content import Media
 from kvreference.operations import (
@@ -223,6 +224,12 @@ class Engine:
         """What each request was submitted with."""
         self.in_flight: deque[Sent] = deque()
         """The steps whose output the scheduler does not have yet, in order."""
+        self.set_back: dict[int, SetBack] = {}
+        """The requests that a failed load set back with the output that was taken last."""
+        self.reusing: Mapping[int, int] = {}
+        """The other requests that have blocks of it: how many tokens come before the first of them."""
+        self.unfounded: Mapping[int, Sequence[int]] = {}
+        """By request, what that answers it that follows from a failed load."""
         self.scheduled: Mapping[int, int] = {}
         """Who was scheduled in the last step, and how many tokens of each."""
         self.found: Divergence | None = None
@@ -368,7 +375,7 @@ class Engine:
         if number in self.nodes.under_way():
             expected = "its blocks held until the transfer is over"
             self._stop("scheduler", Difference("KV-OP-25", f"request {number}", expected, "given up before"))
-        self.nodes.reported.discard(number)
+        self.nodes.reported.pop(number, None)
 
     def _take_out_of_step(self, number: int) -> None:
         """By priority, whoever was scheduled in this step already can be preempted: then it is no part of the step."""
@@ -441,7 +448,7 @@ class Engine:
         arguments = arguments_of(self.settings, submit)
         request, self.submitted[number] = request_of(arguments), given(arguments)
         if self.stage.connector:
-            self.nodes.expect(number, submit, may_fail=not self.stage.asynchronous)
+            self.nodes.expect(number, submit)
         self.followed.enter(number, request)
         self._follow(arrival, Done())
         self.line.submitted(number, submit)
@@ -633,8 +640,9 @@ class Engine:
         self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
         if scheduled and self.paused is not None and self.paused.running:
             self._stop("scheduler", Difference("KV-SYS-02", "a paused engine", "computes nothing", str(scheduled)))
-        spoilt = spoilt_by(self.nodes, self.scheduler, scheduled)
-        computed = [number for number in scheduled if number not in spoilt]
+        spoilt, invalid = spoilt_by(self.nodes, self.scheduler, scheduled, self.in_flight)
+        # Where steps are asynchronous, the next one continues with what the worker answers, whatever that is worth.
+        computed = [number for number in scheduled if self.stage.asynchronous or number not in spoilt]
         alive = self.followed.population.alive
         proposed = {number: tuple(alive[number].drafts) for number in scheduled if number in alive}
         starts = {number: alive[number].tokens_computed - scheduled[number] for number in scheduled if number in alive}
@@ -644,7 +652,10 @@ class Engine:
                 tokens = alive[number].tokens[: -1 if number in sampled else None]
                 self.experts.computed(self._table(number), start, tokens[start : start + scheduled[number]])
         pooled = {number for number in self.pooling.intersection(computed, alive) if alive[number].answers_next}
-        self.in_flight.append(Sent(output, tuple(output.num_scheduled_tokens), sampled, pooled, spoilt, proposed))
+        lives = {number: alive[number].preemptions for number in scheduled if number in alive}
+        names, failing = tuple(output.num_scheduled_tokens), set(invalid)
+        sent = Sent(output, names, sampled, pooled, spoilt, invalid, proposed, lives, failing=failing)
+        self.in_flight.append(sent)
         if not self.stage.asynchronous:
             self._collect()
         follows = self.lockstep.reference is not None or not self.in_flight
@@ -684,12 +695,17 @@ class Engine:
         """The worker has computed the oldest step in flight, and the scheduler takes its output."""
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
-        self._judge("ghost", self.memory.compute({each: sent.spoilt[each].valid_tokens for each in sent.spoilt}, ended))
-        self._rewind(sent)
+        self._judge("ghost", self.memory.compute(sent.spoilt, ended))
+        failing = self._rewind(sent)
+        self.unfounded = {number: tokens for number, tokens in sent.sampled.items() if number in sent.spoilt}
+        holders = [number for number in self.followed.population.alive if sent.invalid and number not in failing]
+        self.reusing = reusing(sent, holders, self.nodes, self.scheduler)
         if self.stage.asynchronous and self.lockstep.reference is not None:
             self.lockstep.reference.returned(list(map(number_in, sent.scheduled)))
         signals = self.nodes.take_signals() if self.stage.connector else None
-        answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.sampled}
+        if signals:
+            signals.invalid |= sent.invalid
+        answered = {number: self.scheduler.requests.get(name_of(number)) for number in sent.answered}
         answered = {number: each for number, each in answered.items() if each and not each.is_finished()}
         before = {number: self._books(request) for number, request in answered.items()}
         alive = {number_in(name): each for name, each in self.scheduler.requests.items() if not each.is_finished()}
@@ -716,6 +732,13 @@ class Engine:
         unanswered = (each for each in alive if each not in before and each not in sent.pooled)
         given_up = [each for each in unanswered if alive[each].is_finished()]
         failed = given_up if self.stage.failed_loads_end else ()
+        if self.stage.failed_loads_end and sorted(failing.intersection(alive)) != sorted(given_up):
+            where = "the requests that end since a load failed"
+            expected = str(sorted(failing.intersection(alive)))
+            self._stop("scheduler", Difference("KV-SYS-02", where, expected, str(sorted(given_up))))
+        if self.stage.asynchronous and sent.spoilt:
+            follows = self.lockstep.reference is not None or not self.in_flight
+            self._judge("scheduler", bookkeeping_check.judge(self._known.alive, self.scheduler.requests, follows))
         self._check_outputs(sent, before, failed, outputs, answered_by_worker, held)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
@@ -885,21 +908,36 @@ class Engine:
             self._stop("encoder", Difference("KV-SYS-03", where, "itself, once", f"{len(shown)} showings"))
         return [(number_in(name), place) for name, place in loads]
 
-    def _rewind(self, sent: Sent) -> None:
-        """Whoever computed behind what a load failed to bring computes again, unless it ends for that."""
+    def _rewind(self, sent: Sent) -> set[int]:
+        """Whoever computed behind what a load failed to bring computes again, or ends for that: these requests."""
         failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.signals_end_of(number)}
         for number in failed:
             self.nodes.failed.pop(number)
-        failed |= {number: each.restart_tokens for number, each in sent.spoilt.items()}
+        lives = {number: each.preemptions for number, each in self.followed.population.alive.items()}
+        set_back = set_back_by(sent, self.in_flight, self.nodes, self.scheduler, lives)
+        failed |= set_back
+        self.set_back = {
+            number: SetBack(each.tokens_computed - self._tokens_in(sent, number), tokens_awaited(each.awaited))
+            for number, each in self._known.alive.items()
+            if number in set_back
+        }
         for population in (self.followed.population, self.lockstep.population):
-            for number in sent.spoilt.keys() & population.alive.keys() if self.stage.failed_loads_end else ():
+            for number in set_back.keys() & population.alive.keys() if self.stage.failed_loads_end else ():
                 # It ends without an answer: no draft of its step is in flight any more.
                 population[number].drafts_in_flight = 0
         for number, tokens in failed.items():
             request = self.followed.population.alive.get(number)
             if request is not None and request.status is not Status.ENDING and not self.stage.failed_loads_end:
+                # What was answered since then is worth nothing, and the scheduler has not taken it.
+                del request.tokens[len(self._known[number].tokens) :]
                 # An earlier failure, of blocks that it shares, may have left less.
                 self._follow(Rewind(number, min(tokens, request.tokens_computed)), Done())
+        return {*failed}
+
+    @staticmethod
+    def _tokens_in(sent: Sent, number: int) -> int:
+        """How many tokens of a request a step computes."""
+        return int(sent.output.num_scheduled_tokens.get(name_of(number), 0))
 
     def _taken(self, number: int, sampled: Sequence[int], books: finish_check.Books) -> Sample:
         """What the scheduler takes of an answer that the worker had before."""

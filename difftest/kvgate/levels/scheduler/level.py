@@ -514,10 +514,14 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
     if not stage.connector:
         return serve
     fails = draw.chance(generator.often("failed loads", 50)) and recovers(settings)
+    loads = draw.chance(generator.often("loads", 60))
+    if stage.asynchronous and not (loads or stage.failed_loads_end):
+        # Mostly the run ends with it (062).
+        fails = fails and draw.chance(20)
     return evolve(
         serve,
         external_tokens=generator.budget(draw) if draw.chance(generator.often("external tokens", 75)) else 0,
-        loads=draw.chance(generator.often("loads", 60)),
+        loads=loads,
         sends=draw.chance(generator.often("sends", 30)),
         offered_again=draw.chance(50),
         undecided=draw.integer(1, 3) if draw.chance(generator.often("undecided", 10)) else 0,

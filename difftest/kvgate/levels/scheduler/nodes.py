@@ -75,8 +75,8 @@ class OtherNodes:
         self.within_step: dict[int, Load] = {}
         """Loads of the step that is being scheduled."""
         self.signals = Signals()
-        self.reported: set[int] = set()
-        """Requests that still load for the scheduler, while their transfer is over."""
+        self.reported: dict[int, Load] = {}
+        """Loads of requests that still load for the scheduler, while their transfer is over."""
         self.lost: set[int] = set()
         """Requests whose transfer never ends."""
         self.failed: dict[int, int] = {}
@@ -89,10 +89,9 @@ class OtherNodes:
         self._asked: dict[int, tuple[int, int, bool]] = {}
         """Per request that was just asked about: its hit, what is provided behind it, and whether it waits for it."""
 
-    def expect(self, number: int, submit: Submit, may_fail: bool) -> None:
-        """A request comes that the other nodes know of. A load within a step fails only if it ``may_fail``."""
+    def expect(self, number: int, submit: Submit) -> None:
+        """A request comes that the other nodes know of."""
         undecided, fails = (submit.undecided, submit.fails_from_block) if isinstance(submit, Serve) else (0, None)
-        fails = fails if may_fail or submit.loads else None
         if submit.external_tokens or undecided:
             is_awaited = submit.arrival.reads_cache or not self.for_readers_only
             self.offers[number] = Offer(submit.external_tokens, submit.loads, fails, undecided, is_awaited)
@@ -185,7 +184,7 @@ class OtherNodes:
             load = self._load(load.start, load.end, 0, table)
         self.signals.received.append(number)
         self.signals.invalid |= load.invalid
-        self.reported.add(number)
+        self.reported[number] = load
         if load.invalid:
             self.failed[number] = load.valid
         return load.valid

@@ -85,6 +85,17 @@ def failed_load_counts(_original: Any, *_arguments: Any) -> set[str]:
     return set()
 
 
+@breaks(f"{_SCHEDULER}._handle_invalid_blocks", violates="KV-SYS-02", needs=("transfers",))
+def failed_load_counts_in_an_asynchronous_step(original: Any, self: Any, *arguments: Any) -> set[str]:
+    """Where steps are asynchronous, blocks whose load within a step failed count as loaded."""
+    if not self.vllm_config.scheduler_config.async_scheduling:
+        return set(original(self, *arguments))
+    running, self.running = self.running, []
+    failed: set[str] = set(original(self, *arguments))
+    self.running = running
+    return failed
+
+
 @breaks("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", violates="KV-OP-10", needs=("transfers",))
 def cached_before_it_is_loaded(original: Any, *arguments: Any, **named: Any) -> Any:
     """Blocks that are still loading are offered to others."""

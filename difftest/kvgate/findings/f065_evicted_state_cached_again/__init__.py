@@ -1,4 +1,4 @@
-"""Finding 062: A state that was evicted by its block's id is cached again by the next step."""
+"""Finding 065: A state that was evicted by its block's id is cached again by the next step."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _can_act(settings: Settings) -> bool:
 
 
 FINDING = Finding(
-    id="062-evicted-state-cached-again",
-    rank=62,
+    id="065-evicted-state-cached-again",
+    rank=65,
     statement="KV-OP-10",
     condition="states kept at block ends, no look-ahead, and a state at the last boundary of a prompt that is in the "
     "request's table and not cached",

@@ -1,0 +1,39 @@
+"""Finding 062: After a failed load, what steps in flight compute and are to answer still counts."""
+
+from __future__ import annotations
+
+import re
+
+from kvgate.findings.finding import Engine, Finding
+from kvgate.kernel.difference import Divergence
+
+_AWAITED = re.compile(r"request (\d+) \(tokens awaited\)")
+_COMPUTED = re.compile(r"request (\d+) \(tokens computed, tokens, whether it runs\)")
+
+
+def _still_counts(divergence: Divergence, engine: Engine) -> bool:
+    """A request that a failed load sets back awaits what it awaited before, or counts what later steps compute."""
+    found, stage = divergence.difference, engine.stage
+    if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02"):
+        return False
+    if not (stage.asynchronous and stage.connector) or stage.failed_loads_end:
+        return False
+    if awaits := _AWAITED.fullmatch(found.subject):
+        before = engine.set_back.get(int(awaits[1]))
+        return before is not None and before.awaited > 0 and (found.expected, found.got) == ("0", str(before.awaited))
+    if not (computes := _COMPUTED.fullmatch(found.subject)):
+        return False
+    before, ours = engine.set_back.get(int(computes[1])), engine.lockstep.population.alive.get(int(computes[1]))
+    if before is None or ours is None or before.computed_before_step <= ours.tokens_computed:
+        return False
+    return found.got == str((before.computed_before_step, len(ours.tokens), True))
+
+
+FINDING = Finding(
+    id="062-steps-after-a-failed-load-count",
+    rank=62,
+    statement="KV-SYS-02",
+    condition="asynchronous steps, a connector, and a load within a step that fails and is computed again",
+    on=lambda stage: stage.asynchronous and stage.connector and not stage.failed_loads_end,
+    explains_engine=_still_counts,
+)
