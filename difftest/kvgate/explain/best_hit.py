@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.explain.chunks import chunk_ends
 from kvreference.caching import due_tokens, tokens_looked_at
@@ -120,6 +120,8 @@ def best_hit(
     if not isinstance(cache, PrefixCache):
         return 0
     geometry = cache.geometry
+    # Contents are shared as far as the tokens are that they depend on.
+    prompts = evolve(prompts, shared_tokens=max(0, prompts.shared_tokens - geometry.hashed_ahead_tokens))
     ends: Collection[int] = ()
     if geometry.state_block_tokens is not None:
         ends = set(chunk_ends(settings, prompts.first_tokens, split_tokens))

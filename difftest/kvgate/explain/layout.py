@@ -26,13 +26,15 @@ class Layout:
     """How long a request may become, if it is known from the model."""
     notes: tuple[str, ...] = ()
     """What was taken for granted."""
+    hashed_ahead_tokens: int = 0
+    """How many tokens after a block its hash covers."""
     counts_draft_layers: bool = True
     """Whether the layers of the draft model, if there is one that keeps any, are among the groups."""
 
     @property
     def geometry(self) -> Geometry:
         """The groups as the reference knows them."""
-        return Geometry(tuple(placed.group for placed in self.groups))
+        return Geometry(tuple(placed.group for placed in self.groups), self.hashed_ahead_tokens)
 
     @property
     def has_states(self) -> bool:

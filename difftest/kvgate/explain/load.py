@@ -25,6 +25,10 @@ from kvreference.geometry import Geometry
 TOKENS_MAX = 2**24
 """The longest request, window and alignment that are explained: where hits can end is tried one by one."""
 _OF_DRAFTS = "the layers of a draft model that is a model of its own are not counted: a dump has them"
+_HASHES_AHEAD = (
+    "hashes cover the token after a block, so hits need no look-ahead block, unless there is a KV connector or "
+    "the speculative config has disable_lookahead_block_hashes"
+)
 _SCALED = "a preset of the gate: windows are scaled down; give the model's config.json for its true sizes"
 
 
@@ -74,15 +78,17 @@ def _geometry(model: models.Model, serving: Serving) -> Layout:
             f"--block-size and --disable-hybrid-kv-cache-manager: the groups of {model.name} are given; give the "
             "config.json of a model, of which groups are made"
         )
-    if model.geometry.hashed_ahead_tokens:
+    ahead = model.geometry.hashed_ahead_tokens
+    if ahead and not serving.described.hashes_ahead:
         raise UsageError(
-            f"{model.name}: hashes that cover the token after a block are not explained: leave out +hashed-ahead"
+            f"{model.name}: hashes of {serving.engine} cover no token after a block: leave out +hashed-ahead"
         )
     placed = tuple(Placed(group, 1) for group in model.geometry.groups)
-    already = any(group.lookahead for group in model.geometry.groups)
+    already = ahead or any(group.lookahead for group in model.geometry.groups)
     groups = placed if already else dump.with_drafts(placed, serving.looks_ahead)
     note = (_SCALED,) if model.name.partition("+")[0] in models.MODELS and "scaled to" in model.source else ()
-    return _layout(model.name, model.source, Grouping(groups, 0), serving, notes=note)
+    layout = _layout(model.name, model.source, Grouping(groups, 0), serving, notes=note)
+    return evolve(layout, hashed_ahead_tokens=ahead) if ahead else layout
 
 
 def _dumped(found: dump.Dump, name: str, serving: Serving) -> Layout:
@@ -155,7 +161,11 @@ def _layout(
     longest = serving.max_model_len or limit
     _refuse_what_is_too_long(name, found, longest)
     all_notes = (*notes, *_taken_for_granted(serving, longest))
-    return Layout(name, source, found.groups, caches, block_bytes, blocks, longest, all_notes)
+    groups, ahead = found.groups, 0
+    if caches and serving.hashes_ahead and any(placed.group.lookahead for placed in groups):
+        groups, ahead = dump.with_drafts(groups, looks_ahead=False), 1
+        all_notes = (*all_notes, _HASHES_AHEAD)
+    return Layout(name, source, groups, caches, block_bytes, blocks, longest, all_notes, ahead)
 
 
 def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) -> None:

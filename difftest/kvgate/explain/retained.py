@@ -47,9 +47,10 @@ def blocks_protected(settings: Settings, tokens: int) -> list[int]:
 
 
 def _kept(settings: Settings, group: Group, retention: Retention, tokens: int) -> int:
+    known = max(0, tokens - settings.geometry.hashed_ahead_tokens)
     if group.attention.stops_at_block_ends:
-        return sum(end % group.block_size_tokens == 0 for end in chunk_ends(settings, tokens))
-    full = tokens // group.block_size_tokens
+        return sum(end % group.block_size_tokens == 0 and end <= known for end in chunk_ends(settings, tokens))
+    full = known // group.block_size_tokens
     if isinstance(retention, Dense):
         return full
     boundaries = retention if group.slides else Dense(settings.geometry)

@@ -23,6 +23,8 @@ DENSE = "none"
 """What is written for a retention interval to have every block cached."""
 _LOOKING_AHEAD = ("eagle", "mtp", "dflash", "dspark", "extract_hidden_states")
 """What the names of the methods contain whose draft layers read the cache, and so ask for a look-ahead block."""
+_LEGACY_HASHES = "disable_lookahead_block_hashes"
+"""What a speculative config has, as vLLM names it, for hits to match a look-ahead block in every release."""
 _NUMBER_MAX = 2**40
 BATCHED_TOKENS = 8192
 """``--max-num-batched-tokens`` where none is given: vLLM's depends on the device."""
@@ -62,6 +64,8 @@ class Speculation:
     drafts: int = field(default=1, validator=[instance_of(int), ge(1)])
     inferred: bool = False
     """Whether the method was not given, but taken from the draft model's name."""
+    hashes_ahead: bool = True
+    """Whether hashes may cover the token after a block, in a release that has such hashes."""
 
     @property
     def looks_ahead(self) -> bool:
@@ -141,6 +145,11 @@ class Serving:
         return self.speculation is not None and self.speculation.looks_ahead
 
     @property
+    def hashes_ahead(self) -> bool:
+        """Whether draft layers make hashes cover the token after a block, and hits need no look-ahead block."""
+        return self.speculation is not None and self.speculation.hashes_ahead and self.described.hashes_ahead
+
+    @property
     def drafts(self) -> int:
         """How many tokens are drafted at most."""
         return self.speculation.drafts if self.speculation else 0
@@ -216,7 +225,10 @@ def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | No
     drafts = document.get("num_speculative_tokens", 1)
     if not isinstance(method, str) or type(drafts) is not int or not 1 <= drafts <= _NUMBER_MAX:
         raise UsageError('--speculative-config needs a "method", and "num_speculative_tokens" of at least 1')
-    return Speculation(method, drafts, inferred)
+    legacy = document.get(_LEGACY_HASHES, False)
+    if type(legacy) is not bool:
+        raise UsageError(f'--speculative-config: "{_LEGACY_HASHES}" is true or false')
+    return Speculation(method, drafts, inferred, not legacy)
 
 
 def _inferred(model: str) -> str:

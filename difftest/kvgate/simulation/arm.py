@@ -79,8 +79,8 @@ ARMS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "reference": ("kvgate.simulation.reference:arm", "the reference's own scheduler and block manager"),
         "ranges": ("kvgate.simulation.ranges.arm:arm", "the same in ranges of equal blocks: for prompts of millions"),
         "infinite": ("kvgate.simulation.infinite:arm", "a cache that never evicts: what could hit at best"),
-        "stock": ("kvgate.simulation.adapter.real:stock", "vLLM 0.20.2's real scheduler, as published"),
-        "retention": ("kvgate.simulation.adapter.real:retention", "vLLM 0.20.2's real scheduler, with the plug-in"),
+        "stock": ("kvgate.simulation.adapter.real:stock", "the real scheduler of the vLLM, as published"),
+        "retention": ("kvgate.simulation.adapter.real:retention", "the real scheduler of the vLLM, with the plug-in"),
     }
 )
 """Per name, the factory of the arm (a function without arguments), and what serves."""

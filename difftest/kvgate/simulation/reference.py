@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from attrs import evolve
+
 from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients
@@ -10,22 +14,34 @@ from kvgate.simulation.ledger import Ledger
 from kvgate.simulation.memory import BlockMemory, Work
 from kvgate.simulation.result import Counters, Result, Usage
 from kvreference.answers import Answer, Copies, Copy, Granted
-from kvreference.holdings import Allocation
+from kvreference.block_pool import contents_lost
+from kvreference.cached_map import Content
+from kvreference.choices import Choices
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Preempt, Sample, Schedule, TakeEvents
 from kvreference.population import Request
+from kvreference.rules import Delta, Rules
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.scheduler.scheduler import Scheduler
+from kvreference.settings import Settings
 
 
 class CountingManager(Manager):
-    """The reference's block manager, with a count of what it evicts."""
+    """The reference's block manager, with a count of the cached blocks that it evicts."""
 
-    evictions = 0
+    def __init__(self, settings: Settings, choices: Choices | None = None) -> None:
+        counts = Delta(contents_lost.__name__, self._count)
+        choices = choices or Choices()
+        super().__init__(settings, evolve(choices, rules=Rules((*choices.rules.deltas, counts))))
+        self.evictions = 0
 
-    def _lose(self, allocation: Allocation) -> None:
-        self.evictions += len(allocation.lost)
+    def _count(
+        self, rule: Callable[..., list[Content]], full: Content | None, begun: Sequence[Content]
+    ) -> list[Content]:
+        lost = rule(full, begun)
+        self.evictions += bool(lost)
+        return lost
 
 
 class WatchedScheduler(Scheduler):

@@ -16,8 +16,9 @@ from kvgate.explain.alignment import derivation, dominant
 from kvgate.explain.config_file import Config
 from kvgate.explain.deepseek_v4 import grouping
 from kvgate.explain.layers import Layer, grouped
+from kvgate.explain.load import load as load_layout
 from kvgate.explain.load import of_document
-from kvgate.explain.serving import Platform, Serving, Speculation
+from kvgate.explain.serving import Platform, Serving, Speculation, speculation_of
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvreference.attention import Kind
@@ -126,3 +127,29 @@ def test_the_group_that_decides_the_alignment() -> None:
     crossed = Geometry((Group(Kind.FULL, 48), Group(Kind.FULL, 32), Group(Kind.FULL, 16)))
     assert (0, 96) == (dominant(crossed), crossed.alignment_tokens)
     assert "no group serves hits" == derivation(Geometry(load("mamba-none").geometry.groups[1:]))
+
+
+@pytest.mark.parametrize(
+    ("version", "config", "expected"),
+    [
+        ("0.33.0", '{"method": "mtp"}', (1, 0)),
+        ("0.33.0", '{"method": "mtp", "disable_lookahead_block_hashes": true}', (0, 16)),
+        ("0.33.0", '{"method": "ngram"}', (0, 0)),
+        ("0.23.0", '{"method": "mtp"}', (0, 16)),
+    ],
+)
+def test_hashes_cover_a_token_more_where_the_release_has_such(
+    version: str, config: str, expected: tuple[int, int]
+) -> None:
+    """Of the layers that read the cache, and unless it is switched off."""
+    geometry = load_layout("full", Serving(version=version, speculation=speculation_of(config))).geometry
+    assert expected == (geometry.hashed_ahead_tokens, geometry.lookahead_tokens)
+
+
+def test_such_hashes_are_refused_where_the_release_has_none() -> None:
+    """A model of the gate that has them, and a speculative config that is no yes or no."""
+    with pytest.raises(UsageError, match=r"hashes of vLLM 0\.23\.0 cover no token after a block"):
+        load_layout("full+eagle+hashed-ahead", Serving(version="0.23.0"))
+    assert 1 == load_layout("full+eagle+hashed-ahead", Serving(version="0.33.0")).geometry.hashed_ahead_tokens
+    with pytest.raises(UsageError, match="is true or false"):
+        speculation_of('{"method": "mtp", "disable_lookahead_block_hashes": 1}')

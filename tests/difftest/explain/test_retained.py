@@ -21,7 +21,15 @@ from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, LookUp, Schedule
 from kvreference.settings import Settings
 
-MODELS = ("full", "gpt-oss-hybrid", "compressed", "local", "mixed-blocks+eagle", "mamba-align")
+MODELS = (
+    "full",
+    "gpt-oss-hybrid",
+    "compressed",
+    "local",
+    "mixed-blocks+eagle",
+    "mixed-blocks+eagle+hashed-ahead",
+    "mamba-align",
+)
 POLICIES = [
     (name, policy)
     for name in MODELS

@@ -7,8 +7,11 @@ from random import Random
 
 from attrs import evolve
 
+from kvgate.adapters.releases import VLLM_VERSION
+from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Setting
 from kvgate.simulation.policy import Serving, policy_of
+from kvgate.simulation.release import served_by
 from kvgate.simulation.workload import Session, Turn, Workload
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Run
@@ -34,6 +37,13 @@ SERVED_BY_VLLM = (
     Geometry((Group("full", 32), Group("sliding_window", 16, 64))),
 )
 """Geometries that vLLM makes."""
+
+DRAFTED = (
+    Geometry((Group("full", 16, lookahead=True),)),
+    Geometry((*(Group("sliding_window", 16, 64, lookahead=True),) * 5, Group("full", 16, lookahead=True))),
+    Geometry((Group("full", 32, lookahead=True), Group("sliding_window", 16, 64, lookahead=True))),
+)
+"""The same with draft layers."""
 
 
 class Drawn:
@@ -92,21 +102,37 @@ def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
 
 
 def draw_for_vllm(
-    rng: Random, drafts: int = 0, acceptance: float = 1.0, geometries: Sequence[Geometry] = SERVED_BY_VLLM
+    rng: Random,
+    drafts: int = 0,
+    acceptance: float = 1.0,
+    geometries: Sequence[Geometry] = SERVED_BY_VLLM,
+    version: str = VLLM_VERSION,
 ) -> Setting:
-    """A setting that vLLM's real scheduler serves, as published or with the plug-in.
+    """A setting that the real scheduler of a vLLM serves, as published or with the plug-in.
 
     The pool holds all lanes at once: what vLLM's admission gate does wrong (finding 002) then decides nothing.
     """
     geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
-    policies = ["dense"]
+    policies = ["dense", "dense+scratch"] if version != VLLM_VERSION else ["dense"]
     if _slides(geometry):
         policies += ["masked+scratch", "retention=0+scratch", f"retention={interval}+scratch"]
         policies += [f"{policies[-1]}+pinned=2", "dense+pinned=2", "retention=0+junctions+scratch"]
     chunk_tokens = rng.choice([32, 64, 256])
-    serving = Serving("drawn", geometry, 2, chunk_tokens=chunk_tokens, drafts_max=drafts, acceptance=acceptance)
-    return _with_pool(rng, Drawn(rng, 6).workload(), serving, rng.choice(policies), all_lanes=True)
+    serving = Serving(
+        "drawn", geometry, 2, chunk_tokens=chunk_tokens, drafts_max=drafts, acceptance=acceptance, version=version
+    )
+    workload = Drawn(rng, 6).workload()
+    served = [each for each in policies if _is_served(Setting(workload, serving, policy_of(each)))]
+    return _with_pool(rng, workload, serving, rng.choice(served), all_lanes=True)
+
+
+def _is_served(setting: Setting) -> bool:
+    try:
+        served_by(setting)
+    except UsageError:
+        return False
+    return True
 
 
 def _slides(geometry: Geometry) -> bool:

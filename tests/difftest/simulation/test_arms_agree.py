@@ -7,6 +7,9 @@ small; all that is told of each request is compared, and the counters, the steps
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,12 +17,13 @@ import pytest
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.comparison import difference
 from kvgate.simulation.result import Result
-from kvreference.geometry import Geometry, Group
 
 from .made_workloads import WORKLOADS, outgrowing, small
-from .small_workloads import SERVED_BY_VLLM, draw_for_vllm
+from .small_workloads import DRAFTED, SERVED_BY_VLLM, draw_for_vllm
 
 pytest.importorskip("vllm")
+
+ROOT = Path(__file__).parents[3]
 
 PLUG_IN = (
     *("dense", "masked+scratch", "retention=0+scratch", "retention=256+scratch+pinned=2", "partial=16"),
@@ -63,13 +67,6 @@ def test_with_drafts(acceptance: float) -> None:
     assert ours.computed_tokens > tokens
 
 
-DRAFTED = (
-    Geometry((Group("full", 16, lookahead=True),)),
-    Geometry((*(Group("sliding_window", 16, 64, lookahead=True),) * 5, Group("full", 16, lookahead=True))),
-    Geometry((Group("full", 32, lookahead=True), Group("sliding_window", 16, 64, lookahead=True))),
-)
-
-
 def test_the_release_is_vllm() -> None:
     """Goal: with its findings the release agrees with vLLM where the reference does not. Method: drawn, with drafts."""
     acted, apart = set[str](), 0
@@ -83,6 +80,15 @@ def test_the_release_is_vllm() -> None:
         apart += difference(arm_of("reference").run(setting), theirs) is not None
     assert {"002", "006"} <= acted
     assert apart
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("version", ["0.21.0", "0.22.1", "0.23.0", "0.33.0"])
+def test_a_release_is_its_scheduler(version: str) -> None:
+    """Goal: the same for other releases, with their own schedulers. Method: in a process of its own."""
+    command = [sys.executable, "-m", "tests.difftest.simulation.agreement", version, "60"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert f"vLLM {version}: 60 of 60 workloads served alike" in finished.stdout, finished.stdout + finished.stderr
 
 
 def test_preempted_requests() -> None:

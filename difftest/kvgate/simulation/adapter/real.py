@@ -1,4 +1,4 @@
-"""The arms ``stock`` and ``retention``: vLLM 0.20.2's real scheduler, its worker's place taken by ghost memory.
+"""The arms ``stock`` and ``retention``: the real scheduler of a vLLM, its worker's place taken by ghost memory.
 
 The scheduler receives what a worker would send, and nothing else: hits, tables and preemptions are read from
 what each of its steps sends to the worker, its counters from what it sends to the metrics.
@@ -58,7 +58,7 @@ class RealRun(Raises):
         tap.listen(manager)
         tap.watch(manager.block_pool, "_maybe_evict_cached_block", after=self._evicted)
 
-    def after_get_computed_blocks(self, _answer: Any, request: Any) -> None:
+    def after_get_computed_blocks(self, _answer: Any, request: Any, *_limits: Any) -> None:
         self.ledger.entries[number_in(request.request_id)].look_ups += 1
 
     def _evicted(self, evicted: bool, _block: Any) -> None:
@@ -195,12 +195,17 @@ class RealArm:
         """Serve the whole workload.
 
         Raises:
-            SystemUnavailableError: vLLM 0.20.2 is not installed.
+            SystemUnavailableError: the release cannot be imported here, or another one was before.
         """
-        if setting.serving.version != VLLM_VERSION:
-            raise UsageError(f"the arm {self.name!r} is vLLM {VLLM_VERSION}, and not {setting.serving.version}")
-        load(self.name)
-        return RealRun(setting, self.name).finish(progress)
+        from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+
+        version = setting.serving.version
+        published = "native" if self.name == "stock" else self.name
+        system = self.name if version == VLLM_VERSION else f"{published}@{version}"
+        if system not in SUBJECTS:
+            raise UsageError(f"the arm {self.name!r} has no scheduler of vLLM {version}: it is not described")
+        load(system)
+        return RealRun(setting, system).finish(progress)
 
 
 def stock() -> RealArm:

@@ -75,5 +75,6 @@ class Worker:
 
 
 def drafts_reported(output: SchedulerOutput) -> Mapping[int, int]:
-    """Per request, how many drafts the step computes."""
-    return {number_in(name): len(tokens) for name, tokens in output.scheduled_spec_decode_tokens.items()}
+    """Per request, how many drafts the step computes; a token below 0 fills a row, and holds in no case."""
+    drafts = output.scheduled_spec_decode_tokens.items()
+    return {number_in(name): sum(token >= 0 for token in tokens) for name, tokens in drafts}
