@@ -16,7 +16,7 @@ then what attention reads. Elsewhere each operation is a step of its own.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -164,6 +164,8 @@ class Misread:
     """The same for the state that is there; empty if it is none."""
     mark: str | None = None
     """Why the block does not hold what was to be written there, if a worker knows."""
+    is_shared: bool = False
+    """Whether two groups of one request were given the block, when it was admitted with external tokens."""
 
 
 IsKnown: TypeAlias = Callable[[Misread], bool]
@@ -206,6 +208,8 @@ class PhysicalSlots:
     def __init__(self, states: States, is_known: IsKnown = lambda _misread: False) -> None:
         self.states = states
         self.is_known = is_known
+        self.shared: set[int] = set()
+        """Blocks that two groups of one request were given, when it was admitted with external tokens."""
         self._slots: dict[int, Slots] = {}
         self._readings: dict[tuple[int, int], Reading] = {}
         """By request and group."""
@@ -216,6 +220,7 @@ class PhysicalSlots:
         """Independent slots that hold the same. The numbers of states are shared: they are never given anew."""
         other = PhysicalSlots(self.states, self.is_known)
         other._slots = dict(self._slots)
+        other.shared = set(self.shared)
         return other
 
     def of(self, block: int) -> Slots | None:
@@ -393,7 +398,8 @@ class PhysicalSlots:
                 wanted = f"token {low + offset} in block {block}: {self.states.describe(state)}"
                 texts = wanted, self.states.describe(got)
             history = self.states.history(got) if got is not None and got != JUNK else []
-            if not self.is_known(Misread(where, low + offset, block, *texts, self.states.history(state), history)):
+            origins, is_shared = self.states.history(state), block in self.shared
+            if not self.is_known(Misread(where, low + offset, block, *texts, origins, history, is_shared=is_shared)):
                 return Difference("KV-MEM-01", str(where), *texts)
         return None
 
@@ -563,6 +569,9 @@ class GhostMemory:
         before = self._computed.get(request.number, 0)
         hit = before + granted.hit_tokens
         start = hit + granted.external_tokens
+        if granted.external_tokens:
+            held = [block for table in tables for block in set(table) - {NULL}]
+            self._physical.shared |= {block for block, tables_with_it in Counter(held).items() if tables_with_it > 1}
         if isinstance(operation, Admit) and before == 0:
             # A request that has loaded is admitted once more, with what it loaded computed.
             self._loaded[request.number] = start if granted.external_tokens else 0

@@ -56,7 +56,12 @@ class _TakenTwice:
 def _acts(*_run: object) -> Acts:
     taken = _TakenTwice()
     follow = [Delta(is_held_by_all.__name__, taken.is_held_by_all)]
-    return Acts([Delta(rounds_of_admission.__name__, taken.rounds)], follow=follow, misreads=taken.misread)
+    return Acts(
+        [Delta(rounds_of_admission.__name__, taken.rounds)],
+        follow=follow,
+        misreads=taken.misread,
+        unfollowed=lambda misread: misread.is_shared,
+    )
 
 
 FINDING = Finding(
