@@ -29,6 +29,8 @@ class Release:
     """What it has itself, by feature: how that is switched on there."""
     refused: Mapping[str, str] = field(default=MappingProxyType({}))
     """What the plug-in does not do on it, by feature: why."""
+    reads_interval: bool = False
+    """Whether it reads the variable of the interval itself, and takes a number only."""
 
     def describe(self, feature: str) -> str:
         """What becomes of ``feature`` here."""
@@ -51,6 +53,7 @@ RELEASES = (
             JUNCTIONS: "its retention is vLLM's own, and keeps none; that of 0.33.0 does",
             COMPRESSED: _ASCENDS_OWN,
         },
+        reads_interval=True,
     ),
     Release(
         "0.33.0",
@@ -106,11 +109,16 @@ def check_release(configuration: Configuration) -> Release:
             f"swa_retention was not run on vLLM {version}, and has changed nothing: unset its switches, or install one "
             f"of {', '.join(SUPPORTED)}"
         )
-    for feature in wanted(configuration):
-        if feature in release.refused:
-            why = release.refused[feature]
-            raise UnsupportedError(f"swa_retention has no {feature} on vLLM {version}, and has changed nothing: {why}")
+    for what, why in refusals(configuration, release):
+        raise UnsupportedError(f"swa_retention has no {what} on vLLM {version}, and has changed nothing: {why}")
     return release
+
+
+def refusals(configuration: Configuration, release: Release) -> Iterator[tuple[str, str]]:
+    """What of ``configuration`` there is not on ``release``, each with the reason."""
+    yield from ((feature, release.refused[feature]) for feature in wanted(configuration) if feature in release.refused)
+    if configuration.interval_is_auto and release.reads_interval:
+        yield "interval auto", f"vLLM reads {RETENTION_INTERVAL} itself there, and takes a number only"
 
 
 def wanted(configuration: Configuration) -> Iterator[str]:

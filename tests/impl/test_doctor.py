@@ -87,6 +87,38 @@ def test_a_broken_value() -> None:
     assert "VLLM_PIN_SWA_TOKENS='2048' is not possible: give 1 or 0" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    ("additional_config", "code", "line"),
+    [
+        ('{"swa_retention": {"pins": true}}', 0, "  VLLM_PIN_SWA_TOKENS = true, by additional_config"),
+        ('{"swa_retention": {"pins": true}}', 0, "the pinned tier: switched on, and fits this vLLM"),
+        (None, 0, "  --additional-config of vLLM is not known here: doctor --additional-config JSON checks it too"),
+        (
+            '{"swa_retention": {"retention_interval": 32}}',
+            2,
+            "  additional_config.swa_retention.retention_interval='32' is not possible: "
+            f"{INTERVAL}='0' contradicts it; give one of the two",
+        ),
+        ("[]", 2, "  additional_config='[]' is not possible: give a JSON object"),
+        ("{", 2, "  additional_config='{' is not possible: give a JSON object"),
+    ],
+)
+def test_additional_config(additional_config: str | None, code: int, line: str) -> None:
+    """Its switches are as those of the environment, and may not contradict them."""
+    found, lines = examine({INTERVAL: "0"}, additional_config)
+    assert code == found
+    assert line in lines
+
+
+@pytest.mark.ci
+def test_auto_where_vllm_reads_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes numbers alone."""
+    monkeypatch.setattr(releases, "running", lambda: "0.23.0")
+    code, lines = examine({INTERVAL: "auto"})
+    assert 1 == code
+    assert f"  interval auto: REFUSED, vLLM reads {INTERVAL} itself there, and takes a number only" in lines
+
+
 @pytest.mark.ci
 def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """A symbol that differs is named; it is an error only for what is switched on."""
