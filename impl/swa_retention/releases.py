@@ -7,6 +7,8 @@ release that is not in it is refused as a whole: the plug-in was not run on it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from types import MappingProxyType
 
 from attrs import evolve, field, frozen
@@ -72,6 +74,8 @@ RELEASES = (
         },
     ),
 )
+ASCEND_SUPPORTED = "0.20.2rc"
+"""The vLLM-Ascend whose coordinator, managers and worker the patches are written for: its candidates."""
 SUPPORTED = tuple(release.version for release in RELEASES)
 
 
@@ -117,8 +121,27 @@ def check_release(configuration: Configuration) -> Release:
 def refusals(configuration: Configuration, release: Release) -> Iterator[tuple[str, str]]:
     """What of ``configuration`` there is not on ``release``, each with the reason."""
     yield from ((feature, release.refused[feature]) for feature in wanted(configuration) if feature in release.refused)
+    ascend = ascend_version()
+    if ascend is not None and not ascend.startswith(ASCEND_SUPPORTED):
+        added = (each for each in wanted(configuration) if each not in (*release.native, *release.refused))
+        yield from ((feature, _other_ascend(ascend)) for feature in added)
     if configuration.interval_is_auto and release.reads_interval:
         yield "interval auto", f"vLLM reads {RETENTION_INTERVAL} itself there, and takes a number only"
+
+
+def _other_ascend(version: str) -> str:
+    return (
+        f"vLLM-Ascend {version} has a coordinator, managers and a scheduler of its own, which are not those of "
+        f"{ASCEND_SUPPORTED}1, for which the patches are written"
+    )
+
+
+def ascend_version() -> str | None:
+    """The version of vLLM-Ascend, if it is installed as a distribution."""
+    try:
+        return version_of("vllm-ascend")
+    except PackageNotFoundError:
+        return None
 
 
 def wanted(configuration: Configuration) -> Iterator[str]:
