@@ -1,4 +1,4 @@
-"""The configuration: what the environment asks for, read once and checked as a whole.
+"""The configuration: what the environment asks for, checked as a whole.
 
 Most variables are vLLM's own names for these features, so that a deployment that moves to a vLLM that has them keeps
 its settings. Masked caching, scratch first and junctions have no switch in vLLM: the first two are always on from 0.23
@@ -37,10 +37,11 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
 class ConfigurationError(ValueError):
-    """A variable has a value that it cannot have."""
+    """A variable, or a key of vLLM's ``additional_config``, has a value that it cannot have."""
 
-    def __init__(self, variable: str, value: str, allowed: str) -> None:
-        super().__init__(f"{variable}={value!r} is not possible: {allowed}")
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        super().__init__(f"{name}={value!r} is not possible: {allowed}")
+        self.allowed = allowed
 
 
 @frozen

@@ -1,7 +1,8 @@
-"""The doctor: what the environment asks for, and whether this vLLM can have it."""
+"""The doctor: what the environment and ``--additional-config`` ask for, and whether this vLLM can have it."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
 from swa_retention import releases
+from swa_retention.additional_config import switches_of, unset_in
 from swa_retention.ascend_first import ASCEND
 from swa_retention.config import VARIABLES, Configuration, ConfigurationError, read
 from swa_retention.register import Found, State, look
@@ -28,8 +30,8 @@ _MEANINGS = {
 }
 
 
-def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]]:
-    """An exit code, and the lines that say why."""
+def examine(environment: Mapping[str, str] = os.environ, additional_config: str | None = None) -> tuple[int, list[str]]:
+    """An exit code, and the lines that say why. ``additional_config`` is JSON, as vLLM's option takes it."""
     lines = [
         f"vLLM {_version()} (the plug-in is for {', '.join(releases.SUPPORTED)}); {_ascend(environment)}",
         *_plugins(),
@@ -39,13 +41,28 @@ def examine(environment: Mapping[str, str] = os.environ) -> tuple[int, list[str]
     lines += [f"  {name} = {environment.get(name, '(unset)')}" for name in VARIABLES]
     try:
         configuration = read(environment)
+        switches = switches_of(_parsed(additional_config))
+        configuration = read({**environment, **unset_in(environment, switches)})
     except ConfigurationError as error:
         return MISCONFIGURED, [*lines, f"  {error}"]
+    lines += [f"  {name} = {text}, by additional_config" for name, text in switches.items()]
+    if additional_config is None:
+        lines += ["  --additional-config of vLLM is not known here: doctor --additional-config JSON checks it too"]
     lines += [f"  {line}" for line in _resulting(configuration)]
     if find_spec("vllm") is None:
         return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
     code, told = _here(configuration)
     return code, [*lines, *_kernels(), *told]
+
+
+def _parsed(additional_config: str | None) -> object:
+    try:
+        parsed = {} if additional_config is None else json.loads(additional_config)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ConfigurationError("additional_config", additional_config, "give a JSON object")
+    return parsed
 
 
 def _resulting(configuration: Configuration) -> Iterator[str]:
@@ -101,11 +118,13 @@ def _here(configuration: Configuration) -> tuple[int, list[str]]:
         code = FITS if configuration.is_inert else REFUSED
         return code, ["", f"vLLM {version}: REFUSED, the plug-in was run on {', '.join(releases.SUPPORTED)} alone"]
     wanted = set(releases.wanted(configuration))
-    code = REFUSED if wanted & set(release.refused) else FITS
+    refusals = list(releases.refusals(configuration, release))
+    code = REFUSED if refusals else FITS
     lines = ["", f"what becomes of each feature on vLLM {version}:"]
     for feature in releases.FEATURES:
         lines += [f"  {feature}{' (switched on)' if feature in wanted else ''}: {release.describe(feature)}"]
     lines += [f"  {message}" for message in releases.messages(configuration, release)]
+    lines += [f"  {what}: REFUSED, {why}" for what, why in refusals]
     code_of_symbols, symbols = _symbols(releases.handed_over(configuration, release), release)
     return max(code, code_of_symbols), [*lines, *symbols]
 

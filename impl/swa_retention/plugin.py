@@ -7,6 +7,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+from swa_retention.additional_config import follow
 from swa_retention.config import COMPRESSED, VARIABLES, Configuration, read
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ logger = logging.getLogger("vllm.swa_retention")
 
 
 def register() -> None:
-    """Read the environment, and put in place what it asks for; with nothing switched on, do nothing.
+    """Read the environment, and put in place what it asks for; have vLLM's ``additional_config`` read once it is there.
 
     Raises:
         ConfigurationError: a variable has a value that it cannot have.
@@ -24,6 +25,7 @@ def register() -> None:
         IncompatibleError: this vLLM is not one that the patches fit; nothing was changed.
     """
     configuration = read()
+    follow(install)
     if configuration.is_inert:
         return
     install(configuration)

@@ -7,6 +7,8 @@ release that is not in it is refused as a whole: the plug-in was not run on it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from types import MappingProxyType
 
 from attrs import evolve, field, frozen
@@ -29,6 +31,8 @@ class Release:
     """What it has itself, by feature: how that is switched on there."""
     refused: Mapping[str, str] = field(default=MappingProxyType({}))
     """What the plug-in does not do on it, by feature: why."""
+    reads_interval: bool = False
+    """Whether it reads the variable of the interval itself, and takes a number only."""
 
     def describe(self, feature: str) -> str:
         """What becomes of ``feature`` here."""
@@ -51,6 +55,7 @@ RELEASES = (
             JUNCTIONS: "its retention is vLLM's own, and keeps none; that of 0.33.0 does",
             COMPRESSED: _ASCENDS_OWN,
         },
+        reads_interval=True,
     ),
     Release(
         "0.33.0",
@@ -69,6 +74,8 @@ RELEASES = (
         },
     ),
 )
+ASCEND_SUPPORTED = "0.20.2rc"
+"""The vLLM-Ascend whose coordinator, managers and worker the patches are written for: its candidates."""
 SUPPORTED = tuple(release.version for release in RELEASES)
 
 
@@ -106,11 +113,35 @@ def check_release(configuration: Configuration) -> Release:
             f"swa_retention was not run on vLLM {version}, and has changed nothing: unset its switches, or install one "
             f"of {', '.join(SUPPORTED)}"
         )
-    for feature in wanted(configuration):
-        if feature in release.refused:
-            why = release.refused[feature]
-            raise UnsupportedError(f"swa_retention has no {feature} on vLLM {version}, and has changed nothing: {why}")
+    for what, why in refusals(configuration, release):
+        raise UnsupportedError(f"swa_retention has no {what} on vLLM {version}, and has changed nothing: {why}")
     return release
+
+
+def refusals(configuration: Configuration, release: Release) -> Iterator[tuple[str, str]]:
+    """What of ``configuration`` there is not on ``release``, each with the reason."""
+    yield from ((feature, release.refused[feature]) for feature in wanted(configuration) if feature in release.refused)
+    ascend = ascend_version()
+    if ascend is not None and not ascend.startswith(ASCEND_SUPPORTED):
+        added = (each for each in wanted(configuration) if each not in (*release.native, *release.refused))
+        yield from ((feature, _other_ascend(ascend)) for feature in added)
+    if configuration.interval_is_auto and release.reads_interval:
+        yield "interval auto", f"vLLM reads {RETENTION_INTERVAL} itself there, and takes a number only"
+
+
+def _other_ascend(version: str) -> str:
+    return (
+        f"vLLM-Ascend {version} has a coordinator, managers and a scheduler of its own, which are not those of "
+        f"{ASCEND_SUPPORTED}1, for which the patches are written"
+    )
+
+
+def ascend_version() -> str | None:
+    """The version of vLLM-Ascend, if it is installed as a distribution."""
+    try:
+        return version_of("vllm-ascend")
+    except PackageNotFoundError:
+        return None
 
 
 def wanted(configuration: Configuration) -> Iterator[str]:

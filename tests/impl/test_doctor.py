@@ -15,6 +15,7 @@ import pytest
 from attrs import evolve
 
 from swa_retention import doctor, features, releases
+from swa_retention.config import read
 from swa_retention.doctor import examine
 from swa_retention.register import State, look, remove
 
@@ -85,6 +86,52 @@ def test_a_broken_value() -> None:
     code, lines = examine({"VLLM_PIN_SWA_TOKENS": "2048"})
     assert 2 == code
     assert "VLLM_PIN_SWA_TOKENS='2048' is not possible: give 1 or 0" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("additional_config", "code", "line"),
+    [
+        ('{"swa_retention": {"pins": true}}', 0, "  VLLM_PIN_SWA_TOKENS = true, by additional_config"),
+        ('{"swa_retention": {"pins": true}}', 0, "the pinned tier: switched on, and fits this vLLM"),
+        (None, 0, "  --additional-config of vLLM is not known here: doctor --additional-config JSON checks it too"),
+        (
+            '{"swa_retention": {"retention_interval": 32}}',
+            2,
+            "  additional_config.swa_retention.retention_interval='32' is not possible: "
+            f"{INTERVAL}='0' contradicts it; give one of the two",
+        ),
+        ("[]", 2, "  additional_config='[]' is not possible: give a JSON object"),
+        ("{", 2, "  additional_config='{' is not possible: give a JSON object"),
+    ],
+)
+def test_additional_config(additional_config: str | None, code: int, line: str) -> None:
+    """Its switches are as those of the environment, and may not contradict them."""
+    found, lines = examine({INTERVAL: "0"}, additional_config)
+    assert code == found
+    assert line in lines
+
+
+@pytest.mark.ci
+def test_auto_where_vllm_reads_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes numbers alone."""
+    monkeypatch.setattr(releases, "running", lambda: "0.23.0")
+    code, lines = examine({INTERVAL: "auto"})
+    assert 1 == code
+    assert f"  interval auto: REFUSED, vLLM reads {INTERVAL} itself there, and takes a number only" in lines
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("ascend", "code"), [(None, 0), ("0.20.2rc1", 0), ("0.23.0", 1), ("0.30.0rc2", 1)])
+def test_another_vllm_ascend(ascend: str | None, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plug-in adds is refused there, with the version; what vLLM has itself is not."""
+    monkeypatch.setattr(releases, "ascend_version", lambda: ascend)
+    assert code == examine({"VLLM_PIN_SWA_TOKENS": "1"})[0]
+    row, interval = releases.RELEASES[3], read({INTERVAL: "1024"})
+    assert releases.RETENTION in row.native
+    assert [] == list(releases.refusals(interval, row))
+    refused = dict(releases.refusals(read({PARTIAL: "auto", "VLLM_PIN_SWA_TOKENS": "1"}), row))
+    assert ({releases.PINS, releases.PARTIAL_HITS} if code else set()) == set(refused)
+    assert all(f"vLLM-Ascend {ascend} has a coordinator" in why for why in refused.values())
 
 
 @pytest.mark.ci

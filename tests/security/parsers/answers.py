@@ -22,6 +22,7 @@ from kvgate.live.shadow_metrics import shadows_of
 from kvgate.simulation.catalogue import workload_of
 from kvgate.simulation.policy import policy_of
 from swa_retention import config
+from swa_retention.additional_config import switches_of
 from swa_retention.config import ConfigurationError
 
 from .parser import Form, Parser
@@ -48,6 +49,7 @@ kvgate_shadow_judged_total{engine="e",mode="check"} 7.0
 """
 _SHADOW = (b"check\0shadow\x001048576\x000.5\x008", b"record\0\0\x000.25\x003\x0065536\x00", b"strict\0d\0\x001")
 _SWITCHES = (b"4096\x001\x0016\x001\x0064\x0032", b"auto\0true\0\0auto\0\0", b"0\0off\x001\x00128\x00\x00128")
+_KEYS = {"swa_retention": {"retention_interval": "auto", "pins": True, "pin_min_drop_size": 2, "partial_hits": 64}}
 _WORDS = (b"gemma-hybrid+eagle+retention=4+scratch", b"compressed+partial+min=64", b"swa+masked+pinned=2+transfers")
 _ASKED = (b"replays:tokens=20,others=1", b"prefixes:rounds=2", b"repeat-rate:input_tokens=64,rate=0.5,warm=no,lanes=2")
 
@@ -78,6 +80,15 @@ def _metrics(data: bytes, _folder: Path) -> object:
         samples = server.metrics()
         held_at_rest(lambda: samples, 0)
         return shadows_of(samples)
+
+
+def _keys(data: bytes, _folder: Path) -> object:
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        # vLLM rejects it.
+        return None
+    return switches_of(parsed)
 
 
 def _environment(names: tuple[str, ...], read: Callable[[dict[str, str]], object]) -> Callable[[bytes, Path], object]:
@@ -120,6 +131,10 @@ TYPED_OR_ANSWERED = (
     Parser(
         *("plug-in-switch", "the plug-in's VLLM_ variables", Form.WORDS),
         *(_fixed(*_SWITCHES), _environment(config.VARIABLES, config.read), (ConfigurationError,)),
+    ),
+    Parser(
+        *("plug-in-keys", "the plug-in's keys of additional_config", Form.JSON),
+        *(_spoken(_KEYS), _keys, (ConfigurationError,)),
     ),
     Parser("model-name", "the name of a model", Form.WORDS, _fixed(*_WORDS), _typed(load)),
     Parser("workload-name", "a workload in words", Form.WORDS, _fixed(*_ASKED), _typed(workload_of), one_in=8),
