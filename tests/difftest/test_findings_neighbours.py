@@ -359,6 +359,17 @@ def misreads_of(case: Case) -> list[Misread]:
     return seen.known
 
 
+def test_a_block_that_two_groups_were_given_is_known_without_the_reference() -> None:
+    """Goal: 008 is known by the tables alone where no rule is asked. Method: its trace; then as if none was shared."""
+    seen = misreads_of(read(FOLDER / "f008_external_tokens_take_other_hits" / "trace.jsonl").case)
+    (finding,) = with_ids(["008-external-tokens-take-other-hits"])
+    settings = Settings(Geometry((Group(Kind.FULL, 16), Group(Kind.SLIDING_WINDOW, 16, 32))), blocks=8)
+    is_known = finding.acts(settings, "").unfollowed
+    assert is_known is not None
+    assert [True] * len(seen) == [is_known(each) for each in seen] != []
+    assert not any(is_known(evolve(each, is_shared=False)) for each in seen)
+
+
 OF_SLOTS = Geometry((Group(Kind.FULL, 32, compress_ratio=4, whole_slots=True), Group(Kind.SLIDING_WINDOW, 16, 32)))
 """A block of the first group has 8 slots: block 1, tokens 32 to 63, is known by the first 16 tokens."""
 
