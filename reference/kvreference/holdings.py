@@ -242,13 +242,17 @@ class Holdings:
             self.pool.end(table.blocks[::-1])
 
     def defer(self, request: int, steps: int) -> None:
-        """Release all blocks when so many steps are over, counted from the first."""
-        self.deferred.append((steps, self.tables.pop(request, [])))
+        """Give up all blocks now, and release them when so many steps are over, counted from the first."""
+        tables = self.tables.pop(request, [])
+        for table in tables:
+            self.pool.give_up(table.blocks[::-1])
+        self.deferred.append((steps, tables))
 
     def steps_over(self, steps: int) -> None:
         """So many steps are over."""
         while self.deferred and self.deferred[0][0] <= steps:
-            self.free(self.rules.ask(freed_late, self.deferred.pop(0)[1]))
+            for table in self.rules.ask(freed_late, self.deferred.pop(0)[1]):
+                self.pool.release(table.blocks[::-1])
 
     # Asking
 

@@ -52,10 +52,9 @@ class PinnedPool(BlockPool):
             self._pin(anchor)
         self.release(blocks)
 
-    def end(self, blocks: Sequence[int]) -> None:
-        """Release ``blocks``; whatever is cached stays pinned, for the next turn of the same conversation."""
+    def give_up(self, blocks: Sequence[int]) -> None:
+        """Whatever is cached is pinned, and stays so for the next turn of the same conversation."""
         self._pin(blocks)
-        self.release(blocks)
 
     def _pin(self, blocks: Iterable[int]) -> None:
         for block in blocks:

@@ -35,7 +35,7 @@ _IMPLEMENTED_BY = {
     "KV-OP-18": ("caching:register", "partial_map:PartialMap.forget"),
     "KV-OP-19": ("hit_lookup:longest_hit", "holdings:Holdings.allocate"),
     "KV-OP-20": ("prefix_cache:PrefixCache.is_ready",),
-    "KV-OP-21": ("geometry:Geometry.anchor", "pinned_tier:PinnedPool.slide", "pinned_tier:PinnedPool.end"),
+    "KV-OP-21": ("geometry:Geometry.anchor", "pinned_tier:PinnedPool.slide", "pinned_tier:PinnedPool.give_up"),
     "KV-OP-22": ("pinned_tier:PinnedPool",),
     "KV-OP-23": ("pinned_tier:PinnedPool.make_room",),
     "KV-OP-24": ("holdings:Holdings.allocate", "manager:Manager._transferred"),
