@@ -18,7 +18,19 @@ from kvreference.answers import Granted
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Preempt, Run, Sample, Schedule
+from kvreference.operations import (
+    Abort,
+    Admit,
+    Arrive,
+    Dispatch,
+    Finish,
+    Operation,
+    Preempt,
+    Rewind,
+    Run,
+    Sample,
+    Schedule,
+)
 from kvreference.population import Status
 from kvreference.settings import Settings
 from kvreference.snapshot import check
@@ -130,6 +142,54 @@ def test_a_request_that_is_taken_out_of_its_step_awaits_no_answer_of_it() -> Non
     manager.population.withdraw(0)
     perform(manager, Preempt(0))
     assert ([0], [6]) == (manager.population[0].awaited, manager.population[0].in_flight)
+
+
+def loaded(*others: Operation) -> Manager:
+    """Nine tokens, of which another node offers eight; a step that computes the last one, and one more in flight."""
+    manager = perform(ahead(), Arrive(0, (Run(0, 9),)), Admit(0, 16, external_tokens=8), Dispatch())
+    return perform(manager, *(others or (Schedule(0, 16), Dispatch())))
+
+
+def books(manager: Manager, number: int) -> tuple[int, int, list[int], list[int]]:
+    """How many tokens of a request are known and computed, its answers awaited, and what its steps compute."""
+    request = manager.population[number]
+    return len(request.tokens), request.tokens_computed, request.awaited, request.in_flight
+
+
+def test_a_failed_load_takes_back_every_step_in_flight() -> None:
+    """Its second block did not come: five tokens are computed again, and no step in flight answers."""
+    manager = loaded()
+    assert (9, 10, [0, 0], [1, 1]) == books(manager, 0)
+    perform(manager, Rewind(0, 4))
+    assert (9, 4, [], [1, 1]) == books(manager, 0)
+    assert manager.population.resolve(Sample(0, 0, 100, 0)) is None
+    perform(manager, Schedule(0, 16), Dispatch())
+    assert (9, 9, [0], [1, 1, 5]) == books(manager, 0)
+    # The steps that follow from the load are over, and answer nothing; the answer of the third one counts.
+    for _ in range(2):
+        manager.returned([0])
+    answered(manager, Sample(0, 0, 100, 0))
+    assert (10, 9, [], []) == books(manager, 0)
+
+
+def test_a_failed_load_takes_back_drafts_in_flight() -> None:
+    """They followed from the answers that are thrown away: only tokens that are known are computed again."""
+    manager = perform(ahead(drafts_max=3), Arrive(0, (Run(0, 9),)), Admit(0, 16, external_tokens=8), Dispatch())
+    perform(manager, Schedule(0, 16), Dispatch(), Rewind(0, 4))
+    request = manager.population[0]
+    assert (9, 4, [], []) == (len(request.tokens), request.tokens_computed, request.awaited, request.drafts)
+    assert (0, 5) == (request.drafts_in_flight, request.tokens_pending)
+
+
+def test_who_shares_a_failed_block_is_set_back_to_before_its_first_step() -> None:
+    """Another request hits both blocks of the load, and computes four tokens in two steps: all of them again."""
+    others = Arrive(1, (Run(0, 8), Run(50, 4))), Schedule(0, 16), Admit(1, 3), Dispatch(), Schedule(1, 16), Dispatch()
+    manager = loaded(*others)
+    assert (12, 12, [0], [3, 1]) == books(manager, 1)
+    perform(manager, Rewind(0, 4), Rewind(1, 8))
+    assert [(9, 4, [], [1, 1]), (12, 8, [], [3, 1])] == [books(manager, number) for number in (0, 1)]
+    # Neither block of the load serves a hit, nor what was computed after it.
+    assert [1] == cached(manager)
 
 
 def cached(manager: Manager) -> list[int]:

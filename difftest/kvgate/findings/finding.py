@@ -48,7 +48,7 @@ class Engine(Protocol):
     reusing: Any
     """The other requests that have blocks of it: how many tokens come before the first of them."""
     unfounded: Any
-    """By request, what that answers it that follows from a failed load."""
+    """By request that was preempted since its step, what that step answers that follows from a failed load."""
 
 
 ExplainsEngine: TypeAlias = Callable[[Divergence, Engine], bool]

@@ -7,10 +7,10 @@ import re
 from kvgate.findings.finding import Acts, Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import FAILED_LATE
-from kvreference.population import Status
 
 _BOOKS = re.compile(r"request (\d+) \(tokens computed, tokens, whether it runs\)")
-_FINISHED = re.compile(r"Finish\(request=(\d+), sends=(?:True|False)\)")
+_ENDED = "the requests that end since a load failed"
+_NUMBER = re.compile(r"\d+")
 
 
 def _is_answered(divergence: Divergence, engine: Engine) -> bool:
@@ -18,16 +18,16 @@ def _is_answered(divergence: Divergence, engine: Engine) -> bool:
     found = divergence.difference
     if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02"):
         return False
-    answered = _BOOKS.fullmatch(found.subject) or _FINISHED.fullmatch(found.got)
-    number = int(answered[1]) if answered else None
-    ours = None if number is None else engine.lockstep.population.alive.get(number)
-    unfounded = engine.unfounded.get(number)
-    if ours is None or not unfounded or number in engine.set_back or not ours.preemptions:
+    unfounded = {number: tokens for number, tokens in engine.unfounded.items() if number not in engine.set_back}
+    if found.subject == _ENDED:
+        expected, got = ({*map(int, _NUMBER.findall(said))} for said in (found.expected, found.got))
+        return expected < got and got - expected <= unfounded.keys()
+    books = _BOOKS.fullmatch(found.subject)
+    ours = engine.lockstep.population.alive.get(int(books[1])) if books else None
+    if ours is None or ours.number not in unfounded:
         return False
-    if ours.status not in (Status.WAITING, Status.LOADING):
-        return False
-    taken = [str((ours.tokens_computed, len(ours.tokens) + more, False)) for more in range(1, len(unfounded) + 1)]
-    return found.got in (*taken, f"Finish(request={number}, sends=False)", f"Finish(request={number}, sends=True)")
+    answers = range(1, len(unfounded[ours.number]) + 1)
+    return found.got in [str((ours.tokens_computed, len(ours.tokens) + more, False)) for more in answers]
 
 
 FINDING = Finding(

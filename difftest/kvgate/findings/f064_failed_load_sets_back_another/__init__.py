@@ -9,7 +9,7 @@ from kvgate.kernel.difference import Divergence
 
 _ENDED = "the requests that end since a load failed"
 _BOOKS = re.compile(r"request (\d+) \(tokens computed, tokens, whether it runs\)")
-_ANSWERED = re.compile(r"request (\d+), answered \d+ \(tokens, whether it has ended\)")
+_ANSWERED = re.compile(r"request (\d+), answered (\d+) \(tokens, whether it has ended\)")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -23,7 +23,9 @@ def _is_another(divergence: Divergence, engine: Engine) -> bool:
         return expected < got and got - expected <= engine.reusing.keys()
     answered, books = _ANSWERED.fullmatch(found.subject), _BOOKS.fullmatch(found.subject)
     if answered and int(answered[1]) in engine.reusing:
-        return found.got.endswith(f", {engine.stage.failed_loads_end})")
+        # None of its answers is taken.
+        due, taken = (int(said[1:].partition(",")[0]) for said in (found.expected, found.got))
+        return 0 < due - taken <= int(answered[2]) and found.got == str((taken, engine.stage.failed_loads_end))
     if books and int(books[1]) in engine.reusing:
         first, *rest = found.expected[1:-1].split(", ")
         computed = engine.reusing[int(books[1])]

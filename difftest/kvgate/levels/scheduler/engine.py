@@ -229,7 +229,7 @@ class Engine:
         self.reusing: Mapping[int, int] = {}
         """The other requests that have blocks of it: how many tokens come before the first of them."""
         self.unfounded: Mapping[int, Sequence[int]] = {}
-        """By request, what that answers it that follows from a failed load."""
+        """By request that was preempted since its step, what that step answers that follows from a failed load."""
         self.scheduled: Mapping[int, int] = {}
         """Who was scheduled in the last step, and how many tokens of each."""
         self.found: Divergence | None = None
@@ -697,8 +697,13 @@ class Engine:
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
         self._judge("ghost", self.memory.compute(sent.spoilt, ended))
         failing = self._rewind(sent)
-        self.unfounded = {number: tokens for number, tokens in sent.sampled.items() if number in sent.spoilt}
-        holders = [number for number in self.followed.population.alive if sent.invalid and number not in failing]
+        alive_now = self.followed.population.alive
+        self.unfounded = {
+            number: sent.sampled[number]
+            for number in sent.sampled.keys() & sent.spoilt.keys() & alive_now.keys()
+            if alive_now[number].preemptions > sent.lives[number]
+        }
+        holders = [number for number in alive_now if sent.invalid and number not in failing]
         self.reusing = reusing(sent, holders, self.nodes, self.scheduler)
         if self.stage.asynchronous and self.lockstep.reference is not None:
             self.lockstep.reference.returned(list(map(number_in, sent.scheduled)))
@@ -732,10 +737,10 @@ class Engine:
         unanswered = (each for each in alive if each not in before and each not in sent.pooled)
         given_up = [each for each in unanswered if alive[each].is_finished()]
         failed = given_up if self.stage.failed_loads_end else ()
-        if self.stage.failed_loads_end and sorted(failing.intersection(alive)) != sorted(given_up):
+        to_end = sorted(failing.intersection(alive)) if self.stage.failed_loads_end else []
+        if to_end != sorted(given_up):
             where = "the requests that end since a load failed"
-            expected = str(sorted(failing.intersection(alive)))
-            self._stop("scheduler", Difference("KV-SYS-02", where, expected, str(sorted(given_up))))
+            self._stop("scheduler", Difference("KV-SYS-02", where, str(to_end), str(sorted(given_up))))
         if self.stage.asynchronous and sent.spoilt:
             follows = self.lockstep.reference is not None or not self.in_flight
             self._judge("scheduler", bookkeeping_check.judge(self._known.alive, self.scheduler.requests, follows))
