@@ -756,6 +756,7 @@ LEFT = "a window left it while a step in flight still read it"
 LEFT_LATE = "a step in flight wrote it after a window had left it"
 ENDED = "another node reads it, of a request that is over"
 FAILED = "a load that it follows from has failed"
+FAILED_ELSEWHERE = "a load of another request, of which it has blocks, has failed"
 FAILED_LATE = "a load that it follows from has failed, of a request that had given it up by then"
 
 
@@ -840,7 +841,10 @@ class WorkerMemory(GhostMemory):
         self._unread, self._left = frozenset(ended), step.left
         for work in step.works:
             if work.request in spoilt:
-                self._spoil(work, spoilt[work.request], FAILED_LATE if work.request in step.freed else FAILED)
+                valid = spoilt[work.request]
+                loads = work.provided < work.start and work.provided <= valid
+                why = FAILED_LATE if work.request in step.freed else FAILED if loads else FAILED_ELSEWHERE
+                self._spoil(work, valid, why)
         waiting, self._pending = self._pending, [work for work in step.works if work.request not in spoilt]
         found = super()._dispatch(step.copies)
         self._pending, self._left = waiting, set()

@@ -168,6 +168,7 @@ RELEASE = evolve(
             "062-steps-after-a-failed-load-count",
             "063-load-fails-after-a-preemption",
             "064-failed-load-sets-back-another",
+            "066-sharer-of-a-failed-load-stays-cached",
         }
     )
     | IF_IN_FULL,

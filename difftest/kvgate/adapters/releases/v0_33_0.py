@@ -152,6 +152,7 @@ RELEASE = evolve(
         "062-steps-after-a-failed-load-count",
         "063-load-fails-after-a-preemption",
         "065-evicted-state-cached-again",
+        "066-sharer-of-a-failed-load-stays-cached",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

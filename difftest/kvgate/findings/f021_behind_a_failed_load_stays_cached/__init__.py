@@ -1,7 +1,7 @@
 """Finding 021: What is behind a failed load stays cached while it is computed again, and for good if it never is."""
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.monitors.slot_memory import FAILED
+from kvgate.monitors.slot_memory import FAILED, FAILED_ELSEWHERE
 from kvreference.manager import blocks_still_valid
 from kvreference.rules import Delta
 
@@ -14,7 +14,7 @@ FINDING = Finding(
     # All of it stays cached.
     acts=lambda *_run: Acts(
         [Delta(blocks_still_valid.__name__, lambda _rule, _valid, blocks: blocks)],
-        misreads=lambda misread: misread.mark == FAILED,
+        misreads=lambda misread: misread.mark in (FAILED, FAILED_ELSEWHERE),
     ),
     holds=lambda ideal, answered, valid, blocks: ideal == valid < answered == blocks,
 )
