@@ -9,6 +9,7 @@ which something new is found are left out: their cases end early.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
@@ -57,8 +58,11 @@ def count(system: Loaded, choice: LevelChoice, cases: int) -> Iterator[Counted]:
 
 def main() -> None:
     """Count and store."""
-    cases = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    system = load_system(sys.argv[2] if len(sys.argv) > 2 else "stock")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=int, nargs="?", default=200)
+    parser.add_argument("system", nargs="?", default="stock")
+    options = parser.parse_args()
+    cases, system = options.cases, load_system(options.system)
     models: list[Counted] = []
     for choice in (LevelChoice.BLOCKS, LevelChoice.SCHEDULER, LevelChoice.PAIR):
         for each in count(system, choice, cases):
