@@ -63,6 +63,7 @@ MARKED = {
     "058-next-item-cuts-a-whole-one",
     "061-sent-with-what-follows-the-end",
     "063-load-fails-after-a-preemption",
+    "066-sharer-of-a-failed-load-stays-cached",
 }
 """Those that ghost memory knows by a mark on a block, by the load of the request that reads it, or by a rule."""
 OF_BLOCKS = {"014-second-full-group-not-cut"}
