@@ -96,6 +96,7 @@ OF_ENGINES = {
     "058-next-item-cuts-a-whole-one",
     "059-null-blocks-gone-over-once",
     "061-sent-with-what-follows-the-end",
+    "066-sharer-of-a-failed-load-stays-cached",
 }
 """Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 

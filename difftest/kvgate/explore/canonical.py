@@ -191,6 +191,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Manager._events": "told outside, never read again",
         "Manager.performed": "a number that only what a followed scheduler reserves goes by",
         "PrefixCache.statistics": "told outside, never read again",
+        "PhysicalSlots.shared": "only recognises what follows from a finding, and none acts here",
         "PartialMap.offers": "counts work, decides nothing",
         "Population.arrived": "only gives the next request its number",
         "Request.answers_step": "only read where a request is taken out of a step, and none is here",
