@@ -1,4 +1,4 @@
-"""What hangs of the scheduler are recognised by: which requests hold the blocks that others lack."""
+"""What findings of the scheduler are recognised by: for hangs, which requests hold the blocks that others lack."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from kvgate.monitors.wait_graph import Reason
 from kvreference.content import Media
 from kvreference.population import Status
 from kvreference.scheduler.room import blocks_to_run
+
+
+def is_of_the_scheduler(divergence: Divergence) -> bool:
+    """Whether the scheduler does not know of its requests what was done."""
+    return (divergence.detector, divergence.difference.statement) == ("scheduler", "KV-SYS-02")
 
 
 def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:

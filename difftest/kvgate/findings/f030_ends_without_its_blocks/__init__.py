@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kvgate.findings.engine_state import blocks_held
+from kvgate.findings.engine_state import blocks_held, is_of_the_scheduler
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvreference.population import Status
@@ -14,9 +14,8 @@ _FINISHED_FOR_READER = re.compile(r"Finish\(request=(\d+), sends=True\)")
 
 def _finished_while_preempted(divergence: Divergence, engine: Engine) -> bool:
     """A request preempted with its last answer in flight is finished by it, and another node is to read its blocks."""
-    found = divergence.difference
-    finished = _FINISHED_FOR_READER.fullmatch(found.got)
-    if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02") or finished is None:
+    finished = _FINISHED_FOR_READER.fullmatch(divergence.difference.got)
+    if not is_of_the_scheduler(divergence) or finished is None:
         return False
     request = engine.followed.population.alive.get(int(finished[1]))
     if request is None or not (engine.stage.asynchronous and engine.stage.connector):

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 
+from kvgate.findings.engine_state import is_of_the_scheduler
+from kvgate.findings.failed_load import COMPUTED
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 
 _AWAITED = re.compile(r"request (\d+) \(tokens awaited\)")
-_COMPUTED = re.compile(r"request (\d+) \(tokens computed, tokens, whether it runs\)")
 
 
 def _still_counts(divergence: Divergence, engine: Engine) -> bool:
     """A request that a failed load sets back awaits what it awaited before, or counts what later steps compute."""
     found, stage = divergence.difference, engine.stage
-    if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02"):
-        return False
-    if not (stage.asynchronous and stage.connector) or stage.failed_loads_end:
+    if not (is_of_the_scheduler(divergence) and stage.asynchronous and stage.connector) or stage.failed_loads_end:
         return False
     if awaits := _AWAITED.fullmatch(found.subject):
         before = engine.set_back.get(int(awaits[1]))
         return before is not None and before.awaited > 0 and (found.expected, found.got) == ("0", str(before.awaited))
-    if not (computes := _COMPUTED.fullmatch(found.subject)):
+    if not (computes := COMPUTED.fullmatch(found.subject)):
         return False
     before, ours = engine.set_back.get(int(computes[1])), engine.lockstep.population.alive.get(int(computes[1]))
     if before is None or ours is None or before.computed_before_step <= ours.tokens_computed:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import re
-
+from kvgate.findings.engine_state import is_of_the_scheduler
+from kvgate.findings.failed_load import COMPUTED, ENDED, others_end
 from kvgate.findings.finding import Acts, Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import FAILED_LATE
-
-_BOOKS = re.compile(r"request (\d+) \(tokens computed, tokens, whether it runs\)")
-_ENDED = "the requests that end since a load failed"
-_NUMBER = re.compile(r"\d+")
 
 
 def _is_answered(divergence: Divergence, engine: Engine) -> bool:
     """A request that was preempted takes, or ends with, an answer that follows from its failed load."""
     found = divergence.difference
-    if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02"):
+    if not is_of_the_scheduler(divergence):
         return False
     unfounded = {number: tokens for number, tokens in engine.unfounded.items() if number not in engine.set_back}
-    if found.subject == _ENDED:
-        expected, got = ({*map(int, _NUMBER.findall(said))} for said in (found.expected, found.got))
-        return expected < got and got - expected <= unfounded.keys()
-    books = _BOOKS.fullmatch(found.subject)
+    if found.subject == ENDED:
+        return others_end(found, unfounded)
+    books = COMPUTED.fullmatch(found.subject)
     ours = engine.lockstep.population.alive.get(int(books[1])) if books else None
     if ours is None or ours.number not in unfounded:
         return False

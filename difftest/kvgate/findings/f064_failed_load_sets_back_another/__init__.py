@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 
+from kvgate.findings.engine_state import is_of_the_scheduler
+from kvgate.findings.failed_load import COMPUTED, ENDED, others_end
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 
-_ENDED = "the requests that end since a load failed"
-_BOOKS = re.compile(r"request (\d+) \(tokens computed, tokens, whether it runs\)")
 _ANSWERED = re.compile(r"request (\d+), answered (\d+) \(tokens, whether it has ended\)")
-_NUMBER = re.compile(r"\d+")
 
 
 def _is_another(divergence: Divergence, engine: Engine) -> bool:
     """A request ends or is set back that has a block of the failed load, and was given it after the load's step."""
     found = divergence.difference
-    if (divergence.detector, found.statement) != ("scheduler", "KV-SYS-02"):
+    if not is_of_the_scheduler(divergence):
         return False
-    if found.subject == _ENDED:
-        expected, got = ({*map(int, _NUMBER.findall(said))} for said in (found.expected, found.got))
-        return expected < got and got - expected <= engine.reusing.keys()
-    answered, books = _ANSWERED.fullmatch(found.subject), _BOOKS.fullmatch(found.subject)
+    if found.subject == ENDED:
+        return others_end(found, engine.reusing)
+    answered, books = _ANSWERED.fullmatch(found.subject), COMPUTED.fullmatch(found.subject)
     if answered and int(answered[1]) in engine.reusing:
         # None of its answers is taken.
         due, taken = (int(said[1:].partition(",")[0]) for said in (found.expected, found.got))

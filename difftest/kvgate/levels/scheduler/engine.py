@@ -23,6 +23,7 @@ from attrs import evolve
 
 from kvgate.adapters.release_variants import PADDING
 from kvgate.findings import goes_on
+from kvgate.findings.failed_load import ENDED
 from kvgate.findings.modelled import reference_of
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
@@ -653,9 +654,8 @@ class Engine:
                 self.experts.computed(self._table(number), start, tokens[start : start + scheduled[number]])
         pooled = {number for number in self.pooling.intersection(computed, alive) if alive[number].answers_next}
         lives = {number: alive[number].preemptions for number in scheduled if number in alive}
-        names, failing = tuple(output.num_scheduled_tokens), set(invalid)
-        sent = Sent(output, names, sampled, pooled, spoilt, invalid, proposed, lives, failing=failing)
-        self.in_flight.append(sent)
+        names = tuple(output.num_scheduled_tokens)
+        self.in_flight.append(Sent(output, names, sampled, pooled, spoilt, invalid, proposed, lives))
         if not self.stage.asynchronous:
             self._collect()
         follows = self.lockstep.reference is not None or not self.in_flight
@@ -739,8 +739,7 @@ class Engine:
         failed = given_up if self.stage.failed_loads_end else ()
         to_end = sorted(failing.intersection(alive)) if self.stage.failed_loads_end else []
         if to_end != sorted(given_up):
-            where = "the requests that end since a load failed"
-            self._stop("scheduler", Difference("KV-SYS-02", where, str(to_end), str(sorted(given_up))))
+            self._stop("scheduler", Difference("KV-SYS-02", ENDED, str(to_end), str(sorted(given_up))))
         if self.stage.asynchronous and sent.spoilt:
             follows = self.lockstep.reference is not None or not self.in_flight
             self._judge("scheduler", bookkeeping_check.judge(self._known.alive, self.scheduler.requests, follows))
@@ -914,7 +913,7 @@ class Engine:
         return [(number_in(name), place) for name, place in loads]
 
     def _rewind(self, sent: Sent) -> set[int]:
-        """Whoever computed behind what a load failed to bring computes again, or ends for that: these requests."""
+        """Requests that computed after what a load failed to bring compute again, or end for that: these requests."""
         failed = {number: valid for number, valid in self.nodes.failed.items() if self.nodes.signals_end_of(number)}
         for number in failed:
             self.nodes.failed.pop(number)

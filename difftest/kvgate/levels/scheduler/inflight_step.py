@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.nodes import OtherNodes
@@ -27,14 +27,14 @@ class Sent:
     """Of whom the step is worth nothing, since it follows from a load that fails: the tokens that are valid, except in
     blocks that another request of the step loads."""
     invalid: frozenset[int]
-    """The blocks that loads within the step fail to write, as the scheduler is told with its output."""
+    """The blocks that loads within the step fail to write, as its output says to the scheduler."""
     drafts: Mapping[int, tuple[int, ...]]
     """Per request, the drafts that it verifies."""
     lives: Mapping[int, int]
     """Per request, how often it was preempted before."""
     rejected: dict[int, int] = field(factory=dict)
     """Per request, how many of them its grammar rejected after the step was sent."""
-    failing: set[int] = field(factory=set)
+    failing: set[int] = field(init=False, default=Factory(lambda sent: set(sent.invalid), takes_self=True))
     """Of the invalid blocks, those that no later step has written since."""
 
     @property
