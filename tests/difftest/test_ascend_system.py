@@ -141,10 +141,7 @@ def test_where_the_plug_in_counts_slots_it_does_not(told: Any) -> None:
     ("system", "finds", "declared"),
     [
         ("under a scheduler", False, False),
-        pytest.param(
-            *("as published, under a scheduler", False, True),
-            marks=pytest.mark.xfail(strict=True, reason="raises after a failed load: findings/README.md"),
-        ),
+        ("as published, under a scheduler", False, True),
         ("counts slots, under a scheduler", True, False),
     ],
 )

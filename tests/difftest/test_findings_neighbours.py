@@ -8,6 +8,7 @@ findings; change misreads that are known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +16,17 @@ from attrs import evolve, frozen
 
 from kvgate.adapters.release_variants import release_of
 from kvgate.findings.in_turn import without_look_ahead
+from kvgate.findings.past_load import miscounted
 from kvgate.findings.register import FOLDER, all_findings, with_ids
 from kvgate.gate.case_runner import CaseRun, Lane, run_case
 from kvgate.gate.generator import PRESETS, Generator
 from kvgate.gate.level import Case
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench, draw_case
 from kvgate.levels.registry import read
 from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread, Where
+from kvreference.answers import Done
 from kvreference.attention import Kind
 from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry, Group
@@ -407,3 +411,13 @@ def test_a_slot_that_was_never_written_is_known_within_a_hit(computed_from: int 
     reader = Where(3, 0, 64, computed_from=computed_from)
     misread = Misread(reader, 40, 5, "this", "nothing", wanted, [])
     assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)
+
+
+@pytest.mark.parametrize(("queued", "known"), [((), True), ((3,), False)])
+def test_an_assertion_is_known_only_where_the_queue_is_empty(queued: tuple[int, ...], known: bool) -> None:
+    """Goal: 013 and 014 excuse no other failed assertion. Method: the same miscount, with a block left in the queue."""
+    reference = SimpleNamespace(snapshot=lambda: SimpleNamespace(blocks_free=16), pool=SimpleNamespace(free=range(11)))
+    system = SimpleNamespace(snapshot=lambda: SimpleNamespace(free=queued, blocks_free=3))
+    lockstep: Any = SimpleNamespace(reference=reference, system=system, answers=(Done(), Done()))
+    raised = Divergence(0, None, "scheduler", Difference("KV-SYS-01", AssertionError.__name__, "an answer", ""))
+    assert known == miscounted(raised, lockstep)

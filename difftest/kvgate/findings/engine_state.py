@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kvgate.findings.finding import Engine
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.wait_graph import Reason
@@ -27,11 +29,11 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
         return frozenset()
     rejected = next((edge.request for edge in waiting.edges if edge.reason is Reason.BLOCKS), None)
     runs = any(request.status is Status.RUNNING for request in alive.values())
-    if rejected is None or runs or engine.nodes.under_way() or can_run(engine, rejected):
-        return frozenset()
     holders = frozenset(
         edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS and edge.holder is not None
     )
+    if rejected is None or runs or engine.nodes.under_way() or can_run(engine, rejected, _kept_for(engine, holders)):
+        return frozenset()
     after = {edge.request for edge in waiting.edges if edge.reason is Reason.LINE and edge.holder == rejected}
     waiting_after = {number for number in after if alive[number].status in (Status.LOADING, Status.WAITING)}
     return holders if holders <= waiting_after else frozenset()
@@ -60,11 +62,20 @@ def fits_but_for(engine: Engine, number: int, held: int) -> bool:
     return blocks - held < blocks_to_run(engine.settings, tokens) <= blocks
 
 
-def can_run(engine: Engine, number: int) -> bool:
-    """Whether a request fits as it is, with the blocks that it holds and those that are free."""
+def can_run(engine: Engine, number: int, kept: int = 0) -> bool:
+    """Whether a request fits with the blocks that it holds and those that are free, of which some are ``kept``."""
+    return blocks_lacking(engine, number) <= engine.followed.snapshot().blocks_free - kept
+
+
+def _kept_for(engine: Engine, holders: Collection[int]) -> int:
+    """How many free blocks the scheduler kept for these requests, and not for the one that it rejected."""
+    return min(engine.followed.kept_last, sum(blocks_lacking(engine, number) for number in holders))
+
+
+def blocks_lacking(engine: Engine, number: int) -> int:
+    """How many blocks a request needs besides those that it holds, at most."""
     tokens = len(engine.followed.population[number].tokens)
-    blocks: int = engine.followed.snapshot().blocks_free + blocks_held(engine, number)
-    return blocks_to_run(engine.settings, tokens) <= blocks
+    return max(0, blocks_to_run(engine.settings, tokens) - blocks_held(engine, number))
 
 
 def blocks_held(engine: Engine, number: int) -> int:

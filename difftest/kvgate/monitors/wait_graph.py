@@ -31,13 +31,15 @@ class Reason(Enum):
     """Its grammar is being compiled."""
     CLIENT = "client"
     """Its client has yet to send the next part."""
+    RESUMED = "resumed"
+    """The engine is paused, and admits no request."""
     ANSWER = "answer"
     """Another node has yet to say what it offers."""
     NO_REQUEST = "nobody"
     """Nothing holds it up: it could make progress."""
 
 
-ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER, Reason.CLIENT})
+ENDS_BY_ITSELF = frozenset({Reason.TRANSFER, Reason.GRAMMAR, Reason.ANSWER, Reason.CLIENT, Reason.RESUMED})
 """Waits that end from outside the scheduler."""
 
 
@@ -75,6 +77,7 @@ class Wait:
             Reason.READER: f"for its blocks to be read by {holder}",
             Reason.GRAMMAR: "for its grammar",
             Reason.CLIENT: "for its client",
+            Reason.RESUMED: "for the engine to be resumed",
             Reason.ANSWER: "for what other nodes offer",
             Reason.NO_REQUEST: "for nobody",
         }

@@ -38,6 +38,9 @@ SLIDING = Settings(
     chunk_tokens=64,
     drafts_max=3,
 )
+KEEPING = Settings(
+    Geometry((Group("full", 16), Group("mamba", 16, states="all"))), blocks=35, tokens_max=258, chunk_tokens=258
+)
 STOPS = Step((Reply(ends=True),))
 DRAFTS: tuple[Operation, ...] = (
     *(Step((Reply(accepted=step % 4, token=5000 + 10 * step, drafts=3),)) for step in range(12)),
@@ -56,6 +59,11 @@ SOUND: dict[str, tuple[Settings, Stage, tuple[Operation, ...]]] = {
     "stopped in flight": (full(60), ASYNCHRONOUS, (serve(0, 40, 20), STOPS, *steps(6))),
     "aborted in flight": (full(60), ASYNCHRONOUS, (serve(0, 40, 20), *steps(3), Abort(0), serve(1, 200), *steps(6))),
     "with drafts": (DRAFTING, ASYNCHRONOUS, (serve(0, 60, 40), serve(1, 30, 40), *DRAFTS)),
+    "stopped in flight, with states, and read at its end": (
+        KEEPING,
+        evolve(CONNECTED, long_prefill_tokens=16),
+        (serve(4, 256, 2, external_tokens=208, sends=True), *steps(2), STOPS, *steps(2)),
+    ),
     "three in flight": (full(60), Stage(asynchronous=True, in_flight_max=3), (serve(0, 100, 9), *steps(16))),
     "with other nodes": (
         full(60),

@@ -43,12 +43,14 @@ from .stage import full, run, serve, steps
 
 FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob("f014*/trace-reset.jsonl"))
 """What follows in a scheduler from a finding of its block manager, which is seen before."""
-ELSEWHERE = FOLDER / "f059_null_blocks_gone_over_once" / "trace.jsonl"
-"""The trace of another release."""
+ELSEWHERE = [*FOLDER.glob("f059*/trace.jsonl"), *FOLDER.glob("f024*/trace-by-reservation.jsonl")]
+"""The traces of other releases."""
+OF_ASCEND = [*FOLDER.glob("f013*/trace-given-twice.jsonl")]
+"""What ``test_ascend_system.py`` runs."""
 TRACES = [
     path
     for path in sorted(FOLDER.glob("*/*.jsonl"))
-    if level_of(path, [SCHEDULER]) and path not in (*FOLLOWS, ELSEWHERE)
+    if level_of(path, [SCHEDULER]) and path not in (*FOLLOWS, *ELSEWHERE, *OF_ASCEND)
 ]
 MARKED = {
     "020-preempted-in-its-step-stays-cached",
@@ -172,12 +174,13 @@ print(json.dumps([declared, played()]))
 
 
 @pytest.mark.ci
-def test_a_newer_release_shows_its_finding() -> None:
+@pytest.mark.parametrize("path", ELSEWHERE, ids=lambda path: path.parent.name[:4])
+def test_another_release_shows_its_finding(path: Path) -> None:
     """Counted, and the run goes on to its end; undeclared, it is what the header names."""
-    trace = read(ELSEWHERE)
+    trace = read(path)
     published(release_named(trace.header.system))
-    finding = id_of(ELSEWHERE.parent.name)
-    command = [sys.executable, "-c", ON_A_NEWER_RELEASE, str(ELSEWHERE), finding]
+    finding = id_of(path.parent.name)
+    command = [sys.executable, "-c", ON_A_NEWER_RELEASE, str(path), finding]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert 0 == finished.returncode, finished.stderr[-3000:]
     (performed, known, violated), (_, known_without, violated_without) = json.loads(finished.stdout.splitlines()[-1])

@@ -15,10 +15,11 @@ from attrs import evolve
 pytest.importorskip("vllm")
 
 from kvgate.findings import explain_engine
-from kvgate.findings.register import all_findings
+from kvgate.findings.register import FOLDER, all_findings
 from kvgate.kernel.difference import Difference, Divergence
+from kvgate.levels.registry import read
 from kvgate.levels.scheduler.engine import Engine
-from kvgate.levels.scheduler.operations import GrammarReady, Lost, Operation, Stage
+from kvgate.levels.scheduler.operations import GrammarReady, Lost, Operation, PauseEngine, Stage
 from kvgate.levels.scheduler.queue_order_monitor import Line
 from kvgate.levels.scheduler.statistics_check import StatisticsCheck
 from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
@@ -163,6 +164,19 @@ def test_who_waits_for_what_is_data() -> None:
     assert engine.progress.waiting is not None
     edges = [(each.request, each.reason, each.holder, each.blocks) for each in engine.progress.waiting.edges]
     assert [(0, Reason.BLOCKS, 1, 23), (1, Reason.LINE, 0, 0)] == edges
+
+
+def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
+    """Goal: a pause, which ends, is no part of a hang. Method: that of 035, and a request that comes in a pause."""
+    (path,) = FOLDER.glob("f035*/trace.jsonl")
+    case = read(path).case
+    submitted, first, *others = case.operations
+    engine = Engine(evolve(case.settings, requests_max=2), evolve(case.stage, running_max=2))
+    operations = (submitted, first, PauseEngine(steps=3), serve(9, 1), *others, *steps(1))
+    assert [] == [each for each in run(engine, operations) if explain_engine(each, engine) is None]
+    assert engine.progress.waiting is not None
+    assert {Reason.NO_REQUEST, Reason.RESUMED} == {each.reason for each in engine.progress.waiting.edges}
+    assert "035-next-item-has-no-room" in engine.lockstep.known.times
 
 
 # As others were broken

@@ -674,6 +674,7 @@ class Engine:
             # Nothing can make progress before the engine is resumed, or a load ends.
             self.progress.forget()
         else:
+            self.progress.stopped = alive.keys() - set(holders) if self.paused is not None else frozenset()
             self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
         if self.paused is not None and self.steps >= self.resumes_at:
             self._resume()

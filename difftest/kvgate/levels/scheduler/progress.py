@@ -9,7 +9,7 @@ as everybody alive needs to its end, each as often as there are requests, is pas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from kvgate.kernel.difference import Difference
@@ -37,6 +37,8 @@ class ProgressMonitor:
         self.stage = stage
         self.grammars: set[int] = set()
         """The requests whose grammar is being compiled."""
+        self.stopped: Set[int] = frozenset()
+        """The requests that a pause of the engine keeps from being admitted."""
         self.called: Naming = by_number
         """What requests are called where somebody waits."""
         self.waiting: WaitFor | None = None
@@ -154,6 +156,9 @@ class ProgressMonitor:
             outside = self._outside(number, request.status.name)
             if outside is not None:
                 yield outside
+                continue
+            if number in self.stopped:
+                yield Wait(number, Reason.RESUMED)
                 continue
             if number in self.interception.refused and first_refused is None:
                 first_refused = number

@@ -49,6 +49,8 @@ class Followed(Stock):
         """The blocks that a request gives up just now, to be freed late."""
         self.kept: dict[int, int] = {}
         """By the number of an operation: how many blocks the scheduler wanted left free for others."""
+        self.kept_last = 0
+        """The same of the last allocation that was asked for."""
         self.padded: dict[int, int] = {}
         """By the number of an operation: how many drafts stand beside the one token that it computes."""
 
@@ -81,6 +83,7 @@ class Followed(Stock):
 
     def keeps(self, blocks: int) -> None:
         """The next operation must leave so many blocks free."""
+        self.kept_last = blocks
         if blocks:
             self.kept[self._performed] = blocks
 
