@@ -64,12 +64,14 @@ def fits_but_for(engine: Engine, number: int, held: int) -> bool:
 
 def can_run(engine: Engine, number: int, kept: int = 0) -> bool:
     """Whether a request fits with the blocks that it holds and those that are free, of which some are ``kept``."""
-    return blocks_lacking(engine, number) <= engine.followed.snapshot().blocks_free - kept
+    free: int = engine.followed.snapshot().blocks_free
+    return blocks_lacking(engine, number) <= free - kept
 
 
 def _kept_for(engine: Engine, holders: Collection[int]) -> int:
     """How many free blocks the scheduler kept for these requests, and not for the one that it rejected."""
-    return min(engine.followed.kept_last, sum(blocks_lacking(engine, number) for number in holders))
+    kept: int = engine.followed.kept_last
+    return min(kept, sum(blocks_lacking(engine, number) for number in holders))
 
 
 def blocks_lacking(engine: Engine, number: int) -> int:
