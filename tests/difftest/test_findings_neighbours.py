@@ -171,6 +171,43 @@ def test_a_broken_rule_of_the_reference_shows(name: str, monkeypatch: pytest.Mon
     assert [None] == [each.finding for each in run.found()]
 
 
+WHERE_IT_ACTS: dict[str, Callable[[Any], Any]] = {
+    "002": lambda blocks: blocks + 1,
+    "005": lambda tokens: tokens - 16,
+    "006": lambda tokens: tokens - 16,
+    "007": lambda events: events[:-1],
+    "008": lambda rounds: rounds[:-1],
+    "009": lambda tokens: tokens - 1,
+    "033": lambda blocks: blocks + 1,
+    "036": lambda answer: answer - 16 if isinstance(answer, int) else answer[::-1],
+}
+"""By finding, what the rule that its first delta is of answers wrongly."""
+
+
+@pytest.mark.parametrize("name", WHERE_IT_ACTS)
+def test_a_rule_that_is_broken_only_where_a_finding_acts_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: no delta hides the rule that it builds on. Method: break it only for arguments for which the two differ."""
+    (path,) = FOLDER.glob(f"f{name}*/trace.jsonl")
+    case = read(path).case
+    (finding,) = (each for each in all_findings() if each.id.startswith(name))
+    delta, broken = finding.acts(case.settings, "").deltas[0], []
+
+    def wrong(rule: Callable[..., Any], *arguments: Any) -> Any:
+        ideal = rule(*arguments)
+        if delta.answer(rule, *arguments) == ideal:
+            return ideal
+        broken.append(ideal)
+        return WHERE_IT_ACTS[name](ideal)
+
+    system = having()
+    assert first_found(system, [case]) is None
+    monkeypatch.setattr("kvgate.levels.manager.reference_of", with_base(Delta(delta.rule, wrong)))
+    run = first_found(system, [case])
+    assert broken
+    assert run is not None
+    assert [None] == [each.finding for each in run.found()]
+
+
 def test_every_rule_with_a_delta_is_broken_once() -> None:
     """Control: none is left out."""
     traces = [read(path) for path in sorted(FOLDER.glob("f*/*.jsonl"))]

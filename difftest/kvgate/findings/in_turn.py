@@ -41,6 +41,11 @@ def in_turn(longest: Longest, found: Sequence[Any], lengths: range, tokens: int,
             return reached
 
 
+def satisfied(found: Sequence[Any], lengths: range, tokens: int, _partial_hit_tokens_min: int) -> int:
+    """The first of ``lengths`` at which every group is satisfied. In turn, no two kinds are asked together."""
+    return next(length for length in lengths if all(each.satisfies(length, tokens) for each in found))
+
+
 def without_look_ahead(found: Any) -> Any:
     """What is cached in a group, if it asks for no look-ahead block."""
     bare = copy(found)

@@ -11,40 +11,24 @@ from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-def _counts_dead_entries(
+def _takes_dead_entries_off(
     to_come: Callable[..., int], settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> int:
     """The whole table is taken off what a request holds at once at most, of which the dead entries are no part."""
-    del computed
-    return to_come(settings, tokens, 0, [(1,) * len(table) for table in tables])
-
-
-def _holds_dead_entries(settings: Settings, computed: int, tables: Sequence[Sequence[int]]) -> bool:
-    """Whether blocks are still held that the window has left: those of a session, until it has its next part's."""
-    unread = [group.blocks_unread(computed) for group in settings.geometry.groups]
-    return any(block != NULL for dead, table in zip(unread, tables, strict=True) for block in table[:dead])
-
-
-def _too_few_at_most(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
-    """How many dead entries there are by which the bound on what is held at once was not lowered."""
-    count = 0
+    count = to_come(settings, tokens, computed, tables)
     for group, table in zip(settings.geometry.groups, tables, strict=True):
-        entries, most = (
-            group.entries(tokens, tokens),
-            group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max),
-        )
-        lowered = min(entries, most) - min(entries - group.blocks_unread(computed), most)
-        count += max(0, list(table).count(NULL) - lowered)
+        entries, live = group.entries(tokens, tokens), len(table) - list(table).count(NULL)
+        most = group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max)
+        count += max(0, min(entries, most) - len(table))
+        count -= max(0, min(entries - group.blocks_unread(computed), most) - live)
     return count
 
 
-def _follows(
-    ideal: int, answered: int, settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
+def _has_dead_entries(
+    _ideal: int, _answered: int, settings: Settings, _tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> bool:
-    """No more blocks are too few than there are such entries."""
-    if answered < ideal:
-        return ideal - answered <= _too_few_at_most(settings, tokens, computed, tables)
-    return _holds_dead_entries(settings, computed, tables)
+    unread = any(group.blocks_unread(computed) for group in settings.geometry.groups)
+    return unread or any(NULL in table for table in tables)
 
 
 def _leaves_blocks_dead(settings: Settings) -> bool:
@@ -58,6 +42,6 @@ FINDING = Finding(
     statement="KV-OP-03",
     condition="a window that has left entries of the table: fewer blocks seem to be needed, or more if they are held",
     where=_leaves_blocks_dead,
-    acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _counts_dead_entries)]),
-    holds=_follows,
+    acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _takes_dead_entries_off)]),
+    holds=_has_dead_entries,
 )

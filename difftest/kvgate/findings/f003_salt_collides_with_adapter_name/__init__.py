@@ -47,7 +47,7 @@ def _tokens(history: Sequence[Origin]) -> list[Origin]:
 
 FINDING = Finding(
     id="003-salt-collides-with-adapter-name",
-    rank=4,
+    rank=5,
     statement="KV-OP-01",
     condition="a salt and an adapter of the same name",
     acts=_acts,

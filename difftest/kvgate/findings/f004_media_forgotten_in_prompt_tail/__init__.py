@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import evolve
-
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import Misread
-from kvreference.content import Keys, names_of_piece
+from kvreference.content import ExtraKey, Keys, names_of_piece
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
 def _forgets(
-    names_of: Callable[..., object], keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int
-) -> object:
+    names_of: Callable[..., tuple[ExtraKey, ...]], keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int
+) -> tuple[ExtraKey, ...]:
     """What the prompt does not fill depends on the last multimodal item alone."""
-    known = evolve(keys, media=keys.media[-1:]) if known_tokens and keys.media[1:] else keys
-    return names_of(known, start_tokens, end_tokens, known_tokens)
+    names = names_of(keys, start_tokens, end_tokens, known_tokens)
+    if not known_tokens or not keys.media:
+        return names
+    last = keys.media[-1].offset_tokens - start_tokens
+    return tuple(name for name in names if name.domain != "media" or name.offset_tokens == last)
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
@@ -39,9 +40,8 @@ def _acts(settings: Settings, _release: str) -> Acts:
 
 FINDING = Finding(
     id="004-media-forgotten-in-prompt-tail",
-    rank=5,
+    rank=4,
     statement="KV-OP-09",
     condition="several multimodal items, of which one but the last reaches into the piece in which the prompt ends",
     acts=_acts,
-    holds=lambda _ideal, _answered, keys, _start, _end, known_tokens: len(keys.media) > 1 and known_tokens > 0,
 )

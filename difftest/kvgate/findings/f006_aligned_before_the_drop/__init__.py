@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.in_turn import Longest, hits_whole_blocks, in_turn, windows_with_look_ahead
+from kvgate.findings.in_turn import Longest, hits_whole_blocks, in_turn, satisfied, windows_with_look_ahead
 from kvreference.hit_lookup import longest_length
 from kvreference.rules import Delta
 from kvreference.settings import Settings
@@ -39,5 +39,5 @@ FINDING = Finding(
     condition="a window with look-ahead in blocks shorter than the alignment, and a hit shorter than the right one",
     where=lambda settings: hits_whole_blocks(settings) and _windows(settings),
     acts=lambda *_run: Acts([Delta(longest_length.__name__, _aligned_before_the_drop)]),
-    holds=lambda ideal, answered, *_arguments: answered < ideal,
+    holds=lambda ideal, answered, *asked: answered < ideal >= satisfied(*asked),
 )

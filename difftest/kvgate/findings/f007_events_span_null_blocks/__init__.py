@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import compress, groupby, repeat
 
 from attrs import evolve
 
@@ -14,6 +14,7 @@ from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry
 from kvreference.population import Request
 from kvreference.rules import Delta
+from kvreference.tables import content_up_to
 
 
 def _spans_null_blocks(
@@ -37,6 +38,33 @@ def _naming(event: Event, named: Sequence[bool]) -> Event:
     return evolve(event, contents=tuple(contents), extra_keys=tuple(keys), ahead=tuple(compress(event.ahead, named)))
 
 
+def _of_parts(
+    ideal: Sequence[Event],
+    answered: Sequence[Event],
+    geometry: Geometry,
+    index: int,
+    request: Request,
+    prefixes: Sequence[Prefix],
+    looked_at: range,
+    due: Sequence[int],
+    _began: Sequence[int],
+) -> bool:
+    """Whether blocks are left out, and each run of the others has an event, which is its part of the one."""
+    (whole,), size = answered, geometry.groups[index].block_size_tokens
+    assert isinstance(whole, Stored)
+    named = iter(zip(whole.contents, whole.extra_keys, whole.ahead or repeat(()), strict=False))
+    expected = []
+    # Neighbours differ from their places by the same number.
+    for _, run in groupby(enumerate(due), lambda each: each[1] - each[0]):
+        positions = [position for _, position in run]
+        start, end = positions[0] * size, (positions[-1] + 1) * size
+        contents, keys, ahead = zip(*(next(named) for _ in positions), strict=True)
+        parent = content_up_to(geometry, index, prefixes, start) if start else None
+        part = evolve(whole, contents=contents, extra_keys=keys, ahead=ahead if whole.ahead else ())
+        expected.append(evolve(part, parent=parent, tokens=tuple(request.tokens[start:end])))
+    return len(due) < len(looked_at) and list(ideal) == expected
+
+
 FINDING = Finding(
     id="007-events-span-null-blocks",
     rank=8,
@@ -44,7 +72,5 @@ FINDING = Finding(
     condition="a block that is cached next to one that is not",
     where=lambda settings: settings.tells_events,
     acts=lambda *_run: Acts([Delta(stored_events.__name__, _spans_null_blocks)]),
-    holds=lambda _ideal, _answered, _geometry, _index, _request, _prefixes, looked_at, due, _began: (
-        len(due) < len(looked_at)
-    ),
+    holds=_of_parts,
 )

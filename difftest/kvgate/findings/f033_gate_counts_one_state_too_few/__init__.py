@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
-from kvreference.admission import blocks_at_peak, blocks_to_come_with
-from kvreference.block_pool import NULL
+from kvreference.admission import blocks_to_come_with
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 from kvreference.rules import Delta
@@ -16,14 +15,12 @@ from kvreference.settings import Settings
 def _keeps_one_state(
     to_come: Callable[..., int], settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> int:
-    """A request takes the running state and one for each draft, and not the state that the running one comes from."""
-    count = to_come(settings, tokens, computed, tables)
-    for group, table in zip(settings.geometry.groups, tables, strict=True):
-        if _is_aligned(group):
-            live = sum(block != NULL for block in table)
-            counted = 1 + group.draft_states if group.entries(tokens, tokens) > len(table) else 0
-            count += counted - max(0, blocks_at_peak(settings, group, tokens, computed) - live)
-    return count
+    """The state that the running one comes from is not counted, unless it is held: the hit has it."""
+    return to_come(settings, tokens, computed, tables) - sum(
+        not any(table) and group.entries(tokens, tokens) - group.blocks_unread(computed) > 1 + group.draft_states
+        for group, table in zip(settings.geometry.groups, tables, strict=True)
+        if _is_aligned(group)
+    )
 
 
 def _is_aligned(group: Group) -> bool:
@@ -37,5 +34,4 @@ FINDING = Finding(
     condition="states kept at block ends, and a request of more than one block",
     where=lambda settings: any(map(_is_aligned, settings.geometry.groups)),
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _keeps_one_state)]),
-    holds=lambda ideal, answered, *_arguments: answered < ideal,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.in_turn import Longest, without_look_ahead
+from kvgate.findings.in_turn import Longest, satisfied, without_look_ahead
 from kvgate.findings.read_in_prefix import is_in
 from kvgate.monitors.slot_memory import Misread
 from kvreference.answers import BlockTable
@@ -69,10 +69,10 @@ def _where(settings: Settings) -> bool:
     return len(kinds) == 2 and len(attention) == len(states) == 1 and not any(kind.copies for kind in kinds)
 
 
-def _holds(ideal: Any, answered: Any, *_arguments: object) -> bool:
+def _holds(ideal: Any, answered: Any, *asked: Any) -> bool:
     """A longer hit; and for it fewer blocks of attention than its length has."""
     if isinstance(answered, int):
-        return answered > int(ideal)
+        return answered > int(ideal) == satisfied(*asked)
     return sum(map(len, answered)) < sum(map(len, ideal))
 
 

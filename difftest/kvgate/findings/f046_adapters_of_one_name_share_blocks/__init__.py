@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from attrs import evolve
-
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import Misread
-from kvreference.content import Keys, names_of_piece
+from kvreference.content import ExtraKey, Keys, names_of_piece
 from kvreference.rules import Delta
 
 
-def _by_name(names_of: Callable[..., object], keys: Keys, *place: int) -> object:
+def _by_name(names_of: Callable[..., tuple[ExtraKey, ...]], keys: Keys, *place: int) -> tuple[ExtraKey, ...]:
     """An adapter is known by its name alone."""
-    return names_of(evolve(keys, lora_version=0) if keys.lora_version else keys, *place)
+    return tuple(name for name in names_of(keys, *place) if name.domain != "adapter")
 
 
 def _of_another_adapter(misread: Misread) -> bool:
@@ -30,10 +28,9 @@ def _of_another_adapter(misread: Misread) -> bool:
 
 FINDING = Finding(
     id="046-adapters-of-one-name-share-blocks",
-    rank=46,
+    rank=-1,
     statement="KV-OP-01",
     condition="two LoRA adapters of one name",
     on=lambda _stage: True,
     acts=lambda *_run: Acts([Delta(names_of_piece.__name__, _by_name)], misreads=_of_another_adapter),
-    holds=lambda _ideal, _answered, keys, *_place: keys.lora_version > 0,
 )
