@@ -6,7 +6,7 @@ FINDING = Finding(
     id="068-item-as-long-as-a-step",
     rank=68,
     statement="KV-LIVE-03",
-    condition="a draft layer, and an item that is read in one step and no shorter than what a step computes of a prompt",
+    condition="a draft layer, and an item that is read in one step and not shorter than a step of one prompt",
     unrecognised="No mark distinguishes it from another hang; kvgate check draws no whole item without a step that "
     "computes a token more of one prompt.",
 )
