@@ -106,7 +106,7 @@ def run_cell(sut: str, name: str, operations: int, seed: int) -> Cell:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """Operations a second with all judges, of some cells of the matrix; the whole of it is this program's own run."""
+    """Operations a second with all checkers, of some cells of the matrix; the whole of it is this program's own run."""
     cells, _left_out = matrix("retention")
     for name in cells[:: len(cells) // (3 if quick else 24)]:
         cell = run_cell("retention", name, 200 if quick else 5000, seed=0)

@@ -86,7 +86,7 @@ def alone(build: Callable[[Settings], System]) -> Arm:
 
 
 def in_lockstep(bench: Bench) -> Arm:
-    """An arm that performs the operations in lockstep and judges each."""
+    """An arm that performs the operations in lockstep and checks each."""
 
     def arm(settings: Settings, operations: Sequence[Operation]) -> int:
         lockstep = bench.glancing().set_up(settings)

@@ -34,7 +34,7 @@ LONG_REQUESTS = (
 
 
 def operations_per_second(name: str, operations: int) -> float:
-    """Random operations of the preset `hostile` on the model called ``name``, nothing judged."""
+    """Random operations of the preset `hostile` on the model called ``name``, nothing checked."""
     model = load(name)
     lane = Lane(model, "hostile")
     generator = Generator(PRESETS[lane.preset], model.geometry, model.features)

@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--profile", default="quick", choices=list(PROFILES), help="how much is run")
     group.addoption("--seed", default=0, type=int, help="the seed that every case follows from")
     group.addoption("--time-budget", default=None, help="stop after, for example, 60s")
-    group.addoption("--monitors-only", action="store_true", help="judge without the reference")
+    group.addoption("--monitors-only", action="store_true", help="check without the reference")
     group.addoption("--report", default=None, type=Path, help="write reports and reproducers to this directory")
     live = parser.getgroup("kvgate-live", "a live worker: with any of these, nothing else is run")
     live.addoption("--live", metavar="URL", help="a running OpenAI-compatible server to drive, http://HOST:PORT")
@@ -209,7 +209,7 @@ class Search:
         planned = evolve(prepared.plan, operations=prepared.plan.operations // models)
         outcome = Campaign(prepared.trials, planned).run()
         preloads = self.config.getoption("--preload")
-        verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.judges, outcome, preloads)
+        verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.checkers, outcome, preloads)
         if not verdict.agrees:
             publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice, system.name))
             pytest.fail(self.capsys.readouterr().out, pytrace=False)
@@ -232,7 +232,7 @@ class Search:
             smallest = Trials(bench).smallest(error.found, time.monotonic() + seconds)
             preloads = tuple(map(str, self.config.getoption("--preload")))
             verdict = Verdict(
-                system.name, system.version, profile, seed, bench.judges, found=(smallest,), preloads=preloads
+                system.name, system.version, profile, seed, bench.checkers, found=(smallest,), preloads=preloads
             )
             # Hypothesis complains of the time that it was given.
             self.capsys.readouterr()

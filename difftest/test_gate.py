@@ -24,7 +24,7 @@ from kvgate.report.page.recording import once_more
 
 @pytest.fixture
 def bench(system: Loaded, pytestconfig: pytest.Config) -> Bench:
-    """The system with everything that judges it."""
+    """The system with everything that checks it."""
     return Bench(system.factory, MONITORS if pytestconfig.getoption("--monitors-only") else GATE)
 
 
@@ -42,7 +42,7 @@ def test_no_divergence(
     models = len(models_named(pytestconfig.getoption("--model")))
     outcome = Campaign(Trials(bench), evolve(planned, operations=PROFILES[profile].operations // models)).run()
     preloads = pytestconfig.getoption("--preload")
-    verdict = verdict_of(system, profile, planned.seed, bench.judges, outcome, preloads)
+    verdict = verdict_of(system, profile, planned.seed, bench.checkers, outcome, preloads)
     if not verdict.agrees:
         report: Path | None = pytestconfig.getoption("--report")
         left_out = not_tested(LevelChoice.BLOCKS, system.name)
@@ -52,7 +52,7 @@ def test_no_divergence(
 
 
 def test_no_divergence_under_a_scheduler(system: Loaded, model: Model, search_for: Any) -> None:
-    """Goal: nor when vLLM's own scheduler decides. Method: seeded cases, a worker without a model, the same judges."""
+    """Goal: nor when vLLM's own scheduler decides. Method: seeded cases, a worker without a model, the same checkers."""
     search_for.seeded(LevelChoice.SCHEDULER, system, model, len(models_named(search_for.config.getoption("--model"))))
 
 

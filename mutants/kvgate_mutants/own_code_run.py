@@ -17,9 +17,9 @@ the system is found under another guarantee, by another checker or comparison, o
 all of that is as it was.
 
 Of a monitor (``ghost``), and of ``LEVEL.DETECTOR``, only what this detector finds counts; above the block manager all
-judge, and the case ends with what one of them finds. ``glance`` compares the whole states at the end of a case alone,
+check, and the case ends with what one of them finds. ``glance`` compares the whole states at the end of a case alone,
 and before that what an operation may have changed. ``shadow`` attaches a shadow to a simulation of vLLM's scheduler.
-``equality``, ``slots``, ``unordered``, ``twice`` and ``findings`` judge what is written here, with one thing wrong.
+``equality``, ``slots``, ``unordered``, ``twice`` and ``findings`` check what is written here, with one thing wrong.
 
 ``unbroken:LEVEL:MODEL`` is a system that is not broken: such a probe kills if something is found in it.
 """
@@ -363,7 +363,7 @@ def _slots(case: str) -> Kill | None:
     elif case == "cleared-one-too-many":
         prepared = evolve(prepared, cleared=((3, 5),), touched=frozenset({3, 5, 6}))
     memory, layouts = (Memory(4, 16, (tensor,)),), (Layout(4),)
-    judges: Mapping[str, Callable[[], Difference | None]] = {
+    checkers: Mapping[str, Callable[[], Difference | None]] = {
         "memory": lambda: check_memory(memory, prepared.kernel_block_sizes),
         "batch": lambda: check(prepared, granted, layouts),
         "metadata": lambda: check_metadata(prepared, granted, layouts, drafts_max),
@@ -372,7 +372,7 @@ def _slots(case: str) -> Kill | None:
         "cleared": lambda: check_cleared(prepared, (frozenset({3, 5}),)),
     }
     asked = case.partition("-")[0]
-    found = next(filter(None, (judge() for name, judge in judges.items() if asked in ("", name))), None)
+    found = next(filter(None, (check() for name, check in checkers.items() if asked in ("", name))), None)
     return None if found is None else Kill(Shown("slots", f"{found.statement} {found.subject}"), 1, 0.0)
 
 
@@ -452,7 +452,7 @@ def _findings(case: str) -> Kill | None:
 WRITTEN: Mapping[str, Callable[[str], Kill | None]] = MappingProxyType(
     {"equality": _equality, "slots": _slots, "unordered": _unordered, "twice": _twice, "findings": _findings}
 )
-"""What judges something that is written here."""
+"""What checks something that is written here."""
 
 
 # A run

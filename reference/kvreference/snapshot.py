@@ -1,7 +1,7 @@
 """A state as it can be observed, of the reference or of any system under test, and the invariants it must satisfy.
 
 Contents are opaque here: whatever identifies what a cached block holds, equal for equal content. So the same check
-judges the reference and a system that identifies content by hashes.
+checks the reference and a system that identifies content by hashes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What kinds of evidence there are for a statement, and how much of it each kind covers.
 
 What is proved is read from the registry. What a proof leaves over is said here, by hand, for every statement that a
-proof names: a proof of a part must not be read as a proof of the whole. What the explorer judges in every state of
+proof names: a proof of a part must not be read as a proof of the whole. What the explorer checks in every state of
 tiny models is listed here because the gate, which knows it, must not be imported; ``tests/spec`` compares the two.
 """
 
@@ -33,7 +33,7 @@ _EXPLORED = {
     "KV-WORK-01": "of boundaries, not of blocks",
 }
 EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
-"""Statement to the part of it that an explorer judges in every state of tiny models; empty if it judges all of it."""
+"""Statement to the part of it that an explorer checks in every state of tiny models; empty if it checks all of it."""
 
 LEMMAS = ("products", "counting")
 """What the ids of facts begin with that other proofs use: they prove no statement by themselves."""

@@ -1,4 +1,4 @@
-"""The judgement of an obligation: whether it is proved, whether it says something, and whether it can fail.
+"""The result of an obligation: whether it is proved, whether it says something, and whether it can fail.
 
 A proof alone is worth little. What is assumed might never be so: every witness must be found. What is shown might be so
 whatever the code does: every mutant must be refuted.
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class Outcome(Enum):
-    """What a judgement comes to."""
+    """What a result comes to."""
 
     PROVED = "proved"
     REFUTED = "refuted"
@@ -54,7 +54,7 @@ class Task:
 
 @frozen
 class ProofResult:
-    """One task, judged."""
+    """One task, checked."""
 
     task: Task
     proof: Proof
@@ -102,7 +102,7 @@ def check_obligation(obligation: Obligation, task: Task, proof_only: bool = Fals
 
 
 def check_all(tasks: Sequence[Task], proof_only: bool = False, jobs: int = JOBS) -> Iterator[ProofResult]:
-    """Judge ``tasks`` in ``jobs`` processes; each is yielded in its turn, as soon as it is done."""
+    """Check ``tasks`` in ``jobs`` processes; each is yielded in its turn, as soon as it is done."""
     yield from in_processes(_check_task, [(task, proof_only) for task in tasks], jobs)
 
 

@@ -67,7 +67,7 @@ NOT_ASSUMED = object()
 
 @frozen
 class Proof:
-    """An obligation, judged."""
+    """An obligation, checked."""
 
     verdict: Verdict
     ways: int

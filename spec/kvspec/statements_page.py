@@ -17,7 +17,7 @@ from kvspec.implemented_by import links
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
         "KV-INV": "What holds in every state. Lockstep compares each state with the reference's, which satisfies them. "
-        "Without the reference, the gate's monitor `check` judges the system's own state by the reference's functions.",
+        "Without the reference, the gate's monitor `check` checks the system's own state by the reference's functions.",
         "KV-OP": "What one operation does, and what it answers. Lockstep compares both with the reference.",
         "KV-MEM": "What the attention may rely on. The gate's monitor `ghost` keeps what every slot would hold; the "
         "reference has no slots.",

@@ -153,7 +153,7 @@ def test_the_table_shows_the_best_of_each() -> None:
 
 
 def test_the_table_says_what_was_measured_when_and_on_what() -> None:
-    """Goal: a row can be judged by who reads it. Method: a run that was interrupted; what is missing is told."""
+    """Goal: a row can be checked by who reads it. Method: a run that was interrupted; what is missing is told."""
     told = markdown([evolve(ENTRY, state=State.INTERRUPTED)])
     assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in told
     assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in told

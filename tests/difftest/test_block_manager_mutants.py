@@ -70,7 +70,7 @@ def test_the_zoo_is_large_enough() -> None:
 
 
 def test_every_guarantee_is_broken() -> None:
-    """Goal: no guarantee is judged by code that could as well be absent. Method: compare ids; each is violated by a
+    """Goal: no guarantee is checked by code that could as well be absent. Method: compare ids; each is violated by a
     mutant of vLLM, or by a design that the explorer refutes."""
     by_designs = {each for design in DESIGNS.values() for each in (design.statement, design.breaks or design.statement)}
     by_mutants = {mutant.statement for mutant in (*KILLABLE, *SCHEDULER_MUTANTS, *WORKER_MUTANTS)}

@@ -252,11 +252,11 @@ def test_a_broken_reference_is_found(factory: Factory, model: str, statements: s
     assert case.model == model
 
 
-def test_held_blocks_are_judged_without_a_look_at_what_is_remembered() -> None:
+def test_held_blocks_are_checked_without_a_look_at_what_is_remembered() -> None:
     """The other half of the leak monitor takes longer than the driving."""
     system = Reference(FULL)
     system.population.alive.clear()
-    judge = BlocksHeld(FULL)
-    assert [] == list(judge.at_rest(system))
+    check = BlocksHeld(FULL)
+    assert [] == list(check.at_rest(system))
     system.pool.references[3] = 1
-    assert ["blocks held"] == [each.subject for each in judge.at_rest(system)]
+    assert ["blocks held"] == [each.subject for each in check.at_rest(system)]

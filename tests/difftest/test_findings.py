@@ -213,7 +213,7 @@ def test_no_operation_can_go(path: Path) -> None:
 
 @of_every_trace
 def test_the_reference_passes(path: Path) -> None:
-    """Goal: a trace accuses vLLM, not its judges. Method: the reference in vLLM's place, as the positive control."""
+    """Goal: a trace accuses vLLM, not its checkers. Method: the reference in vLLM's place, as the positive control."""
     trace = trace_at(path)
     run = run_case(Bench(load_system("reference").factory, trace.header.detectors), trace.case)
     assert ([], []) == shown(run)

@@ -108,9 +108,9 @@ class LiesAboutTheHit(Reference):
         return Granted(4, answer.blocks) if isinstance(answer, Granted) else answer
 
 
-def lockstep(system: type[Reference], *monitors: Witness, judged: bool = True) -> Lockstep:
-    """A run of one system, judged by the reference or by ``monitors`` alone."""
-    return Lockstep(system(SETTINGS), Manager(SETTINGS) if judged else None, monitors)
+def lockstep(system: type[Reference], *monitors: Witness, checked: bool = True) -> Lockstep:
+    """A run of one system, checked by the reference or by ``monitors`` alone."""
+    return Lockstep(system(SETTINGS), Manager(SETTINGS) if checked else None, monitors)
 
 
 def first(run: Lockstep, *operations: Operation) -> Divergence | None:
@@ -145,17 +145,17 @@ def test_operations_are_performed_as_they_are_resolved() -> None:
     assert [Arrive(0, PROMPT), Admit(0, 64), Evict(2)] == run.performed
 
 
-@pytest.mark.parametrize("judged", [True, False], ids=["by the reference", "by monitors"])
+@pytest.mark.parametrize("checked", [True, False], ids=["by the reference", "by monitors"])
 @pytest.mark.parametrize("error", [ZeroDivisionError("by nothing"), SystemExit(0), AssertionError()], ids=repr)
 def test_a_system_that_raises_violates_its_first_duty(
-    error: BaseException, judged: bool, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, checked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it raises: a system that ends the process would otherwise end the gate, with an exit code of its own."""
     monkeypatch.setattr(Raises, "error", error)
-    run = lockstep(Raises, judged=judged)
+    run = lockstep(Raises, checked=checked)
     name = type(error).__name__
     difference = Difference("KV-SYS-01", name, "an answer", f"{name}: {error}")
-    assert Divergence(1, LookUp(0), "lockstep" if judged else "check", difference) == first(
+    assert Divergence(1, LookUp(0), "lockstep" if checked else "check", difference) == first(
         run, Arrive(0, PROMPT), LookUp(0)
     )
 
@@ -208,10 +208,10 @@ def test_a_monitor_is_asked_where_the_reference_agrees() -> None:
     assert Divergence(1, LookUp(0), "witness", Difference("KV-LEAK-01", "state", "nothing", "something")) == found
 
 
-def test_monitors_judge_without_the_reference() -> None:
+def test_monitors_check_without_the_reference() -> None:
     """What differs from the reference passes, and the population is the system's own."""
     witness = Witness()
-    run = lockstep(LiesAboutTheHit, witness, judged=False)
+    run = lockstep(LiesAboutTheHit, witness, checked=False)
     assert first(run, Arrive(0, (Run(0, 3),)), Admit(0, 64)) is None
     assert run.population is run.system.population
     assert run.answers[0] is None
@@ -283,7 +283,7 @@ class CachesEverything(Reference):
         self.cache = PrefixCache(settings.geometry, Dense(settings.geometry))
 
 
-def test_what_is_cached_is_judged_by_the_guarantee_for_these_settings() -> None:
+def test_what_is_cached_is_checked_by_the_guarantee_for_these_settings() -> None:
     """With a retention interval it is another one than without."""
     settings = evolve(SETTINGS, retention_interval_tokens=16)
     run = Lockstep(CachesEverything(settings), Manager(settings), ())

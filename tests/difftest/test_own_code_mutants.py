@@ -168,7 +168,7 @@ REPEATS = {
     "kvgate.campaigns.case_workers:CaseWorkers": "what another process has found",
     "kvgate.findings.modelled:Acted": "how a finding acted, which is counted and no divergence",
 }
-"""What makes a difference and judges nothing."""
+"""What makes a difference and checks nothing."""
 OTHERS = {
     "kvgate.kernel.glance:Glance": "whether the states are compared",
     "kvgate.levels.scheduler.nodes:OtherNodes": "what other nodes still read",

@@ -1,6 +1,6 @@
-"""Single runs, and what judges them.
+"""Single runs, and what checks them.
 
-Goal: a bench judges with the detectors it is given and no others, and a system that cannot be built is told apart
+Goal: a bench checks with the detectors it is given and no others, and a system that cannot be built is told apart
 from one that fails. Method: systems that each one detector alone can see, and factories that raise.
 """
 
@@ -36,7 +36,7 @@ class Counting(Reference):
 
 
 @pytest.mark.parametrize("detector", DETECTORS)
-def test_each_detector_can_judge_alone(detector: str) -> None:
+def test_each_detector_can_check_alone(detector: str) -> None:
     """The reference, or one monitor."""
     bench = Bench(Counting, (detector,))
     lockstep = bench.set_up(SETTINGS)
@@ -46,7 +46,7 @@ def test_each_detector_can_judge_alone(detector: str) -> None:
     assert [] == divergences
 
 
-def test_all_detectors_judge_together() -> None:
+def test_all_detectors_check_together() -> None:
     """In one order, whatever the order they are asked for in."""
     lockstep = Bench(Counting, tuple(reversed(DETECTORS))).set_up(SETTINGS)
     assert lockstep.reference is not None
@@ -55,13 +55,13 @@ def test_all_detectors_judge_together() -> None:
 
 
 def test_who_cannot_count_is_not_said_to_be_counted() -> None:
-    """What a report claims is what judged: the work of a system without a meter is no part of it."""
-    assert (GATE, GATE[:-1]) == (Bench(Counting).judges, Bench(Reference).judges)
+    """What a report claims is what checked: the work of a system without a meter is no part of it."""
+    assert (GATE, GATE[:-1]) == (Bench(Counting).checkers, Bench(Reference).checkers)
     assert "work" not in [each.name for each in Bench(Reference).set_up(SETTINGS).monitors]
 
 
 def test_a_bench_builds_a_fresh_system_for_every_run() -> None:
-    """And fresh judges: nothing of one case is left in the next."""
+    """And fresh checkers: nothing of one case is left in the next."""
     bench = Bench(Reference)
     first, second = bench.set_up(SETTINGS), bench.set_up(SETTINGS)
     assert first.system is not second.system

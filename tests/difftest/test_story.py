@@ -239,33 +239,33 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
     """No operation diverges, so the end is what is marked."""
     divergence = Divergence(3, None, "leak", Difference("KV-LEAK-01", "blocks held", "none", "1: [4]"))
     lines = tell(evolve(FOUND, divergence=divergence), system="stock", version="0.20.2").splitlines()
-    assert lines[1] == "step 3: every request has ended, and what remains is judged"
+    assert lines[1] == "step 3: every request has ended: checking what remains"
     assert [line for line in lines if line.startswith(">")] == [
-        ">    3  every request has ended, and what remains is judged"
+        ">    3  every request has ended: checking what remains"
     ]
     assert headline(evolve(FOUND, divergence=divergence)) == "KV-LEAK-01 at step 3: at rest"
 
 
 @pytest.mark.parametrize(
-    ("detector", "judged"),
+    ("detector", "checked"),
     [
-        ("progress", "the scheduler takes a step, and it is judged whether anybody gets on"),
+        ("progress", "the scheduler takes a step: checking whether any request makes progress"),
         ("scheduler", "the scheduler's books are compared with what was done"),
         ("batch", "what a step tells the worker is compared with what was granted"),
         ("clients", "what clients are told is compared with what was answered"),
-        ("chunks", "it is judged how much of whom a step computes"),
-        ("line", "it is judged who is let in, left out or preempted"),
-        ("ghost", "it is judged what the worker reads and writes"),
+        ("chunks", "checking how many tokens each request was given"),
+        ("line", "checking who is admitted, left out or preempted"),
+        ("ghost", "checking what the worker reads and writes"),
     ],
 )
-def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, judged: str) -> None:
-    """It is told what was judged, with what was done to the scheduler before what it asked of its block manager."""
+def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, checked: str) -> None:
+    """It is told what was checked, with what was done to the scheduler before what it asked of its block manager."""
     divergence = Divergence(3, None, detector, Difference("KV-LIVE-03", "progress", "somebody gets on", "nobody"))
     engine = SCHEDULER.case(FOUND.case.settings, (Submit(Arrive(0, PROMPT)), Step()), Stage(running_max=2))
     found = evolve(FOUND, divergence=divergence, driver=engine)
     lines = tell(found, system="stock", version="0.20.2").splitlines()
-    assert f"step 3: {judged}" == lines[1]
-    assert f">    3  {judged}" in lines
+    assert f"step 3: {checked}" == lines[1]
+    assert f">    3  {checked}" in lines
     start = lines.index("a scheduler: at most 2 requests run at once")
     assert [
         "what was done to it:",
@@ -274,7 +274,7 @@ def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, judg
         "what it asked of its block manager by that:",
         "operations, each with the reference's answer:",
     ] == lines[start + 1 : start + 6]
-    assert f"KV-LIVE-03 at step 3: {judged}" == headline(found)
+    assert f"KV-LIVE-03 at step 3: {checked}" == headline(found)
 
 
 def test_a_scheduler_that_raises_is_told_as_such() -> None:
@@ -306,7 +306,7 @@ def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
 
 
 def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> None:
-    """Where monitors judge alone, the system may stand where the reference does not."""
+    """Where monitors check alone, the system may stand where the reference does not."""
     found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)))
     assert ">    0  Finish request 0 -> not legal here, so not performed" in tell(found, system="s", version="v")
 

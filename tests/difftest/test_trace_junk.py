@@ -110,12 +110,12 @@ def test_a_file_with_a_wrong_byte_is_read_or_refused(path: Path, sound: bytes) -
 
     @many
     @given(position=st.integers(0, 5000), byte=st.integers(48, 57) | st.integers(0, 255))
-    def judge(position: int, byte: int) -> None:
+    def check(position: int, byte: int) -> None:
         content = bytearray(sound)
         content[position % len(content)] = byte
         outcomes[attempt(path, bytes(content)) is None] += 1
 
-    judge()
+    check()
     assert min(outcomes[True], outcomes[False]) > 20
 
 
@@ -146,7 +146,7 @@ def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, soun
 
     @many
     @given(st.data())
-    def judge(data: st.DataObject) -> None:
+    def check(data: st.DataObject) -> None:
         documents = [json.loads(line) for line in sound.splitlines()]
         for _ in range(data.draw(st.integers(1, 3))):
             number = data.draw(st.integers(0, len(documents) - 1))
@@ -165,5 +165,5 @@ def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, soun
             assert [] == divergences
             compile(regression_test(trace, trace.header.system), "test", "exec")
 
-    judge()
+    check()
     assert min(outcomes[True], outcomes[False]) > 20

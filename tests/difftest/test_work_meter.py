@@ -105,7 +105,7 @@ def decoded(steps: int = 40) -> str | None:
 
 
 def test_the_scheduler_s_steps_are_counted() -> None:
-    """Goal: the same monitor judges under vLLM's own scheduler. Method: as it is, and with two mutants."""
+    """Goal: the same monitor checks under vLLM's own scheduler. Method: as it is, and with two mutants."""
     found = [decoded()]
     for mutant in (mutants.held_blocks_counted_one_by_one, mutants.all_blocks_offered_again):
         with mutant.applied():

@@ -62,7 +62,7 @@ TWICE: dict[str, dict[str, str]] = {
     "scratch_first": {
         "block_pool.BlockPool.__init__": "chooses the queue that keeps the order",
         "manager.Manager.snapshot": "whether the order is promised: by design some releases keep it less strictly",
-        "snapshot._check_scratch": "judges whether it was kept, of any system: a judge asks for itself",
+        "snapshot._check_scratch": "checks whether it was kept, of any system: a check asks for itself",
     },
     "loads": {
         "manager.Manager._admit": "whether the tokens arrive later, and the last one with them",

@@ -67,21 +67,21 @@ def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_request_of_no_tokens_is_a_difference() -> None:
-    """Goal: what the reference cannot follow ends no judge. Method: a look-up for a request without a token."""
-    judge = ShadowChecker(SETTINGS)
+    """Goal: what the reference cannot follow ends no check. Method: a look-up for a request without a token."""
+    check = ShadowChecker(SETTINGS)
     for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 0, 0, True, [])):
-        assert [] == judge.follow(record)
-    (found,) = judge.follow(LookedUp(0, 0, [[]], False))
+        assert [] == check.follow(record)
+    (found,) = check.follow(LookedUp(0, 0, [[]], False))
     assert ("KV-SYS-02", "StopIteration: ") == (found.difference.statement, found.difference.got)
 
 
 def test_a_call_for_more_than_there_is_takes_no_memory() -> None:
     """Goal: a few bytes of a recording do not become gigabytes. Method: a call for two thousand million tokens."""
-    judge = ShadowChecker(SETTINGS)
+    check = ShadowChecker(SETTINGS)
     for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 20, 20, True, [])):
-        assert [] == judge.follow(record)
+        assert [] == check.follow(record)
     after = After(1, 0, (3,))
-    (found,) = judge.follow(Allocated(0, 0, 2**31, 0, 0, 0, False, True, [[1, 2]], False, (), [], after))
+    (found,) = check.follow(Allocated(0, 0, 2**31, 0, 0, 0, False, True, [[1, 2]], False, (), [], after))
     assert "tables of 134217728 entries" in found.difference.got
 
 

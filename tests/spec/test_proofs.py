@@ -1,6 +1,6 @@
 """All obligations.
 
-Goal: whatever is registered is proved, says something, and rests on guarantees that there are. Method: judge all of
+Goal: whatever is registered is proved, says something, and rests on guarantees that there are. Method: check all of
 them once, as ``kvgate prove`` does, and look at each.
 """
 
@@ -23,7 +23,7 @@ FEWEST, FEWEST_FOR_ALL_SIZES = 40, 25
 
 @pytest.fixture(scope="module")
 def checked() -> Mapping[str, ProofResult]:
-    """Every obligation with its judgement."""
+    """Every obligation with its result."""
     return {each.task.obligation: each for each in check_all([Task(name) for name in obligations()])}
 
 

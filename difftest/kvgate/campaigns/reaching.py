@@ -180,6 +180,6 @@ def reaching(trials: Trials, plan: Plan, folder: Path, system: Loaded) -> Iterat
             each.path.unlink()
     for each in few:
         if each.path is None:
-            trace = trace_of(each.case, None, system.name, system.version, trials.bench.judges)
+            trace = trace_of(each.case, None, system.name, system.version, trials.bench.checkers)
             name = blake2b(trace_codec.render(trace).encode(), digest_size=4).hexdigest()
             trace_codec.write(trace, folder / f"{level.name}-{name}.jsonl")

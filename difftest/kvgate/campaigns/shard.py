@@ -60,11 +60,11 @@ class Shards:
             trials = TwiceTrials(each.trials, self.plan, known.kinds)
             outcomes.append(Campaign(trials, self._limits(each, shard)).run())
             twice += trials.twice
-        outcome, judges = together(self.campaigns, outcomes)
+        outcome, checkers = together(self.campaigns, outcomes)
         return ShardResult(
             shard,
             self.system.version,
-            (*judges, TWICE),
+            (*checkers, TWICE),
             time.monotonic() - started,
             twice,
             outcome.tallies,
@@ -104,7 +104,7 @@ class Shards:
 
     def _text_of(self, case: Case, divergence: Divergence) -> str:
         """The trace of a case, and of what it shows."""
-        detectors = tuple(dict.fromkeys(name for each in self.campaigns for name in each.trials.bench.judges))
+        detectors = tuple(dict.fromkeys(name for each in self.campaigns for name in each.trials.bench.checkers))
         return trace_codec.render(
             trace_codec.trace_of(case, divergence, self.system.name, self.system.version, detectors)
         )

@@ -1,7 +1,7 @@
 """Cases run a second time, on a fresh system: what comes of the same operations must be the same.
 
 A system whose answers depend on the clock, on the order of a set, on an address or on what it served before cannot be
-judged by one run. Contents are numbered as they appear, for a fresh system may well name them anew.
+checked by one run. Contents are numbered as they appear, for a fresh system may well name them anew.
 """
 
 from __future__ import annotations

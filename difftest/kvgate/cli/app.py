@@ -78,7 +78,7 @@ def _from_mutants(name: str) -> Callable[..., None]:
 
 COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "check": (check.check, GATE, "Run a system beside the reference: do they agree?"),
-    "replay": (replay.replay, GATE, "Run again what was found; judge what was recorded."),
+    "replay": (replay.replay, GATE, "Run again what was found; check what was recorded."),
     "fuzz": (fuzz.fuzz, GATE, "The same for hours, on all cores or on a cluster."),
     "record": (record.record, LIVE, "Run a server with a shadow that records, or checks."),
     "diff": (diff.diff, LIVE, "Where two recordings part."),

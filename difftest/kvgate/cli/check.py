@@ -130,11 +130,11 @@ def check(
         return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
 
     outcomes, failed = _run(preparations, trials_of)
-    outcome, judges = together(preparations, outcomes)
-    verdict = verdict_of(system, profile.value, seed, judges, outcome, preload or ())
-    code = publish(verdict, report, output, not_tested(level, system.name), once_more(system, judges))
+    outcome, checkers = together(preparations, outcomes)
+    verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
+    code = publish(verdict, report, output, not_tested(level, system.name), once_more(system, checkers))
     if failed is not None:
-        report_fault(fault_of(failed, system.name, system.version, judges), report)
+        report_fault(fault_of(failed, system.name, system.version, checkers), report)
     raise typer.Exit(code)
 
 

@@ -32,7 +32,7 @@ def mechanisms(
     seed: Seed = 0,
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
-    """Drive the reference alone, and judge it after each operation: its invariants, and what every slot would hold.
+    """Drive the reference alone, and check it after each operation: its invariants, and what every slot would hold.
 
     A mechanism that never acted while it was driven counts as failed: then nothing was tested.
 

@@ -62,7 +62,7 @@ ReportDirectory: TypeAlias = Annotated[
 OutputFormat: TypeAlias = Annotated[Format, typer.Option("--format", help="What is printed to standard output.")]
 TableOutput: TypeAlias = Annotated[TableFormat, typer.Option("--format", help="What is printed to standard output.")]
 MonitorsOnly: TypeAlias = Annotated[
-    bool, typer.Option("--monitors-only", help="Judge by the monitors alone, without the reference.")
+    bool, typer.Option("--monitors-only", help="Check by the monitors alone, without the reference.")
 ]
 Jobs: TypeAlias = Annotated[
     int | None,

@@ -42,7 +42,7 @@ def replay(
     ] = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Run a stored case again, and say whether it still diverges; or judge what a shadow recorded.
+    """Run a stored case again, and say whether it still diverges; or check what a shadow recorded.
 
     Exit 0 if it does not, 1 if it does, 3 if the system is not here, 5 if kvgate itself failed.
 
@@ -63,7 +63,7 @@ def replay(
     from kvgate.shadow.recheck import is_recorded
 
     if is_recorded(file):
-        _judge_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
+        _check_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
     _see_what_is_asked(as_pytest, html, chrome, output)
     verdict = _replay(file, sut, preload or (), as_pytest)
     if verdict is None:
@@ -99,7 +99,7 @@ def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, 
             see_writable(path, option)
 
 
-def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
+def _check_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     """Let the reference follow what a live engine did, and say whether it agrees."""
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
@@ -107,7 +107,7 @@ def _judge_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     from kvgate.shadow.recheck import recheck_recordings
 
     if has_options:
-        raise UsageError(f"{file}: a recording is judged as it is: it takes no option but --format")
+        raise UsageError(f"{file}: a recording is checked as it is: it takes no option but --format")
     if output not in (Format.TEXT, Format.JSON):
         raise UsageError(f"a recording is reported as text or json, not as {output.value}")
     with progress_line() as line:

@@ -57,12 +57,12 @@ class Following(Asked):
 
 @frozen
 class ConformanceBench(Bench):
-    """Builds what judges a third party's system."""
+    """Builds what checks a third party's system."""
 
     capabilities: Capabilities = field(factory=Capabilities)
 
     def set_up(self, settings: Settings) -> Lockstep:
-        """A fresh system with fresh judges; the settings lose what the system does not have.
+        """A fresh system with fresh checkers; the settings lose what the system does not have.
 
         Raises:
             UsageError: the system does not support the settings, or they speak of an order that it does not promise.

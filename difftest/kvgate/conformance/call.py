@@ -100,14 +100,14 @@ def replay(adapter: Factory | str, file: Path | str, *, capabilities: Capabiliti
 
 
 def bench_for(factory: Factory, capabilities: Capabilities) -> ConformanceBench:
-    """What judges a system with these capabilities."""
+    """What checks a system with these capabilities."""
     follows = capabilities.order == "any"
     return ConformanceBench(factory, MONITORS if follows else GATE, capabilities=capabilities)
 
 
 def detectors_of(bench: ConformanceBench) -> tuple[str, ...]:
-    """Who judges: the reference that follows is another one than the one that leads."""
-    return (FOLLOWING, *bench.judges) if bench.capabilities.order == "any" else bench.judges
+    """What checks: the reference that follows is another one than the one that leads."""
+    return (FOLLOWING, *bench.checkers) if bench.capabilities.order == "any" else bench.checkers
 
 
 def _reported(

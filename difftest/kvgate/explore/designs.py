@@ -69,7 +69,7 @@ class Design:
     story: str
     """What it does, and what comes of it, in one sentence."""
     checks: Checks = COMMON
-    """Who judges it, where the common judges would see something else first."""
+    """What checks it, where the common checkers would see something else first."""
     breaks: str = ""
     """The guarantee that it breaks, where another is seen to be violated for it."""
 
@@ -298,7 +298,7 @@ _PLANTED = (
         UnheldCopy,
         "tiny-partial",
         "KV-INV-09",
-        "Nobody holds the source of a copy: judged as soon as it can be seen.",
+        "Nobody holds the source of a copy: checked as soon as it can be seen.",
         Checks(copies_unheld),
     ),
     Design(

@@ -204,11 +204,11 @@ def copies_unheld(manager: Manager) -> Sequence[Violation]:
 
 @frozen
 class Checks:
-    """Who judges."""
+    """What checks."""
 
     of_state: OfState = invariants
     watches_memory: bool = True
-    """Whether ghost memory judges too."""
+    """Whether ghost memory checks too."""
     of_flight: OfFlight = what_steps_in_flight_need
     """What is checked of a state where steps are in flight."""
     of_steps: tuple[OfStep, ...] = (kept_out, unhit, parts_elsewhere, unhit_at_junction, cached_in_vain, offered_twice)
@@ -222,4 +222,4 @@ class Checks:
 
 
 COMMON = Checks()
-"""What the reference is judged by, and a design that brings no judges of its own."""
+"""What the reference is checked by, and a design that brings no checkers of its own."""

@@ -1,6 +1,6 @@
 """The designs that were tried elsewhere and given up, and small faults planted into the reference.
 
-The first live in ``kvreference.refuted``, each with its history. The others break one guarantee each, so that no judge
+The first live in ``kvreference.refuted``, each with its history. The others break one guarantee each, so that no check
 of the explorer is there in vain.
 """
 

@@ -1,6 +1,6 @@
 """A way that was found, as a trace file that ``kvgate replay`` runs again.
 
-The answers in it are those of the design that was explored. Replay judges by the invariants and by ghost memory;
+The answers in it are those of the design that was explored. Replay checks by the invariants and by ghost memory;
 that steps go round in circles only the explorer sees.
 """
 

@@ -1,7 +1,7 @@
 """The world of a scheduler over its block manager: does everybody get on?
 
 A step is progress if somebody was given blocks, or if a transfer holds everybody up: then it is another node's turn.
-What is promised is judged on every step: each counted one takes one off every bound that ``kvreference.scheduler``
+What is promised is checked on every step: each counted one takes one off every bound that ``kvreference.scheduler``
 states, so that the bounds hold however long it runs.
 """
 

@@ -175,7 +175,7 @@ class Search(Generic[State, Move]):
             raise _LimitReachedError(f"stopped after {self.limits.seconds_max:g} s")
 
     def _visit(self, number: int, state: State, queue: deque[State]) -> Found[Move] | None:
-        """Try every move; states not reached before are judged and put into the queue."""
+        """Try every move; states not reached before are checked and put into the queue."""
         for move in self.world.moves(state):
             self.edges += 1
             try:

@@ -26,7 +26,7 @@ class Outcome(Generic[State]):
     progress: bool
     """Whether something was achieved. Moves without progress must not lead back to where they began."""
     violations: tuple[Violation, ...] = ()
-    """What the move itself did wrong; what is wrong with the state is for ``World.judge`` to say."""
+    """What the move itself did wrong; what is wrong with the state is for ``World.check`` to say."""
 
 
 class Explorable(Protocol):

@@ -128,7 +128,7 @@ class Campaign:
         operations = cases = 0
         try:
             for lane, seed in map(self.plan.turn, count() if self.plan.lanes else ()):
-                performed = self._judge(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
+                performed = self._check(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
                 report(Progress(operations, cases, len(self._found)))
@@ -201,7 +201,7 @@ class Campaign:
             divergence = evolve(first.divergence, difference=difference)
             yield evolve(first, divergence=divergence, finding=None, times=cases, again=again)
 
-    def _judge(self, lane: Lane, trial: Trial) -> int:
+    def _check(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
         tally = self._tallies[lane]
         operations = tally.operations + trial.operations

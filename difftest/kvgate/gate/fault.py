@@ -68,7 +68,7 @@ def fault_of(error: Exception, system: str = UNKNOWN, version: str = UNKNOWN, de
 def _trace(case: Case, system: str, version: str, detectors: tuple[str, ...]) -> Trace:
     """Without what the reference answers: it may be what failed."""
     level = case.level
-    judges = tuple(each for each in detectors if each in level.detectors) or level.gate
+    checkers = tuple(each for each in detectors if each in level.detectors) or level.gate
     # A campaign's seed is a number at one level, and the seed of a case a text at the others.
-    header = Header(case.settings, case.model, case.preset, case.seed, system, version, judges, None, case.stage)
+    header = Header(case.settings, case.model, case.preset, case.seed, system, version, checkers, None, case.stage)
     return Trace(level, header, tuple(map(Line, case.operations)))

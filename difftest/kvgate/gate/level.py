@@ -108,7 +108,7 @@ class Bench(Protocol):
     def detectors(self) -> tuple[str, ...]: ...
 
     @property
-    def judges(self) -> tuple[str, ...]:
+    def checkers(self) -> tuple[str, ...]:
         """The detectors that apply to this system."""
         ...
 

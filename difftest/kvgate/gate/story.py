@@ -62,21 +62,21 @@ ITEMS_MAX = 6
 """How many events, groups or multimodal items one line tells."""
 LINE_CHARACTERS_MAX = 300
 """How long the line of one operation may be."""
-_AT_REST = "every request has ended, and what remains is judged"
+_AT_REST = "every request has ended: checking what remains"
 _WITHOUT_OPERATION = {
-    "progress": "the scheduler takes a step, and it is judged whether anybody gets on",
+    "progress": "the scheduler takes a step: checking whether any request makes progress",
     "batch": "what a step tells the worker is compared with what was granted",
     "connector": "what a connector is sent is compared with what requests have",
     "encoder": "what the encoder computes and keeps is compared with what is needed",
     "statistics": "what is published is compared with what was done",
     "clients": "what clients are told is compared with what was answered",
-    "chunks": "it is judged how much of whom a step computes",
-    "line": "it is judged who is let in, left out or preempted",
+    "chunks": "checking how many tokens each request was given",
+    "line": "checking who is admitted, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
-    "ghost": "it is judged what the worker reads and writes",
-    "handover": "it is judged whether the prefill node holds what the decode node is to read",
+    "ghost": "checking what the worker reads and writes",
+    "handover": "checking whether the prefill node holds what the decode node is to read",
 }
-"""What is judged where no single operation is, by who judges."""
+"""What is checked where no single operation is, by what checks."""
 _NOT_FOLLOWED = ("not legal here, so not performed", "the reference does not follow")
 """What is told of an operation that the reference cannot perform: in a case, and in what a scheduler asked for."""
 
@@ -101,7 +101,7 @@ def tell(
     return "\n".join(
         (
             f"{difference.statement}: {divergence.sentence}",
-            f"step {divergence.step}: {judged(divergence)}",
+            f"step {divergence.step}: {checked(divergence)}",
             f"expected: {printable(difference.expected)}",
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
@@ -113,8 +113,8 @@ def tell(
     )
 
 
-def judged(divergence: Divergence) -> str:
-    """The operation that diverges; or what is judged, where no single one does."""
+def checked(divergence: Divergence) -> str:
+    """The operation that diverges; or what is checked, where no single one does."""
     if divergence.operation is not None:
         return _line(divergence.operation)
     if divergence.difference.statement == "KV-SYS-01":
@@ -126,7 +126,7 @@ def headline(found: Found) -> str:
     """The story in one line: the guarantee's id, the step and the operation."""
     divergence = found.divergence
     at_rest = divergence.operation is None and divergence.detector not in _WITHOUT_OPERATION
-    what = "at rest" if at_rest else judged(divergence)
+    what = "at rest" if at_rest else checked(divergence)
     return f"{divergence.difference.statement} at step {divergence.step}: {what}"
 
 
@@ -149,7 +149,7 @@ def _led_there(found: Found, operations_max: int, reference: NewReference) -> It
             reported = found.answers[index] if found.answers else reported
             yield f"{mark} {index:4}  {_line(operation)} -> {printable(reported, LINE_CHARACTERS_MAX)}"
     if at_rest:
-        yield f"> {len(operations):4}  {judged(found.divergence)}"
+        yield f"> {len(operations):4}  {checked(found.divergence)}"
 
 
 def _done_to_driver(found: Found, operations_max: int) -> Iterator[str]:

@@ -66,7 +66,7 @@ class Tally:
     cut: int = 0
     """How many of the cases a declared difference ended before their time: what comes behind one means nothing."""
     alone: int = 0
-    """How many of the operations the reference did not follow, though it was to: the monitors judged them alone."""
+    """How many of the operations the reference did not follow, though it was to: the monitors checked them alone."""
     digest: str = ""
     """Of all operations and answers, case by case; empty where none was kept."""
 
@@ -119,7 +119,7 @@ class Verdict:
 
     @property
     def alone(self) -> int:
-        """How many operations the monitors judged without the reference, though it was to follow."""
+        """How many operations the monitors checked without the reference, though it was to follow."""
         return sum(tally.alone for tally in self.tallies)
 
     @property

@@ -1,7 +1,7 @@
 """Lockstep: the same operations on two systems, and on the monitors, until they disagree.
 
-Any of the parts may be absent: without the reference only the monitors judge; without a system the reference is
-run, and judged, alone.
+Any of the parts may be absent: without the reference only the monitors check; without a system the reference is
+run, and checked, alone.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Lockstep:
             # Not the system's fault: it was asked for what it says that it does not have.
             raise
         except (Exception, SystemExit) as error:
-            # Where the reference is judged alone, it is the system.
+            # Where the reference is checked alone, it is the system.
             if raised_in(error) in OURS[: 1 + (self.reference is not None)]:
                 raise
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
@@ -186,7 +186,7 @@ class Lockstep:
         return change, self.system.snapshot() if is_due else None
 
     def close(self, counts: bool = True) -> list[Divergence]:
-        """End every request, and judge what remains. Several things may remain, each is reported.
+        """End every request, and check what remains. Several things may remain, each is reported.
 
         ``counts``: whether the system keeps statistics, which are taken then.
         """

@@ -60,7 +60,7 @@ class Step:
 
 
 class Monitor(Protocol):
-    """Judges a run step by step, and once more when no request is alive."""
+    """Checks a run step by step, and once more when no request is alive."""
 
     name: str
 

@@ -1,6 +1,6 @@
 """The pinned protocol of a system under test: what the gate asks of any block manager.
 
-The reference satisfies it too, so whatever judges a system can be turned on the reference itself.
+The reference satisfies it too, so whatever checks a system can be turned on the reference itself.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Bench:
         return MANAGER
 
     @property
-    def judges(self) -> tuple[str, ...]:
+    def checkers(self) -> tuple[str, ...]:
         """The detectors that can check this system: its work only if its class says that it counts it."""
         counts = hasattr(self.factory, "count_work")
         return tuple(detector for detector in self.detectors if detector != "work" or counts)
@@ -89,7 +89,7 @@ class Bench:
             monitors.append(GhostMemory(settings, known.is_known))
         if "leak" in self.detectors:
             monitors.append(LeakMonitor(settings))
-        if "work" in self.judges:
+        if "work" in self.checkers:
             # Counting is not part of the protocol of a system: only those that say that they count are asked to.
             monitors.append(WorkMonitor(settings, cast("Counts", system).count_work(), reference.choices.rules))
         follows = reference if "lockstep" in self.detectors else None

@@ -150,4 +150,4 @@ def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -
         sum(outcome.seconds for outcome in outcomes),
         tuple(each for outcome in outcomes for each in outcome.too_seldom),
     )
-    return whole, tuple(dict.fromkeys(judge for each in preparations for judge in each.trials.bench.judges))
+    return whole, tuple(dict.fromkeys(check for each in preparations for check in each.trials.bench.checkers))

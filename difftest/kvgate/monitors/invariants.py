@@ -11,7 +11,7 @@ from kvreference.snapshot import check
 
 
 class Invariants:
-    """Judges each state by ``kvreference.snapshot.check``."""
+    """Checks each state by ``kvreference.snapshot.check``."""
 
     name = "check"
 

@@ -23,7 +23,7 @@ _OBJECTS_MAX = 2_000_000
 
 
 class LeakMonitor:
-    """Judges a system at rest."""
+    """Checks a system at rest."""
 
     name = "leak"
 

@@ -115,7 +115,7 @@ class WorkMonitor:
         """Per request, how many of its tokens were computed before this step, and how many it had."""
 
     def observe(self, step: Step) -> Difference | None:
-        """Judge what the operation took."""
+        """Check what the operation took."""
         work = self.meter.take()
         found = None
         if isinstance(step.operation, OfRequest):

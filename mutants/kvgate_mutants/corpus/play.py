@@ -49,7 +49,7 @@ class Played:
 
 
 def play(scenario: Scenario, loaded: Loaded) -> Played:
-    """Build a system, let everything happen to it, end all requests, and judge."""
+    """Build a system, let everything happen to it, end all requests, and check."""
     explains, actions, close, locksteps = _built(scenario, loaded)
     started = time.monotonic()
     divergences: Iterable[Divergence] = ()

@@ -71,7 +71,7 @@ def attempt(bug: Bug, index: int, load: Load, draw_seconds: float = 0.0) -> Resu
 
 
 def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
-    """Run a trial and its control, and judge both."""
+    """Run a trial and its control, and check both."""
     loaded = load(trial.system)
     played = _played(trial.scenario, loaded, trial.mutants)
     result = Result(

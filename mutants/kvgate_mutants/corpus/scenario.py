@@ -42,7 +42,7 @@ class Blocks:
     operations: tuple[Operation | Direct, ...] = field(repr=False, validator=min_len(1))
     detectors: tuple[str, ...] = GATE
     adapts: Callable[[Manager], None] | None = field(default=None, repr=False)
-    """Teaches the reference what it does not know, and must to judge this."""
+    """Teaches the reference what it does not know, and must to check this."""
 
 
 @frozen

@@ -4,7 +4,7 @@ The first design of the pinned tier gave every new block a count of two: one for
 holder goes. A window drop took two from what it gave up and one from what it pinned; the end of a request took one. A
 block whose count fell to one was taken to be pinned and held by nobody, and demotion took its last one.
 
-So one number meant two things. Four loopholes follow, and each has its judge here:
+So one number meant two things. Four loopholes follow, and each has its check here:
 
 1. a drop takes two from a block that somebody else still holds (``undoes_another_holder``);
 2. then its count says "pinned, held by nobody", and demotion frees it under its holder (``frees_under_holder``);
@@ -37,7 +37,7 @@ class CountingPool(BlockPool):
         self.tracked = FreeQueue()
         """Blocks whose count fell to one, the oldest first: taken to be pinned."""
         self.meant: frozenset[int] = frozenset()
-        """What was pinned and not demoted since. The design does not know it; the judges do."""
+        """What was pinned and not demoted since. The design does not know it; the checkers do."""
 
     def copy(self) -> CountingPool:
         other = super().copy()

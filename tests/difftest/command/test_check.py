@@ -111,8 +111,8 @@ def test_of_an_agreement_reports_are_written_as_well(here: Path, kvgate: Kvgate)
     assert 5 == len(list((here / "out").iterdir()))
 
 
-def test_monitors_may_judge_alone(kvgate: Kvgate) -> None:
-    """The order of the free queue is nothing to them; that the reference did not judge is said."""
+def test_monitors_may_check_alone(kvgate: Kvgate) -> None:
+    """The order of the free queue is nothing to them; that the reference did not check is said."""
     ended = kvgate(*FAULTY, "--monitors-only", "--format", "json")
     assert 0 == ended.code
     verdict = json.loads(ended.out)

@@ -19,7 +19,7 @@ import pytest
 from attrs import evolve
 
 from kvreference import attention
-from kvspec import proof_result as judging
+from kvspec import proof_result as checking
 from kvspec.obligation import Count, Obligation, only
 from kvspec.refuted.designs import DESIGNS
 
@@ -58,7 +58,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
         "kvgate.report.proofs",
     ):
         monkeypatch.setattr(f"{module}.obligations", registry)
-    monkeypatch.setattr(judging, "in_processes", lambda work, given, jobs: map(work, given))
+    monkeypatch.setattr(checking, "in_processes", lambda work, given, jobs: map(work, given))
     return found
 
 
@@ -239,14 +239,14 @@ def test_an_interrupt_leaves_what_is_there(
     kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was proved is told, and that it was not all."""
-    check_all = judging.check_all
+    check_all = checking.check_all
 
     def interrupted(*arguments: Any) -> Iterator[Any]:
         yield next(check_all(*arguments))
         raise KeyboardInterrupt
 
     registered[FALSE.id] = FALSE
-    monkeypatch.setattr(judging, "check_all", interrupted)
+    monkeypatch.setattr(checking, "check_all", interrupted)
     ended = kvgate("prove", "--jobs", "1")
     assert 130 == ended.code
     assert "1 of 2 proved" in ended.out

@@ -80,7 +80,7 @@ def test_a_system_that_the_trace_does_not_name_is_named_to_see_it_again(
         assert f"kvgate replay {trace}{named}<" in (here / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_case_is_judged_by_the_detectors_that_found_it(here: Path, kvgate: Kvgate) -> None:
+def test_a_case_is_checked_by_the_detectors_that_found_it(here: Path, kvgate: Kvgate) -> None:
     """Monitors alone do not see this fault."""
     path = stored(here, "faulty:HeadFirst")
     trace = read(path)

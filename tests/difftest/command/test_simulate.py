@@ -46,7 +46,7 @@ def test_policies_side_by_side() -> None:
 
 
 def test_the_table() -> None:
-    """Goal: the table tells both hit rates, and what was judged. Method: print one."""
+    """Goal: the table tells both hit rates, and what was checked. Method: print one."""
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
     assert 0 == ended.exit_code
     assert f"{SMALL[0]} on compressed: 4 requests counted" in ended.stdout

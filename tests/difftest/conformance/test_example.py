@@ -81,7 +81,7 @@ class _ForgetsMore(PagedAllocator):
                 self.forget(page)
 
 
-def _judged(allocator: Callable[[int, int, bool], PagedAllocator]) -> Report:
+def _checked(allocator: Callable[[int, int, bool], PagedAllocator]) -> Report:
     def build(settings: Settings) -> Adapter:
         adapter = Adapter(settings)
         size = settings.geometry.groups[0].block_size_tokens
@@ -94,7 +94,7 @@ def _judged(allocator: Callable[[int, int, bool], PagedAllocator]) -> Report:
 def test_the_example_conforms() -> None:
     """Goal: an order of one's own is no defect. Method: the example, under pressure: contents were lost."""
     _Counted.lost = 0
-    report = _judged(_Counted)
+    report = _checked(_Counted)
     assert report.passed, report.text()
     assert report.verdict.operations >= OPERATIONS
     assert _Counted.lost > 50
@@ -115,7 +115,7 @@ def test_the_example_conforms() -> None:
 )
 def test_each_break_is_found(broken: type[PagedAllocator], statements: set[str]) -> None:
     """Goal: following the order hides nothing else. Method: one fault each, found as the guarantee that it breaks."""
-    report = _judged(broken)
+    report = _checked(broken)
     assert not report.passed
     seen = {found.divergence.difference.statement for found in report.verdict.found}
     assert seen & statements, report.text()

@@ -91,13 +91,13 @@ def _mixed(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return tuple(sorted(events, key=lambda event: -group(event)))
 
 
-def _judged(build: Callable[[Settings], Reference], models: Iterable[str] = MODELS, operations: int = 2_500) -> Report:
+def _checked(build: Callable[[Settings], Reference], models: Iterable[str] = MODELS, operations: int = 2_500) -> Report:
     return kvgate.conformance.run(build, models=list(models), operations=operations, capabilities=ANY)
 
 
 def test_any_order_conforms() -> None:
     """Goal: no false alarm. Method: the specification with a random order, which serves what was registered last."""
-    report = _judged(_OfAnyOrder)
+    report = _checked(_OfAnyOrder)
     assert report.passed, report.text()
     assert not kvgate.conformance.run(_OfAnyOrder, models=["full"], operations=300).passed
 
@@ -163,5 +163,5 @@ class _ListsWhatIsHeld(_OfAnyOrder):
 )
 def test_what_order_does_not_explain_is_found(broken: type[_OfAnyOrder], statement: str) -> None:
     """Goal: only order is followed. Method: one fault each in a system of random order."""
-    report = _judged(broken, ("gpt-oss-hybrid",), 1_500)
+    report = _checked(broken, ("gpt-oss-hybrid",), 1_500)
     assert statement in {found.divergence.difference.statement for found in report.verdict.found}, report.text()

@@ -105,7 +105,7 @@ def test_what_is_raised_must_be_what_was_reported(words: str, state: State) -> N
 
 
 def test_a_direct_call_that_raises_is_found() -> None:
-    """Goal: what happens past the operations is judged too. Method: a call that raises."""
+    """Goal: what happens past the operations is checked too. Method: a call that raises."""
 
     def fail(_system: Any) -> None:
         raise ValueError("no such block")
@@ -140,7 +140,7 @@ def test_what_a_trial_is_called_fits_it() -> None:
 
 
 def test_a_reference_that_tells_hits_names_no_null_block() -> None:
-    """Goal: a full report is judged by what serves the hit. Method: a prompt again, with a window behind it."""
+    """Goal: a full report is checked by what serves the hit. Method: a prompt again, with a window behind it."""
     settings = Settings(of(full(), window(32)), 60, tokens_max=128, chunk_tokens=64, scratch_first=True)
     manager = Manager(settings)
     telling_hits(manager)

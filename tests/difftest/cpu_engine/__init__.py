@@ -1,1 +1,1 @@
-"""Tests of kvgate.adapters.cpu_engine, and of what is judged on real engines."""
+"""Tests of kvgate.adapters.cpu_engine, and of what is checked on real engines."""

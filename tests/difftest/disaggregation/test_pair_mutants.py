@@ -58,7 +58,7 @@ def test_without_a_mutant_nothing_is_found() -> None:
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
-    """Behind what was begun; what remains is judged all the same."""
+    """Behind what was begun; what remains is checked all the same."""
     case = PAIR.draw(load("full"), "tiny", "0")
     assert (1, ()) == ((run := run_case(trials().bench, case, until=0.0)).performed, run.divergences)
     assert run_case(trials().bench, case).performed > 1
@@ -96,7 +96,7 @@ def test_one_engine_sees_it_first_by_what_the_connector_is_told(
 def test_the_level_is_one_of_the_gate() -> None:
     """It is prepared like the others, and says what it leaves out."""
     (prepared,) = prepare(LevelChoice.PAIR, load_system("stock"), [load("full")], "quick", seconds=10.0)
-    assert (PAIR, PAIR.gate) == (prepared.level, prepared.trials.bench.judges)
+    assert (PAIR, PAIR.gate) == (prepared.level, prepared.trials.bench.checkers)
     assert any("no product's is run" in sentence for sentence in not_tested(LevelChoice.PAIR, "stock"))
 
 

@@ -1,6 +1,6 @@
 """The world of a block manager.
 
-Goal: a step leaves the state that it was given as it was, judges what the worker would read, and counts as progress
+Goal: a step leaves the state that it was given as it was, checks what the worker would read, and counts as progress
 only if something was gained. Method: the reference as control, and managers that each break one thing.
 """
 

@@ -1,6 +1,6 @@
 """A plug-in of pytest that plants one fault before anything else is imported: ``KVGATE_PLANT`` names it.
 
-The faults are picked across what the gate is made of: the reference, the proofs, the plug-in, the gate's own judges and
+The faults are picked across what the gate is made of: the reference, the proofs, the plug-in, the gate's own checkers and
 adapters, and vLLM under all of them.
 """
 
@@ -64,7 +64,7 @@ _KEPT: list[Any] = []
 
 
 def _nothing_seen(*_arguments: Any) -> None:
-    """What a judge says that does not look."""
+    """What a check says that does not look."""
 
 
 def _proved_as_it_is(obligation: Any, _mutant: Any) -> Any:

@@ -70,7 +70,7 @@ def test_without_a_fault_the_gate_is_green() -> None:
 
 
 QUICK = ("reference-window-a-token-short", "spec-reads-a-token-less", "gate-ghost-looks-away")
-"""Those that fail in a proof or in a judge, before the gate has run. The others take a minute each."""
+"""Those that fail in a proof or in a check, before the gate has run. The others take a minute each."""
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Tests of the monitors, which judge a system without the reference."""
+"""Tests of the monitors, which check a system without the reference."""

@@ -311,7 +311,7 @@ class Endless(Mapping[int, object]):
 
 
 def test_a_system_without_end_is_left_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies beyond is not judged; what lies before is."""
+    """What lies beyond is not checked; what lies before is."""
     monkeypatch.setattr(leak, "_OBJECTS_MAX", 1000)
     assert ["hoard"] == [found.subject for found in at_rest([GONE, Endless()])]
 

@@ -142,6 +142,6 @@ def test_who_is_let_in_again_offers_again() -> None:
 
 
 def test_at_rest_nothing_is_left_to_say() -> None:
-    """Every step was judged when it was done."""
+    """Every step was checked when it was done."""
     system = Reference(SETTINGS)
     assert [] == list(WorkMonitor(SETTINGS, Told()).at_rest(system))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.levels.scheduler.clients import CLIENTS, ClientOutput, client_of, due, judge
+from kvgate.levels.scheduler.clients import CLIENTS, ClientOutput, check, client_of, due
 from kvgate.levels.scheduler.finish_check import Books
 
 STOP = 99
@@ -37,8 +37,8 @@ def test_a_failed_load_is_an_end() -> None:
 def test_what_is_due_is_told() -> None:
     """Then nothing is found; nor when there is nothing to tell."""
     assert client_of(3) == 3 % CLIENTS
-    assert judge({3: ClientOutput((1, 2))}, TOLD) is None
-    assert judge({}, []) is None
+    assert check({3: ClientOutput((1, 2))}, TOLD) is None
+    assert check({}, []) is None
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_what_is_due_is_told() -> None:
 )
 def test_anything_else_is_found(told: list[tuple[int, int, ClientOutput]], expected: str, got: str) -> None:
     """Nothing, twice, another client, another order, an end that is none, somebody who was not answered."""
-    found = judge({3: ClientOutput((1, 2))}, told)
+    found = check({3: ClientOutput((1, 2))}, told)
     assert found is not None
     assert ("KV-SYS-05", expected, got) == (found.statement, found.expected, found.got)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvgate.levels.scheduler.finish_check import Books, due, judge
+from kvgate.levels.scheduler.finish_check import Books, check, due
 
 STOP = 99
 
@@ -48,8 +48,8 @@ def test_what_must_be_answered_first(missing: int, sampled: list[int], expected:
 def test_another_length_or_another_end_is_found() -> None:
     """By request."""
     before, sampled = {3: Books(5, 10)}, {3: [1, 2]}
-    assert judge(before, sampled, STOP, [(3, 7, False)]) is None
-    found = judge(before, sampled, STOP, [(3, 8, False)])
+    assert check(before, sampled, STOP, [(3, 7, False)]) is None
+    found = check(before, sampled, STOP, [(3, 8, False)])
     assert found is not None
     assert ("KV-SYS-02", "(7, False)", "(8, False)") == (found.statement, found.expected, found.got)
-    assert judge(before, sampled, STOP, [(3, 7, True)]) is not None
+    assert check(before, sampled, STOP, [(3, 7, True)]) is not None

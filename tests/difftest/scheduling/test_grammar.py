@@ -19,13 +19,13 @@ def test_drafts_before_the_first_that_is_not_allowed() -> None:
 @pytest.mark.parametrize("accepted", [(7,), (7, 8, 9), (8, 7), ()])
 def test_a_grammar_follows_its_request(accepted: tuple[int, ...]) -> None:
     """No token less, none more, in their order."""
-    assert grammar.judge({0: (7, 8), 1: (9,)}, {0: (7, 8)}) is None
-    found = grammar.judge({0: (7, 8)}, {0: accepted})
+    assert grammar.check({0: (7, 8), 1: (9,)}, {0: (7, 8)}) is None
+    found = grammar.check({0: (7, 8)}, {0: accepted})
     assert found is not None
     assert ("KV-SYS-05", "(7, 8)", str(accepted)) == (found.statement, found.expected, found.got)
 
 
 def test_a_grammar_rests_with_its_request() -> None:
     """Of a request that was answered nothing it accepts nothing."""
-    assert grammar.judge({}, {0: ()}) is None
-    assert grammar.judge({}, {0: (7,)}) is not None
+    assert grammar.check({}, {0: ()}) is None
+    assert grammar.check({}, {0: (7,)}) is not None

@@ -183,8 +183,8 @@ def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
 
 
 def look_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is next, and what is counted, others judge, who see some of this a step before anybody waits in vain."""
-    monkeypatch.setattr(StatisticsCheck, "judge", lambda *_: None)
+    """Who is next, and what is counted, others check, who see some of this a step before anybody waits in vain."""
+    monkeypatch.setattr(StatisticsCheck, "check", lambda *_: None)
     monkeypatch.setattr(Line, "end", lambda *_: None)
     monkeypatch.setattr(Line, "observe", lambda *_: None)
 

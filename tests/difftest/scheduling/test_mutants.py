@@ -57,7 +57,7 @@ def test_the_zoo_is_read_without_vllm() -> None:
 
 
 def trials() -> Trials:
-    """Runs of vLLM's scheduler, with everybody who judges."""
+    """Runs of vLLM's scheduler, with everything that checks."""
     pytest.importorskip("vllm")
     return Trials(SCHEDULER.bench_named(load_system("stock").name, SCHEDULER.gate))
 

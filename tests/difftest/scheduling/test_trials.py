@@ -113,15 +113,15 @@ def loaded() -> Loaded:
 
 
 def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
-    """They share the time, each tally says whose it is, and whoever judged is named once."""
+    """They share the time, each tally says whose it is, and whatever checked is named once."""
     both = prepare(LevelChoice.BOTH, loaded, [load("full")], "quick", seconds=10.0)
     assert ["blocks", "scheduler"] == [each.level.name for each in both]
     assert [5.0, 5.0] == [each.plan.seconds for each in both]
     outcomes = [Campaign(each.trials, Plan(each.plan.lanes[:1], 200)).run() for each in both]
-    outcome, judges = together(both, outcomes)
+    outcome, checkers = together(both, outcomes)
     assert ["legal", "scheduler/legal"] == [tally.preset for tally in outcome.tallies]
-    assert len(set(judges)) == len(judges)
-    assert {"lockstep", "ghost", "leak", "batch", "line"} <= set(judges)
+    assert len(set(checkers)) == len(checkers)
+    assert {"lockstep", "ghost", "leak", "batch", "line"} <= set(checkers)
     assert not any("without the scheduler" in sentence for sentence in not_tested(LevelChoice.BOTH, "stock"))
     assert any("without the scheduler" in sentence for sentence in not_tested(LevelChoice.BLOCKS, "stock"))
 
@@ -183,7 +183,7 @@ def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: 
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
-    """Behind what was begun; what remains is judged all the same."""
+    """Behind what was begun; what remains is checked all the same."""
     case = SCHEDULER.draw(LANES[0].model, "tiny", "0")
     assert (1, ()) == (
         (run := run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case, until=0.0)).performed,

@@ -74,9 +74,9 @@ from kvgate.levels.worker.level import WORKER
 from kvgate_mutants.mutants.registry import WORKER_MUTANTS
 
 class GhostAlone(WorkerEngine):
-    def _judge(self, detector, found):
+    def _check(self, detector, found):
         ignored = detector == "worker" and found is not None and found.statement != "KV-SYS-01"
-        super()._judge(detector, None if ignored else found)
+        super()._check(detector, None if ignored else found)
 
 def found(seeds=range(6)):
     for seed in seeds:

@@ -23,7 +23,7 @@ from .stage import Outlook, outlook, wrongs
 STATES_MAX = 20_000
 """No search of these tests comes near it: whoever does has lost a limit."""
 
-Judge = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
+Checker = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
 
 
 @frozen
@@ -39,7 +39,7 @@ class Explored:
 
 
 def explore(
-    scheduler: Scheduler, menu: Sequence[Submit], replies: Sequence[Reply], judge: Judge = wrongs, aborts: bool = True
+    scheduler: Scheduler, menu: Sequence[Submit], replies: Sequence[Reply], check: Checker = wrongs, aborts: bool = True
 ) -> Explored:
     """Try everything in every state: whatever is on the menu, a step with each of the replies, ends of transfers."""
     ways: dict[Hashable, tuple[Hashable, Operation] | None] = {key_of(scheduler): None}
@@ -52,7 +52,7 @@ def explore(
             after, observation = step(before, operation)
             seen.update(_happened(observation))
             key = key_of(after)
-            wrong = judge(after, promised, operation, observation)
+            wrong = check(after, promised, operation, observation)
             if wrong:
                 return Explored(len(ways), seen, (*_way_to(ways, key_of(before)), operation), wrong)
             if key not in ways:

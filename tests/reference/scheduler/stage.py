@@ -42,7 +42,7 @@ def load(number: int, tokens: int, external_tokens: int, first: int = 0, **terms
 
 
 def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
-    """Apply each operation, which must be legal as it stands, and judge what it did; the last observation.
+    """Apply each operation, which must be legal as it stands, and check what it did; the last observation.
 
     Only the last may be a request that is refused.
     """

@@ -53,7 +53,7 @@ def test_without_its_guard_it_hangs(
     """Goal: each guard is needed, and the search can find that it is missing. Method: the same search of both."""
     replies = Reply(drafts=1), Reply(ends=True)
     assert () == explore(small(Scheduler, groups, **rest), menu, replies).wrong
-    found = explore(small(kind, groups, **rest), menu, replies, judge=hangs)
+    found = explore(small(kind, groups, **rest), menu, replies, check=hangs)
     assert HANG == found.wrong
     assert Step in map(type, found.way)
 

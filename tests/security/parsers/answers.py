@@ -45,7 +45,7 @@ vllm:kv_cache_usage_perc{engine="0"} 0.25
 # TYPE vllm:prefix_cache_hits counter
 vllm:prefix_cache_hits_total{engine="0"} 12.0
 kvgate_shadow_calls_total{engine="e",mode="check"} 7.0
-kvgate_shadow_judged_total{engine="e",mode="check"} 7.0
+kvgate_shadow_checked_total{engine="e",mode="check"} 7.0
 """
 _SHADOW = (b"check\0shadow\x001048576\x000.5\x008", b"record\0\0\x000.25\x003\x0065536\x00", b"strict\0d\0\x001")
 _SWITCHES = (b"4096\x001\x0016\x001\x0064\x0032", b"auto\0true\0\0auto\0\0", b"0\0off\x001\x00128\x00\x00128")

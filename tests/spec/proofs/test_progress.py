@@ -205,7 +205,7 @@ def test_a_hang_needs_its_sizes() -> None:
     assert not unreserved.replay(sizes).shows_it
 
 
-def test_a_state_is_judged_as_numbers_too() -> None:
+def test_a_state_is_checked_as_numbers_too() -> None:
     """Goal: the proofs of steps say the same of ints. Method: one that runs and one that is back from a load; a pool
     that is a block too small is no state.
     """

@@ -25,5 +25,5 @@ RELEASE = evolve(
     choices=None,
     # The scheduler of vLLM 0.30.0 is not described: of these rules, only where it keeps its requests is made use of.
     scheduler=evolve(NEXT, queues=("skipped_waiting", "waiting"), offers_to_readers_only=False, hashing_option=""),
-    judged=False,
+    checked=False,
 )

@@ -166,7 +166,7 @@ class Release:
 
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
-    judged: bool = True
+    checked: bool = True
     """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
     hashes_ahead: bool = False
     """Whether hashes of blocks can cover the token after them, where draft layers live."""

@@ -1,6 +1,6 @@
-"""Judges of two nodes together: what neither node can see alone.
+"""Checks of two nodes together: what neither node can see alone.
 
-Whatever one engine can do wrong is judged on each node, by everybody who judges an engine. Here it is judged that the
+Whatever one engine can do wrong is checked on each node, by everything that checks an engine. Here it is checked that the
 prefill node holds what the decode node still reads, that nothing stays held on either for the other's sake once all is
 over, and that there is always somebody who gets on, if need be on the other node.
 """

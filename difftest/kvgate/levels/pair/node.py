@@ -1,4 +1,4 @@
-"""One of two nodes: an engine with everybody who judges an engine, whose transfers are with the other node."""
+"""One of two nodes: an engine with everything that checks an engine, whose transfers are with the other node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NodeEngine(Engine):
         self.ends.append((number, is_read))
 
     def perform(self, operation: Operation) -> Divergence | None:
-        """Perform one operation, if it stands for a legal one, and judge it."""
+        """Perform one operation, if it stands for a legal one, and check it."""
         for meter in self._meters:
             meter.resume()
         found = super().perform(operation)

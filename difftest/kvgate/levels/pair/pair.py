@@ -1,6 +1,6 @@
 """Two nodes: a prefill node and a decode node, each with vLLM's scheduler, and a connector between them.
 
-Each node is an engine with everybody who judges one. Between them, a router sends a request first to the one and then
+Each node is an engine with everything that checks one. Between them, a router sends a request first to the one and then
 to the other, and a connector moves blocks: what arrives in the decode node's slots is what is in the prefill node's
 slots when the read ends. Neither is anybody's product; both do what the handover says and no more, so whatever is found
 is the schedulers' doing, or that of whoever broke the handover.
@@ -52,9 +52,9 @@ class Seen:
     reported: Divergence
     """With the node's name, and who waits on the other."""
     on_node: Divergence | None
-    """As the judges of one node said it; None for what was judged across both."""
+    """As the checkers of one node said it; None for what was checked across both."""
     engine: NodeEngine
-    """The node; of what was judged across both, the decode node."""
+    """The node; of what was checked across both, the decode node."""
 
 
 class Pair:
@@ -120,7 +120,7 @@ class Pair:
         return listed[kind]() if kind in listed else [0]
 
     def perform(self, operation: Operation) -> Divergence | None:
-        """Perform one operation, if it stands for a legal one, and judge it."""
+        """Perform one operation, if it stands for a legal one, and check it."""
         try:
             _PERFORMED[type(operation)](self, operation)
             self._settle()
@@ -132,7 +132,7 @@ class Pair:
 
     def _ask(self, ask: Ask) -> None:
         number, found = self.prefill.submit(ask.of_prefill)
-        self._judge(self.prefill, found)
+        self._check(self.prefill, found)
         if number is not None:
             self._asked[number] = ask
 
@@ -215,12 +215,12 @@ class Pair:
             self.decode.nodes.lost.add(handover.there)
 
     def _on(self, engine: NodeEngine, operation: engines.Operation) -> None:
-        self._judge(engine, engine.perform(operation))
+        self._check(engine, engine.perform(operation))
 
     # What follows of itself
 
     def _settle(self) -> None:
-        """The router and the connector do what is theirs to do, and it is judged whether what is read is held."""
+        """The router and the connector do what is theirs to do, and it is checked whether what is read is held."""
         for number, is_read in self.prefill.ends:
             if is_read:
                 self.handovers.prefilled(number, self.prefill.nodes.tables[number])
@@ -245,7 +245,7 @@ class Pair:
             there, found = self.decode.submit(ask.of_decode)
             if there is not None:
                 self.handovers.arrived(handover, there)
-            self._judge(self.decode, found)
+            self._check(self.decode, found)
 
     def _advance(self, handover: Handover) -> None:
         """Whether the decode node has begun to read, or does not need to."""
@@ -260,9 +260,9 @@ class Pair:
         elif there not in self.decode.nodes.offers:
             self.handovers.got_on_without(handover)
 
-    # Judging
+    # Checking
 
-    def _judge(self, engine: NodeEngine, found: Divergence | None) -> None:
+    def _check(self, engine: NodeEngine, found: Divergence | None) -> None:
         if found is None:
             return
         raise Stop(self._report(engine, found))
@@ -289,7 +289,7 @@ class Pair:
         return found
 
     def close(self) -> list[Divergence]:
-        """Every client gives up, every message that comes comes, both nodes take steps; judge what remains."""
+        """Every client gives up, every message that comes comes, both nodes take steps; check what remains."""
         if self._performs_all(self._endings()):
             assert self.found is not None, "it was performed in vain"
             return [self.found]

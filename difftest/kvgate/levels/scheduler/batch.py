@@ -1,7 +1,7 @@
 """The worker's batch: what a worker knows of the requests that it computes for, from the steps' outputs alone.
 
 A scheduler tells the whole table of a request once, and then what was added to it. Here that is put together again, and
-compared with what was granted: so what is judged elsewhere by the block manager's tables is what a worker reads and
+compared with what was granted: so what is checked elsewhere by the block manager's tables is what a worker reads and
 writes. A worker may go on to name blocks that the window has left; it must not miss one that is needed.
 """
 

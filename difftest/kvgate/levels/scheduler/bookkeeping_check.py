@@ -21,7 +21,7 @@ def early(grammars: Iterable[int], scheduled: Iterable[int]) -> Difference | Non
     return Difference("KV-SYS-02", f"request {found[0]}", expected, "is scheduled before")
 
 
-def judge(alive: Mapping[int, Request], requests: Mapping[str, Any], follows: bool) -> Difference | None:
+def check(alive: Mapping[int, Request], requests: Mapping[str, Any], follows: bool) -> Difference | None:
     """Compare each request with the scheduler's own.
 
     If the reference does not ``follow`` what is in flight, only whether each request runs is compared.

@@ -62,7 +62,7 @@ class Chunks:
         self.most_tokens = self._long_prefill_tokens
         """How many tokens of one request this step computes at most."""
         aligned = settings.geometry.state_block_tokens is not None
-        self.judges = not aligned
+        self.checks = not aligned
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
         self.whole: Mapping[int, Sequence[Media]] = {}
@@ -124,7 +124,7 @@ class Chunks:
         A request whose answers in flight reach its limit, by number, needs no further step.
         """
         waits = self._frees_late and self._asks is not None and self._asks not in self._tokens
-        if self._stopped or waits or not self.judges:
+        if self._stopped or waits or not self.checks:
             return None
         for number, request in population.alive.items():
             ends = len(request.tokens) + len(request.awaited) >= limits_tokens[number] if request.awaited else False
@@ -179,6 +179,6 @@ class Chunks:
         return self.rules.ask(tokens_read_whole, tokens, uncut, computed, items, self.shift)
 
     def _compare(self, number: int, due: int, tokens: int) -> Difference | None:
-        if due == tokens or not self.judges:
+        if due == tokens or not self.checks:
             return None
         return Difference(STATEMENT, f"request {number} (tokens of the step)", str(due), str(tokens))

@@ -186,7 +186,7 @@ def due(
     return said
 
 
-def judge(expected: Mapping[int, ClientOutput], reported: Iterable[tuple[int, int, ClientOutput]]) -> Difference | None:
+def check(expected: Mapping[int, ClientOutput], reported: Iterable[tuple[int, int, ClientOutput]]) -> Difference | None:
     """Compare with what is told: to which client, of which request, what."""
     left = dict(expected)
     for client, number, got in reported:
@@ -206,7 +206,7 @@ def judge(expected: Mapping[int, ClientOutput], reported: Iterable[tuple[int, in
     return None
 
 
-def judge_all(
+def check_all(
     ended: Mapping[int, frozenset[int]], reported: Mapping[int, frozenset[int]], rest: Rest
 ) -> Difference | None:
     """Compare what all clients are told of ends with the requests of each that ended; nothing else is said to all."""

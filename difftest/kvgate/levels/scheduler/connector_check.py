@@ -24,7 +24,7 @@ from kvreference.answers import Answer, Granted
 from kvreference.operations import Abort, Admit, Finish, LookUp, Operation
 from kvreference.population import Population
 
-Judge = Callable[[str, Difference | None], None]
+Checker = Callable[[str, Difference | None], None]
 """Called with a detector and what it found."""
 
 SET_LATER = frozenset(
@@ -46,7 +46,7 @@ class ConnectorCheck:
     def __init__(
         self,
         interception: Interception,
-        judge: Judge,
+        check: Checker,
         undecided: Callable[[int], None],
         ended: Callable[[int, bool], None],
     ) -> None:
@@ -59,7 +59,7 @@ class ConnectorCheck:
         """The block pools that it was bound to."""
         self.events: list[Any] = []
         """The events that were taken from it with the last output."""
-        self._judge = judge
+        self._check = check
         self._ended = ended
         self._announced: list[int] = []
         self._asked: list[int] = []
@@ -225,7 +225,7 @@ class ConnectorCheck:
             self._found(statement, f"{subject}, as the connector is given it", expected, got)
 
     def _found(self, statement: str, subject: str, expected: object, got: object) -> None:
-        self._judge("connector", Difference(statement, subject, str(expected), str(got)))
+        self._check("connector", Difference(statement, subject, str(expected), str(got)))
 
 
 def contents(value: Any) -> object:

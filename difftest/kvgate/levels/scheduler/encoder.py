@@ -93,7 +93,7 @@ class EncoderCheck(Raises):
         size: int,
         shift: int,
         population: Population,
-        judge: Callable[[str, Difference | None], None],
+        check: Callable[[str, Difference | None], None],
         options: Options = PLAIN,
     ) -> None:
         self.options = options
@@ -104,7 +104,7 @@ class EncoderCheck(Raises):
         self.population = population
         self.cut: dict[int, int] = {}
         """Before which token the step of a request must end, since there is no room for the item that begins there."""
-        self._judge = judge
+        self._check = check
         self._computes: dict[int, list[Media]] = {}
         """Per request, the items that this step computes for it."""
         self._allocated: list[tuple[int, int]] = []
@@ -314,4 +314,4 @@ class EncoderCheck(Raises):
 
     def _compare(self, statement: str, subject: str, expected: object, got: object) -> None:
         if expected != got:
-            self._judge("encoder", Difference(statement, subject, str(expected), str(got)))
+            self._check("encoder", Difference(statement, subject, str(expected), str(got)))

@@ -1,8 +1,8 @@
-"""An engine without a model: vLLM's scheduler and block manager, a worker that answers what it is told, and judges.
+"""An engine without a model: vLLM's scheduler and block manager, a worker that answers what it is told, and checks.
 
 The reference's block manager follows every decision of the real one, and ghost memory acts as the worker: it applies
 the block tables of each step and knows what every computed token would have read. The scheduler is its own master; what
-is judged of it is that its books are right, and that it brings everybody on.
+is checked of it is that its books are right, and that it brings everybody on.
 
 Where steps are asynchronous, the worker knows its answers before the scheduler does. The gate's own requests, which the
 monitors look at, have an answer when its step is dispatched. The reference has it when the scheduler takes it; until
@@ -178,12 +178,12 @@ class Engine:
         self.line = Line(stage, settings.chunk_tokens, may_split, not traits.joins_queues, *limits)
         self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn)
         # How much a step ahead computes is known to the reference alone.
-        self.chunks.judges &= with_reference or not stage.asynchronous
+        self.chunks.checks &= with_reference or not stage.asynchronous
         self.correspondence = clients.Correspondence(client_fields(), stage.options)
         self.statistics = StatisticsCheck(
             settings.drafts_max, stage.connector, traits.in_full, not stage.options.without_statistics
         )
-        self.connector_check = ConnectorCheck(self.interception, self._judge, self._undecided, self._ended)
+        self.connector_check = ConnectorCheck(self.interception, self._check, self._undecided, self._ended)
         if stage.connector:
             connector.attach(self.nodes, settings.geometry.keeps_states, self.connector_check)
         self.encoder = EncoderCheck(
@@ -191,7 +191,7 @@ class Engine:
             stage.encoder_cache,
             self.chunks.shift,
             self.followed.population,
-            self._judge,
+            self._check,
             stage.options,
         )
         self.experts: Experts | None = None
@@ -256,7 +256,7 @@ class Engine:
         return [0] if kind is not Collect or self.in_flight else []
 
     def perform(self, operation: SchedulerOperation) -> Divergence | None:
-        """Perform one operation, if it stands for a legal one, and judge it."""
+        """Perform one operation, if it stands for a legal one, and check it."""
         return self._checked(lambda: self._perform(operation))
 
     def _checked(self, action: Callable[[], None]) -> Divergence | None:
@@ -297,7 +297,7 @@ class Engine:
             self._collect()
 
     def close(self) -> list[Divergence]:
-        """Abort every request, end every transfer that ends, take steps until all of it is told; judge what remains."""
+        """Abort every request, end every transfer that ends, take steps until all of it is told; check what remains."""
         self._resume()
         endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
         endings += [Collect() for _ in self.in_flight]
@@ -311,7 +311,7 @@ class Engine:
             return [found]
         if not self.followed.population.alive:
             return self.lockstep.close(counts=not self.stage.options.without_statistics)
-        # What does not end by itself must not be ended by the gate: it is judged as it is.
+        # What does not end by itself must not be ended by the gate: it is checked as it is.
         return [
             Divergence(len(self.lockstep.performed), None, monitor.name, difference)
             for monitor in self.lockstep.monitors
@@ -321,7 +321,7 @@ class Engine:
     # What the block manager does
 
     def _follow(self, operation: Operation, answered: Answer, ahead: bool = False) -> None:
-        """The block manager did something: the reference does it too, and everybody judges.
+        """The block manager did something: the reference does it too, and everything is checked.
 
         ``ahead``: the worker did, and the scheduler does not know of it yet.
         """
@@ -348,7 +348,7 @@ class Engine:
         if padded and isinstance(operation, Admit):
             self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
         if not ahead:
-            self._judge("chunks", self.chunks.observe(operation, answered, self._known))
+            self._check("chunks", self.chunks.observe(operation, answered, self._known))
         self.correspondence.observe(operation, answered, population)
         self.statistics.observe(operation, answered, population)
         if self.stage.connector:
@@ -357,7 +357,7 @@ class Engine:
         divergence = (self.lockstep.run_ahead if ahead else self.lockstep.perform)(operation)
         if divergence is not None:
             raise Stop(divergence)
-        self._judge("line", self.line.observe(operation, answered))
+        self._check("line", self.line.observe(operation, answered))
 
     def _expect_legal(self, operation: Operation, population: Population) -> None:
         if population.resolve(operation) != operation:
@@ -411,7 +411,7 @@ class Engine:
     def _stop(self, by: str, difference: Difference) -> NoReturn:
         raise Stop(Divergence(len(self.lockstep.performed), None, by, difference))
 
-    def _judge(self, detector: str, found: Difference | None) -> None:
+    def _check(self, detector: str, found: Difference | None) -> None:
         if found is None:
             return
         divergence = Divergence(len(self.lockstep.performed), None, detector, found)
@@ -566,7 +566,7 @@ class Engine:
         if number is None:
             return
         valid = self.nodes.end(number, self.followed.manager.get_block_ids(name_of(number))[0], operation.succeeded)
-        self._judge("ghost", self.memory.arrive(number, valid))
+        self._check("ghost", self.memory.arrive(number, valid))
         self.progress.forget()
 
     def _lose(self, operation: Lost) -> None:
@@ -638,7 +638,7 @@ class Engine:
             self._learn(Dispatch())
         self.memory.dispatched()
         self.scheduled = scheduled = {number_in(name): count for name, count in output.num_scheduled_tokens.items()}
-        self._judge("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
+        self._check("scheduler", bookkeeping_check.early(self.progress.grammars, scheduled))
         if scheduled and self.paused is not None and self.paused.running:
             self._stop("scheduler", Difference("KV-SYS-02", "a paused engine", "computes nothing", str(scheduled)))
         spoilt, invalid = spoilt_by(self.nodes, self.scheduler, scheduled, self.in_flight)
@@ -659,13 +659,13 @@ class Engine:
         if not self.stage.asynchronous:
             self._collect()
         follows = self.lockstep.reference is not None or not self.in_flight
-        self._judge("scheduler", bookkeeping_check.judge(self._known.alive, self.scheduler.requests, follows))
+        self._check("scheduler", bookkeeping_check.check(self._known.alive, self.scheduler.requests, follows))
         drains = self.paused is not None and self.line.holders_first
         holders = [number for number in alive if any(self.followed._tables(number))] if drains else []
         if not self.in_flight:
             unfinished = self.scheduler.get_num_unfinished_requests()
-            self._judge("scheduler", bookkeeping_check.unfinished(alive, unfinished, self.paused, holders))
-        self._judge("chunks", self.chunks.end(self._known, self.progress.limits_tokens))
+            self._check("scheduler", bookkeeping_check.unfinished(alive, unfinished, self.paused, holders))
+        self._check("chunks", self.chunks.end(self._known, self.progress.limits_tokens))
         if not self.in_flight:
             self.encoder.rest()
         busy = sum(bool(sent.scheduled) for sent in self.in_flight)
@@ -675,7 +675,7 @@ class Engine:
             self.progress.forget()
         else:
             self.progress.stopped = alive.keys() - set(holders) if self.paused is not None else frozenset()
-            self._judge("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
+            self._check("progress", self.progress.observe(scheduled, len(sampled) + len(pooled), busy))
         if self.paused is not None and self.steps >= self.resumes_at:
             self._resume()
 
@@ -696,7 +696,7 @@ class Engine:
         """The worker has computed the oldest step in flight, and the scheduler takes its output."""
         sent = self.in_flight.popleft()
         ended = [number for number in map(number_in, sent.scheduled) if self.followed.is_over(number)]
-        self._judge("ghost", self.memory.compute(sent.spoilt, ended))
+        self._check("ghost", self.memory.compute(sent.spoilt, ended))
         failing = self._rewind(sent)
         alive_now = self.followed.population.alive
         self.unfounded = {
@@ -734,7 +734,7 @@ class Engine:
         # The next part may have begun: of a session, its tokens are compared with all others' when the step is over.
         others = ((number, each) for number, each in answered.items() if number not in paused)
         after = ((number, each.num_tokens, each.is_finished()) for number, each in others)
-        self._judge("scheduler", finish_check.judge(before, sent.sampled, STOP, after))
+        self._check("scheduler", finish_check.check(before, sent.sampled, STOP, after))
         unanswered = (each for each in alive if each not in before and each not in sent.pooled)
         given_up = [each for each in unanswered if alive[each].is_finished()]
         failed = given_up if self.stage.failed_loads_end else ()
@@ -743,7 +743,7 @@ class Engine:
             self._stop("scheduler", Difference("KV-SYS-02", ENDED, str(to_end), str(sorted(given_up))))
         if self.stage.asynchronous and sent.spoilt:
             follows = self.lockstep.reference is not None or not self.in_flight
-            self._judge("scheduler", bookkeeping_check.judge(self._known.alive, self.scheduler.requests, follows))
+            self._check("scheduler", bookkeeping_check.check(self._known.alive, self.scheduler.requests, follows))
         self._check_outputs(sent, before, failed, outputs, answered_by_worker, held)
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
@@ -822,21 +822,21 @@ class Engine:
                     due[number], rest=clients.without_nothing({**due[number].rest, "routed_experts": returned})
                 )
         accepted = {number: compiled.take() for number, compiled in self.grammars.items()}
-        self._judge("clients", grammar.judge({number: said.tokens for number, said in due.items()}, accepted))
+        self._check("clients", grammar.check({number: said.tokens for number, said in due.items()}, accepted))
         reported = parse_client_outputs(outputs)
         if not self.followed.scheduling.in_full:
             # What other releases tell clients besides is not known yet.
             due = {number: evolve(said, rest={}) for number, said in due.items()}
             reported = [(client, number, evolve(said, rest={})) for client, number, said in reported]
-        self._judge("clients", clients.judge(due, reported))
+        self._check("clients", clients.check(due, reported))
         if self.followed.scheduling.in_full:
-            self._judge("clients", clients.judge_all(self.correspondence.ended(), *parse_outputs_to_all(outputs)))
+            self._check("clients", clients.check_all(self.correspondence.ended(), *parse_outputs_to_all(outputs)))
         events, self.interception.events = self.interception.events, []
         if self.stage.connector:
             events += map(msgspec.msgpack.encode, self.connector_check.events)
         submitted = (each.get("lora_request") for each in self.submitted.values())
         adapters = {lora[:2] for lora in submitted if isinstance(lora, tuple)}
-        self._judge("statistics", published(events, self.publisher.take(), adapters))
+        self._check("statistics", published(events, self.publisher.take(), adapters))
         drafted = sent.output.scheduled_spec_decode_tokens
         drafts = {
             number: (count, count - sent.rejected.get(number, 0), len(sent.sampled[number]) - 1)
@@ -854,8 +854,8 @@ class Engine:
         tier = getattr(pool, "pinned_tier", None)
         waiting = 0 if tier is None else tier.queue.num_free_blocks
         blocks = self.settings.blocks - 1, pool.get_num_free_blocks() + waiting
-        found = self.statistics.judge(statistics_in(outputs), self.line.lengths, blocks, drafts, passed_on)
-        self._judge("statistics", found)
+        found = self.statistics.check(statistics_in(outputs), self.line.lengths, blocks, drafts, passed_on)
+        self._check("statistics", found)
 
     def _books(self, request: Any) -> finish_check.Books:
         tokens_max = min(request.num_prompt_tokens + request.max_tokens, self.settings.tokens_max)
@@ -869,13 +869,13 @@ class Engine:
         for number in {*self.encoder.cut, *self.encoder.whole}.intersection(population.alive):
             if population[number].status is Status.WAITING:
                 self.line.held_up()
-        self._judge("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
+        self._check("line", self.line.end(sum(output.num_scheduled_tokens.values()), population))
         due = due_in(output, self.scheduler, population, self.submitted, sure=not self.stage.asynchronous)
         due = {number: self._sent_besides(each) for number, each in due.items()}
         ended = ended_in(output)
         lives = [number for number in ended if number not in self.submitted or not self.followed.is_over(number)]
         strays = [*strays_in(output), *(f"finished_req_ids of request {number}" for number in lives)]
-        self._judge("batch", self.batch.step(parse_scheduler_output(output), due, ended, strays))
+        self._check("batch", self.batch.step(parse_scheduler_output(output), due, ended, strays))
         media, forgotten = media_in(output)
         self.encoder.step(parse_scheduler_output(output), media, forgotten, self._announced_items(output))
         reported = parse_whole_step(output, len(self.settings.geometry.groups))
@@ -892,8 +892,8 @@ class Engine:
         sent = parse_scheduler_output(output)
         in_order = tuple((number, sent[number].drafts) for number in due if number in follows)
         together = evolve(together, follows_grammar=bool(follows), masked=in_order, rest=rest)
-        self._judge("batch", self.batch.together(reported, together))
-        self._judge("batch", self.batch.remembered(list(population.alive)))
+        self._check("batch", self.batch.together(reported, together))
+        self._check("batch", self.batch.remembered(list(population.alive)))
 
     def _sent_besides(self, due: Due) -> Due:
         """What a step sends of a request, with what it sends to a worker of this kind besides."""

@@ -51,7 +51,7 @@ def as_taken(answer: Sample, sampled: Sequence[int], books: Books, stop: int) ->
     return evolve(answer, accepted=last, token=sampled[last], beyond=beyond) if beyond > 0 else answer
 
 
-def judge(
+def check(
     before: Mapping[int, Books], sampled: Mapping[int, Sequence[int]], stop: int, after: Iterable[tuple[int, int, bool]]
 ) -> Difference | None:
     """Compare with what the scheduler knows afterwards: request, how long it is, whether it has ended."""

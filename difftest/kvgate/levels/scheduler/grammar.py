@@ -18,7 +18,7 @@ def allowed(drafts: Sequence[int]) -> int:
     return next((place for place, token in enumerate(drafts) if (token // 10 + token % 10) % 5 == 0), len(drafts))
 
 
-def judge(due: Mapping[int, Sequence[int]], accepted: Mapping[int, Sequence[int]]) -> Difference | None:
+def check(due: Mapping[int, Sequence[int]], accepted: Mapping[int, Sequence[int]]) -> Difference | None:
     """Compare what each grammar accepted in a step with the tokens that its request was ``due``."""
     for number, tokens in accepted.items():
         expected = tuple(due.get(number, ()))

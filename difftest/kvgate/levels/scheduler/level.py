@@ -117,7 +117,7 @@ class EngineBench:
     detectors: tuple[str, ...]
 
     @property
-    def judges(self) -> tuple[str, ...]:
+    def checkers(self) -> tuple[str, ...]:
         """All of them."""
         return self.detectors
 

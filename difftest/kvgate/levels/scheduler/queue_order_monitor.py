@@ -210,7 +210,7 @@ class Line:
         slots, adapter = self.stage.adapters_max, waits.adapter
         return adapter is None or slots is None or adapter in self._adapters or len(self._adapters) < slots
 
-    # What is judged
+    # What is checked
 
     def _before(self, came: _Waits) -> list[_Waits]:
         """Whoever waits, and is looked at before another."""

@@ -45,7 +45,7 @@ class StatisticsCheck:
             if request.tokens_computed == 0 and asked:
                 self.connector = self.connector.counted(asked, answer.external_tokens, request.preemptions > 0)
 
-    def judge(
+    def check(
         self,
         reported: Sequence[Rest],
         lengths: tuple[int, int, int],

@@ -56,7 +56,7 @@ class WorkerEngine(Engine):
         # What the managers of later vLLM-Ascends decide is not described: the monitors check them alone.
         super().__init__(settings, stage, subject, with_reference and not subject.startswith("ascend-worker@"))
         self.system, self.kind = subject, WORKERS[subject]
-        self.judged = self.followed.description.judged
+        self.checked = self.followed.description.checked
         self.worker: Worker | None = None
         self.layouts = tuple(map(layout_in, settings.geometry.groups))
         self.granted: Mapping[str, Granted] = {}
@@ -66,8 +66,8 @@ class WorkerEngine(Engine):
         self.compared: Counter[str] = Counter()
         """How many copies, drafts, and slots of each group were compared."""
 
-    def _judge(self, detector: str, found: Difference | None) -> None:
-        super()._judge(detector, found if self.judged or detector in UNDESCRIBED else None)
+    def _check(self, detector: str, found: Difference | None) -> None:
+        super()._check(detector, found if self.checked or detector in UNDESCRIBED else None)
 
     def _check_batch(self, output: Any) -> None:
         super()._check_batch(output)
@@ -77,7 +77,7 @@ class WorkerEngine(Engine):
             name = name_of(number)
             left = self.left[name] = and_left(each.table, self.left.get(name, ()))
             granted[name] = Granted(each.start, each.start + each.tokens, each.table, len(each.drafts or ()), left)
-        self._judge("worker", self._prepare(output, granted))
+        self._check("worker", self._prepare(output, granted))
 
     def _prepare(self, output: Any, granted: Mapping[str, Granted]) -> Difference | None:
         """The worker prepares a step."""

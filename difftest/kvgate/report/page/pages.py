@@ -20,7 +20,7 @@ from attrs import frozen
 
 from kvgate.adapters.registry import load_system
 from kvgate.gate.level import Case
-from kvgate.gate.story import command_to_replay, describe, judged
+from kvgate.gate.story import checked, command_to_replay, describe
 from kvgate.gate.verdict import Found, Verdict
 from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.kernel.difference import Divergence
@@ -218,7 +218,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         found=found,
         divergence=divergence,
         headline=headline_of(recording, divergence),
-        judged="" if divergence is None else judged(divergence),
+        checked="" if divergence is None else checked(divergence),
         difference=None if found is None else _difference(recording, found),
         drawing=drawing(recording),
         drawing_width=WIDTH,

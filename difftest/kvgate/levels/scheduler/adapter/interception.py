@@ -1,7 +1,7 @@
 """Every call of a followed block manager, told as an operation of the gate.
 
 What a scheduler asks of its block manager is told in the gate's alphabet, one operation for each decision: the look-up,
-the gate and the slots of a request that is let in are one ``Admit``. So the reference, and every monitor, judges what
+the gate and the slots of a request that is let in are one ``Admit``. So the reference, and every monitor, checks what
 the scheduler really did.
 """
 

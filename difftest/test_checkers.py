@@ -1,4 +1,4 @@
-"""Who judges the gate: every detector, alone, still finds a fault that is planted for it.
+"""What checks the gate: every detector, alone, still finds a fault that is planted for it.
 
 A gate is green when nobody finds anything, and so it is when nobody looks any more.
 """
@@ -35,7 +35,7 @@ def test_every_detector_is_tried() -> None:
 
 @pytest.mark.parametrize(("detector", "mutant"), PLANTED.items(), ids=list(PLANTED))
 def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded, pytestconfig: pytest.Config) -> None:
-    """Goal: the silence of a detector means something. Method: it judges vLLM with one fault, and nobody else does."""
+    """Goal: the silence of a detector means something. Method: it checks vLLM with one fault, and nothing else does."""
     if system.name not in ("stock", "retention"):
         pytest.skip(f"the faults are vLLM's, and {system.name} is another system")
     trials = Trials(Bench(system.factory, (detector,)))
@@ -43,5 +43,5 @@ def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded,
         kill = run_until_killed(trials, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
     sentence = STATEMENTS[mutant.statement or ""]
     assert kill is not None, f"{detector} does not see {mutant.name}: {mutant.statement}: {sentence}"
-    # By something else it would be found too, later: whoever judges states sees what answers only come to.
+    # By something else it would be found too, later: whatever checks states sees what answers only come to.
     assert (detector, mutant.statement) == (kill.by, kill.statement), f"{mutant.name}: {sentence}"
