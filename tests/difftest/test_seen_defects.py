@@ -7,15 +7,16 @@ the page is to be corrected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from kvgate.adapters.registry import load_system
 from kvgate.levels.scheduler.level import SCHEDULER
-from kvgate.levels.scheduler.operations import Stage
+from kvgate.levels.scheduler.operations import Options, Serve, Stage
 from kvreference.attention import Kind
+from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry, Group
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Reply, Step, Submit
@@ -119,3 +120,77 @@ def test_a_transfer_that_is_reported_twice_ends_the_process(monkeypatch: pytest.
     assert {} == engine.scheduler.requests
     with pytest.raises(AssertionError):
         engine.scheduler._update_from_kv_xfer_finished(report)
+
+
+def session(settings: Settings, stage: Stage) -> tuple[Any, Callable[..., None], Callable[..., list[Any]]]:
+    """vLLM's scheduler; how a part of session 0 is sent to it; and how it is given what a step answers."""
+    pytest.importorskip("vllm")
+    from kvgate.levels.scheduler.adapter.arrivals import arguments_of, request_of
+    from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+    from kvgate.levels.scheduler.adapter.worker import answer
+
+    scheduler = SUBJECTS["stock"].build(settings, stage)
+
+    def send(first: int, length: int, answers_max: int, **given: object) -> None:
+        part = Serve(Arrive(0, (Run(first, length),)), answers_max, resumable=True)
+        scheduler.add_request(request_of({**arguments_of(settings, part), **given}))
+
+    def answered(output: Any, token: int) -> list[Any]:
+        told = scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), {0: [token]}, None))
+        return [(each.new_token_ids, str(each.finish_reason)) for outputs in told.values() for each in outputs.outputs]
+
+    return scheduler, send, answered
+
+
+def test_a_session_is_answered_after_its_part_has_stopped() -> None:
+    """Where steps are asynchronous: the step in flight still answers a token, and a second end."""
+    pytest.importorskip("vllm")
+    from kvgate.levels.scheduler.adapter.arrivals import STOP
+
+    settings = Settings(FULL, 9, tokens_max=64, chunk_tokens=64)
+    scheduler, send, answered = session(settings, Stage(asynchronous=True, running_max=1))
+    send(0, 1, 2)
+    first, second = scheduler.schedule(), scheduler.schedule()
+    assert [([STOP], "stop")] == answered(first, STOP)
+    (request,) = scheduler.requests.values()
+    assert "WAITING_FOR_STREAMING_REQ" == request.status.name
+    assert [([7], "length")] == answered(second, 7)
+
+
+def test_a_later_part_is_answered_as_many_tokens_as_the_first() -> None:
+    """The first part may be answered one token, and the second one three; it is answered one."""
+    settings = Settings(FULL, 9, tokens_max=64, chunk_tokens=64)
+    scheduler, send, answered = session(settings, Stage(running_max=1))
+    send(0, 1, 1)
+    assert [([7], "length")] == answered(scheduler.schedule(), 7)
+    send(100, 4, 3, block_hasher=None)
+    assert [([8], "length")] == answered(scheduler.schedule(), 8)
+
+
+def test_a_session_grows_beyond_the_longest_request() -> None:
+    """The longest request has 16 tokens; a step computes the tokens 8 to 19 of a session, with blocks for 16."""
+    settings = Settings(FULL, 9, tokens_max=16, chunk_tokens=16)
+    scheduler, send, answered = session(settings, Stage(running_max=1))
+    send(0, 8, 1)
+    assert [([7], "length")] == answered(scheduler.schedule(), 7)
+    send(100, 12, 1, block_hasher=None)
+    output = scheduler.schedule()
+    assert [12] == list(output.num_scheduled_tokens.values())
+    (sent,) = output.scheduled_new_reqs
+    assert (8, 1) == (sent.num_computed_tokens, len(sent.block_ids[0]))
+
+
+def test_an_item_that_may_not_be_chunked_is_cut_where_a_step_begins() -> None:
+    """A step computes 32 tokens, one of them for request 0: of the 32 tokens of an item, 31 in one step."""
+    bench = SCHEDULER.bench(load_system("stock"), SCHEDULER.gate)
+    settings = Settings(FULL, 9, tokens_max=64, chunk_tokens=32, requests_max=2)
+    stage = Stage(running_max=2, encoder_budget=32, encoder_cache=32, options=Options(whole_items=True))
+    engine: Any = bench.build(SCHEDULER.case(settings, (), stage))
+    keys = Keys(media=(Media("image-32-0", 4, 32),))
+    operations = (Serve(Arrive(0, (Run(0, 1),)), 9), Step(), Serve(Arrive(1, (Run(100, 37),), keys), 1))
+    assert [None] * 3 == [engine.perform(operation) for operation in operations]
+    computed = []
+    for _ in range(3):
+        assert engine.perform(Step()) is None
+        computed.append(engine.scheduled[1])
+    assert [4, 31, 2] == computed

@@ -169,6 +169,8 @@ RELEASE = evolve(
             "063-load-fails-after-a-preemption",
             "064-failed-load-sets-back-another",
             "066-sharer-of-a-failed-load-stays-cached",
+            "067-events-of-embedded-prompts",
+            "068-item-as-long-as-a-step",
         }
     )
     | IF_IN_FULL,

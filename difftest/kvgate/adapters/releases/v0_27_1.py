@@ -85,6 +85,8 @@ RELEASE = evolve(
         "063-load-fails-after-a-preemption",
         "064-failed-load-sets-back-another",
         "066-sharer-of-a-failed-load-stays-cached",
+        "067-events-of-embedded-prompts",
+        "068-item-as-long-as-a-step",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

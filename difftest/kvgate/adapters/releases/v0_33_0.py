@@ -153,6 +153,7 @@ RELEASE = evolve(
         "063-load-fails-after-a-preemption",
         "065-evicted-state-cached-again",
         "066-sharer-of-a-failed-load-stays-cached",
+        "067-events-of-embedded-prompts",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

@@ -246,8 +246,8 @@ class SchedulerLevel(DrivenLevel):
 
         Known defects of vLLM 0.20.2 are left out, and have cases of their own: requests that could never fit (027),
         transfers that never end (025), loads that fail where there are several groups (026), chunks shorter than a
-        block of states (029); and where steps are asynchronous, loads that fail within a step ("Seen, and not declared
-        yet").
+        block of states (029), and items of which no step computes the whole (068). Where steps are asynchronous, few
+        loads fail within a step (062).
         """
         settings = generator.settings(draw)
         is_encoder = draw.chance(generator.often("encoder-only models", 20)) and not needs
@@ -320,7 +320,7 @@ class SchedulerLevel(DrivenLevel):
                 settings, chunk_tokens=max(settings.chunk_tokens, -(-settings.tokens_max // grain) * grain)
             )
         if stage.options.whole_items:
-            # Less than a whole item is never computed.
+            # With a draft layer, an item needs a step that is a token longer (finding 068).
             least = min(stage.encoder_budget or 0, stage.encoder_cache) + stage.running_max
             is_tight = draw.chance(70) and not stage.options.whole_prompts
             settings = evolve(settings, chunk_tokens=least if is_tight else max(settings.chunk_tokens, least))
@@ -398,7 +398,8 @@ class SchedulerLevel(DrivenLevel):
 
 def _has_sessions(case: Case) -> bool:
     """Whether sessions are drawn: not with priorities (finding 044), drafts (045) or states that are kept at block ends
-    (054), and not with asynchronous steps, in which the next part may begin while an answer is in flight.
+    (054). Nor with asynchronous steps, in which a part may end while an answer is in flight: that has no finding yet
+    ("Seen, and not declared yet").
     """
     stage, settings = case.stage, case.settings
     aligned = settings.geometry.state_block_tokens is not None
@@ -495,7 +496,7 @@ def _submission(generator: Generator, case: Case, draw: Draw) -> Serve:
         # A session has room for further parts.
         arrival = evolve(arrival, prompt=cut(arrival.prompt, draw.integer(1, generator.prompt_max // 3)))
     arrival = with_keys(generator, stage, arrival, draw)
-    # vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens.
+    # By default vLLM pools without asynchronous steps. Its events of an embedded prompt name no tokens (finding 067).
     pools = (draw.chance(generator.often("pooling", 8)) and not stage.asynchronous) or not settings.geometry.groups
     ahead = stage.asynchronous and settings.drafts_max
     serve = Serve(

@@ -52,7 +52,8 @@ class Options:
     one_group_connector: bool = _option(
         "the connector supports one group", 25, lambda model, stage: stage.connector and len(model.groups) == 1
     )
-    # No expert was chosen for a token whose state was loaded.
+    # No expert was chosen for a token that was loaded: no finding yet ("Seen, and not declared yet"). vLLM refuses
+    # context parallelism.
     returns_experts: bool = _option(
         "clients are sent which experts were chosen for each token",
         30,
@@ -66,6 +67,7 @@ class Options:
     whole_prompts: bool = _option(
         "a prompt is computed in one step, or not yet", 4, lambda model, _: not model.state_block_tokens
     )
+    # A step must have room for an item and a token of one prompt (finding 068).
     whole_items: bool = _option(
         "an item is read in one step, or not yet", 14, lambda _, on: on.encoder_budget and not on.long_prefill_tokens
     )

@@ -1,0 +1,12 @@
+"""Finding 067: Events of an embedded prompt have token 0 for each of its embeddings."""
+
+from kvgate.findings.finding import Finding
+
+FINDING = Finding(
+    id="067-events-of-embedded-prompts",
+    rank=67,
+    statement="KV-OP-12",
+    condition="an embedded prompt, where events are told",
+    unrecognised="The reference has no tokens that stand for embeddings; kvgate check draws no embedded prompt where "
+    "events are told.",
+)
