@@ -46,6 +46,9 @@ class SchedulerRules:
     """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
     frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
+    stops_at_junctions: bool = False
+    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends. What a step
+    computes there is not checked."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     announces_requests: bool = False

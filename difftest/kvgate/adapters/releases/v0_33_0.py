@@ -62,6 +62,7 @@ SCHEDULER_RULES = evolve(
     joins_queues=False,
     reports_preempted_later=True,
     frees_late=True,
+    stops_at_junctions=True,
     offers_to_readers_only=True,
     ends_with_computed=True,
     # Its hashes then cover what a draft layer reads after a block: another cache, which the reference does not have.

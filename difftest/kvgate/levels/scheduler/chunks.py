@@ -10,7 +10,7 @@ once is asked for again when somebody was preempted: then as much as before is e
 
 Where steps are asynchronous, what is pending is what the scheduler expects: the tokens and drafts of answers in flight.
 
-Not checked: chunks where they end at blocks of states.
+Where states are kept at block ends, a prompt's chunks end where blocks end, up to the last end that a hit can use.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Chunks:
         spares_the_only_one: bool = False,
         rules: Rules = OWN_RULES,
         frees_late: bool = False,
+        stops_at_junctions: bool = False,
     ) -> None:
         self.settings, self.rules = settings, rules
         self.asynchronous = stage.asynchronous
@@ -61,8 +62,8 @@ class Chunks:
         """Whether a prompt may have all of a step if there is no other request."""
         self.most_tokens = self._long_prefill_tokens
         """How many tokens of one request this step computes at most."""
-        aligned = settings.geometry.state_block_tokens is not None
-        self.checks = not aligned
+        self._state_block_tokens = settings.geometry.state_block_tokens
+        self.checks = self._state_block_tokens is None or not stops_at_junctions
         self.cut: Mapping[int, int] = {}
         """Before which token the step of a request must end, since there is no room for what the encoder computes."""
         self.whole: Mapping[int, Sequence[Media]] = {}
@@ -176,7 +177,20 @@ class Chunks:
         if request.number in self.cut:
             tokens = min(tokens, max(0, self.cut[request.number] - computed - self.shift))
         items = self.whole.get(request.number, ())
-        return self.rules.ask(tokens_read_whole, tokens, uncut, computed, items, self.shift)
+        tokens = self.rules.ask(tokens_read_whole, tokens, uncut, computed, items, self.shift)
+        return self._to_a_state(request, computed, tokens)
+
+    def _to_a_state(self, request: Request, computed: int, tokens: int) -> int:
+        """How many of ``tokens`` more a step computes of a prompt, so that the states that hits use are kept.
+
+        None, if less than a block is left of the step (029).
+        """
+        block, known = self._state_block_tokens, len(request.tokens)
+        if block is None or computed >= max(request.prompt_tokens, known - 1):
+            return tokens
+        # Where a draft layer reads, hits lose their last block.
+        left = (known // block - bool(self.shift)) * block - computed
+        return max(0, (computed + min(tokens, left)) // block * block - computed) if left > 0 else tokens
 
     def _compare(self, number: int, due: int, tokens: int) -> Difference | None:
         if due == tokens or not self.checks:

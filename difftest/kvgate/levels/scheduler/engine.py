@@ -176,7 +176,14 @@ class Engine:
         padded_tokens = 1 + settings.drafts_max if traits.pads_drafts else 1
         limits = padded_tokens, settings.tokens_max
         self.line = Line(stage, settings.chunk_tokens, may_split, not traits.joins_queues, *limits)
-        self.chunks = Chunks(settings, stage, traits.spares_the_only_one, self.rules, traits.frees_late and out_of_turn)
+        self.chunks = Chunks(
+            settings,
+            stage,
+            traits.spares_the_only_one,
+            self.rules,
+            traits.frees_late and out_of_turn,
+            traits.stops_at_junctions,
+        )
         # How much a step ahead computes is known to the reference alone.
         self.chunks.checks &= with_reference or not stage.asynchronous
         self.correspondence = clients.Correspondence(client_fields(), stage.options)

@@ -220,7 +220,7 @@ class SchedulerLevel(DrivenLevel):
         "The order in which requests end whose loads fail together: vLLM's is that of a set of strings, and here it is "
         "that of their numbers.",
         "Sessions with asynchronous steps, priorities or drafts, or with states that are kept at block ends.",
-        "Where steps are asynchronous, the work that a step costs. Anywhere, how much is computed where chunks end at "
+        "Where steps are asynchronous, the work that a step costs. Of 0.33.0, how much is computed where chunks end at "
         "blocks of states.",
     )
     trace_formerly = "kvgate-engine-trace"
