@@ -374,6 +374,23 @@ def test_a_block_that_two_groups_were_given_is_known_without_the_reference() -> 
     assert not any(is_known(evolve(each, is_shared=False)) for each in seen)
 
 
+RELEASED = [
+    ("009-load-forgets-its-last-token", Where(3, 1, 64, again=True)),
+    ("034-window-released-before-a-failed-load", Where(3, 1, 64, unread_after_load=50)),
+]
+
+
+@pytest.mark.parametrize(("finding", "reader"), RELEASED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_null_block_is_known_only_in_a_group_that_releases_blocks(finding: str, reader: Where) -> None:
+    """Goal: 009 and 034 excuse no null block in a table of full attention. Method: the same read in both groups."""
+    (found,) = with_ids([finding])
+    settings = Settings(Geometry((Group(Kind.FULL, 16), Group(Kind.SLIDING_WINDOW, 16, 32))), blocks=8)
+    is_known = found.acts(settings, "").misreads
+    misread = Misread(reader, 2, 0, "token 2 in its slot", "null", [], [])
+    assert is_known(misread)
+    assert not is_known(evolve(misread, reader=reader._replace(group=0)))
+
+
 OF_SLOTS = Geometry((Group(Kind.FULL, 32, compress_ratio=4, whole_slots=True), Group(Kind.SLIDING_WINDOW, 16, 32)))
 """A block of the first group has 8 slots: block 1, tokens 32 to 63, is known by the first 16 tokens."""
 
