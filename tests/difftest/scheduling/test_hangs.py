@@ -156,7 +156,7 @@ def test_without_what_hangs_it_goes_on(name: str) -> None:
 
 
 def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: 023 and 024 excuse no scheduler that forgets a load. Method: a run of 024, where its end is not recorded."""
+    """Goal: 023 and 024 excuse no scheduler that forgets a load. Method: a run of 024 without its record."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
     settings, stage, operations, _, _ = HANGS["a load behind one that waits for more"]
