@@ -36,6 +36,10 @@ def in_module(name: str, body: str) -> Any:
         ("kvreference.manager", "import json; json.loads('{')", True),
         ("kvgate.kernel", "import attrs; attrs.evolve(called, nothing=1)", True),
         ("my_patch", "raise KeyError(1)", False),
+        ("kvgate.levels", "import numpy; numpy.broadcast_to([1, 2], (3,))", True),
+        ("vllm.v1.core", "import numpy; numpy.broadcast_to([1, 2], (3,))", False),
+        ("kvgate.levels", "import torch; torch.nn.Linear(2, -1)", True),
+        ("vllm.v1.core", "import torch; torch.nn.Linear(2, -1)", False),
     ],
 )
 def test_a_library_raises_for_its_caller(module: str, body: str, ours: bool) -> None:

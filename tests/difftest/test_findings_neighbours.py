@@ -26,7 +26,7 @@ from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench, draw_case
 from kvgate.levels.registry import read
 from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread, Where
-from kvreference.answers import Done
+from kvreference.answers import Done, Granted, Refused
 from kvreference.attention import Kind
 from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry, Group
@@ -411,6 +411,23 @@ def test_a_block_that_two_groups_were_given_is_known_without_the_reference() -> 
     assert not any(is_known(evolve(each, is_shared=False)) for each in seen)
 
 
+RELEASED = [
+    ("009-load-forgets-its-last-token", Where(3, 1, 64, again=True)),
+    ("034-window-released-before-a-failed-load", Where(3, 1, 64, unread_after_load=50)),
+]
+
+
+@pytest.mark.parametrize(("finding", "reader"), RELEASED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_null_block_is_known_only_in_a_group_that_releases_blocks(finding: str, reader: Where) -> None:
+    """Goal: 009 and 034 excuse no null block in a table of full attention. Method: the same read in both groups."""
+    (found,) = with_ids([finding])
+    settings = Settings(Geometry((Group(Kind.FULL, 16), Group(Kind.SLIDING_WINDOW, 16, 32))), blocks=8)
+    is_known = found.acts(settings, "").misreads
+    misread = Misread(reader, 2, 0, "token 2 in its slot", "null", [], [])
+    assert is_known(misread)
+    assert not is_known(evolve(misread, reader=reader._replace(group=0)))
+
+
 OF_SLOTS = Geometry((Group(Kind.FULL, 32, compress_ratio=4, whole_slots=True), Group(Kind.SLIDING_WINDOW, 16, 32)))
 """A block of the first group has 8 slots: block 1, tokens 32 to 63, is known by the first 16 tokens."""
 
@@ -450,11 +467,32 @@ def test_a_slot_that_was_never_written_is_known_within_a_hit(computed_from: int 
     assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)
 
 
-@pytest.mark.parametrize(("queued", "known"), [((), True), ((3,), False)])
-def test_an_assertion_is_known_only_where_the_queue_is_empty(queued: tuple[int, ...], known: bool) -> None:
-    """Goal: 013 and 014 excuse no other failed assertion. Method: the same miscount, with a block left in the queue."""
+REJECTED = Refused(0, gate=True)
+ASSERTION = ("KV-SYS-01", AssertionError.__name__)
+
+
+@pytest.mark.parametrize(
+    ("detector", "violated", "answers", "queued", "known"),
+    [
+        ("scheduler", ASSERTION, (Done(), Done()), (), True),
+        ("scheduler", ASSERTION, (Done(), Done()), (3,), False),
+        ("lockstep", ASSERTION, (REJECTED, None), (), True),
+        ("lockstep", ASSERTION, (REJECTED, None), (3,), False),
+        ("lockstep", ("KV-SYS-01", TypeError.__name__), (REJECTED, None), (), False),
+        ("lockstep", ("KV-OP-04", "answer to Schedule"), (REJECTED, Granted(0, ((*range(12),),))), (), True),
+        ("lockstep", ("KV-OP-04", "answer to Schedule"), (REJECTED, Granted(0, ((*range(11),),))), (), False),
+        ("lockstep", ("KV-INV-05", "cached map"), (REJECTED, REJECTED), (), False),
+        ("ghost", ("KV-MEM-01", "request 3, group 0"), (REJECTED, REJECTED), (), False),
+        ("line", ("KV-LIVE-01", "request 4"), (REJECTED, REJECTED), (), False),
+        ("clients", ("KV-SYS-05", "request 4"), (REJECTED, REJECTED), (), False),
+    ],
+)
+def test_a_miscount_explains_only_what_takes_from_an_empty_queue(
+    detector: str, violated: tuple[str, str], answers: tuple[Any, Any], queued: tuple[int, ...], known: bool
+) -> None:
+    """Goal: 013 and 014 excuse no other assertion, and nothing else next to a rejected request. Method: the same
+    miscount with 11 blocks in the reference's queue, and other answers, detectors and blocks left in the queue."""
     reference = SimpleNamespace(snapshot=lambda: SimpleNamespace(blocks_free=16), pool=SimpleNamespace(free=range(11)))
     system = SimpleNamespace(snapshot=lambda: SimpleNamespace(free=queued, blocks_free=3))
-    lockstep: Any = SimpleNamespace(reference=reference, system=system, answers=(Done(), Done()))
-    raised = Divergence(0, None, "scheduler", Difference("KV-SYS-01", AssertionError.__name__, "an answer", ""))
-    assert known == miscounted(raised, lockstep)
+    lockstep: Any = SimpleNamespace(reference=reference, system=system, answers=answers)
+    assert known == miscounted(Divergence(0, None, detector, Difference(*violated, "an answer", "")), lockstep)

@@ -120,6 +120,13 @@ def test_what_changes_elsewhere_is_found_with_the_whole_and_shown_where_it_happe
     assert (4, 5) == (found.divergence.step, len(found.case.operations))
 
 
+def test_what_a_finding_explains_earlier_hides_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a new divergence stays one. Method: the same trial, where a finding explains the earlier one."""
+    monkeypatch.setattr("kvgate.levels.manager.explain", lambda found, _lockstep: "known" if found.step == 4 else None)
+    (found,) = Trials(Bench(SwapsElsewhere, ("lockstep",))).trial(LANE, "0/0", 0).found
+    assert WHOLE_EVERY - 1 == found.divergence.step
+
+
 def test_the_whole_is_compared_at_the_end() -> None:
     """However short the run is."""
     bench = Bench(SwapsElsewhere, ("lockstep",)).glancing()

@@ -20,9 +20,9 @@ def is_of_the_scheduler(divergence: Divergence) -> bool:
 def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
     """The requests that hold the blocks that a rejected request lacks, if all of them wait in the queue after it.
 
-    They load, have loaded, or are sessions that continue, and wait for the rejected request, which does not fit
-    alongside them. No request runs and every transfer has ended, so no blocks are taken from a waiting request. If any
-    of this does not hold: none.
+    They have loaded, or are sessions that continue, and wait for the rejected request, which does not fit alongside
+    them. No request runs and every transfer has ended, as the scheduler knows, so no blocks are taken from a waiting
+    request. If any of this does not hold: none.
     """
     waiting, alive = engine.progress.waiting, engine.followed.population.alive
     if divergence.detector != "progress" or waiting is None:
@@ -32,11 +32,19 @@ def holders_waiting(divergence: Divergence, engine: Engine) -> frozenset[int]:
     holders = frozenset(
         edge.holder for edge in waiting.edges if edge.reason is Reason.BLOCKS and edge.holder is not None
     )
-    if rejected is None or runs or engine.nodes.under_way() or can_run(engine, rejected, _kept_for(engine, holders)):
+    if rejected is None or runs or _transfers(engine) or can_run(engine, rejected, _kept_for(engine, holders)):
         return frozenset()
     after = {edge.request for edge in waiting.edges if edge.reason is Reason.LINE and edge.holder == rejected}
     waiting_after = {number for number in after if alive[number].status in (Status.LOADING, Status.WAITING)}
     return holders if holders <= waiting_after else frozenset()
+
+
+def _transfers(engine: Engine) -> bool:
+    """Whether a transfer has not ended, or the scheduler has not recorded that the load of a request has."""
+    alive, followed = engine.followed.population.alive, engine.followed
+    loading = (followed.name_of(number) for number, each in alive.items() if each.status is Status.LOADING)
+    recorded = (name in followed.scheduler.finished_recving_kv_req_ids for name in loading)
+    return bool(engine.nodes.under_way()) or not all(recorded)
 
 
 def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) -> bool:
@@ -46,7 +54,7 @@ def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) ->
     others that make no progress are among those that wait, or wait for such a request.
     """
     alive, graph = engine.followed.population.alive, engine.progress.waiting
-    if divergence.detector != "progress" or graph is None or engine.nodes.under_way():
+    if divergence.detector != "progress" or graph is None or _transfers(engine):
         return False
     held = {number: blocks_held(engine, number) for number, each in alive.items() if each.status is not Status.RUNNING}
     parked = sum(held.values())

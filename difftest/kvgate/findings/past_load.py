@@ -66,12 +66,12 @@ def miscounted(divergence: Divergence, lockstep: Lockstep) -> bool:
     reference, (expected, answered) = lockstep.reference, lockstep.answers
     if reference is None or reference.snapshot().blocks_free <= len(reference.pool.free):
         return False
-    if isinstance(expected, Refused):
-        given = sum(map(len, answered.blocks)) if isinstance(answered, Granted) else None
-        return given is None or given > len(reference.pool.free)
-    if divergence.detector != "scheduler":
-        return False
-    if divergence.difference.subject == AssertionError.__name__:
+    detector, subject = divergence.detector, divergence.difference.subject
+    if isinstance(expected, Refused) and isinstance(answered, Granted):
+        return detector == "lockstep" and sum(map(len, answered.blocks)) > len(reference.pool.free)
+    if subject == AssertionError.__name__:
+        # One that was asked for more blocks than the queue has, or finds one of them in use.
         seen = lockstep.system.snapshot()
-        return not seen.free and seen.blocks_free > 0
-    return divergence.difference.subject == RuntimeError.__name__ and answered == Success(False)
+        is_asked = detector == "lockstep" and isinstance(expected, Refused)
+        return not seen.free and (is_asked or (detector == "scheduler" and seen.blocks_free > 0))
+    return (detector, subject, answered) == ("scheduler", RuntimeError.__name__, Success(False))

@@ -166,8 +166,11 @@ class Trials:
         glances = any(part.lockstep.glances for part in case.level.parts(run.world, case))
         if glances and any(each.finding is None for each in found):
             # A difference that was not looked at may be older than what it led to.
-            run = self._in_full(run)
-            found = run.found(campaign_seed)
+            whole = self._in_full(run)
+            earlier = whole.found(campaign_seed)
+            # What a finding explains there does not explain what is new.
+            if any(each.finding is None for each in earlier):
+                run, found = whole, earlier
         alone = run.alone if "lockstep" in self.bench.detectors else 0
         new = tuple(each for each in found if each.finding is None)
         known = [each for each in found if each.finding is not None]
@@ -176,9 +179,8 @@ class Trials:
         return Trial(run.operations, new, (*known, *run.known(campaign_seed)), alone, cut, digest)
 
     def _in_full(self, run: CaseRun) -> CaseRun:
-        """The same run with the whole states compared after each operation; as it was, if that shows nothing."""
-        whole = run_case(self.bench, evolve(run.case, operations=run.case.operations[: run.performed]))
-        return whole if whole.divergences else run
+        """The same run with the whole states compared after each operation."""
+        return run_case(self.bench, evolve(run.case, operations=run.case.operations[: run.performed]))
 
     def smallest(self, found: Found, until: float = math.inf) -> Found:
         """The smallest case found by ``until`` that shows the same defect, and that no finding explains.

@@ -6,7 +6,9 @@ import sys
 from types import TracebackType
 
 OURS = ("kvgate", "kvreference")
-_LIBRARIES = sys.stdlib_module_names | {"", "attr", "attrs"}
+_CALLED = {"attr", "attrs", "cattrs", "msgspec", "numpy", "safetensors", "torch", "transformers"}
+"""What both the gate and a system call."""
+_LIBRARIES = sys.stdlib_module_names | _CALLED | {""}
 """Packages that raise for their caller. Methods that attrs generates are in no module."""
 
 

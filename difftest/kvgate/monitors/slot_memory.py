@@ -787,8 +787,9 @@ class WorkerMemory(GhostMemory):
         """What was left of the step that is computed."""
         self._sent: set[int] = set()
         """The request that another node reads just now."""
-        self.marks: dict[int, str] = {}
-        """Blocks that do not hold what was to be written there, and why; until they are written again."""
+        self.marks: dict[int, tuple[str, int]] = {}
+        """Blocks that do not hold what a request was to write there: why, and which one; until they are written again.
+        """
 
     def observe(self, step: Step) -> Difference | None:
         """Note what is ordered, and check what is read without a step."""
@@ -816,7 +817,8 @@ class WorkerMemory(GhostMemory):
     def _mark_of(self, misread: Misread) -> str | None:
         reader = misread.reader.request
         left = LEFT if (reader, misread.block) in self._left else None
-        return self.marks.get(misread.block) or left or (ENDED if reader in self._sent else None)
+        why, _ = self.marks.get(misread.block, (None, 0))
+        return why or left or (ENDED if reader in self._sent else None)
 
     @property
     def _is_delayed(self) -> bool:
@@ -850,7 +852,8 @@ class WorkerMemory(GhostMemory):
         found = super()._dispatch(step.copies)
         self._pending, self._left = waiting, set()
         for work in step.works:
-            self.marks |= dict.fromkeys(self._written(work) & {block for _, block in step.left}, LEFT_LATE)
+            late = self._written(work) & {block for _, block in step.left}
+            self.marks |= dict.fromkeys(late, (LEFT_LATE, work.request))
             if work.request in step.freed:
                 self._mark(work, work.start, LATE, replaces=False)
         return found or self._keep(step.kept)
@@ -874,7 +877,7 @@ class WorkerMemory(GhostMemory):
             end = work.drafted if self._drafts_into(group) else work.end
             for block in table[start // group.block_size_tokens : group.blocks_occupied(end)]:
                 if block != NULL and (replaces or block not in self.marks):
-                    self.marks[block] = why
+                    self.marks[block] = why, work.request
 
     def _written(self, work: Work) -> set[int]:
         """The blocks that a step writes, or that another node fills within it."""
@@ -894,12 +897,15 @@ class WorkerMemory(GhostMemory):
     def _unmark(self, work: Work, start: int) -> None:
         """Whatever is written to its last slot holds what it should: what comes before was written before.
 
-        A step that was late may have written over what comes before.
+        A step that was late may have written over what comes before. What another request writes from its first slot on
+        is that one's from then on.
         """
         for group, table in zip(self.groups, work.tables, strict=True) if self.marks else ():
             size_tokens = group.block_size_tokens
-            for index in range(start // size_tokens, min(work.end // size_tokens, len(table))):
-                if index * size_tokens >= start or self.marks.get(table[index]) != LATE:
+            for index in range(start // size_tokens, min(group.blocks_occupied(work.end), len(table))):
+                why, request = self.marks.get(table[index], (None, work.request))
+                is_first, is_whole = index * size_tokens >= start, (index + 1) * size_tokens <= work.end
+                if (is_whole and (is_first or why != LATE)) or (is_first and request != work.request):
                     self.marks.pop(table[index], None)
 
     def _verify(self, request: Request, tables: Sequence[Sequence[int]]) -> Difference | None:

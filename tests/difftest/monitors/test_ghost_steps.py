@@ -12,7 +12,17 @@ from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.kernel.difference import Difference
-from kvgate.monitors.slot_memory import GhostMemory
+from kvgate.monitors.slot_memory import (
+    FAILED,
+    FAILED_ELSEWHERE,
+    LATE,
+    PREEMPTED,
+    GhostMemory,
+    Misread,
+    Where,
+    Work,
+    WorkerMemory,
+)
 from kvreference.answers import Answer, Copies, Copy
 from kvreference.attention import Kind
 from kvreference.geometry import Group
@@ -158,3 +168,20 @@ def test_a_copy_of_the_memory_is_independent() -> None:
     assert (2, 0) == (len(other.under_way()), len(ghost.under_way()))
     assert (None, True) == (other.slots(2), ghost.slots(2) is not None)
     assert ghost.slots(1) == other.slots(1)
+
+
+OF_ANOTHER = {"other's, from the first slot": (1, 0, False), "other's, after it": (1, 2, True), "its own": (0, 0, True)}
+
+
+@pytest.mark.parametrize("mark", [PREEMPTED, FAILED, FAILED_ELSEWHERE, LATE])
+@pytest.mark.parametrize("name", OF_ANOTHER)
+def test_a_mark_goes_when_another_request_begins_the_block(name: str, mark: str) -> None:
+    """Goal: a mark explains no misread of what came later. Method: a block of four slots of request 0 is marked; then
+    a request writes a part of it, and the mark is asked for."""
+    writer, start, stays = OF_ANOTHER[name]
+    memory = WorkerMemory(settings_of(Group(Kind.FULL, 4)))
+    work = Work(0, ((5,),), range(4), 0, 0, 4, 4, 4, 4, again=False, computed_from=0)
+    memory._mark(work, 0, mark)
+    assert [None] == [*memory._write(evolve(work, request=writer, start=start, end=3, verified=3, drafted=3))]
+    misread = Misread(Where(writer, 0, 4), 3, 5, "this", "that", [], [])
+    assert (mark if stays else None) == memory._mark_of(misread)

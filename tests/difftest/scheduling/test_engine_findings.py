@@ -20,6 +20,7 @@ pytest.importorskip("vllm")
 
 from tests.difftest.having import with_base
 from tests.published import published
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from kvgate.adapters.registry import load_system
 from kvgate.adapters.releases import INSTALLED, release_named
@@ -241,6 +242,22 @@ def test_an_end_that_is_missed_otherwise_is_not_finding_053(monkeypatch: pytest.
     assert not played(plain).found()
     monkeypatch.setattr("vllm.v1.core.sched.scheduler.check_stop", lambda *_: False)
     assert [("scheduler", None)] == [(each.divergence.detector, each.finding) for each in played(plain).found()]
+
+
+def test_another_assertion_next_to_too_many_adapters_is_not_finding_038(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 038 excuses its own assertion alone. Method: its run, where another one fails at the same place."""
+    (path,) = FOLDER.glob("f038*/trace.jsonl")
+    original = Scheduler.schedule
+
+    def fails_otherwise(scheduler: Any) -> Any:
+        try:
+            return original(scheduler)
+        except AssertionError:
+            raise AssertionError from None
+
+    monkeypatch.setattr(Scheduler, "schedule", fails_otherwise)
+    run = played(read(path).case)
+    assert [("KV-SYS-01", None)] == [(each.divergence.difference.statement, each.finding) for each in run.found()]
 
 
 def test_an_item_that_is_kept_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

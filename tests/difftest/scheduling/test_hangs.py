@@ -155,6 +155,23 @@ def test_without_what_hangs_it_goes_on(name: str) -> None:
     assert [] == undeclared(engine, (*others[: last + 1], Abort(0), *others[last + 1 :]))
 
 
+def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: 023 and 024 excuse no scheduler that forgets a load. Method: a run of 024 without its record."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    settings, stage, operations, _, _ = HANGS["a load behind one that waits for more"]
+    original = Scheduler._update_from_kv_xfer_finished
+
+    def forgets(scheduler: Any, output: Any) -> None:
+        original(scheduler, output)
+        scheduler.finished_recving_kv_req_ids.clear()
+
+    monkeypatch.setattr(Scheduler, "_update_from_kv_xfer_finished", forgets)
+    engine = Engine(settings, stage)
+    (found,) = undeclared(engine, operations)
+    assert ("KV-LIVE-03", None) == (found.difference.statement, explain_engine(found, engine))
+
+
 def test_who_waits_for_what_is_data() -> None:
     """Each edge of a graph: who, why, for whom, and how many blocks that one holds."""
     settings, stage, operations, _, _ = HANGS["loads that leave no room"]

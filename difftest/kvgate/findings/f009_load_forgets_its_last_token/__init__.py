@@ -9,6 +9,7 @@ from kvgate.monitors.slot_memory import Misread
 from kvreference.block_pool import NULL
 from kvreference.manager import tokens_computed
 from kvreference.rules import Delta
+from kvreference.settings import Settings
 
 
 def _counts_the_last_token(computed: Callable[[int, int], int], end: int, tokens: int) -> int:
@@ -16,9 +17,13 @@ def _counts_the_last_token(computed: Callable[[int, int], int], end: int, tokens
     return computed(end, tokens) + (end == tokens)
 
 
-def _given_up_before_the_last(misread: Misread) -> bool:
-    """The last token, computed again, reads or writes a block that is given up as if it were computed."""
-    return misread.block == NULL and misread.reader.again
+def _acts(settings: Settings, _release: str) -> Acts:
+    def given_up_before_the_last(misread: Misread) -> bool:
+        """The last token, computed again, reads or writes a block that is given up as if it were computed."""
+        gives_up = not settings.geometry.groups[misread.reader.group].keeps_all
+        return gives_up and misread.block == NULL and misread.reader.again
+
+    return Acts([Delta(tokens_computed.__name__, _counts_the_last_token)], misreads=given_up_before_the_last)
 
 
 FINDING = Finding(
@@ -26,8 +31,6 @@ FINDING = Finding(
     rank=10,
     statement="KV-OP-24",
     condition="a request of which all tokens are loaded",
-    acts=lambda *_run: Acts(
-        [Delta(tokens_computed.__name__, _counts_the_last_token)], misreads=_given_up_before_the_last
-    ),
+    acts=_acts,
     holds=lambda _ideal, _answered, end, tokens: end == tokens,
 )

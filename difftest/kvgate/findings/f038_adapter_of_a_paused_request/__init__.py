@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from traceback import walk_tb
+
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvreference.population import Status
 
 
 def _too_many_run(divergence: Divergence, engine: Engine) -> bool:
-    """The requests that run have more adapters than a step may, and vLLM asserts that they have not."""
+    """The requests that run have more adapters than a step may, and vLLM asserts that those it schedules have not."""
     difference, most = divergence.difference, engine.stage.adapters_max or 0
     if (difference.statement, difference.subject) != ("KV-SYS-01", AssertionError.__name__) or not most:
         return False
     requests = engine.followed.population.alive.values()
     adapters = {each.keys.adapter for each in requests if each.status is Status.RUNNING and each.keys.lora is not None}
-    return bool(len(adapters) > most)
+    return most < min(len(adapters), _adapters_asserted(engine.raised))
+
+
+def _adapters_asserted(raised: BaseException) -> int:
+    """How many adapters the running requests that a step schedules have, if ``schedule`` itself raised."""
+    *_, (frame, _line) = walk_tb(raised.__traceback__)
+    return len(frame.f_locals.get("scheduled_loras", ())) if frame.f_code.co_name == "schedule" else 0
 
 
 FINDING = Finding(
