@@ -68,6 +68,8 @@ class Acts:
     """What rules would answer if it did not change the settings: it is counted where that differs."""
     misreads: Callable[[Misread], bool] = lambda _misread: False
     """Whether what a request reads from a wrong slot follows from it."""
+    on_its_own: Callable[[Misread], bool] = lambda _misread: False
+    """The same where no rule is asked that a delta is of."""
     unfollowed: Callable[[Misread], bool] | None = None
     """The same where the reference does not follow, so that no delta has noted anything; None: the same."""
 

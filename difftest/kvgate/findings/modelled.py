@@ -148,7 +148,8 @@ class Modelled:
         for finding, acts in self._acts:
             # Where the reference follows, what a delta explains is read wrong after it acted.
             recognises = acts.misreads if self.follows else acts.unfollowed or acts.misreads
-            if recognises(misread) and (not self.follows or not acts.deltas or self._acted(finding.id)):
+            follows = not self.follows or not acts.deltas or self._acted(finding.id)
+            if (recognises(misread) and follows) or acts.on_its_own(misread):
                 self.note(finding, "what is read", misread.expected, misread.got, "ghost")
                 return True
         return False

@@ -56,6 +56,8 @@ class CaseRun:
     divergences: tuple[Divergence, ...]
     performed: int
     """How many operations of the case were performed."""
+    ended_early: bool = False
+    """Whether operations were left after one that diverged."""
 
     def found(self, seed: int = 0) -> list[Found]:
         """Each divergence with the case up to where it shows, and what that asked of the block manager there.
@@ -122,7 +124,7 @@ def run_case(bench: Bench, case: Case, until: float = math.inf) -> CaseRun:
         for performed, operation in enumerate(in_time(case.operations, until), start=1):
             divergence = world.perform(operation)
             if divergence is not None:
-                return CaseRun(case, world, (divergence,), performed)
+                return CaseRun(case, world, (divergence,), performed, performed < len(case.operations))
         return CaseRun(case, world, tuple(world.close()), performed)
 
 
@@ -174,7 +176,7 @@ class Trials:
         alone = run.alone if "lockstep" in self.bench.detectors else 0
         new = tuple(each for each in found if each.finding is None)
         known = [each for each in found if each.finding is not None]
-        cut = any(each.divergence.operation is not None for each in known)
+        cut = run.ended_early and bool(known)
         digest = " ".join(part.lockstep.digest for part in run.case.level.parts(run.world, run.case))
         return Trial(run.operations, new, (*known, *run.known(campaign_seed)), alone, cut, digest)
 

@@ -793,7 +793,9 @@ class WorkerMemory(GhostMemory):
 
     def observe(self, step: Step) -> Difference | None:
         """Note what is ordered, and check what is read without a step."""
-        if isinstance(step.operation, (Preempt, Finish, Abort)):
+        # Blocks that another node reads are not freed yet.
+        frees = not (isinstance(step.operation, Finish) and step.operation.sends)
+        if isinstance(step.operation, (Preempt, Finish, Abort)) and frees:
             for sent in self.in_flight:
                 sent.freed.add(step.operation.request)
         if isinstance(step.operation, Preempt):

@@ -19,26 +19,29 @@ def _acts(settings: Settings, _release: str) -> Acts:
         early.note(request, computed, computed + beyond)
         return rule(request, computed, beyond) + beyond
 
+    def is_passed(misread: Misread) -> bool:
+        """The state after a later token of the same request: a draft, or what a step in flight computes."""
+        is_later = len(misread.found) > len(misread.wanted) and misread.found[: len(misread.wanted)] == misread.wanted
+        return misread.mark == ENDED and groups[misread.reader.group].keeps_states and is_later
+
     def is_missing(misread: Misread) -> bool:
-        if misread.mark != ENDED:
-            return False
-        if groups[misread.reader.group].keeps_states:
-            # The state after a later token of the same request.
-            return len(misread.found) > len(misread.wanted) and misread.found[: len(misread.wanted)] == misread.wanted
-        return misread.got == NO_BLOCK and not groups[misread.reader.group].keeps_all
+        group = groups[misread.reader.group]
+        return misread.mark == ENDED and misread.got == NO_BLOCK and not (group.keeps_all or group.keeps_states)
 
-    def was_early(misread: Misread) -> bool:
-        return is_missing(misread) and (groups[misread.reader.group].keeps_states or early.has(misread))
-
-    return Acts([Delta(tokens_counted.__name__, all_that_hold)], misreads=was_early, unfollowed=is_missing)
+    return Acts(
+        [Delta(tokens_counted.__name__, all_that_hold)],
+        misreads=lambda misread: is_missing(misread) and early.has(misread),
+        on_its_own=is_passed,
+        unfollowed=is_missing,
+    )
 
 
 FINDING = Finding(
     id="061-sent-with-what-follows-the-end",
     rank=61,
     statement="KV-MEM-01",
-    condition="a window or states, a connector, and drafts",
-    where=lambda settings: settings.drafts_max > 0 and not all(group.keeps_all for group in settings.geometry.groups),
+    condition="a window or states, a connector, and drafts that hold, or a step in flight, when a request ends",
+    where=lambda settings: not all(group.keeps_all for group in settings.geometry.groups),
     on=lambda stage: stage.connector,
     acts=_acts,
     holds=lambda ideal, answered, _request, _computed, beyond: ideal == 0 < answered <= beyond,
