@@ -6,8 +6,9 @@ A probe of a mutant of the reference is what a user runs, with a smaller budget:
   that model, with the plug-in where the model has a mechanism of it; and ``kvgate conform`` on it (``conform``);
 - ``pair:MODEL``, ``explore:TINY`` and ``prove:OBLIGATION`` are one each.
 
-Such a mutant is killed if a probe finds something, or raises, that it does not find without the mutant: then the
-command ends with an exit code other than 0.
+Such a mutant is killed if a probe finds something that it does not find without the mutant: then the command ends with
+exit code 1. If a probe raises, the command says with exit code 5 that kvgate itself failed, and names no guarantee: the
+mutant is *stopped*, which is counted apart, unless another probe kills it.
 
 A probe of a mutant of a checker is ``CHECKER:MUTANT``, or ``CHECKER:MUTANT@MODEL``: a mutant of vLLM, the plug-in or
 two nodes, that this detector finds by itself. The cases up to the one that kills it are run again with the broken
@@ -74,6 +75,7 @@ CHECKED_ON = {
     "worker": ("full", "gemma-hybrid"),
 }
 """The models that a broken system is run on if it names none."""
+_RAISED = "raised "
 _MECHANISMS = frozenset(("masked", "retention", "scratch", "pinned", "partial"))
 """The suffixes of models that vLLM alone does not serve."""
 _KNOWN = {
@@ -100,12 +102,22 @@ class Result:
     @property
     def survived(self) -> bool:
         """Whether no probe found anything, or anything else than without the mutant."""
-        return self.kill is None and not self.covered
+        return self.kill is None and not self.covered and not self.stopped
 
     @property
     def kill(self) -> tuple[str, Kill] | None:
         """The first probe that killed it."""
-        return next(((probe, kill) for probe, kill in self.kills.items() if kill is not None), None)
+        return next(((probe, kill) for probe, kill in self.kills.items() if kill and not has_stopped(kill)), None)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a probe raised, and none killed it."""
+        return self.kill is None and any(kill and has_stopped(kill) for kill in self.kills.values())
+
+
+def has_stopped(kill: Kill) -> bool:
+    """Whether a probe raised, instead of finding something."""
+    return isinstance(kill.found, Shown) and kill.found.check.startswith(_RAISED)
 
 
 # Mutants of the reference
@@ -467,7 +479,7 @@ def is_last(probe: str) -> bool:
 
 
 def _guarded(run: Callable[..., Kill | None], *given: Any) -> Kill | None:
-    """What a probe finds; an exception of our own code counts.
+    """What a probe finds, or that our own code raised.
 
     Raises:
         SystemUnavailableError: what a probe runs is not here; a mutant is not killed by that.
@@ -480,7 +492,7 @@ def _guarded(run: Callable[..., Kill | None], *given: Any) -> Kill | None:
         probe = " ".join(map(str, given[:1]))
         raise type(error)(f"probe {probe} cannot be run, so it says nothing of a mutant: {error}") from error
     except Exception as error:
-        return Kill(Shown(f"raised {type(error).__name__}", str(error)), 0, time.monotonic() - started)
+        return Kill(Shown(f"{_RAISED}{type(error).__name__}", str(error)), 0, time.monotonic() - started)
 
 
 def run_reference(
@@ -583,9 +595,11 @@ def _layer(result: Result, layer: str) -> str | None:
     run = [kill for probe, kill in result.kills.items() if probe.startswith(f"{layer}:")]
     if not run:
         return None
-    kill = next((each for each in run if each is not None), None)
+    kill = next(iter(sorted(filter(None, run), key=has_stopped)), None)
     if kill is None:
         return "no"
+    if has_stopped(kill):
+        return "stopped"
     if isinstance(kill.found, Shown):
         return kill.found.check if kill.found.check != layer else "yes"
     return f"{kill.statement} at {kill.operations}"
@@ -610,12 +624,12 @@ def summary(results: Sequence[Result], of: str) -> str:
     """The table in one line."""
     killed = sum(each.kill is not None for each in results)
     line = f"{killed} of {len(results)} mutants of the {of} killed"
-    line += (
-        f", {covered} covered" if (covered := sum(each.kill is None and not each.survived for each in results)) else ""
-    )
-    layers = Counter(
-        layer for each in results for layer in {probe.partition(":")[0] for probe, kill in each.kills.items() if kill}
-    )
+    stopped = sum(each.stopped for each in results)
+    covered = sum(each.kill is None and not each.survived for each in results) - stopped
+    line += f", {covered} covered" if covered else ""
+    line += f", {stopped} stopped" if stopped else ""
+    killing = ({probe for probe, kill in each.kills.items() if kill and not has_stopped(kill)} for each in results)
+    layers = Counter(layer for probes in killing for layer in {probe.partition(":")[0] for probe in probes})
     by = ", ".join(f"{layer} {count}" for layer, count in layers.most_common())
     return f"{line}; by {by}" if by else line
 
@@ -651,7 +665,8 @@ _HEADS = {
     "reference": """\
 A fault is injected into the reference; vLLM and the plug-in stay as they are. A layer must find it: the check of vLLM's
 block manager (blocks), of its scheduler or of two nodes (pair), or `kvgate conform`, `explore` or `prove`. A cell names
-the violated guarantee and the operation; "no" says that the layer found nothing, an empty cell that it was not run.""",
+the violated guarantee and the operation; "no" says that the layer found nothing, an empty cell that it was not run.
+"stopped" says that kvgate itself failed (exit code 5), which is no kill.""",
     "checkers": """\
 A fault is injected into a checker, and then one into vLLM that this checker finds by itself. The broken checker must
 let the broken vLLM pass: the table names the mutant of vLLM that it no longer finds. "Covered": the broken vLLM is

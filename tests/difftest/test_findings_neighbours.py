@@ -467,32 +467,48 @@ def test_a_slot_that_was_never_written_is_known_within_a_hit(computed_from: int 
     assert known == finding.acts(Settings(OF_SLOTS, blocks=8), "").misreads(misread)
 
 
-REJECTED = Refused(0, gate=True)
-ASSERTION = ("KV-SYS-01", AssertionError.__name__)
+def raised_in(name: str) -> AssertionError:
+    """An assertion that failed in a function of that name."""
+    scope: dict[str, Any] = {}
+    exec(f"def {name}():\n    raise AssertionError", scope)
+    with pytest.raises(AssertionError) as raised:
+        scope[name]()
+    return raised.value
+
+
+REJECTED, DONE = Refused(0, gate=True), Done()
+OF_THE_QUEUE, ANOTHER = raised_in("popleft_n"), raised_in("cache_full_blocks")
+ASSERTION, SCHEDULED = ("KV-SYS-01", AssertionError.__name__), ("KV-OP-04", "answer to Schedule")
 
 
 @pytest.mark.parametrize(
-    ("detector", "violated", "answers", "queued", "known"),
+    ("detector", "violated", "answers", "raised", "queued", "known"),
     [
-        ("scheduler", ASSERTION, (Done(), Done()), (), True),
-        ("scheduler", ASSERTION, (Done(), Done()), (3,), False),
-        ("lockstep", ASSERTION, (REJECTED, None), (), True),
-        ("lockstep", ASSERTION, (REJECTED, None), (3,), False),
-        ("lockstep", ("KV-SYS-01", TypeError.__name__), (REJECTED, None), (), False),
-        ("lockstep", ("KV-OP-04", "answer to Schedule"), (REJECTED, Granted(0, ((*range(12),),))), (), True),
-        ("lockstep", ("KV-OP-04", "answer to Schedule"), (REJECTED, Granted(0, ((*range(11),),))), (), False),
-        ("lockstep", ("KV-INV-05", "cached map"), (REJECTED, REJECTED), (), False),
-        ("ghost", ("KV-MEM-01", "request 3, group 0"), (REJECTED, REJECTED), (), False),
-        ("line", ("KV-LIVE-01", "request 4"), (REJECTED, REJECTED), (), False),
-        ("clients", ("KV-SYS-05", "request 4"), (REJECTED, REJECTED), (), False),
+        ("scheduler", ASSERTION, (DONE, DONE), None, (), True),
+        ("scheduler", ASSERTION, (DONE, DONE), None, (3,), False),
+        ("lockstep", ASSERTION, (REJECTED, None), OF_THE_QUEUE, (3,), True),
+        ("lockstep", ASSERTION, (REJECTED, None), ANOTHER, (), False),
+        ("lockstep", ASSERTION, (DONE, None), OF_THE_QUEUE, (), False),
+        ("lockstep", ("KV-SYS-01", TypeError.__name__), (REJECTED, None), OF_THE_QUEUE, (), False),
+        ("lockstep", SCHEDULED, (REJECTED, Granted(0, ((*range(12),),))), None, (), True),
+        ("lockstep", SCHEDULED, (REJECTED, Granted(0, ((*range(11),),))), None, (), False),
+        ("lockstep", ("KV-INV-05", "cached map"), (REJECTED, REJECTED), None, (), False),
+        ("ghost", ("KV-MEM-01", "request 3, group 0"), (REJECTED, REJECTED), None, (), False),
+        ("line", ("KV-LIVE-01", "request 4"), (REJECTED, REJECTED), None, (), False),
+        ("clients", ("KV-SYS-05", "request 4"), (REJECTED, REJECTED), None, (), False),
     ],
 )
 def test_a_miscount_explains_only_what_takes_from_an_empty_queue(
-    detector: str, violated: tuple[str, str], answers: tuple[Any, Any], queued: tuple[int, ...], known: bool
+    detector: str,
+    violated: tuple[str, str],
+    answers: tuple[Any, Any],
+    raised: AssertionError | None,
+    queued: tuple[int, ...],
+    known: bool,
 ) -> None:
     """Goal: 013 and 014 excuse no other assertion, and nothing else next to a rejected request. Method: the same
-    miscount with 11 blocks in the reference's queue, and other answers, detectors and blocks left in the queue."""
+    miscount with 11 blocks in the reference's queue, and other answers, detectors, exceptions and queues."""
     reference = SimpleNamespace(snapshot=lambda: SimpleNamespace(blocks_free=16), pool=SimpleNamespace(free=range(11)))
     system = SimpleNamespace(snapshot=lambda: SimpleNamespace(free=queued, blocks_free=3))
-    lockstep: Any = SimpleNamespace(reference=reference, system=system, answers=answers)
+    lockstep: Any = SimpleNamespace(reference=reference, system=system, answers=answers, raised=raised)
     assert known == miscounted(Divergence(0, None, detector, Difference(*violated, "an answer", "")), lockstep)

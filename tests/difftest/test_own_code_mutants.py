@@ -118,6 +118,26 @@ def test_a_probe_that_cannot_be_run_kills_nothing(
     assert Shown("raised RuntimeError", "it is not here") == kill.found
 
 
+@pytest.mark.parametrize("found", [None, Kill(Shown("check", "something"), 1, 0.0)])
+def test_a_probe_that_raises_kills_nothing(found: Kill | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: exit code 5 is no kill. Method: the first probe of a mutant raises, and the next one finds it, or none."""
+    mutant, calls = REFERENCE_MUTANTS[0], iter([RuntimeError("the gate failed"), found])
+
+    def probe(*_given: object) -> Kill | None:
+        called = next(calls, None)
+        if isinstance(called, Exception):
+            raise called
+        return called
+
+    monkeypatch.setattr(own_code_run, "_of_reference", probe)
+    *_, (result,) = own_code_run.run_reference([mutant], False, lambda _text: None)
+    assert (found is not None, found is None, False) == (result.kill is not None, result.stopped, result.survived)
+    (row,) = own_code_run.section_of([result], "reference").rows
+    assert "stopped" in row
+    said = "1 of 1 mutants of the reference killed" if found else "0 of 1 mutants of the reference killed, 1 stopped"
+    assert own_code_run.summary([result], "reference").startswith(said)
+
+
 def test_each_probe_can_be_run() -> None:
     """Goal: no probe is a misprint. Method: look up every model, obligation and broken system."""
     for mutant in REFERENCE_MUTANTS:

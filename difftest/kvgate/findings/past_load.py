@@ -6,6 +6,7 @@ The run is followed with a count that is too high, until a block is given that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from traceback import walk_tb
 
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
@@ -61,17 +62,23 @@ class TablesPastLoad:
 def miscounted(divergence: Divergence, lockstep: Lockstep) -> bool:
     """Whether a pool gave blocks that its queue did not have, or took itself for in use when a reset emptied it.
 
-    A block that an empty queue gives twice ends the step with an assertion.
+    More blocks than there are, or a block that an empty queue gives twice, end the step with an assertion.
     """
     reference, (expected, answered) = lockstep.reference, lockstep.answers
     if reference is None or reference.snapshot().blocks_free <= len(reference.pool.free):
         return False
     detector, subject = divergence.detector, divergence.difference.subject
-    if isinstance(expected, Refused) and isinstance(answered, Granted):
-        return detector == "lockstep" and sum(map(len, answered.blocks)) > len(reference.pool.free)
-    if subject == AssertionError.__name__:
-        # One that was asked for more blocks than the queue has, or finds one of them in use.
+    if isinstance(expected, Refused) and detector == "lockstep":
+        if isinstance(answered, Granted):
+            return sum(map(len, answered.blocks)) > len(reference.pool.free)
+        return subject == AssertionError.__name__ and _is_of_the_queue(lockstep.raised)
+    if (detector, subject) == ("scheduler", AssertionError.__name__):
         seen = lockstep.system.snapshot()
-        is_asked = detector == "lockstep" and isinstance(expected, Refused)
-        return not seen.free and (is_asked or (detector == "scheduler" and seen.blocks_free > 0))
+        return not seen.free and seen.blocks_free > 0
     return (detector, subject, answered) == ("scheduler", RuntimeError.__name__, Success(False))
+
+
+def _is_of_the_queue(raised: BaseException | None) -> bool:
+    """Whether an assertion failed where blocks are taken from the queue."""
+    frames = [] if raised is None else [frame.f_code.co_name for frame, _line in walk_tb(raised.__traceback__)]
+    return frames[-1:] in (["popleft_n"], ["get_new_blocks"])

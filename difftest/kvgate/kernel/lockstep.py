@@ -100,6 +100,8 @@ class Lockstep:
         """Per group, how many blocks the reference has given."""
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
         """The reference's answer to the last operation, and the system's."""
+        self.raised: BaseException | None = None
+        """What the system raised instead of an answer."""
         self._digest = blake2b(digest_size=8)
 
     @property
@@ -145,6 +147,7 @@ class Lockstep:
             # Where the reference is checked alone, it is the system.
             if raised_in(error) in OURS[: 1 + (self.reference is not None)]:
                 raise
+            self.raised = error
             difference = Difference("KV-SYS-01", type(error).__name__, "an answer", f"{type(error).__name__}: {error}")
             return Divergence(step, resolved, "lockstep" if self.reference else "check", difference)
         self.answers = (expected, answer)

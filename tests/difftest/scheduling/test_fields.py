@@ -662,6 +662,21 @@ def test_a_change_is_found(name: str, field: str, detector: str) -> None:
     pytest.fail("it never has a value")
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "empty"),
+    [
+        ("EngineCoreOutputs", "start_wave", 0),
+        ("EngineCoreOutputs", "wave_complete", 0),
+        ("EngineCoreOutput", "kv_transfer_params", {}),
+        ("SchedulerStats", "perf_stats", 0),
+    ],
+)
+def test_an_empty_value_is_not_none(name: str, field: str, empty: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty value where none is due, or another one, is found as well."""
+    monkeypatch.setitem(EMPTY, (name, field), ("", lambda: empty))
+    test_a_change_is_found(name, field, COMPARED[name][field])
+
+
 # Calls
 
 

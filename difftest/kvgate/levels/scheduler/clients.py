@@ -141,7 +141,7 @@ class Correspondence:
             "trace_headers": trace_headers_of(number),
             "num_nans_in_logits": corrupted_of(number),
             "new_prompt_logprobs_tensors": None if is_pooled else prompt_logprobs_of(number),
-            "new_logprobs": logprobs_of(said.tokens) if asks_logprobs(number) else None,
+            "new_logprobs": logprobs_of(said.tokens) if asks_logprobs(number) and said.tokens else None,
             "kv_transfer_params": transfer_parameters(number) if is_read and said.ended else None,
         }
         self._prefill[number] = None
@@ -167,9 +167,26 @@ class Correspondence:
         return events
 
 
+_SAYS_NOTHING: Rest = {
+    "engine_index": 0,
+    "num_nans_in_logits": 0,
+    "current_wave": 0,
+    "step_counter": 0,
+    "waiting_lora_adapters": {},
+    "running_lora_adapters": {},
+    "pending_structured_output_tokens": False,
+}
+"""Fields that have this value, and not None, where there is nothing to say."""
+
+
 def without_nothing(rest: Rest) -> Rest:
-    """Without what says nothing."""
-    return {name: value for name, value in rest.items() if value is not None and value not in (0, (), "", {})}
+    """Without what says nothing; of a field for one client, the name begins with that of the field."""
+
+    def says(name: str, value: object) -> bool:
+        nothing = _SAYS_NOTHING.get(name.partition(" ")[0])
+        return value is not None and (nothing is None or type(value) is not type(nothing) or value != nothing)
+
+    return {name: value for name, value in rest.items() if says(name, value)}
 
 
 def due(
