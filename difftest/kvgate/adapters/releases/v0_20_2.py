@@ -85,6 +85,7 @@ IF_IN_FULL = frozenset(
         "056-experts-of-hybrid-models",
         "057-experts-of-released-blocks",
         "058-next-item-cuts-a-whole-one",
+        "070-experts-of-loaded-tokens",
     }
 )
 """The findings of what is driven only where a scheduler is driven in full: sessions, adapters of one name, options."""
@@ -171,6 +172,7 @@ RELEASE = evolve(
             "066-sharer-of-a-failed-load-stays-cached",
             "067-events-of-embedded-prompts",
             "068-item-as-long-as-a-step",
+            "069-steps-after-a-part-count",
         }
     )
     | IF_IN_FULL,

@@ -87,6 +87,7 @@ RELEASE = evolve(
         "066-sharer-of-a-failed-load-stays-cached",
         "067-events-of-embedded-prompts",
         "068-item-as-long-as-a-step",
+        "069-steps-after-a-part-count",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

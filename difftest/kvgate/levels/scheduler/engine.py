@@ -512,8 +512,8 @@ class Engine:
             self._stop("scheduler", Difference("KV-SYS-02", "publisher and connector", "shut down once", str(closed)))
 
     def _may_be_session(self, serve: Serve) -> bool:
-        """vLLM has sessions of tokens alone. What it answers them where steps are asynchronous nobody follows here."""
-        return not (serve.pools or serve.embedded or self.stage.asynchronous)
+        """vLLM has sessions of tokens alone."""
+        return not (serve.pools or serve.embedded)
 
     def _send_part(self, operation: Continue) -> None:
         """The client of a session sends its next part, which begins now or waits for the one before it."""
@@ -564,11 +564,24 @@ class Engine:
         """A part of a session has ended; if the next one has come, it begins."""
         session = self.sessions.open[number]
         session.stop = STOP if STOP in sampled else session.stop
+        if self.stage.asynchronous:
+            self._drop_late(number)
         self._follow(Pause(number), Done())
         self.line.paused(number)
         part = session.waiting.popleft() if session.waiting else None
         if part is not None:
             self._continue(number, part, at_once=True)
+
+    def _drop_late(self, number: int) -> None:
+        """What steps in flight compute and answer after the last answer of a part counts for nothing (069)."""
+        end = len(self._known.alive[number].tokens)
+        for population in (self.followed.population, self._known):
+            request = population.alive[number]
+            del request.tokens[end:]
+            request.tokens_computed = min(request.tokens_computed, end - 1)
+            request.drafts, request.drafts_in_flight, request.awaited = [], 0, []
+        for sent in self.in_flight:
+            sent.late.add(number)
 
     def _transferred(self, operation: Transferred) -> None:
         number = self.nodes.named(operation.request)

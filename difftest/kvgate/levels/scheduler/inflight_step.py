@@ -34,13 +34,15 @@ class Sent:
     """Per request, how often it was preempted before."""
     rejected: dict[int, int] = field(factory=dict)
     """Per request, how many of them its grammar rejected after the step was sent."""
+    late: set[int] = field(init=False, factory=set)
+    """The sessions of which a step before it answered the last token of a part: what it answers counts for nothing."""
     failing: set[int] = field(init=False, default=Factory(lambda sent: set(sent.invalid), takes_self=True))
     """Of the invalid blocks, those that no later step has written since."""
 
     @property
     def answered(self) -> dict[int, list[int]]:
-        """What the model answers that follows from no failed load."""
-        return {number: tokens for number, tokens in self.sampled.items() if number not in self.spoilt}
+        """What the model answers that follows from no failed load, and to no part that has ended."""
+        return {number: tokens for number, tokens in self.sampled.items() if number not in {*self.spoilt, *self.late}}
 
 
 @frozen

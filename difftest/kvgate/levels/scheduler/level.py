@@ -309,9 +309,9 @@ class SchedulerLevel(DrivenLevel):
         if "whole_items" in chosen and stage.encoder_budget is not None:
             stage = evolve(stage, long_prefill_tokens=None)
         for name in chosen:
-            # In hybrid models experts end the engine (finding 056).
-            is_hybrid = name == "returns_experts" and len(settings.geometry.groups) > 1
-            if OPTIONS[name].needs(settings.geometry, stage) and not is_hybrid:
+            # Experts end the engine of hybrid models (finding 056), and are wrong for tokens that were loaded (070).
+            is_wrong = name == "returns_experts" and (len(settings.geometry.groups) > 1 or stage.connector)
+            if OPTIONS[name].needs(settings.geometry, stage) and not is_wrong:
                 stage = evolve(stage, options=evolve(stage.options, **{name: True}))
         if stage.options.whole_prompts:
             # A whole number of blocks: so some prompts take exactly what is left.
@@ -398,8 +398,7 @@ class SchedulerLevel(DrivenLevel):
 
 def _has_sessions(case: Case) -> bool:
     """Whether sessions are drawn: not with priorities (finding 044), drafts (045) or states that are kept at block ends
-    (054). Nor with asynchronous steps, in which a part may end while an answer is in flight: that has no finding yet
-    ("Seen, and not declared yet").
+    (054). Nor with asynchronous steps, in which a part may end while an answer is in flight (069).
     """
     stage, settings = case.stage, case.settings
     aligned = settings.geometry.state_block_tokens is not None

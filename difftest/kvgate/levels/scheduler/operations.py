@@ -52,12 +52,11 @@ class Options:
     one_group_connector: bool = _option(
         "the connector supports one group", 25, lambda model, stage: stage.connector and len(model.groups) == 1
     )
-    # No expert was chosen for a token that was loaded: no finding yet ("Seen, and not declared yet"). vLLM refuses
-    # context parallelism.
+    # Not drawn with a connector (finding 070). vLLM refuses context parallelism.
     returns_experts: bool = _option(
         "clients are sent which experts were chosen for each token",
         30,
-        lambda model, stage: model.groups and not (stage.connector or stage.options.context_parallel),
+        lambda model, stage: model.groups and not stage.options.context_parallel,
     )
     measures_arithmetic: bool = _option("how much each step computes is measured")
     encoder_connector: bool = _option(
