@@ -275,9 +275,11 @@ FOR_THE_STORY = {
     "027-trace": [1],
     "035-trace-reset": [1, 2],
     "048-trace-with-another": [1],
+    "061-trace-state": [8],
 }
 """A request that waits, without which newer releases do not show it; a step that could still say that the transfer has
-ended; a waiting request that would fit; and a reset in between, which makes no difference."""
+ended; a waiting request that would fit; a reset in between, which makes no difference; and the end of a transfer, which
+ends at the end of a run as well."""
 
 
 @pytest.mark.few(2)
