@@ -108,6 +108,47 @@ def test_sessions_are_drawn() -> None:
     assert not any(isinstance(each, Serve) and each.resumable for each in states.operations)
 
 
+# Asynchronous steps (069)
+
+
+AHEAD: tuple[Operation, ...] = (serve(0, 1, 2, resumable=True), ENDS, *steps(3))
+
+
+def test_an_answer_after_the_end_of_a_part_is_found() -> None:
+    """By the comparison of the counts; and without the reference, when the client is sent it."""
+    for with_reference, seen in ((True, ("scheduler", "KV-SYS-02")), (False, ("clients", "KV-SYS-05"))):
+        divergences = undeclared(Engine(full(9), Stage(1, asynchronous=True), with_reference=with_reference), AHEAD)
+        assert seen == (divergences[0].detector, divergences[0].difference.statement)
+
+
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_a_scheduler_that_drops_what_follows_a_part_is_followed(
+    with_reference: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: vLLM's, corrected for one session; a further part comes when the dropped step is over."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    ends, takes = Scheduler._handle_stopped_request, Scheduler.update_from_output
+
+    def takes_back(scheduler: Any, request: Any) -> bool:
+        request.num_computed_tokens -= request.num_output_placeholders
+        request.num_output_placeholders = 0
+        return ends(scheduler, request)
+
+    def drops(scheduler: Any, output: Any, answers: Any) -> Any:
+        paused = [each for each in scheduler.requests.values() if each.status.name == "WAITING_FOR_STREAMING_REQ"]
+        names = {each.request_id for each in paused}
+        kept = {name: tokens for name, tokens in output.num_scheduled_tokens.items() if name not in names}
+        output.num_scheduled_tokens = kept
+        return takes(scheduler, output, answers)
+
+    monkeypatch.setattr(Scheduler, "_handle_stopped_request", takes_back)
+    monkeypatch.setattr(Scheduler, "update_from_output", drops)
+    world = Engine(full(9), Stage(1, asynchronous=True), with_reference=with_reference)
+    assert [] == undeclared(world, (*AHEAD, Continue(0, (Run(1000, 20),)), *steps(4)))
+    assert world.sessions.parts == 1
+
+
 # What is broken is seen
 
 

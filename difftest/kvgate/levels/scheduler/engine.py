@@ -560,21 +560,20 @@ class Engine:
                 self._stop("scheduler", Difference("KV-LEAK-01", where, "it has ended", "it keeps its blocks"))
             self.progress.forget()
 
-    def _pause(self, number: int, sampled: Sequence[int]) -> None:
+    def _pause(self, number: int, sampled: Sequence[int], books: finish_check.Books) -> None:
         """A part of a session has ended; if the next one has come, it begins."""
         session = self.sessions.open[number]
         session.stop = STOP if STOP in sampled else session.stop
         if self.stage.asynchronous:
-            self._drop_late(number)
+            self._drop_late(number, finish_check.due(books, sampled, STOP)[0])
         self._follow(Pause(number), Done())
         self.line.paused(number)
         part = session.waiting.popleft() if session.waiting else None
         if part is not None:
             self._continue(number, part, at_once=True)
 
-    def _drop_late(self, number: int) -> None:
+    def _drop_late(self, number: int, end: int) -> None:
         """What steps in flight compute and answer after the last answer of a part counts for nothing (069)."""
-        end = len(self._known.alive[number].tokens)
         for population in (self.followed.population, self._known):
             request = population.alive[number]
             del request.tokens[end:]
@@ -752,7 +751,7 @@ class Engine:
         if self.stage.connector:
             self.connector_check.returned(answered_by_worker.kv_connector_output, before_taken)
         for number in paused:
-            self._pause(number, sent.sampled[number])
+            self._pause(number, sent.sampled[number], before[number])
         # The next part may have begun: of a session, its tokens are compared with all others' when the step is over.
         others = ((number, each) for number, each in answered.items() if number not in paused)
         after = ((number, each.num_tokens, each.is_finished()) for number, each in others)
