@@ -36,6 +36,7 @@ AGREED = (
     "compressed+pinned=2+transfers+whole-slots",
 )
 WITH_STATES = FOLDER / "f007_events_span_null_blocks" / "trace.jsonl"
+GIVEN_TWICE = FOLDER / "f013_compressed_block_known_by_its_slots" / "trace-given-twice.jsonl"
 PROGRAM = """
 import json, sys
 from collections import Counter
@@ -90,12 +91,19 @@ def stored(system, file):
     lockstep, divergences = run(Bench(load_system(system).factory), trace.header.settings, trace.operations)
     return [*(explain(each, lockstep) for each in divergences), *lockstep.known.times]
 
+def given_twice(system, file):
+    trace = read(Path(file))
+    run = run_case(SCHEDULER.bench_named(load_system(system).name, SCHEDULER.gate), trace.case)
+    return [[each.divergence.difference.statement, each.finding] for each in run.found(0)]
+
+given = sys.argv.pop()
 with_states = sys.argv.pop()
 told = {model: differences("ascend-retention", model, 600) for model in sys.argv[1:]}
 told["with states"] = stored("ascend", with_states)
 told["as published"] = differences("ascend", sys.argv[1], 200)
 told["under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[3], 6)
 told["as published, under a scheduler"] = under_a_scheduler("ascend", sys.argv[1], 8)
+told["given twice"] = given_twice("ascend", given)
 told["behind a load"] = behind_a_load("ascend", sys.argv[1])
 told["behind a load, mended"] = behind_a_load("ascend-retention", sys.argv[1])
 attach.count_tokens = lambda coordinator: None
@@ -114,7 +122,7 @@ def told(fork_server: ForkServer) -> Any:
     """What differs, by its finding or else by its guarantee, per model; and what was asked for besides."""
     folder = published()
     environment = {**os.environ, WHERE: str(folder)}
-    finished = fork_server.run("-c", PROGRAM, *AGREED, str(WITH_STATES), env=environment, timeout=600)
+    finished = fork_server.run("-c", PROGRAM, *AGREED, str(WITH_STATES), str(GIVEN_TWICE), env=environment, timeout=600)
     assert 0 == finished.returncode, finished.stderr[-3000:]
     return json.loads(finished.stdout.splitlines()[-1])
 
@@ -160,6 +168,11 @@ def test_a_table_that_goes_on_behind_a_load_is_told_as_what_it_is(told: Any) -> 
     assert set() == undeclared(dict.fromkeys(known, 1))
     assert 1 == miscounted
     assert [[], 0] == told["behind a load, mended"]
+
+
+def test_a_block_that_is_given_twice_is_known(told: Any) -> None:
+    """The step ends with an assertion in the pool, which 013 explains."""
+    assert [["KV-SYS-01", "013-compressed-block-known-by-its-slots"]] == told["given twice"]
 
 
 def test_a_model_with_states_is_told_as_what_it_is(told: Any) -> None:

@@ -25,11 +25,13 @@ from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
 from kvgate.levels.manager import Bench, draw_case
 from kvgate.levels.registry import read
-from kvgate.monitors.slot_memory import FAILED, LATE, PREEMPTED, GhostMemory, Misread, Where
+from kvgate.monitors.slot_memory import ENDED, FAILED, LATE, PREEMPTED, GhostMemory, Misread, Where
 from kvreference.answers import Done, Granted, Refused
 from kvreference.attention import Kind
+from kvreference.content import ExtraKey
 from kvreference.events import Event, Stored
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Arrive
 from kvreference.rules import Delta
 from kvreference.settings import Settings
@@ -171,21 +173,27 @@ def test_a_broken_rule_of_the_reference_shows(name: str, monkeypatch: pytest.Mon
     assert [None] == [each.finding for each in run.found()]
 
 
-WHERE_IT_ACTS: dict[str, Callable[[Any], Any]] = {
-    "002": lambda blocks: blocks + 1,
-    "005": lambda tokens: tokens - 16,
-    "006": lambda tokens: tokens - 16,
-    "007": lambda events: events[:-1],
-    "008": lambda rounds: rounds[:-1],
-    "009": lambda tokens: tokens - 1,
-    "033": lambda blocks: blocks + 1,
-    "036": lambda answer: answer - 16 if isinstance(answer, int) else answer[::-1],
-}
-"""By finding, what the rule that its first delta is of answers wrongly."""
+WHERE_IT_ACTS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("002", lambda blocks: blocks + 1),
+    ("004", lambda names: (*names, ExtraKey("media", "invented", -99))),
+    ("005", lambda tokens: tokens - 16),
+    ("006", lambda tokens: tokens - 16),
+    ("006", lambda tokens: tokens + 32),
+    ("007", lambda events: events[:-1]),
+    ("007", lambda events: [*events, *events]),
+    ("008", lambda rounds: rounds[:-1]),
+    ("009", lambda tokens: tokens - 1),
+    ("033", lambda blocks: blocks + 1),
+    ("036", lambda answer: answer - 16 if isinstance(answer, int) else answer[::-1]),
+]
+"""By finding, what the rule that its first delta is of answers wrongly. In the other direction some answer what the
+system does, which is the finding itself."""
 
 
-@pytest.mark.parametrize("name", WHERE_IT_ACTS)
-def test_a_rule_that_is_broken_only_where_a_finding_acts_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "answers"), WHERE_IT_ACTS)
+def test_a_rule_that_is_broken_only_where_a_finding_acts_shows(
+    name: str, answers: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Goal: no delta hides the rule that it builds on. Method: break it only for arguments for which the two differ."""
     (path,) = FOLDER.glob(f"f{name}*/trace.jsonl")
     case = read(path).case
@@ -197,7 +205,7 @@ def test_a_rule_that_is_broken_only_where_a_finding_acts_shows(name: str, monkey
         if delta.answer(rule, *arguments) == ideal:
             return ideal
         broken.append(ideal)
-        return WHERE_IT_ACTS[name](ideal)
+        return answers(ideal)
 
     system = having()
     assert first_found(system, [case]) is None
@@ -482,20 +490,21 @@ ASSERTION, SCHEDULED = ("KV-SYS-01", AssertionError.__name__), ("KV-OP-04", "ans
 
 
 @pytest.mark.parametrize(
-    ("detector", "violated", "answers", "raised", "queued", "known"),
+    ("detector", "violated", "answers", "raised", "known"),
     [
-        ("scheduler", ASSERTION, (DONE, DONE), None, (), True),
-        ("scheduler", ASSERTION, (DONE, DONE), None, (3,), False),
-        ("lockstep", ASSERTION, (REJECTED, None), OF_THE_QUEUE, (3,), True),
-        ("lockstep", ASSERTION, (REJECTED, None), ANOTHER, (), False),
-        ("lockstep", ASSERTION, (DONE, None), OF_THE_QUEUE, (), False),
-        ("lockstep", ("KV-SYS-01", TypeError.__name__), (REJECTED, None), OF_THE_QUEUE, (), False),
-        ("lockstep", SCHEDULED, (REJECTED, Granted(0, ((*range(12),),))), None, (), True),
-        ("lockstep", SCHEDULED, (REJECTED, Granted(0, ((*range(11),),))), None, (), False),
-        ("lockstep", ("KV-INV-05", "cached map"), (REJECTED, REJECTED), None, (), False),
-        ("ghost", ("KV-MEM-01", "request 3, group 0"), (REJECTED, REJECTED), None, (), False),
-        ("line", ("KV-LIVE-01", "request 4"), (REJECTED, REJECTED), None, (), False),
-        ("clients", ("KV-SYS-05", "request 4"), (REJECTED, REJECTED), None, (), False),
+        ("scheduler", ASSERTION, (DONE, DONE), OF_THE_QUEUE, True),
+        ("scheduler", ASSERTION, (DONE, DONE), ANOTHER, False),
+        ("scheduler", ASSERTION, (DONE, DONE), None, False),
+        ("lockstep", ASSERTION, (REJECTED, None), OF_THE_QUEUE, True),
+        ("lockstep", ASSERTION, (REJECTED, None), ANOTHER, False),
+        ("lockstep", ASSERTION, (DONE, None), OF_THE_QUEUE, False),
+        ("lockstep", ("KV-SYS-01", TypeError.__name__), (REJECTED, None), OF_THE_QUEUE, False),
+        ("lockstep", SCHEDULED, (REJECTED, Granted(0, ((*range(12),),))), None, True),
+        ("lockstep", SCHEDULED, (REJECTED, Granted(0, ((*range(11),),))), None, False),
+        ("lockstep", ("KV-INV-05", "cached map"), (REJECTED, REJECTED), None, False),
+        ("ghost", ("KV-MEM-01", "request 3, group 0"), (REJECTED, REJECTED), None, False),
+        ("line", ("KV-LIVE-01", "request 4"), (REJECTED, REJECTED), None, False),
+        ("clients", ("KV-SYS-05", "request 4"), (REJECTED, REJECTED), None, False),
     ],
 )
 def test_a_miscount_explains_only_what_takes_from_an_empty_queue(
@@ -503,12 +512,27 @@ def test_a_miscount_explains_only_what_takes_from_an_empty_queue(
     violated: tuple[str, str],
     answers: tuple[Any, Any],
     raised: AssertionError | None,
-    queued: tuple[int, ...],
     known: bool,
 ) -> None:
     """Goal: 013 and 014 excuse no other assertion, and nothing else next to a rejected request. Method: the same
-    miscount with 11 blocks in the reference's queue, and other answers, detectors, exceptions and queues."""
+    miscount with 11 blocks in the reference's queue, and other answers, detectors and exceptions."""
     reference = SimpleNamespace(snapshot=lambda: SimpleNamespace(blocks_free=16), pool=SimpleNamespace(free=range(11)))
-    system = SimpleNamespace(snapshot=lambda: SimpleNamespace(free=queued, blocks_free=3))
-    lockstep: Any = SimpleNamespace(reference=reference, system=system, answers=answers, raised=raised)
+    lockstep: Any = SimpleNamespace(reference=reference, answers=answers, raised=raised)
     assert known == miscounted(Divergence(0, None, detector, Difference(*violated, "an answer", "")), lockstep)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "in_flight", "later", "known"),
+    [(0, 1, 1, False), (3, 1, 3, True), (3, 1, 4, False), (0, 2, 1, True), (0, 2, 2, False), (3, 2, 7, True)],
+)
+def test_a_state_is_known_by_061_only_if_a_step_can_have_passed_it(
+    drafts: int, in_flight: int, later: int, known: bool
+) -> None:
+    """Goal: a state that is further than drafts and steps in flight reach is new. Method: several distances."""
+    (finding,) = with_ids(["061-sent-with-what-follows-the-end"])
+    geometry = Geometry((Group(Kind.FULL, 16), Group(Kind.MAMBA, 16, states=StateMode.ALL, draft_states=drafts)))
+    settings = Settings(geometry, blocks=40, drafts_max=drafts, steps_in_flight_max=in_flight)
+    wanted = [(None, (None, None), None), *((token, token, ()) for token in range(20))]
+    found = [*wanted, *((token, token, ()) for token in range(20, 20 + later))]
+    misread = Misread(Where(3, 1, 64), 19, 5, "this", "another", wanted, found, mark=ENDED)
+    assert known == finding.acts(settings, "").on_its_own(misread)

@@ -62,7 +62,7 @@ class TablesPastLoad:
 def miscounted(divergence: Divergence, lockstep: Lockstep) -> bool:
     """Whether a pool gave blocks that its queue did not have, or took itself for in use when a reset emptied it.
 
-    More blocks than there are, or a block that an empty queue gives twice, end the step with an assertion.
+    More blocks than there are, or a block that an empty queue gives twice, end the step with an assertion there.
     """
     reference, (expected, answered) = lockstep.reference, lockstep.answers
     if reference is None or reference.snapshot().blocks_free <= len(reference.pool.free):
@@ -73,8 +73,7 @@ def miscounted(divergence: Divergence, lockstep: Lockstep) -> bool:
             return sum(map(len, answered.blocks)) > len(reference.pool.free)
         return subject == AssertionError.__name__ and _is_of_the_queue(lockstep.raised)
     if (detector, subject) == ("scheduler", AssertionError.__name__):
-        seen = lockstep.system.snapshot()
-        return not seen.free and seen.blocks_free > 0
+        return _is_of_the_queue(lockstep.raised)
     return (detector, subject, answered) == ("scheduler", RuntimeError.__name__, Success(False))
 
 

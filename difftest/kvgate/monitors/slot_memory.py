@@ -793,11 +793,12 @@ class WorkerMemory(GhostMemory):
 
     def observe(self, step: Step) -> Difference | None:
         """Note what is ordered, and check what is read without a step."""
-        # Blocks that another node reads are not freed yet.
-        frees = not (isinstance(step.operation, Finish) and step.operation.sends)
-        if isinstance(step.operation, (Preempt, Finish, Abort)) and frees:
-            for sent in self.in_flight:
-                sent.freed.add(step.operation.request)
+        if isinstance(step.operation, (Preempt, Finish, Abort, Transferred)):
+            number = step.operation.request
+            # Blocks that another node reads are freed when it has read them.
+            frees = isinstance(step.operation, Preempt) or number not in step.population.alive
+            for sent in self.in_flight if frees else ():
+                sent.freed.add(number)
         if isinstance(step.operation, Preempt):
             number = step.operation.request
             for work in self._pending:

@@ -15,7 +15,7 @@ from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvgate.report.page import wait_graph
 from kvgate.report.page.pages import page
 from kvgate.report.page.recording import Recording, record
-from kvgate.report.page.wait_graph import drawing
+from kvgate.report.page.wait_graph import _HELD_UP_BY, drawing
 from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings
 
@@ -108,3 +108,8 @@ def test_it_is_on_the_page() -> None:
         tag == "path" and "arrow circle" == each["class"] for tag, each in document.elements if "class" in each
     )
     assert drawing(recording) is None
+
+
+def test_every_reason_has_a_text() -> None:
+    """Control: a drawing of a wait that has none would raise."""
+    assert set(Reason) == set(_HELD_UP_BY)

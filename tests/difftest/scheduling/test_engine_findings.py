@@ -249,13 +249,13 @@ def test_another_assertion_next_to_too_many_adapters_is_not_finding_038(monkeypa
     (path,) = FOLDER.glob("f038*/trace.jsonl")
     original = Scheduler.schedule
 
-    def fails_otherwise(scheduler: Any) -> Any:
+    def schedule(scheduler: Any) -> Any:
         try:
             return original(scheduler)
         except AssertionError:
             raise AssertionError from None
 
-    monkeypatch.setattr(Scheduler, "schedule", fails_otherwise)
+    monkeypatch.setattr(Scheduler, "schedule", schedule)
     run = played(read(path).case)
     assert [("KV-SYS-01", None)] == [(each.divergence.difference.statement, each.finding) for each in run.found()]
 

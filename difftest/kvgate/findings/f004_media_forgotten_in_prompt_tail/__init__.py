@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attrs import evolve
+
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import Misread
 from kvreference.content import ExtraKey, Keys, names_of_piece
@@ -20,6 +22,19 @@ def _forgets(
         return names
     last = keys.media[-1].offset_tokens - start_tokens
     return tuple(name for name in names if name.domain != "media" or name.offset_tokens == last)
+
+
+def _of_earlier_items(
+    ideal: tuple[ExtraKey, ...],
+    answered: tuple[ExtraKey, ...],
+    keys: Keys,
+    start_tokens: int,
+    end_tokens: int,
+    _known: int,
+) -> bool:
+    """What is left out are the items before the last one that reach into the piece, and nothing else."""
+    earlier = evolve(keys, media=keys.media[:-1]).media_within(start_tokens, end_tokens)
+    return [name for name in ideal if name not in answered] == [ExtraKey("media", *item) for item in earlier]
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
@@ -40,8 +55,10 @@ def _acts(settings: Settings, _release: str) -> Acts:
 
 FINDING = Finding(
     id="004-media-forgotten-in-prompt-tail",
+    # What 003 takes for equal are the names that are left.
     rank=4,
     statement="KV-OP-09",
     condition="several multimodal items, of which one but the last reaches into the piece in which the prompt ends",
     acts=_acts,
+    holds=_of_earlier_items,
 )

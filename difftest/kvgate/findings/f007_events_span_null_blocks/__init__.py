@@ -50,8 +50,9 @@ def _of_parts(
     _began: Sequence[int],
 ) -> bool:
     """Whether blocks are left out, and each run of the others has an event, which is its part of the one."""
-    (whole,), size = answered, geometry.groups[index].block_size_tokens
-    assert isinstance(whole, Stored)
+    whole, size = answered[0], geometry.groups[index].block_size_tokens
+    if not isinstance(whole, Stored) or len(answered) > 1 or not len(whole.contents) == len(due) < len(looked_at):
+        return False
     named = iter(zip(whole.contents, whole.extra_keys, whole.ahead or repeat(()), strict=False))
     expected = []
     # Neighbours differ from their places by the same number.
@@ -62,7 +63,7 @@ def _of_parts(
         parent = content_up_to(geometry, index, prefixes, start) if start else None
         part = evolve(whole, contents=contents, extra_keys=keys, ahead=ahead if whole.ahead else ())
         expected.append(evolve(part, parent=parent, tokens=tuple(request.tokens[start:end])))
-    return len(due) < len(looked_at) and list(ideal) == expected
+    return list(ideal) == expected
 
 
 FINDING = Finding(

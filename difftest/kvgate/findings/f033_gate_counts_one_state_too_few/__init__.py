@@ -34,4 +34,7 @@ FINDING = Finding(
     condition="states kept at block ends, and a request of more than one block",
     where=lambda settings: any(map(_is_aligned, settings.geometry.groups)),
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _keeps_one_state)]),
+    holds=lambda ideal, answered, settings, *_rest: (
+        0 < ideal - answered <= sum(map(_is_aligned, settings.geometry.groups))
+    ),
 )

@@ -19,8 +19,10 @@ def _too_many_run(divergence: Divergence, engine: Engine) -> bool:
     return most < min(len(adapters), _adapters_asserted(engine.raised))
 
 
-def _adapters_asserted(raised: BaseException) -> int:
+def _adapters_asserted(raised: BaseException | None) -> int:
     """How many adapters the running requests that a step schedules have, if ``schedule`` itself raised."""
+    if raised is None:
+        return 0
     *_, (frame, _line) = walk_tb(raised.__traceback__)
     return len(frame.f_locals.get("scheduled_loras", ())) if frame.f_code.co_name == "schedule" else 0
 

@@ -13,6 +13,7 @@ from kvreference.settings import Settings
 def _acts(settings: Settings, _release: str) -> Acts:
     groups = settings.geometry.groups
     early = LeftEarly(groups)
+    after_the_end = settings.drafts_max + (settings.steps_in_flight_max - 1) * (1 + settings.drafts_max)
 
     def all_that_hold(rule: Callable[..., int], request: int, computed: int, beyond: int) -> int:
         """They stay counted, for the window too."""
@@ -21,8 +22,9 @@ def _acts(settings: Settings, _release: str) -> Acts:
 
     def is_passed(misread: Misread) -> bool:
         """The state after a later token of the same request: a draft, or what a step in flight computes."""
-        is_later = len(misread.found) > len(misread.wanted) and misread.found[: len(misread.wanted)] == misread.wanted
-        return misread.mark == ENDED and groups[misread.reader.group].keeps_states and is_later
+        is_later = 0 < len(misread.found) - len(misread.wanted) <= after_the_end
+        of_request = misread.found[: len(misread.wanted)] == misread.wanted
+        return misread.mark == ENDED and groups[misread.reader.group].keeps_states and is_later and of_request
 
     def is_missing(misread: Misread) -> bool:
         group = groups[misread.reader.group]

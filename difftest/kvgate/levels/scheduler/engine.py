@@ -439,6 +439,7 @@ class Engine:
             if is_ours(error):
                 raise
             name, self.raised = type(error).__name__, error
+            self.lockstep.raised = error
             self._stop("scheduler", Difference("KV-SYS-01", name, "an answer", f"{name}: {error}"))
 
     # Operations

@@ -34,6 +34,7 @@ _HELD_UP_BY = {
     Reason.READER: "waits for another node to read its blocks",
     Reason.GRAMMAR: "waits for its grammar to be compiled",
     Reason.CLIENT: "waits for the next part from its client",
+    Reason.RESUMED: "waits for the engine to be resumed",
     Reason.ANSWER: "waits for what other nodes offer",
     Reason.NO_REQUEST: "waits for nobody: only the scheduler could bring it on",
 }
