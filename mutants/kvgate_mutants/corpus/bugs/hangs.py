@@ -245,7 +245,7 @@ SCHEDULER_HANGS = (
             Trial(
                 "stock",
                 _SMALLEST_UNIT,
-                ("KV-OP-05",),
+                ("KV-SYS-06",),
                 (reintroduced.smallest_block_is_the_unit,),
                 why_mutant="the engine's core, which is not run here, sets the smallest block of all groups as the "
                 "unit after start-up; the mutant sets what it sets",
