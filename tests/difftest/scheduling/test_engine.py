@@ -285,3 +285,10 @@ def test_requests_that_end_together_end_by_number() -> None:
     scheduler.finish_requests(name_of(7), "y")
     scheduler.finish_requests(None, "z")
     assert [*((name_of(number), "x") for number in sorted(numbers)), (name_of(7), "y"), (None, "z")] == ended
+
+
+def test_a_model_that_drafts_may_have_as_many_requests_as_tokens_in_a_step() -> None:
+    """vLLM would leave out a token for each request, and reject a step that has none left."""
+    settings = full(40, tokens_max=64, chunk_tokens=4, drafts_max=2, draft_model=True)
+    engine = Engine(settings, Stage(running_max=4))
+    assert [] == undeclared(engine, (serve(0, 8), *steps(6)))

@@ -99,7 +99,7 @@ def new_scheduler(
         cache_config=cache,
         scheduler_config=SchedulerConfig(
             max_num_seqs=stage.running_max,
-            max_num_batched_tokens=settings.chunk_tokens,
+            max_num_batched_tokens=settings.chunk_tokens + (stage.running_max if settings.draft_model else 0),
             max_model_len=settings.tokens_max,
             long_prefill_token_threshold=stage.long_prefill_tokens or 0,
             policy="priority" if stage.by_priority else "fcfs",
@@ -125,8 +125,9 @@ def new_scheduler(
     )
     # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
     config.scheduler_config.async_scheduling = stage.asynchronous
-    # vLLM leaves out a token for each request if a model of its own drafts.
+    # If a model of its own drafts, vLLM leaves out a token for each request, and rejects a step in which none is left.
     config.scheduler_config.max_num_scheduled_tokens = settings.chunk_tokens
+    config.scheduler_config.max_num_batched_tokens = settings.chunk_tokens
     config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector
     specs = list(groups) if groups is not None else group_specs(geometry)
     if options.context_parallel:
