@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.gate_counts import blocks_lacking
 from kvreference.admission import blocks_to_come_with
 from kvreference.block_pool import NULL
 from kvreference.rules import Delta
@@ -15,24 +16,20 @@ def _takes_dead_entries_off(
     to_come: Callable[..., int], settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> int:
     """The whole table is taken off what a request holds at once at most, of which the dead entries are no part."""
-    count = to_come(settings, tokens, computed, tables)
-    for group, table in zip(settings.geometry.groups, tables, strict=True):
-        entries, live = group.entries(tokens, tokens), len(table) - list(table).count(NULL)
-        most = group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max)
-        count += max(0, min(entries, most) - len(table))
-        count -= max(0, min(entries - group.blocks_unread(computed), most) - live)
-    return count
+    right = blocks_lacking(settings, tokens, computed, tables)
+    entries = [(1,) * len(table) for table in tables]
+    return to_come(settings, tokens, computed, tables) + blocks_lacking(settings, tokens, 0, entries) - right
 
 
 def _by_dead_entries(
-    ideal: int, answered: int, settings: Settings, _tokens: int, computed: int, tables: Sequence[Sequence[int]]
+    ideal: int, answered: int, settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> bool:
     """The two differ by no more than there are dead entries."""
     dead = (
         max(list(table).count(NULL), group.blocks_unread(computed))
         for group, table in zip(settings.geometry.groups, tables, strict=True)
     )
-    return abs(ideal - answered) <= sum(dead)
+    return ideal == blocks_lacking(settings, tokens, computed, tables) and abs(ideal - answered) <= sum(dead)
 
 
 def _leaves_blocks_dead(settings: Settings) -> bool:
