@@ -384,7 +384,7 @@ def _slots(case: str) -> Kill | None:
         "cleared": lambda: check_cleared(prepared, (frozenset({3, 5}),)),
     }
     asked = case.partition("-")[0]
-    found = next(filter(None, (check() for name, check in checkers.items() if asked in ("", name))), None)
+    found = next(filter(None, (found_by() for name, found_by in checkers.items() if asked in ("", name))), None)
     return None if found is None else Kill(Shown("slots", f"{found.statement} {found.subject}"), 1, 0.0)
 
 

@@ -43,8 +43,6 @@ class Engine(Protocol):
     """The sessions that its clients opened."""
     nodes: Any
     """The other nodes."""
-    raised: Any
-    """What the scheduler raised, if it did."""
     set_back: Any
     """By request, what a failed load sets back with the output that was taken last."""
     reusing: Any

@@ -12,7 +12,7 @@ from kvreference.block_pool import NULL
 from kvreference.settings import Settings
 
 
-def blocks_lacking(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
+def blocks_to_take(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
     """How many blocks a request of ``tokens`` tokens takes at most, besides the live ones of its tables."""
     count = 0
     for group, table in zip(settings.geometry.groups, tables, strict=True):

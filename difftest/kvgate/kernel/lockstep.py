@@ -101,7 +101,7 @@ class Lockstep:
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
         """The reference's answer to the last operation, and the system's."""
         self.raised: BaseException | None = None
-        """What the system raised instead of an answer."""
+        """What the system raised instead of an answer, or whatever drives it."""
         self._digest = blake2b(digest_size=8)
 
     @property

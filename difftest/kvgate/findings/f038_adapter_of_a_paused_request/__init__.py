@@ -16,7 +16,7 @@ def _too_many_run(divergence: Divergence, engine: Engine) -> bool:
         return False
     requests = engine.followed.population.alive.values()
     adapters = {each.keys.adapter for each in requests if each.status is Status.RUNNING and each.keys.lora is not None}
-    return most < min(len(adapters), _adapters_asserted(engine.raised))
+    return most < min(len(adapters), _adapters_asserted(engine.lockstep.raised))
 
 
 def _adapters_asserted(raised: BaseException | None) -> int:

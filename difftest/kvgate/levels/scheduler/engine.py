@@ -240,8 +240,6 @@ class Engine:
         """By request that was preempted since its step, what that step answers that follows from a failed load."""
         self.scheduled: Mapping[int, int] = {}
         """Who was scheduled in the last step, and how many tokens of each."""
-        self.raised: Exception | None = None
-        """What the scheduler raised."""
         self.found: Divergence | None = None
         self.steps = self.collected = 0
 
@@ -438,8 +436,7 @@ class Engine:
         except Exception as error:
             if is_ours(error):
                 raise
-            name, self.raised = type(error).__name__, error
-            self.lockstep.raised = error
+            name, self.lockstep.raised = type(error).__name__, error
             self._stop("scheduler", Difference("KV-SYS-01", name, "an answer", f"{name}: {error}"))
 
     # Operations

@@ -42,7 +42,8 @@ class Sent:
     @property
     def answered(self) -> dict[int, list[int]]:
         """What the model answers that follows from no failed load, and to no part that has ended."""
-        return {number: tokens for number, tokens in self.sampled.items() if number not in {*self.spoilt, *self.late}}
+        worthless = self.spoilt.keys() | self.late
+        return {number: tokens for number, tokens in self.sampled.items() if number not in worthless}
 
 
 @frozen

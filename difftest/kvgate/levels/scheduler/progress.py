@@ -157,9 +157,6 @@ class ProgressMonitor:
             if outside is not None:
                 yield outside
                 continue
-            if number in self.stopped:
-                yield Wait(number, Reason.RESUMED)
-                continue
             if number in self.interception.refused and first_refused is None:
                 first_refused = number
             if len(running) >= self.stage.running_max and number not in self.interception.refused:
@@ -206,7 +203,9 @@ class ProgressMonitor:
             return Wait(number, Reason.GRAMMAR)
         offer = self.nodes.offers.get(number)
         awaited = offer is not None and offer.undecided and offer.is_awaited
-        return Wait(number, Reason.ANSWER) if awaited else None
+        if awaited:
+            return Wait(number, Reason.ANSWER)
+        return Wait(number, Reason.RESUMED) if number in self.stopped else None
 
     def _in_line(self) -> list[Any]:
         """Whoever waits, in the order in which the scheduler looks at them."""
