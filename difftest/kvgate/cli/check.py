@@ -101,7 +101,7 @@ def check(
     from kvgate.gate.profiles import models_named
     from kvgate.kernel.extras import require
     from kvgate.kernel.progress import progress_line
-    from kvgate.levels.registry import default_level, default_models, not_tested, prepare, together
+    from kvgate.levels.registry import default_level, default_models, not_tested, prepare, together, unbounded
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
@@ -132,7 +132,10 @@ def check(
     outcomes, failed = _run(preparations, trials_of)
     outcome, checkers = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
-    code = publish(verdict, report, output, not_tested(level, system.name), once_more(system, checkers))
+    left_out = not_tested(level, system.name)
+    if verdict.declared:
+        left_out += unbounded(preparations)
+    code = publish(verdict, report, output, left_out, once_more(system, checkers))
     if failed is not None:
         report_fault(fault_of(failed, system.name, system.version, checkers), report)
     raise typer.Exit(code)

@@ -16,6 +16,7 @@ from kvgate.gate.level import Level, LevelChoice
 from kvgate.gate.profiles import models_named, plan
 from kvgate.gate.trace_codec import Trace
 from kvgate.kernel.models import Model
+from kvgate.kernel.text import counted
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.pair.level import PAIR
 from kvgate.levels.scheduler.level import SCHEDULER
@@ -23,12 +24,23 @@ from kvgate.levels.worker.level import WORKER
 
 LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR, WORKER)}
 
+UNBOUNDED_NAMED = 4
 _ALWAYS = "Mechanisms that no model of this run has (--model and its suffixes)."
 
 
 def not_tested(choice: LevelChoice, system: str) -> tuple[str, ...]:
     """What a run of ``system`` leaves out: where several levels are run, what the last of them leaves out."""
     return (*levels_of(choice)[-1].leaves_out(system), _ALWAYS)
+
+
+def unbounded(preparations: Sequence[Preparation]) -> tuple[str, ...]:
+    """Where known findings may act in any number of cases, since it was never counted there."""
+    lanes = sorted({(each.level.name, lane.model.name) for each in preparations for lane in each.plan.lanes})
+    most = {each.level.name: each.plan.most for each in preparations}
+    models = [f"{model} ({level})" for level, model in lanes if most[level](model, "", 1) is None]
+    named = ", ".join(models[:UNBOUNDED_NAMED]) + (" and others" if len(models) > UNBOUNDED_NAMED else "")
+    sentence = f"How often known findings act, on {len(models)} of {counted(len(lanes), 'model')}: {named}."
+    return (sentence,) if models else ()
 
 
 def levels_of(choice: LevelChoice) -> tuple[Level, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from attrs import evolve
 
 pytest.importorskip("vllm")
 
@@ -26,7 +27,7 @@ from kvgate.gate.trace_codec import trace_of, write
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.registry import not_tested, prepare, read, together
+from kvgate.levels.registry import not_tested, prepare, read, together, unbounded
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.report.campaign import report_of
@@ -190,6 +191,16 @@ def test_a_case_is_cut_short_where_the_time_is_up() -> None:
         run.divergences,
     )
     assert run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case).performed > 1
+
+
+def test_models_on_which_findings_were_not_counted_are_named() -> None:
+    """The rates are stored of a system, a level and a model: elsewhere a finding may act in every case."""
+    stock, other = load_system("stock"), evolve(load_system("stock"), version="0.0")
+    models = [load("swa"), load("windows")]
+    assert unbounded(prepare(LevelChoice.BOTH, stock, [load("swa")], "quick")) == ()
+    (sentence,) = unbounded(prepare(LevelChoice.BOTH, stock, models, "quick"))
+    assert "2 of 4 models: windows (blocks), windows (scheduler)." in sentence
+    assert "4 of 4 models" in unbounded(prepare(LevelChoice.BOTH, other, models, "quick"))[0]
 
 
 def test_what_the_reference_did_not_follow_is_told() -> None:
