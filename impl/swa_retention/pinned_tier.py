@@ -30,6 +30,8 @@ class PinnedTier:
         """The pinned blocks that nobody holds, the oldest first."""
         self.scratch_first = False
         """Whether a block that is pinned no longer, and is not cached, is used again first."""
+        self.keeps_all = False
+        """Whether whatever is cached of the blocks that are freed now is pinned: their request ends."""
         self.demoted = 0
         """How many blocks were demoted since the metrics were last sent."""
 
@@ -44,20 +46,14 @@ class PinnedTier:
         """Whether ``block`` is pinned."""
         return bool(self.pinned[block.block_id])
 
-    def wait(self, blocks: list[Any]) -> list[Any]:
-        """Nobody holds ``blocks`` any more: those that are pinned wait, the others are returned."""
-        pinned = self.pinned
-        waiting = [block for block in blocks if pinned[block.block_id]]
-        if not waiting:
-            return blocks
-        self.queue.append_n(waiting)
-        return [block for block in blocks if not pinned[block.block_id]]
-
     def release_pinned(self, blocks: Iterable[Any]) -> list[Any]:
         """Take one holder off each of ``blocks`` that is pinned, those without another wait; returns the others."""
+        pinned, keeps_all = self.pinned, self.keeps_all
         rest, waiting = [], []
         for block in blocks:
-            if not self.pinned[block.block_id]:
+            if keeps_all and (block._block_hash is not None or not is_scratch(self.pool, block)):
+                pinned[block.block_id] = True
+            elif not pinned[block.block_id]:
                 rest.append(block)
                 continue
             block.ref_cnt -= 1
@@ -84,6 +80,9 @@ class PinnedTier:
         lacking = count - self.pool.free_block_queue.num_free_blocks
         if lacking <= 0 or lacking > self.queue.num_free_blocks:
             return
+        if not kept:
+            self.demote(self.queue.popleft_n(lacking))
+            return
         oldest: list[Any] = []
         block = self.queue.fake_free_list_head.next_free_block
         while block is not self.queue.fake_free_list_tail and len(oldest) < lacking:
@@ -91,9 +90,16 @@ class PinnedTier:
                 oldest.append(block)
             block = block.next_free_block
         if len(oldest) == lacking:
-            self.demoted += lacking
             for block in oldest:
-                self.unpin(block)
+                self.queue.remove(block)
+            self.demote(oldest)
+
+    def demote(self, blocks: list[Any]) -> None:
+        """``blocks``, taken out of the queue, are pinned no longer: they are free. What waits is always cached."""
+        self.demoted += len(blocks)
+        for block in blocks:
+            self.pinned[block.block_id] = False
+        self.pool.free_block_queue.append_n(blocks)
 
     def unpin(self, block: Any) -> None:
         """A waiting block is pinned no longer: it is free."""
