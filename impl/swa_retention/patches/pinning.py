@@ -75,7 +75,7 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
     return remove_skipped_blocks
 
 
-def end(original: Any) -> Callable[..., None]:
+def free(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.free`` by which whatever is cached is pinned as it is freed: the next turn begins with
     it.
     """
@@ -265,7 +265,7 @@ PATCHES = (
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "fb628d9b9f79859b", "0.33.0": UNPATCHED},
-        end,
+        free,
     ),
     Patch(
         "vllm.v1.core.single_type_kv_cache_manager:SlidingWindowManager.free",
@@ -274,7 +274,7 @@ PATCHES = (
         _UPSTREAM,
         _UNTIL,
         {"0.23.0": "caa083a1ba0728cc", "0.33.0": UNPATCHED},
-        end,
+        free,
     ),
     Patch(
         f"{_MANAGER}.pop_blocks_for_free",

@@ -177,13 +177,12 @@ def pins_are_freed_by_later_releases(_original: Any, vllms: Any) -> Any:
 
 
 @breaks(f"{_TIER}.release_pinned", shown_by=checks.freed_pins_wait)
-def pins_wait_while_held(_original: Any, self: Any, blocks: Any) -> Any:
+def pins_wait_while_held(original: Any, self: Any, blocks: Any) -> Any:
     """A pinned block that another request still holds waits in the pinned tier."""
-    pinned = [block for block in blocks if self.holds(block)]
-    for block in pinned:
-        block.ref_cnt -= 1
-    self.queue.append_n(pinned)
-    return [block for block in blocks if not self.holds(block)]
+    blocks = [*blocks]
+    rest = original(self, blocks)
+    self.queue.append_n([block for block in blocks if self.holds(block) and block.ref_cnt])
+    return rest
 
 
 @breaks(f"{_PINNING}:give_up", shown_by=checks.what_is_freed_later_is_pinned)
