@@ -16,6 +16,7 @@ from kvgate_mutants.mutants.registry import (
     FEATURE_MUTANTS,
     LATER_WORKER_MUTANTS,
     REFERENCE_MUTANTS,
+    RELEASE_MUTANTS,
     WORKER_MUTANTS,
 )
 
@@ -26,6 +27,10 @@ TABLES = {
     "mutants-of-reference.md": REFERENCE_MUTANTS,
     "mutants-ascend-worker.md": WORKER_MUTANTS,
     **{f"mutants-ascend-worker@{version}.md": mutants for version, mutants in LATER_WORKER_MUTANTS.items()},
+    **{
+        f"mutants-native@{version}.md": (*mutants["blocks"], *mutants["scheduler"])
+        for version, mutants in RELEASE_MUTANTS.items()
+    },
 }
 
 
