@@ -4,7 +4,9 @@ A probe of a mutant of the reference is what a user runs, with a smaller budget:
 
 - ``MODEL`` stands for three: ``kvgate check`` of vLLM's block manager (``blocks``) and scheduler (``scheduler``) with
   that model, with the plug-in where the model has a mechanism of it; and ``kvgate conform`` on it (``conform``);
-- ``pair:MODEL``, ``explore:TINY`` and ``prove:OBLIGATION`` are one each.
+- ``pair:MODEL``, ``explore:TINY`` and ``prove:OBLIGATION`` are one each;
+- ``blocks:MODEL@SYSTEM`` and ``scheduler:MODEL@SYSTEM`` are of a system that is named, such as ``native@0.33.0``. They
+  run in a process of their own, for a process has one vLLM.
 
 Such a mutant is killed if a probe finds something that it does not find without the mutant: then the command ends with
 exit code 1. If a probe raises, the command says with exit code 5 that kvgate itself failed, and names no guarantee: the
@@ -31,7 +33,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext, suppress
+from functools import cache
+from multiprocessing import get_context
 from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
@@ -59,6 +64,7 @@ from kvgate_mutants.mutants.registry import (
     FEATURE_MUTANTS,
     PAIR_MUTANTS,
     PLUGIN_MUTANTS,
+    REFERENCE_MUTANTS,
     SCHEDULER_MUTANTS,
     WORKER_MUTANTS,
 )
@@ -133,13 +139,16 @@ def probes_of(mutant: Mutant) -> tuple[str, ...]:
 
 
 def _system(model: str) -> str:
+    model, _, named = model.partition("@")
+    if named:
+        return named
     return "retention" if _MECHANISMS & {word.partition("=")[0] for word in model.split("+")} else "stock"
 
 
 def _check(level: str, model: str, operations: int) -> Kill | None:
     chosen, system = LEVELS[level], load_system(_system(model))
     trials, certain = Trials(chosen.bench(system, chosen.gate)), certain_of(system, chosen)
-    return run_until_killed(trials, [load(model)], 0, operations, SECONDS, certain=certain)
+    return run_until_killed(trials, [load(model.partition("@")[0])], 0, operations, SECONDS, certain=certain)
 
 
 def _conform(model: str, operations: int) -> Kill | None:
@@ -178,6 +187,27 @@ def _of_reference(probe: str, operations: int | None = None) -> Kill | None:
         return (_explore if layer == "explore" else _prove)(what)
     limit = OPERATIONS[layer] if operations is None else operations
     return _conform(what, limit) if layer == "conform" else _check(layer, what, limit)
+
+
+def _probed(mutant: Mutant | None, probe: str, operations: int | None = None) -> Kill | None:
+    """What a probe finds with ``mutant`` injected into the reference, or without one."""
+    if "@" in probe:
+        run = _process_of(_system(probe.partition(":")[2])).submit
+        return run(_probed_by_name, None if mutant is None else mutant.name, probe, operations).result()
+    with nullcontext() if mutant is None else mutant.applied():
+        return _guarded(_of_reference, probe, operations)
+
+
+@cache
+def _process_of(system: str) -> ProcessPoolExecutor:
+    """The process that has the vLLM of ``system``: it is kept, since loading it takes longer than most probes."""
+    del system
+    return ProcessPoolExecutor(1, get_context("spawn"))
+
+
+def _probed_by_name(name: str | None, probe: str, operations: int | None) -> Kill | None:
+    with nullcontext() if name is None else next(each for each in REFERENCE_MUTANTS if each.name == name).applied():
+        return _guarded(_of_reference, probe, operations)
 
 
 # Mutants of checkers
@@ -509,14 +539,13 @@ def run_reference(
         if result.kill is not None and not every_layer:
             continue
         report(f"{mutant.name}: {probe}")
-        with mutant.applied():
-            kill = result.kills[probe] = _guarded(_of_reference, probe)
+        kill = result.kills[probe] = _probed(mutant, probe)
         if kill is not None:
             operations[probe] = max(operations.get(probe, 0), kill.operations)
         yield list(results.values())
     for probe, most in operations.items():
         report(f"without a mutant: {probe}")
-        if _guarded(_of_reference, probe, most or None) is not None:
+        if _probed(None, probe, most or None) is not None:
             for result in results.values():
                 result.kills.pop(probe, None)
     yield list(results.values())

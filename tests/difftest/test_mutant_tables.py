@@ -16,6 +16,7 @@ from kvgate_mutants.mutants.registry import (
     FEATURE_MUTANTS,
     LATER_WORKER_MUTANTS,
     REFERENCE_MUTANTS,
+    RELEASE_MUTANTS,
     WORKER_MUTANTS,
 )
 
@@ -26,13 +27,18 @@ TABLES = {
     "mutants-of-reference.md": REFERENCE_MUTANTS,
     "mutants-ascend-worker.md": WORKER_MUTANTS,
     **{f"mutants-ascend-worker@{version}.md": mutants for version, mutants in LATER_WORKER_MUTANTS.items()},
+    **{
+        f"mutants-native@{version}.md": (*mutants["blocks"], *mutants["scheduler"])
+        for version, mutants in RELEASE_MUTANTS.items()
+    },
 }
 
 
 def rows(page: str) -> dict[str, list[str]]:
-    """The rows of a page's table, by name."""
-    table = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")][2:]
-    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in table}
+    """The rows of a page's tables, by name."""
+    table = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
+    named = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in table}
+    return {name: cells for name, cells in named.items() if name != "mutant" and not name.startswith("---")}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.published import published
 
 import kvgate
+from kvgate.adapters.registry import is_built_in
+from kvgate.adapters.releases import release_named
 from kvgate.explore.tiny_models import MODELS as TINY_MODELS
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.models import load
@@ -143,7 +146,9 @@ def test_each_probe_can_be_run() -> None:
     for mutant in REFERENCE_MUTANTS:
         for probe in mutant.probes:
             layer, _, what = probe.rpartition(":")
-            assert layer in ("", "scheduler", "pair", "explore", "prove"), probe
+            what, _, system = what.partition("@")
+            assert not system or (layer in ("blocks", "scheduler") and is_built_in(system)), probe
+            assert layer in ("", "blocks", "scheduler", "pair", "explore", "prove"), probe
             known = {"explore": TINY_MODELS, "prove": obligations()}.get(layer)
             assert load(what) if known is None else what in known, probe
     of_blocks = {each.name for each in (*BLOCK_MANAGER_MUTANTS, *PLUGIN_MUTANTS)}
@@ -283,6 +288,13 @@ def test_no_finding_excuses_a_wrong_reference(fork_server: ForkServer, name: str
 def test_a_few_of_the_checkers_are_killed(fork_server: ForkServer) -> None:
     """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the shadow and so on."""
     assert not _survivors(fork_server, "checkers", *OF_CHECKERS)
+
+
+@pytest.mark.deep
+def test_one_is_killed_on_a_release(fork_server: ForkServer) -> None:
+    """Goal: a probe may name a system. Method: a fault in what 0.33.0 alone has, which runs in another process."""
+    published(release_named("native@0.33.0"))
+    assert not _survivors(fork_server, "reference", "token-ahead-is-no-content")
 
 
 @pytest.mark.deep

@@ -31,6 +31,12 @@ class Code(str, Enum):
     ASCEND_WORKER = "ascend-worker"
     ASCEND_WORKER_0_23_0 = "ascend-worker@0.23.0"
     ASCEND_WORKER_0_30_0 = "ascend-worker@0.30.0rc2"
+    NATIVE_0_33_0 = "native@0.33.0"
+
+    @property
+    def release(self) -> str:
+        """The version that a name ends with, if it is that of a release."""
+        return self.value.partition("@")[2]
 
 
 class Of(str, Enum):
@@ -82,7 +88,9 @@ class MutantSet:
         if self.code is Code.ASCEND_WORKER:
             return registry.WORKER_MUTANTS
         if self.level is LevelChoice.WORKER:
-            return registry.LATER_WORKER_MUTANTS[self.code.value.partition("@")[2]]
+            return registry.LATER_WORKER_MUTANTS[self.code.release]
+        if self.code.release:
+            return registry.RELEASE_MUTANTS[self.code.release][self.level.value]
         if self.level is LevelChoice.SCHEDULER:
             return registry.SCHEDULER_MUTANTS
         return registry.PAIR_MUTANTS if self.level is LevelChoice.PAIR else registry.BLOCK_MANAGER_MUTANTS
@@ -99,7 +107,9 @@ class MutantSet:
         if self.code is Code.ASCEND_WORKER:
             return models_named(DEFAULT_MODELS[self.code.value])
         if self.level is LevelChoice.WORKER:
-            return models_named(LATER_MODELS[self.code.value.partition("@")[2]])
+            return models_named(LATER_MODELS[self.code.release])
+        if self.code.release:
+            return models_named(OF_RELEASES if self.level is LevelChoice.BLOCKS else SCHEDULED_IN_RELEASES)
         if self.level is not LevelChoice.BLOCKS:
             return models_named(SCHEDULED)
         return models_named(()) + models_named(("two-windows+eagle",))
@@ -133,9 +143,22 @@ SETS = (
     MutantSet(Code.ASCEND_WORKER, LevelChoice.WORKER, "vLLM-Ascend's worker as it is"),
     MutantSet(Code.ASCEND_WORKER_0_23_0, LevelChoice.WORKER, "The worker of vLLM-Ascend 0.23.0 as it is"),
     MutantSet(Code.ASCEND_WORKER_0_30_0, LevelChoice.WORKER, "The worker of vLLM-Ascend 0.30.0rc2 as it is"),
+    # A process has one vLLM.
+    MutantSet(Code.NATIVE_0_33_0, LevelChoice.BLOCKS, "The block manager of vLLM 0.33.0 as it is"),
+    MutantSet(Code.NATIVE_0_33_0, LevelChoice.SCHEDULER, "The scheduler of vLLM 0.33.0 as it is"),
 )
 SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
 """The models that a mutant of a scheduler is run on: little of what a scheduler does depends on the groups."""
+OF_RELEASES = (
+    *("full+eagle+hashed-ahead+scratch", "gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch"),
+    *("mixed-blocks+masked+scratch", "mamba-align+scratch"),
+)
+"""The models that a mutant of a release's block manager is run on, if it names none."""
+SCHEDULED_IN_RELEASES = (
+    *("full+scratch", "two-windows+eagle+scratch", "gpt-oss-hybrid+scratch", "full+eagle+hashed-ahead+scratch"),
+    "swa+scratch",
+)
+"""The same of a release's scheduler."""
 
 
 def mutants(
@@ -144,8 +167,8 @@ def mutants(
         Code,
         typer.Option(
             "--sut",
-            help="Whose code they break: vLLM's (stock), the plug-in's (retention), or that of vLLM-Ascend's worker "
-            "(ascend-worker, or a later release of it, with --level worker).",
+            help="Whose code they break: vLLM's (stock), the plug-in's (retention), a later release's (native@0.33.0), "
+            "or that of vLLM-Ascend's worker (ascend-worker, or a later release of it, with --level worker).",
         ),
     ] = Code.STOCK,
     level: Annotated[
@@ -205,6 +228,8 @@ def mutants(
       kvgate mutants --of reference --each-detector
 
       kvgate mutants --sut retention
+
+      kvgate mutants --sut native@0.33.0 --level both
 
       kvgate mutants --all --minimise --write mutants.md
     """
@@ -273,9 +298,9 @@ def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tu
     if everywhere:
         if (code, level, of) != (Code.STOCK, LevelChoice.BLOCKS, None):
             raise UsageError("--all takes no --sut and no --level: it runs every mutant set of vLLM and the plug-in")
-        chosen = [each for each in SETS if each.of not in OWN and each.level is not LevelChoice.WORKER]
+        everything = [each for each in SETS if each.of not in OWN and each.code in (Code.STOCK, Code.RETENTION)]
         # The plug-in stays in the process, and with it the others would not break what is published.
-        return tuple(sorted(chosen, key=lambda each: each.code is Code.RETENTION))
+        return tuple(sorted(everything, key=lambda each: each.code is Code.RETENTION))
     if of is not None:
         if (code, level) != (Code.STOCK, LevelChoice.BLOCKS):
             raise UsageError("--of takes no --sut and no --level: the set says where it runs")
@@ -283,7 +308,11 @@ def _sets(code: Code, level: LevelChoice, of: Of | None, everywhere: bool) -> tu
     levels = (LevelChoice.BLOCKS, LevelChoice.SCHEDULER) if level is LevelChoice.BOTH else (level,)
     if code is Code.RETENTION and levels != (LevelChoice.BLOCKS,):
         raise UsageError(f"the mutants of schedulers are vLLM's own: kvgate mutants --level {level.value}")
-    return tuple(each for each in SETS if each.code is code and each.level in levels and each.of is None)
+    chosen = tuple(each for each in SETS if each.code is code and each.level in levels and each.of is None)
+    if not chosen:
+        there = " or ".join(f"kvgate mutants{each.option}" for each in SETS if each.code is code)
+        raise UsageError(f"no mutants of {code.value} at --level {level.value}: {there}")
+    return chosen
 
 
 def _command(code: Code, level: LevelChoice, of: Of | None, everywhere: bool, minimise: bool) -> str:

@@ -18,7 +18,7 @@ from kvgate.levels.manager import Bench
 from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
 from kvreference.operations import Operation
 
-SUBJECTS = ("stock", "retention")
+SUBJECTS = ("stock", "retention", "native@0.23.0", "native@0.33.0")
 """What can stand under an engine."""
 
 
@@ -115,6 +115,8 @@ def _engine(scenario: Engines, name: str) -> Built:
 
     _check_subject(name)
     engine = Engine(scenario.settings, scenario.stage, name, scenario.with_reference)
+    if scenario.adapts is not None and engine.lockstep.reference is not None:
+        scenario.adapts(engine.lockstep.reference)
     explains = partial(explain_engine, engine=engine)
     return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close, [engine.lockstep]
 

@@ -10,7 +10,7 @@ from kvgate_mutants.corpus.bugs import blocks, hangs, hits
 
 _BUGS = (
     *(*hits.ZERO_HITS, *hits.WRONG_HITS),
-    *(*hangs.BLOCK_MANAGER_HANGS, *hangs.SCHEDULER_HANGS, *hangs.PAIR_HANGS),
+    *(*hangs.BLOCK_MANAGER_HANGS, *hangs.SCHEDULER_HANGS, *hangs.LATE_FREES, *hangs.PAIR_HANGS),
     *(*blocks.DOUBLE_FREES, *blocks.MISCOUNTS, *blocks.WRONG_EVENTS),
 )
 

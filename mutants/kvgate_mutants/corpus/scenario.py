@@ -53,6 +53,8 @@ class Engines:
     stage: Stage
     operations: tuple[EngineOperation, ...] = field(repr=False, validator=min_len(1))
     with_reference: bool = True
+    adapts: Callable[[Manager], None] | None = field(default=None, repr=False)
+    """As for operations on a block manager."""
 
 
 @frozen

@@ -10,6 +10,7 @@ from kvgate_mutants.mutants import (
     answers,
     block_pool,
     hit_lookup,
+    native_0_33_0,
     own_code,
     pair,
     release,
@@ -32,6 +33,8 @@ PAIR_MUTANTS = mutants_in((pair,))
 WORKER_MUTANTS = mutants_in((worker,))
 LATER_WORKER_MUTANTS = {"0.23.0": mutants_in((worker_0_23_0,)), "0.30.0rc2": mutants_in((worker_0_30_0,))}
 """By release of vLLM-Ascend."""
+RELEASE_MUTANTS = {"0.33.0": native_0_33_0.MUTANTS}
+"""By release of vLLM, and by level."""
 PLUGIN_MUTANTS = mutants_in((retention, junctions, pinned_tier, partial_hits, metrics, installing))
 
 

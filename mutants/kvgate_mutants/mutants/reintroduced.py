@@ -194,3 +194,28 @@ def whole_blocks_keep_one_key(original: Any, self: Any, request: Any, block: Any
 def provided_state_counted(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
     """A repair: the state behind provided tokens is counted beside the one behind the step."""
     return original(self, *arguments, **named) + 1
+
+
+class _Tables(list[Any]):
+    """The blocks of a request that are freed late, group by group, where the release goes through them backwards."""
+
+    tables: tuple[list[Any], ...] = ()
+
+    def __reversed__(self) -> Any:
+        return self
+
+
+@breaks("vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.pop_blocks_for_free", violates="KV-OP-07")
+def tables_stay_apart(_original: Any, self: Any, request_id: str) -> Any:
+    """A repair, with the next one: what is freed late is known group by group."""
+    tables = tuple(manager.pop_blocks_for_free(request_id) for manager in self.single_type_managers)
+    popped = _Tables(block for table in tables for block in table)
+    popped.tables = tables
+    return popped
+
+
+@breaks(f"{_POOL}.free_blocks", violates="KV-OP-07")
+def tables_are_freed_apart(original: Any, self: Any, ordered_blocks: Any) -> None:
+    """A repair, with the one before: what is freed late is freed group by group, as at once."""
+    for table in getattr(ordered_blocks, "tables", (ordered_blocks,)):
+        original(self, table[::-1] if isinstance(ordered_blocks, _Tables) else table)

@@ -173,6 +173,16 @@ def test_a_request_that_will_have_reached_its_limit_is_left_out() -> None:
     assert told.chunks.end(told.population, {0: 51}) is None
 
 
+def test_a_request_that_will_have_reached_its_limit_needs_no_step() -> None:
+    """A step more would compute a token of which no client is sent the answer; before the limit it is the last."""
+    told = told_ahead()
+    step = Schedule(0, 1), YES, told.population
+    found = told.chunks.observe(*step, {0: 51})
+    assert found is not None
+    assert ("KV-SYS-06", "needs no further step", "1 are scheduled") == (found.statement, found.expected, found.got)
+    assert told.chunks.observe(*step, {0: 52}) is None
+
+
 @pytest.mark.parametrize("frees_late", [False, True])
 def test_a_request_may_wait_for_what_is_freed_late(frees_late: bool) -> None:
     """It was refused, and no request is preempted for it: what that frees comes with a later step."""

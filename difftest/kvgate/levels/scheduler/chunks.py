@@ -15,6 +15,7 @@ Where states are kept at block ends, a prompt's chunks end where blocks end, up 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -98,8 +99,17 @@ class Chunks:
         """A request is offered drafts, for when it is served next."""
         self._drafts[number] = drafts
 
-    def observe(self, operation: Operation, answer: Answer, population: Population) -> Difference | None:
-        """The block manager was asked for something; the ``population`` is as it was before."""
+    def observe(
+        self,
+        operation: Operation,
+        answer: Answer,
+        population: Population,
+        limits_tokens: Mapping[int, int] = NO_LIMITS,
+    ) -> Difference | None:
+        """The block manager was asked for something; the ``population`` is as it was before.
+
+        ``limits_tokens`` says how long each request may become, by number.
+        """
         if isinstance(operation, (Preempt, Finish, Abort, Pause)):
             self._drafts.pop(operation.request, None)
             if isinstance(operation, Preempt):
@@ -114,7 +124,11 @@ class Chunks:
                 where = f"request {request.number}, for whose whole prompt there is room"
                 return Difference(STATEMENT, where, "is admitted", "waits")
         elif isinstance(operation, Schedule):
-            return self._scheduled(operation, answer, population[operation.request])
+            request = population[operation.request]
+            if self.checks and isinstance(answer, Granted) and _ends_in_flight(request, limits_tokens):
+                where = f"request {request.number}, whose answers in flight reach its limit"
+                return Difference(STATEMENT, where, "needs no further step", f"{operation.tokens} are scheduled")
+            return self._scheduled(operation, answer, request)
         elif isinstance(operation, Admit) and isinstance(answer, Granted) and not answer.loads:
             return self._admitted(operation, answer, population[operation.request])
         return None
@@ -128,8 +142,8 @@ class Chunks:
         if self._stopped or waits or not self.checks:
             return None
         for number, request in population.alive.items():
-            ends = len(request.tokens) + len(request.awaited) >= limits_tokens[number] if request.awaited else False
-            if request.status is Status.RUNNING and number not in self._tokens and not ends:
+            is_left_out = request.status is Status.RUNNING and number not in self._tokens
+            if is_left_out and not _ends_in_flight(request, limits_tokens):
                 due = self._due(request, request.tokens_computed)
                 if due > 0:
                     got = f"nobody asks for it, {sum(self._tokens.values())} are scheduled"
@@ -196,3 +210,9 @@ class Chunks:
         if due == tokens or not self.checks:
             return None
         return Difference(STATEMENT, f"request {number} (tokens of the step)", str(due), str(tokens))
+
+
+def _ends_in_flight(request: Request, limits_tokens: Mapping[int, int]) -> bool:
+    """Whether the answers in flight, a token each, make a request as long as it may become."""
+    limit = limits_tokens.get(request.number, math.inf)
+    return bool(request.awaited) and len(request.tokens) + len(request.awaited) >= limit

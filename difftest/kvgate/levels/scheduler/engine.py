@@ -355,7 +355,8 @@ class Engine:
         if padded and isinstance(operation, Admit):
             self.chunks.offered(operation.request, padded if isinstance(answered, Granted) else 0)
         if not ahead:
-            self._check("chunks", self.chunks.observe(operation, answered, self._known))
+            limits = self.progress.limits_tokens
+            self._check("chunks", self.chunks.observe(operation, answered, self._known, limits))
         self.correspondence.observe(operation, answered, population)
         self.statistics.observe(operation, answered, population)
         if self.stage.connector:

@@ -8,10 +8,13 @@ from kvgate.levels.pair.operations import Acknowledged, Ask, Node, Operation, Pa
 from kvgate.levels.scheduler.operations import GrammarReady, Lost, Serve, Stage
 from kvgate_mutants.corpus.bug import Bug, Contrast, Control, Kind, Trial
 from kvgate_mutants.corpus.scenario import Blocks, Engines, Pairs, full, of, states, tokens, window
-from kvgate_mutants.mutants import allocation, reintroduced
+from kvgate_mutants.mutants import allocation, native_0_33_0, reintroduced
 from kvgate_mutants.mutants.scheduler import scheduling
+from kvreference.holdings import freed_late
+from kvreference.manager import Manager
 from kvreference.operations import Abort, Admit, Arrive, Transferred
 from kvreference.operations import Transferred as Loaded
+from kvreference.rules import Rules
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
@@ -369,6 +372,92 @@ SCHEDULER_HANGS = (
                 otherwise=Control("a load that does not fail", "stock", _failed(False)),
             ),
         ),
+    ),
+)
+
+# Blocks that are freed when the steps in flight are over.
+
+
+def _frees_group_by_group(manager: Manager) -> None:
+    """What is freed late is freed in the order of KV-OP-07, and not in that of the release."""
+    rules = manager.holdings.rules
+    manager.holdings.rules = Rules([each for each in rules.deltas if each.rule != freed_late.__name__])
+
+
+_FREED_LATE = Engines(
+    Settings(of(full(), window(32)), 40, tokens_max=128, chunk_tokens=64, scratch_first=True),
+    Stage(asynchronous=True, connector=True),
+    (
+        _serve(0, 48, answers_max=20),
+        # What ends it is known when the next step of it is under way.
+        Step((Reply(token=7, ends=True),)),
+        *_steps(3),
+    ),
+    adapts=_frees_group_by_group,
+)
+_FENCED = Engines(
+    Settings(of(full()), 7, tokens_max=82, chunk_tokens=82, drafts_max=1, scratch_first=True),
+    Stage(running_max=2, asynchronous=True, connector=True),
+    # With a block for each 16 tokens, the pool has none left for the 81st token of the first request.
+    (_serve(0, 79, answers_max=2), _serve(1, 1), *_steps(3)),
+)
+
+LATE_FREES = (
+    Bug(
+        39,
+        "deferred-free-mixes-groups",
+        Kind.OVER_EVICTION,
+        "https://github.com/vllm-project/vllm/issues/48489",
+        "Blocks that are freed when a step is over are queued in another order of groups than blocks freed at once.",
+        "0.33.0, and others since blocks wait for the steps in flight, with a consumer of remote blocks",
+        (
+            Trial(
+                "native@0.33.0",
+                _FREED_LATE,
+                ("KV-OP-07",),
+                otherwise=Control(
+                    "freed group by group",
+                    "native@0.33.0",
+                    _FREED_LATE,
+                    (reintroduced.tables_stay_apart, reintroduced.tables_are_freed_apart),
+                    Contrast.REPAIR,
+                ),
+                remark="The reference of 0.33.0 takes over this order as a choice of the release, so kvgate check is "
+                "silent; here it frees group by group, as KV-OP-07 says.",
+            ),
+        ),
+    ),
+    Bug(
+        40,
+        "preemption-of-fenced-requests",
+        Kind.HANG,
+        "https://github.com/vllm-project/vllm/pull/49675",
+        "A request is preempted for its blocks although they become free only when the steps in flight are over.",
+        "after 0.23.0, fixed in 0.33.0, with a consumer of remote blocks",
+        (
+            Trial(
+                "native@0.33.0",
+                _FENCED,
+                ("KV-SYS-02",),
+                (native_0_33_0.named("preempted-although-nothing-is-freed"),),
+                why_mutant="0.33.0 has the fix, and no release that defers frees without it is described here: its "
+                "condition is taken away",
+                remark="What is seen first is that the answer in flight of the preempted request is lost; that nothing "
+                "was gained by the preemption is no violation by itself.",
+            ),
+        ),
+    ),
+    Bug(
+        41,
+        "idle-engine-keeps-delayed-frees",
+        Kind.LEAK,
+        "https://github.com/vllm-project/vllm/pull/46579",
+        "After the last request has ended, the client takes no further step, and blocks that a connector has to store "
+        "are held until the next request comes.",
+        "0.22.0 as reported, with a connector that delays frees and an engine in the client's process",
+        not_caught="What stops is the loop of the engine's client, which asks whether a step is to be taken. No client "
+        "runs here: a scheduler is given steps until every transfer is over, and then frees the blocks, as 0.33.0's "
+        "does.",
     ),
 )
 

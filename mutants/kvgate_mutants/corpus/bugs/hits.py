@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate_mutants.corpus.bug import Bug, Kind, Trial
-from kvgate_mutants.corpus.scenario import Blocks, dispatched, ended, full, of, prefilled, states, tokens, window
+from kvgate.levels.scheduler.operations import Serve, Stage
+from kvgate_mutants.corpus.bug import Bug, Control, Kind, Trial
+from kvgate_mutants.corpus.scenario import (
+    Blocks,
+    Engines,
+    dispatched,
+    ended,
+    full,
+    of,
+    prefilled,
+    states,
+    tokens,
+    window,
+)
 from kvgate_mutants.mutants import block_pool, reintroduced
 from kvgate_mutants.mutants.plugin import retention
 from kvreference.content import Keys
 from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Arrive, Dispatch, Evict, Finish, LookUp, Operation, Sample, Schedule
+from kvreference.scheduler.operations import Step
 from kvreference.settings import Settings
 
 # Hits that are lost: what is cached, or should be, serves nobody.
@@ -338,6 +351,40 @@ _STATE_IS_RIGHT = (
     "keeps the state behind the last draft that was accepted."
 )
 
+
+def _state_passed(drafts: int) -> Engines:
+    """A prompt of 17 tokens, of which a first step has room for one: the chunk after it passes the end of a block."""
+    groups = of(full(eagle=drafts > 0), states(drafts=drafts))
+    settings = Settings(
+        groups, 40, tokens_max=128, chunk_tokens=16, drafts_max=drafts, tells_events=False, scratch_first=True
+    )
+    steps = tuple(Step() for _ in range(4))
+    return Engines(
+        settings,
+        Stage(),
+        (
+            Serve(Arrive(0, tokens(_OTHER, 15))),
+            Serve(Arrive(1, tokens(0, 17))),
+            *steps,
+            Serve(Arrive(2, (*tokens(0, 17), *tokens(2 * _OTHER, 20)))),
+            *steps,
+        ),
+    )
+
+
+_TWO_CAUSES = (
+    "The report is of a model that answers wrongly, with no cause; vllm#47861 names two and is to fix it: a chunk that "
+    "does not end at the end of a block of states, shown here, and states that are hit past what attention has, which "
+    "the same run shows as finding 036. On 0.33.0 the same run shows neither."
+)
+
+_NO_CAUSE = (
+    "The report is of wrong answers of 0.28.0, with no cause that was settled. The one that vllm#57128 proposes is "
+    "defect 10: 0.33.0 looks states up without a margin, and hits no more of them than the reference does. That a "
+    "state at the end of a block holds what was computed and not what was drafted is up to the worker, whose kernels "
+    "for states are not run: the ghost memory has a worker that is right."
+)
+
 _ABORTED = (
     "What was reported is not caught: a chunk is scheduled, its request aborted, and another hits the state in the "
     "next step. 0.20.2 does that, and the reference with it. Both hold that a step which was scheduled is computed "
@@ -414,6 +461,32 @@ WRONG_HITS = (
                 elsewhere=True,
             ),
         ),
+    ),
+    Bug(
+        42,
+        "state-of-a-chunk-that-passes-a-block",
+        Kind.WRONG_HIT,
+        "https://github.com/vllm-project/vllm/issues/47194",
+        "With a draft layer, a chunk passes the end of a block of states, which is hit with another token's state.",
+        "0.20.2 to 0.23.0 executed, as reported with three drafts",
+        (
+            Trial(
+                "native@0.23.0",
+                _state_passed(drafts=1),
+                ("KV-MEM-01",),
+                otherwise=Control("no draft layer", "native@0.23.0", _state_passed(drafts=0)),
+                remark=_TWO_CAUSES,
+            ),
+        ),
+    ),
+    Bug(
+        43,
+        "drafts-and-prefix-caching-of-states",
+        Kind.WRONG_HIT,
+        "https://github.com/vllm-project/vllm/issues/53912",
+        "With drafts and prefix caching, models with states answer wrongly.",
+        "0.28.0 as reported",
+        not_caught=_NO_CAUSE,
     ),
     Bug(
         33,

@@ -1,0 +1,18 @@
+"""The mutants of vLLM 0.33.0's own code, in blocks.txt and scheduler.txt: small edits of what it has since 0.20.2."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from kvgate_mutants.mutants.mutant import Mutant, mutants_of
+
+MUTANTS = {
+    level: tuple(mutants_of(files(__package__).joinpath(f"{level}.txt").read_text("utf-8"), "vllm.v1."))
+    for level in ("blocks", "scheduler")
+}
+"""By the level that shows them."""
+
+
+def named(name: str) -> Mutant:
+    """The mutant of that name, at whichever level."""
+    return next(mutant for mutants in MUTANTS.values() for mutant in mutants if mutant.name == name)
