@@ -51,6 +51,9 @@ def check(
     ] = None,
     profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
     seed: Seed = 0,
+    exitfirst: Annotated[
+        bool, typer.Option("-x", "--exitfirst", help="Stop at the first divergence, once its case is small.")
+    ] = False,
     time_budget: Annotated[
         str | None, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
     ] = None,
@@ -119,6 +122,8 @@ def check(
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
+        if exitfirst:
+            preparations = tuple(evolve(each, plan=evolve(each.plan, kinds_max=1)) for each in preparations)
         if corpus is not None:
             # Stored and varied cases are others than those in which findings were counted.
             uncounted = [evolve(each.plan, certain=lambda _cases: {}) for each in preparations]
@@ -129,7 +134,14 @@ def check(
             return reaching(each.trials, each.plan, corpus, system)
         return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
 
-    outcomes, failed = _run(preparations, trials_of)
+    def first(found: Found) -> None:
+        """The whole report comes at the end, which may be far."""
+        from kvgate.gate.story import tell
+
+        if output is Format.TEXT and not exitfirst:
+            typer.echo(tell(found, system=system.name, version=system.version) + "\n", err=True)
+
+    outcomes, failed = _run(preparations, trials_of, first)
     outcome, checkers = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
     left_out = not_tested(level, system.name)
@@ -142,7 +154,9 @@ def check(
 
 
 def _run(
-    preparations: Sequence[Preparation], trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]]
+    preparations: Sequence[Preparation],
+    trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]],
+    first: Callable[[Found], None],
 ) -> tuple[list[Outcome], GateFaultError | None]:
     """One campaign after the other, until somebody interrupts, or the gate fails."""
     from kvgate.gate.campaign import Campaign, Progress
@@ -159,12 +173,12 @@ def _run(
                 counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
                 tell(f"{counted}, {progress.found} divergences")
 
-            campaign = Campaign(trials, each.plan)
+            campaign = Campaign(trials, each.plan, each.trials.diagnosed)
             try:
-                outcomes.append(campaign.run(say))
+                outcomes.append(campaign.run(say, first))
             except GateFaultError as error:
                 return [*outcomes, campaign.outcome(FAILED)], error
-        if outcomes[-1].ended == "interrupted":
+        if outcomes[-1].ended == "interrupted" or (outcomes[-1].found and each.plan.kinds_max == 1):
             break
     return outcomes, None
 
