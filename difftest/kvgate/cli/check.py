@@ -68,6 +68,27 @@ def check(
             "scheduler which none has reached. Works in one process.",
         ),
     ] = None,
+    vllm_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--vllm-path",
+            metavar="DIR",
+            help="A checkout of vLLM: its Python files come before those of the release that --sut names, whose "
+            "compiled parts stay.",
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="REV",
+            help="The revision of that checkout since which lines count as changed. Default: what differs from the "
+            "release.",
+        ),
+    ] = None,
+    diff: Annotated[
+        Path | None, typer.Option("--diff", metavar="FILE", help="Apply a diff to the release that --sut names.")
+    ] = None,
     report: ReportDirectory = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -90,14 +111,21 @@ def check(
 
       kvgate check --preload my_patch.py --profile precommit
 
+      kvgate check --vllm-path ~/vllm --base main -x
+
       kvgate check --sut my_package.adapter:build --report out
 
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
+    from importlib.util import find_spec
+    from tempfile import TemporaryDirectory
+
     from attrs import evolve
 
     from kvgate.adapters.registry import load_system
+    from kvgate.adapters.working_tree import Changes, Tree, functions_of
     from kvgate.campaigns.case_workers import side_by_side
+    from kvgate.campaigns.patch_coverage import branches_of, coverage_of
     from kvgate.campaigns.reaching import reaching
     from kvgate.cli.writable import make_writable
     from kvgate.gate.fault import fault_of
@@ -109,6 +137,11 @@ def check(
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
+    if (vllm_path, diff).count(None) == 0 or (base is not None and vllm_path is None):
+        raise UsageError("give --vllm-path with or without --base, or --diff alone")
+    tree = Tree(vllm_path, diff, base)
+    changes: list[Changes] = []
+    scratch = TemporaryDirectory(prefix="kvgate-diff-")
     if report is not None:
         make_writable(report, "--report")
     if corpus is not None:
@@ -116,11 +149,20 @@ def check(
         make_writable(corpus, "--corpus")
     with progress_line() as line:
         line.say(f"loading {sut} …")
-        system = load_system(sut, preload or (), line.say)
+        over = None
+        if vllm_path is not None or diff is not None:
+            over = lambda release: changes.append(tree.over(release, Path(scratch.name)))  # noqa: E731
+        system = load_system(sut, preload or (), line.say, over)
+        patch = changes[0] if changes else functions_of(preload or ())
         models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
+        )
+        measures = bool(patch) and corpus is None and find_spec("coverage") is not None
+        measure = branches_of(patch) if measures else None
+        preparations = tuple(
+            evolve(each, trials=evolve(each.trials, changes=patch, measure=measure)) for each in preparations
         )
         if exitfirst:
             preparations = tuple(evolve(each, plan=evolve(each.plan, kinds_max=1)) for each in preparations)
@@ -144,6 +186,8 @@ def check(
     outcomes, failed = _run(preparations, trials_of, first)
     outcome, checkers = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
+    if measures:
+        verdict = evolve(verdict, patch=coverage_of(patch, outcome.ran))
     left_out = not_tested(level, system.name)
     if verdict.declared:
         left_out += unbounded(preparations)

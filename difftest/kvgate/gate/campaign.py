@@ -100,6 +100,8 @@ class Outcome:
     ended: str
     seconds: float
     too_seldom: tuple[TooSeldom, ...] = ()
+    ran: frozenset[tuple[str, int, int]] = frozenset()
+    """What ran of a patch, if that is measured."""
 
 
 @frozen
@@ -132,6 +134,7 @@ class Campaign:
         """In how many cases of a model a finding acted."""
         self._first_acted: dict[tuple[str, str], Found] = {}
         """The first of these cases."""
+        self._ran: set[tuple[str, int, int]] = set()
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
@@ -184,6 +187,7 @@ class Campaign:
             ended,
             time.monotonic() - self._started,
             tuple(self._too_seldom()),
+            frozenset(self._ran),
         )
 
     def _cases(self) -> Counter[str]:
@@ -234,6 +238,7 @@ class Campaign:
 
     def _check(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
+        self._ran |= trial.ran
         tally = self._tallies[lane]
         operations = tally.operations + trial.operations
         self._tallies[lane] = evolve(

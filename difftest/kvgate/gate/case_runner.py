@@ -6,15 +6,17 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, cast
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar, cast
 
 from attrs import evolve, frozen
 
+from kvgate.adapters.working_tree import Changes
 from kvgate.gate.diagnosis import Diagnosis, of_lockstep, of_statement
 from kvgate.gate.fault import faults_of
 from kvgate.gate.level import Bench, Case, Operation, Part
 from kvgate.gate.shrink import shrink, shrink_case
-from kvgate.gate.suspects import Changes, Recorder, suspects_among
+from kvgate.gate.suspects import Recorder, suspects_among
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
@@ -49,6 +51,8 @@ class Trial:
     """Whether a known finding ended it before its time."""
     digest: str = ""
     """Of all operations and answers, as in ``Lockstep.digest``."""
+    ran: frozenset[tuple[str, int, int]] = frozenset()
+    """What ran of a patch, if that is measured."""
 
 
 @frozen
@@ -143,6 +147,18 @@ def in_time(operations: Sequence[T], until: float) -> Iterator[T]:
         yield operation
 
 
+class Measure(Protocol):
+    """Measures which lines of a patch run."""
+
+    def measured(self) -> AbstractContextManager[None]:
+        """What runs meanwhile is measured."""
+        ...
+
+    def take(self) -> frozenset[tuple[str, int, int]]:
+        """What ran since the last call: a file, and two of its lines of which one ran after the other."""
+        ...
+
+
 @frozen
 class Trials:
     """Cases of one level, generated, run and shrunk."""
@@ -152,6 +168,8 @@ class Trials:
     """What a mutant needs in order to show: cases are generated with it."""
     changes: Changes | None = None
     """What was changed in the system's own files, if that is known."""
+    measure: Measure | None = None
+    """What measures a patch."""
 
     def towards(self, needs: tuple[str, ...]) -> Trials:
         """The same, on cases on which a mutant with these needs can show."""
@@ -169,6 +187,13 @@ class Trials:
 
     def run(self, case: Case, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run a case, no longer than ``until``."""
+        if self.measure is None:
+            return self._run(case, campaign_seed, until)
+        with self.measure.measured():
+            trial = self._run(case, campaign_seed, until)
+        return evolve(trial, ran=self.measure.take())
+
+    def _run(self, case: Case, campaign_seed: int, until: float) -> Trial:
         run = run_case(self.bench.glancing(), case, until)
         found = run.found(campaign_seed)
         glances = any(part.lockstep.glances for part in case.level.parts(run.world, case))

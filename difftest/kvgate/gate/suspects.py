@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -18,6 +18,7 @@ from typing import Any
 from attrs import frozen
 
 import kvgate
+from kvgate.adapters.working_tree import Changes
 
 SYSTEMS = ("vllm", "vllm_ascend")
 """The packages whose functions are looked at."""
@@ -42,18 +43,6 @@ class Suspect:
         return f"{self.function}{where}"
 
 
-@frozen
-class Changes:
-    """What was changed in the files of a system: the lines of each file that differ from the release."""
-
-    lines: Mapping[Path, Collection[int]]
-
-    def has(self, code: CodeType) -> bool:
-        """Whether a line of a function was changed."""
-        changed = self.lines.get(Path(code.co_filename))
-        return changed is not None and any(line in changed for _, _, line in code.co_lines() if line)
-
-
 def suspects_among(changes: Changes | None = None) -> dict[CodeType, Suspect]:
     """The functions of the systems that are loaded that others stand in for, or that were changed, by their code."""
     found: dict[CodeType, Suspect] = {}
@@ -63,7 +52,7 @@ def suspects_among(changes: Changes | None = None) -> dict[CodeType, Suspect]:
             continue
         root = sys.modules[package].__path__[0]
         for path, code, libraries in _functions_of(module):
-            if _is_patch(code.co_filename, (root, *libraries)) or (changes is not None and changes.has(code)):
+            if _is_patch(code.co_filename, (root, *libraries)) or (changes is not None and _is_changed(code, changes)):
                 found.setdefault(code, Suspect(f"{name}:{path}", code.co_filename, code.co_firstlineno))
     return found
 
@@ -83,6 +72,11 @@ def _functions_of(module: ModuleType) -> Iterator[tuple[str, CodeType, Sequence[
 def _is_patch(file: str, others: Sequence[str]) -> bool:
     """Whether the code in a file is of a patch: neither the system's own, nor a library's, nor the gate's."""
     return file.endswith(EDITED) or (file[:1] != "<" and not file.startswith((*others, str(_OURS))))
+
+
+def _is_changed(code: CodeType, changes: Changes) -> bool:
+    changed = changes.lines.get(Path(code.co_filename))
+    return changed is not None and any(line in changed for _, _, line in code.co_lines() if line)
 
 
 _INSTALLED = sysconfig.get_path("purelib")

@@ -100,6 +100,28 @@ def digest_of(digests: Iterable[str]) -> str:
 
 
 @frozen
+class NeverRan:
+    """A line of a patch that never ran; or one that ran, and never went on to another."""
+
+    path: str
+    line: int
+    text: str
+    to: int | None = None
+    """The line to which it never went on; negative where it leaves the function."""
+
+
+@frozen
+class PatchCoverage:
+    """How much of a patch ran."""
+
+    lines: int
+    lines_ran: int
+    branches: int
+    branches_ran: int
+    never: tuple[NeverRan, ...] = ()
+
+
+@frozen
 class Verdict:
     """The outcome of a whole run."""
 
@@ -119,6 +141,8 @@ class Verdict:
     seconds: float = 0.0
     preloads: tuple[str, ...] = ()
     """The files that were run before the system was built: without them it is another system."""
+    patch: PatchCoverage | None = None
+    """How much ran of what was changed, if that was measured."""
     ended: str = field(default="completed")
     """``completed``, ``enough found``, ``time budget``, ``interrupted`` or ``FAILED``."""
     instead: bool = False
