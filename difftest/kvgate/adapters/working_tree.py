@@ -49,9 +49,10 @@ class Tree:
 
 @frozen
 class Changes:
-    """Which lines of a system, or of a patch, are new: in functions, because what is outside of them runs at once."""
+    """What is new in a system, or in a patch: in functions, because what is outside of them runs at once."""
 
     lines: Mapping[Path, Collection[int]] = field(factory=dict)
+    """By file, the first line of each statement."""
 
     def __bool__(self) -> bool:
         return any(self.lines.values())
@@ -59,7 +60,7 @@ class Changes:
 
 def functions_of(paths: Iterable[Path]) -> Changes:
     """All that is in functions of these files."""
-    return Changes({path.resolve(): _in_functions(path.read_text(encoding="utf-8")) for path in paths})
+    return Changes({path.resolve(): set(_statements(path.read_text(encoding="utf-8")).values()) for path in paths})
 
 
 def changes_between(before: Path, after: Path) -> Changes:
@@ -71,7 +72,7 @@ def changes_between(before: Path, after: Path) -> Changes:
         if text != former:
             matcher = SequenceMatcher(a=former.splitlines(), b=text.splitlines(), autojunk=False)
             blocks = ((low + 1, high - low) for tag, _, _, low, high in matcher.get_opcodes() if tag != "equal")
-            found[path] = {line for block in blocks for line in _lines(*block)} & _in_functions(text)
+            found[path] = _of_statements(text, [line for block in blocks for line in _lines(*block)])
     return Changes(found)
 
 
@@ -91,7 +92,7 @@ def changes_since(tree: Path, revision: str) -> Changes:
             start, _, length = line.split("+")[1].split()[0].partition(",")
             # Of lines that are gone git names the one before.
             found.setdefault(path, set()).update(_lines(int(start) + (length == "0"), int(length or 1)))
-    return Changes({path: lines & _in_functions(path.read_text(encoding="utf-8")) for path, lines in found.items()})
+    return Changes({path: _of_statements(path.read_text(encoding="utf-8"), lines) for path, lines in found.items()})
 
 
 def apply(diff: Path, release: Path, scratch: Path) -> Path:
@@ -160,14 +161,23 @@ def _lines(start: int, length: int) -> range:
     return range(start, start + length) if length else range(start - 1, start + 1)
 
 
-def _in_functions(text: str) -> set[int]:
-    """The lines of the statements in functions."""
-    lines: set[int] = set()
+def _of_statements(text: str, lines: Iterable[int]) -> set[int]:
+    """The first lines of the statements in functions that have one of these lines."""
+    first = _statements(text)
+    return {first[line] for line in lines if line in first}
+
+
+def _statements(text: str) -> dict[int, int]:
+    """By line, the first line of the statement in a function that it is of: of the innermost one."""
+    first: dict[int, int] = {}
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for statement in function.body:
-                lines.update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
-    return lines
+            # Outer statements come before those that they contain.
+            for node in (each for statement in function.body for each in ast.walk(statement)):
+                if isinstance(node, ast.stmt):
+                    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                    first.update(dict.fromkeys(lines, node.lineno))
+    return first
 
 
 def _git(*arguments: str, at: Path) -> str:

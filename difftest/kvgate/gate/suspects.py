@@ -50,9 +50,11 @@ def suspects_among(changes: Changes | None = None) -> dict[CodeType, Suspect]:
         package, _, rest = name.partition(".")
         if package not in SYSTEMS or rest.partition(".")[0] not in PARTS:
             continue
-        root = sys.modules[package].__path__[0]
+        roots = sys.modules[package].__path__
         for path, code, libraries in _functions_of(module):
-            if _is_patch(code.co_filename, (root, *libraries)) or (changes is not None and _is_changed(code, changes)):
+            if _is_patch(code.co_filename, (*roots, *libraries)) or (
+                changes is not None and _is_changed(code, changes)
+            ):
                 found.setdefault(code, Suspect(f"{name}:{path}", code.co_filename, code.co_firstlineno))
     return found
 
