@@ -148,7 +148,7 @@ def check(
         require("coverage", "kvgate check --corpus", "gate")
         make_writable(corpus, "--corpus")
     with progress_line() as line:
-        line.say(f"loading {sut} …")
+        line.say(f"loading {sut} …", at_once=True)
         over = None
         if vllm_path is not None or diff is not None:
             over = lambda release: changes.append(tree.over(release, Path(scratch.name)))  # noqa: E731

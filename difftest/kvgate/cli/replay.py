@@ -30,6 +30,10 @@ def replay(
     ] = None,
     preload: Preloads = None,
     as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
+    as_vllm_test: Annotated[
+        bool,
+        typer.Option("--as-vllm-test", help="Print a test that imports vLLM and pytest alone, to be given upstream."),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -54,6 +58,8 @@ def replay(
 
       kvgate replay divergence-1.jsonl --as-pytest > test_regression.py
 
+      kvgate replay divergence-1.jsonl --preload my_patch.py --as-vllm-test > test_upstream.py
+
       kvgate replay divergence-1.jsonl --html divergence-1.html --chrome divergence-1.json
 
       kvgate replay kvgate-shadow
@@ -63,8 +69,13 @@ def replay(
     from kvgate.shadow.recheck import is_recorded
 
     if is_recorded(file):
-        _check_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
-    _see_what_is_asked(as_pytest, html, chrome, output)
+        _check_recording(file, output, bool(sut or preload or as_pytest or as_vllm_test or html or chrome))
+    _see_what_is_asked(as_pytest or as_vllm_test, html, chrome, output)
+    if as_pytest and as_vllm_test:
+        raise UsageError("give one of --as-pytest and --as-vllm-test")
+    if as_vllm_test:
+        _print_vllm_test(file, sut, preload or ())
+        return
     verdict = _replay(file, sut, preload or (), as_pytest)
     if verdict is None:
         return
@@ -93,7 +104,7 @@ def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, 
     from kvgate.cli.writable import see_writable
 
     if as_pytest and (html or chrome or output is not Format.TEXT):
-        raise UsageError("--as-pytest prints a test and runs nothing: it takes no --format, --html or --chrome")
+        raise UsageError("--as-pytest and --as-vllm-test print a test: they take no --format, --html or --chrome")
     for path, option in ((html, "--html"), (chrome, "--chrome")):
         if path is not None:
             see_writable(path, option)
@@ -116,13 +127,30 @@ def _check_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     raise typer.Exit(report.exit_code)
 
 
-def _named(file: Path, sut: str | None, system: str) -> str:
+def named(file: Path, sut: str | None, system: str) -> str:
     """The system to run: a trace is not trusted to name code of one's own."""
     from kvgate.adapters.registry import is_built_in
 
     if sut is None and not is_built_in(system):
         raise UsageError(f"{file}: written for the system {system!r}; to run that code, say so with --sut {system}")
     return sut or system
+
+
+def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path]) -> None:
+    """Run a stored case once more, where it diverges, and print what was called as a test."""
+    from kvgate.adapters.registry import load_system
+    from kvgate.gate.vllm_test import vllm_test
+    from kvgate.kernel.progress import progress_line
+    from kvgate.levels.registry import read
+
+    trace = read(file)
+    name = named(file, sut, trace.header.system)
+    with progress_line() as line:
+        line.say(f"loading {name} …", at_once=True)
+        system = load_system(name, preloads, line.say)
+        # Monitors read a block manager from within.
+        source = vllm_test(trace.level.bench(system, ("lockstep",)), trace.case)
+    typer.echo(source, nl=False)
 
 
 def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
@@ -137,7 +165,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
 
     trace = read(file)
     level, header, case = trace.level, trace.header, trace.case
-    name = _named(file, sut, header.system)
+    name = named(file, sut, header.system)
     if as_pytest:
         from kvgate.gate.regression_test import regression_test
 
@@ -150,7 +178,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
     # The seed of a case is not that of a campaign.
     seed = header.seed if isinstance(header.seed, int) else 0
     with progress_line() as line:
-        line.say(f"loading {name} …")
+        line.say(f"loading {name} …", at_once=True)
         system = load_system(name, preloads, line.say)
         bench = level.bench(system, header.detectors)
         run = run_case(bench, case)
@@ -175,7 +203,6 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
 def where_the_reference_changed(trace: Trace) -> str | None:
     """The first operation that the reference of today does not answer as it did when the trace was written."""
     from kvgate.adapters.release_variants import choices_of_release, release_of
-    from kvgate.findings.modelled import reference_named
     from kvgate.gate.trace_codec import annotated
     from kvreference.manager import Manager
 

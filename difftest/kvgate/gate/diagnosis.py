@@ -105,9 +105,13 @@ class Diagnosis:
 
 
 def of_statement(divergence: Divergence) -> Anomaly:
+    """What a divergence means, if nothing more is known."""
+    return of_id(divergence.difference.statement)
+
+
+def of_id(statement: str) -> Anomaly:
     """What the violation of a guarantee means, if nothing more is known."""
-    statement = divergence.difference.statement
-    named = (_OF_STATEMENTS.get(statement[:length]) for length in (len(statement), len(statement) - 3))
+    named = (_OF_STATEMENTS.get(each) for each in (statement, statement.rpartition("-")[0]))
     return next((each for each in named if each is not None), Anomaly.ORDER)
 
 
