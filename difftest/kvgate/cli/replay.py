@@ -203,6 +203,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
 def where_the_reference_changed(trace: Trace) -> str | None:
     """The first operation that the reference of today does not answer as it did when the trace was written."""
     from kvgate.adapters.release_variants import choices_of_release, release_of
+    from kvgate.findings.modelled import reference_named
     from kvgate.gate.trace_codec import annotated
     from kvreference.manager import Manager
 

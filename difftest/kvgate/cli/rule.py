@@ -67,7 +67,7 @@ def _proofs(statement: str) -> Iterator[str]:
 
     for each in obligations().values():
         if statement in each.statements:
-            yield f"proof: kvgate prove --obligation {each.id} ({each.tier.value}): {each.sentence}"
+            yield f"proof: kvgate prove --obligation {each.id} ({each.tier.value}): {each.title}"
 
 
 def _plain(markdown: str) -> str:

@@ -122,6 +122,8 @@ class _Recorded:
         self._kept: list[Any] = []
         """What has a name: ids are of objects that are alive."""
         self._requests: dict[str, dict[str, Any]] = {}
+        self._hits: dict[str, str] = {}
+        """By request, the variable of what was found for it last."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -144,7 +146,13 @@ class _Recorded:
         requests = [each for each in (*arguments, *named.values()) if type(each).__name__ == "Request"]
         lines = [line for request in requests for line in self._brought_up(request)]
         number = len(self._calls)
+        hit = self._hits.pop(requests[0].request_id, None) if requests and "new_computed_blocks" in named else None
         call = f"manager.{name}({self._arguments(arguments, named)})"
+        if hit is not None:
+            # What was found is passed on, also by a block manager that finds something else.
+            tokens, blocks = named["num_new_computed_tokens"], self._spell(named["new_computed_blocks"])
+            call = call.replace(f"num_new_computed_tokens={tokens}", f"num_new_computed_tokens={hit}[1]")
+            call = call.replace(f"new_computed_blocks={blocks}", f"new_computed_blocks={hit}[0]")
         self.last = f"got_{number}"
         self._calls.append((*lines, f"{self.last} = {call}"))
         try:
@@ -152,6 +160,8 @@ class _Recorded:
         except Exception:
             self.raised = True
             raise
+        if name == "get_computed_blocks":
+            self._hits[requests[0].request_id] = self.last
         self._name(returned, self.last)
         if isinstance(returned, tuple):
             for index, each in enumerate(returned):
