@@ -157,7 +157,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
     """Run a stored case of any level; or print it as a test, then there is no verdict."""
     from kvgate.adapters.registry import load_system
     from kvgate.campaigns.twice import TWICE, again, in_one_of
-    from kvgate.gate.case_runner import run_case
+    from kvgate.gate.case_runner import Trials, run_case
     from kvgate.gate.verdict import Tally, Verdict
     from kvgate.kernel.progress import progress_line
     from kvgate.kernel.text import printable
@@ -182,7 +182,8 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
         system = load_system(name, preloads, line.say)
         bench = level.bench(system, header.detectors)
         run = run_case(bench, case)
-        found = run.found(seed)
+        trials = Trials(bench)
+        found = [trials.diagnosed(each) if each.finding is None else each for each in run.found(seed)]
         if header.violates is not None and header.violates.detector == TWICE:
             found += in_one_of(lambda: again(bench, case, seed))
     return Verdict(

@@ -63,10 +63,11 @@ def _proofs(statement: str) -> Iterator[str]:
     if find_spec("z3") is None:
         yield "proofs: z3 is not installed, which lists them"
         return
+    from kvspec.evidence import LEMMAS
     from kvspec.registry import obligations
 
     for each in obligations().values():
-        if statement in each.statements:
+        if statement in each.statements and not each.id.startswith(LEMMAS):
             yield f"proof: kvgate prove --obligation {each.id} ({each.tier.value}): {each.title}"
 
 

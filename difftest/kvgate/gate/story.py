@@ -104,8 +104,7 @@ def tell(
     ours, theirs = contrast(difference.expected, difference.got)
     return "\n".join(
         (
-            f"{found.anomaly.value}: {found.anomaly.meaning}",
-            *_done_by(found),
+            *_means(found),
             f"{difference.statement}: {divergence.sentence}",
             f"step {divergence.step}: {checked(divergence)}",
             f"expected: {printable(difference.expected)}",
@@ -135,12 +134,16 @@ def headline(found: Found) -> str:
     divergence = found.divergence
     at_rest = divergence.operation is None and divergence.detector not in _WITHOUT_OPERATION
     what = "at rest" if at_rest else checked(divergence)
-    return f"{found.anomaly.value}, {divergence.difference.statement} at step {divergence.step}: {what}"
+    means = "" if found.diagnosis is None else f"{found.anomaly.value}, "
+    return f"{means}{divergence.difference.statement} at step {divergence.step}: {what}"
 
 
-def _done_by(found: Found) -> Iterator[str]:
-    """The function that did it, and the others that may have."""
-    if found.diagnosis is None or not found.diagnosis.suspects:
+def _means(found: Found) -> Iterator[str]:
+    """What it means, the function that did it, and the others that may have."""
+    if found.diagnosis is None:
+        return
+    yield f"{found.anomaly.value}: {found.anomaly.meaning}"
+    if not found.diagnosis.suspects:
         return
     first, *others = found.diagnosis.suspects
     yield f"in {printable(str(first))}"
