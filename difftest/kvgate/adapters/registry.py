@@ -104,6 +104,11 @@ def is_built_in(name: str) -> bool:
     )
 
 
+def imports_vllm(name: str) -> bool:
+    """Whether it takes long to load a system, since a whole vLLM is imported."""
+    return is_built_in(name) and name != "reference"
+
+
 def models_of(release: Release) -> tuple[str, ...]:
     """The models of the gate, with what a release of vLLM always does."""
     scratch = "+scratch" if release.choices else ""

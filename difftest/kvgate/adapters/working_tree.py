@@ -13,38 +13,14 @@ from difflib import SequenceMatcher
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 PACKAGE = "vllm"
-
-
-@frozen
-class Tree:
-    """What a user wants to run instead of a release's own files."""
-
-    path: Path | None = None
-    """A checkout."""
-    diff: Path | None = None
-    """Changes to the release."""
-    base: str | None = None
-    """The revision of the checkout since which lines count as changed; without one, what differs from the release."""
-
-    def over(self, release: Path, scratch: Path) -> Changes:
-        """Let its modules come before those of the package ``release``: what it changes.
-
-        Raises:
-            UsageError: it is no checkout of vLLM, or the diff does not apply; says why.
-            SystemUnavailableError: this process has a vLLM already.
-        """
-        folder = apply(self.diff, release, scratch) if self.diff is not None else (self.path or scratch).resolve()
-        lay_over(folder, release)
-        if self.base is not None:
-            return changes_since(folder, self.base)
-        return changes_between(release, folder / PACKAGE)
 
 
 @frozen
@@ -56,6 +32,53 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(self.lines.values())
+
+
+@define
+class Tree:
+    """What a user wants to run instead of a release's own files."""
+
+    path: Path | None = None
+    """A checkout."""
+    diff: Path | None = None
+    """Changes to the release, instead of a checkout."""
+    base: str | None = None
+    """The revision of the checkout since which lines count as changed; without one, what differs from the release."""
+    changes: Changes = Changes()
+    """What is new in it, once it is laid over a release."""
+    _scratch: TemporaryDirectory[str] | None = None
+
+    def over(self, release: Path) -> None:
+        """Let its modules come before those of the package ``release``.
+
+        Raises:
+            UsageError: it is no checkout of vLLM, or the diff does not apply; says why.
+            SystemUnavailableError: this process has a vLLM already.
+        """
+        folder = (self.path or Path()).resolve()
+        if self.diff is not None:
+            self._scratch = TemporaryDirectory(prefix="kvgate-diff-")
+            folder = apply(self.diff, release, Path(self._scratch.name).resolve())
+        lay_over(folder, release)
+        since = self.base is not None
+        self.changes = changes_since(folder, self.base or "") if since else changes_between(release, folder / PACKAGE)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """How it is given to a command once more."""
+        given = {"--vllm-path": self.path, "--diff": self.diff}
+        return tuple(part for name, path in given.items() if path is not None for part in (name, str(path)))
+
+
+def tree_of(path: Path | None, diff: Path | None, base: str | None = None) -> Tree | None:
+    """What these options ask for; None if nothing.
+
+    Raises:
+        UsageError: they do not go together.
+    """
+    if (path is not None and diff is not None) or (base is not None and path is None):
+        raise UsageError("give --vllm-path with or without --base, or --diff alone")
+    return None if path is None and diff is None else Tree(path, diff, base)
 
 
 def functions_of(paths: Iterable[Path]) -> Changes:

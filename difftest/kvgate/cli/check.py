@@ -13,6 +13,7 @@ import typer
 
 from kvgate.cli.fault import REPORT_DEFAULT, report_fault
 from kvgate.cli.options import (
+    Diff,
     Jobs,
     Models,
     MonitorsOnly,
@@ -22,6 +23,7 @@ from kvgate.cli.options import (
     ReportDirectory,
     Seed,
     Sut,
+    VllmPath,
 )
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
@@ -68,15 +70,7 @@ def check(
             "scheduler which none has reached. Works in one process.",
         ),
     ] = None,
-    vllm_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--vllm-path",
-            metavar="DIR",
-            help="A checkout of vLLM: its Python files come before those of the release that --sut names, whose "
-            "compiled parts stay.",
-        ),
-    ] = None,
+    vllm_path: VllmPath = None,
     base: Annotated[
         str | None,
         typer.Option(
@@ -86,9 +80,7 @@ def check(
             "release.",
         ),
     ] = None,
-    diff: Annotated[
-        Path | None, typer.Option("--diff", metavar="FILE", help="Apply a diff to the release that --sut names.")
-    ] = None,
+    diff: Diff = None,
     report: ReportDirectory = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -118,12 +110,11 @@ def check(
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
     from importlib.util import find_spec
-    from tempfile import TemporaryDirectory
 
     from attrs import evolve
 
-    from kvgate.adapters.registry import load_system
-    from kvgate.adapters.working_tree import Changes, Tree, functions_of
+    from kvgate.adapters.registry import imports_vllm, load_system
+    from kvgate.adapters.working_tree import functions_of, tree_of
     from kvgate.campaigns.case_workers import side_by_side
     from kvgate.campaigns.patch_coverage import branches_of, coverage_of
     from kvgate.campaigns.reaching import reaching
@@ -137,23 +128,16 @@ def check(
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
-    if (vllm_path, diff).count(None) == 0 or (base is not None and vllm_path is None):
-        raise UsageError("give --vllm-path with or without --base, or --diff alone")
-    tree = Tree(vllm_path, diff, base)
-    changes: list[Changes] = []
-    scratch = TemporaryDirectory(prefix="kvgate-diff-")
+    tree = tree_of(vllm_path, diff, base)
     if report is not None:
         make_writable(report, "--report")
     if corpus is not None:
         require("coverage", "kvgate check --corpus", "gate")
         make_writable(corpus, "--corpus")
     with progress_line() as line:
-        line.say(f"loading {sut} …", at_once=True)
-        over = None
-        if vllm_path is not None or diff is not None:
-            over = lambda release: changes.append(tree.over(release, Path(scratch.name)))  # noqa: E731
-        system = load_system(sut, preload or (), line.say, over)
-        patch = changes[0] if changes else functions_of(preload or ())
+        line.say(f"loading {sut} …", at_once=imports_vllm(sut))
+        system = load_system(sut, preload or (), line.say, tree.over if tree else None)
+        patch = tree.changes if tree is not None else functions_of(preload or ())
         models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
         preparations = prepare(
@@ -186,8 +170,9 @@ def check(
     outcomes, failed = _run(preparations, trials_of, first)
     outcome, checkers = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
-    if measures:
-        verdict = evolve(verdict, patch=coverage_of(patch, outcome.ran))
+    verdict = evolve(
+        verdict, over=tree.options if tree else (), patch=coverage_of(patch, outcome.ran) if measures else None
+    )
     left_out = not_tested(level, system.name)
     if verdict.declared:
         left_out += unbounded(preparations)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kvgate.cli.options import OutputFormat, Preloads
+from kvgate.cli.options import Diff, OutputFormat, Preloads, VllmPath
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
+    from kvgate.adapters.working_tree import Tree
     from kvgate.gate.trace_codec import Line, Trace
     from kvgate.gate.verdict import Verdict
 
@@ -29,6 +30,8 @@ def replay(
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
     preload: Preloads = None,
+    vllm_path: VllmPath = None,
+    diff: Diff = None,
     as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
     as_vllm_test: Annotated[
         bool,
@@ -64,19 +67,21 @@ def replay(
 
       kvgate replay kvgate-shadow
     """
+    from kvgate.adapters.working_tree import tree_of
     from kvgate.report.campaign import report_of
     from kvgate.report.formats import echo
     from kvgate.shadow.recheck import is_recorded
 
     if is_recorded(file):
-        _check_recording(file, output, bool(sut or preload or as_pytest or as_vllm_test or html or chrome))
+        _check_recording(file, output, any((sut, preload, vllm_path, diff, as_pytest, as_vllm_test, html, chrome)))
     _see_what_is_asked(as_pytest or as_vllm_test, html, chrome, output)
-    if as_pytest and as_vllm_test:
-        raise UsageError("give one of --as-pytest and --as-vllm-test")
+    tree = tree_of(vllm_path, diff)
+    if as_pytest and (as_vllm_test or tree is not None):
+        raise UsageError("--as-pytest takes neither --as-vllm-test nor a working tree: the test would not have it")
     if as_vllm_test:
-        _print_vllm_test(file, sut, preload or ())
+        _print_vllm_test(file, sut, preload or (), tree)
         return
-    verdict = _replay(file, sut, preload or (), as_pytest)
+    verdict = _replay(file, sut, preload or (), as_pytest, tree)
     if verdict is None:
         return
     failure: OSError | None = None
@@ -136,9 +141,9 @@ def named(file: Path, sut: str | None, system: str) -> str:
     return sut or system
 
 
-def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path]) -> None:
+def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path], tree: Tree | None) -> None:
     """Run a stored case once more, where it diverges, and print what was called as a test."""
-    from kvgate.adapters.registry import load_system
+    from kvgate.adapters.registry import imports_vllm, load_system
     from kvgate.gate.vllm_test import vllm_test
     from kvgate.kernel.progress import progress_line
     from kvgate.levels.registry import read
@@ -146,16 +151,18 @@ def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path]) -> N
     trace = read(file)
     name = named(file, sut, trace.header.system)
     with progress_line() as line:
-        line.say(f"loading {name} …", at_once=True)
-        system = load_system(name, preloads, line.say)
+        line.say(f"loading {name} …", at_once=imports_vllm(name))
+        system = load_system(name, preloads, line.say, tree.over if tree else None)
         # Monitors read a block manager from within.
         source = vllm_test(trace.level.bench(system, ("lockstep",)), trace.case)
     typer.echo(source, nl=False)
 
 
-def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+def _replay(
+    file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool, tree: Tree | None = None
+) -> Verdict | None:
     """Run a stored case of any level; or print it as a test, then there is no verdict."""
-    from kvgate.adapters.registry import load_system
+    from kvgate.adapters.registry import imports_vllm, load_system
     from kvgate.campaigns.twice import TWICE, again, in_one_of
     from kvgate.gate.case_runner import Trials, run_case
     from kvgate.gate.verdict import Tally, Verdict
@@ -178,8 +185,8 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
     # The seed of a case is not that of a campaign.
     seed = header.seed if isinstance(header.seed, int) else 0
     with progress_line() as line:
-        line.say(f"loading {name} …", at_once=True)
-        system = load_system(name, preloads, line.say)
+        line.say(f"loading {name} …", at_once=imports_vllm(name))
+        system = load_system(name, preloads, line.say, tree.over if tree else None)
         bench = level.bench(system, header.detectors)
         run = run_case(bench, case)
         trials = Trials(bench)
@@ -198,6 +205,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
         declared=tuple(run.known(seed)),
         preloads=tuple(map(str, preloads)),
         instead=name != header.system,
+        over=tree.options if tree else (),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvgate.cli.options import Preloads
+from kvgate.cli.options import Diff, Preloads, VllmPath
 from kvgate.kernel.errors import UsageError
 
 
@@ -17,6 +17,8 @@ def shrink(
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
     preload: Preloads = None,
+    vllm_path: VllmPath = None,
+    diff: Diff = None,
     time_budget: Annotated[
         str, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
     ] = "60s",
@@ -36,7 +38,8 @@ def shrink(
     """
     import time
 
-    from kvgate.adapters.registry import load_system
+    from kvgate.adapters.registry import imports_vllm, load_system
+    from kvgate.adapters.working_tree import tree_of
     from kvgate.cli.check import parse_duration
     from kvgate.cli.replay import named
     from kvgate.cli.writable import see_writable
@@ -46,16 +49,16 @@ def shrink(
     from kvgate.kernel.text import counted
     from kvgate.levels.registry import read
 
-    seconds = parse_duration(time_budget)
+    seconds, tree = parse_duration(time_budget), tree_of(vllm_path, diff)
     see_writable(out or file, "--out")
     trace = read(file)
     level, header, case = trace.level, trace.header, trace.case
     name = named(file, sut, header.system)
     with progress_line() as line:
-        line.say(f"loading {name} …", at_once=True)
-        system = load_system(name, preload or (), line.say)
+        line.say(f"loading {name} …", at_once=imports_vllm(name))
+        system = load_system(name, preload or (), line.say, tree.over if tree else None)
         bench = level.bench(system, header.detectors)
-        line.say("making the case smaller …", at_once=True)
+        line.say("making the case smaller …")
         seed = header.seed if isinstance(header.seed, int) else 0
         found = next((each for each in run_case(bench, case).found(seed) if each.finding is None), None)
         if found is None:

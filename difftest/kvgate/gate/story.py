@@ -91,14 +91,15 @@ def tell(
     system: str,
     version: str,
     reproducer: Path | None = None,
-    preloads: Sequence[str] = (),
+    changed: Sequence[str] = (),
     instead: bool = False,
     page: Path | None = None,
     operations_max: int = OPERATIONS_MAX,
 ) -> str:
     """The whole story, as lines for a terminal.
 
-    The command to paste names ``reproducer``, the trace file; ``page`` is the file that shows it step by step.
+    The command to paste names ``reproducer``, the trace file, and the options that ``changed`` the system; ``page`` is
+    the file that shows it step by step.
     """
     divergence, difference = found.divergence, found.divergence.difference
     ours, theirs = contrast(difference.expected, difference.got)
@@ -113,7 +114,7 @@ def tell(
             *_follows(found),
             *_also(found),
             *_led_there(found, operations_max, reference_named(system)),
-            *_again(found, reproducer, system, preloads, instead),
+            *_again(found, reproducer, system, changed, instead),
             *(() if page is None else (f"step by step, in a browser: {printable(str(page), 1000)}",)),
             *_circumstances(found, system, version),
         )
@@ -221,21 +222,23 @@ def _answered(case: Case, reference: NewReference) -> Iterator[tuple[Operation, 
 
 
 def _again(
-    found: Found, reproducer: Path | None, system: str, preloads: Sequence[str], instead: bool
+    found: Found, reproducer: Path | None, system: str, changed: Sequence[str], instead: bool
 ) -> tuple[str, ...]:
     if found.again is not None:
         return "to see it again:", f"  {printable(found.again, 1000)}"
     if reproducer is None:
         return ("to see it again: no trace file was written",)
-    return "to see it again:", f"  {command_to_replay(reproducer, system, preloads, instead=instead)}"
+    return "to see it again:", f"  {command_to_replay(reproducer, system, changed, instead=instead)}"
 
 
-def command_to_replay(reproducer: Path, system: str, preloads: Sequence[str], *, instead: bool = False) -> str:
-    """What to paste in order to see it again; ``instead`` of the system that the trace names, on another."""
+def command_to_replay(reproducer: Path, system: str, changed: Sequence[str], *, instead: bool = False) -> str:
+    """What to paste in order to see it again; ``instead`` of the system that the trace names, on another.
+
+    ``changed`` are the options that changed the system.
+    """
     # A trace is not trusted to name code of one's own.
     options = ["--sut", system] if instead or not is_built_in(system) else []
-    options += [part for path in preloads for part in ("--preload", path)]
-    return printable(shlex.join(["kvgate", "replay", str(reproducer), *options]), 1000)
+    return printable(shlex.join(["kvgate", "replay", str(reproducer), *options, *changed]), 1000)
 
 
 def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:

@@ -141,12 +141,19 @@ class Verdict:
     seconds: float = 0.0
     preloads: tuple[str, ...] = ()
     """The files that were run before the system was built: without them it is another system."""
+    over: tuple[str, ...] = ()
+    """The options that laid other files over the system."""
     patch: PatchCoverage | None = None
     """How much ran of what was changed, if that was measured."""
     ended: str = field(default="completed")
     """``completed``, ``enough found``, ``time budget``, ``interrupted`` or ``FAILED``."""
     instead: bool = False
     """Whether a stored run was run on another system than the one that it names."""
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The options that changed the system."""
+        return (*(part for path in self.preloads for part in ("--preload", path)), *self.over)
 
     @property
     def agrees(self) -> bool:

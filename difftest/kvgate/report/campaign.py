@@ -169,7 +169,7 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
             system=verdict.system,
             version=verdict.version,
             reproducer=reproducer,
-            preloads=verdict.preloads,
+            changed=verdict.changed,
             instead=verdict.instead,
             page=page,
             **bounds,
@@ -177,7 +177,7 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
 
     again = found.again
     if again is None and reproducer is not None:
-        again = command_to_replay(reproducer, verdict.system, verdict.preloads, instead=verdict.instead)
+        again = command_to_replay(reproducer, verdict.system, verdict.changed, instead=verdict.instead)
     return Story(
         headline=headline(found),
         text=story(),
