@@ -35,7 +35,7 @@ FOLDERS = (".", "spec", "impl", "benchmarks", "difftest", "difftest/corpus")
 SENTENCE_CHARACTERS_MAX = 60
 """A line of the help is never cut off on a terminal of 80 characters."""
 # One name, and yet two things: a FILE that an option reads or writes says of which kind it is.
-METAVARS_THAT_DIFFER = {"--plot", "--model"}
+METAVARS_THAT_DIFFER = {"--plot", "--model", "--out"}
 SHELLS = ("bash", "zsh", "fish")
 
 
