@@ -9,7 +9,9 @@ next request with the same beginning, as a shared system prompt, hits it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import add
 from typing import Any
 
 from attrs import field, frozen
@@ -30,6 +32,8 @@ class Junctions:
     alignment_tokens: int
     lookahead_tokens: int
     """How much behind a boundary must match in the group that asks for most."""
+    found: Mapping[int, int] = field(factory=dict)
+    """By group, how many blocks from the first on the look-up has just found; none where it is vLLM's own."""
     counts: Counter[str] = field(factory=Counter)
     """By the name of a metric, what was counted since the metrics were last sent."""
 
@@ -46,9 +50,10 @@ class Junctions:
     def _known(self, group: int, block_tokens: int, hashes: Sequence[bytes], hit_tokens: int) -> int:
         """How many tokens a group of full attention holds in whole blocks from the first on: those of the hit at least.
 
-        What follows the hit is looked up until a block is missing: after a hit that is all there is, one block.
+        What follows what was found is looked up until a block is missing, mostly one block.
         """
-        cached, blocks = cached_of(self.pool, hashes, group, block_tokens), hit_tokens // block_tokens
+        cached = cached_of(self.pool, hashes, group, block_tokens)
+        blocks = self.found.get(group, hit_tokens // block_tokens)
         end = len(hashes) * self.pool.hash_block_size // block_tokens
         while blocks < end and cached(blocks) is not None:
             blocks += 1
@@ -57,11 +62,20 @@ class Junctions:
 
 def cached_of(pool: Any, hashes: Sequence[bytes], group: int, block_tokens: int) -> Callable[[int], Any]:
     """From the index of a block of a request to the block of ``group`` that holds its content, or None."""
-    whole: Any = hashes
-    if block_tokens != pool.hash_block_size:
-        from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize
-
-        whole = BlockHashListWithBlockSize(whole, pool.hash_block_size, block_tokens)
     # Behind a block's hash its group, as in vLLM's keys, whose own look-up makes two lists for each block.
     find, key_end = pool.cached_block_hash_to_block.get_one_block, group.to_bytes(GROUP_BYTES, "big")
-    return lambda index: find(whole[index] + key_end)
+    each = block_tokens // pool.hash_block_size
+    if each == 1:
+        return lambda index: find(hashes[index] + key_end)
+    # The hash of a larger block is those of its parts, one after the other, as in vLLM up to 0.23.
+    return lambda index: find(b"".join(hashes[index * each : (index + 1) * each]) + key_end)
+
+
+def cached_in_order(pool: Any, hashes: Sequence[bytes], group: int, block_tokens: int) -> Iterable[Any]:
+    """The same for all blocks of a request, from the first on, looked up one by one as they are asked for."""
+    each = block_tokens // pool.hash_block_size
+    whole = hashes if each == 1 else map(b"".join, zip(*[iter(hashes)] * each, strict=False))
+    # In C as far as it goes: a long prompt has thousands of blocks.
+    return map(
+        pool.cached_block_hash_to_block.get_one_block, map(add, whole, repeat(group.to_bytes(GROUP_BYTES, "big")))
+    )

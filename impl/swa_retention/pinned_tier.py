@@ -30,6 +30,8 @@ class PinnedTier:
         """The pinned blocks that nobody holds, the oldest first."""
         self.scratch_first = False
         """Whether a block that is pinned no longer, and is not cached, is used again first."""
+        self.keeps_all = False
+        """Whether whatever is cached of the blocks that are freed now is pinned: their request ends."""
         self.demoted = 0
         """How many blocks were demoted since the metrics were last sent."""
 
@@ -44,27 +46,28 @@ class PinnedTier:
         """Whether ``block`` is pinned."""
         return bool(self.pinned[block.block_id])
 
-    def wait(self, blocks: list[Any]) -> list[Any]:
-        """Nobody holds ``blocks`` any more: those that are pinned wait, the others are returned."""
-        pinned = self.pinned
-        waiting = [block for block in blocks if pinned[block.block_id]]
-        if not waiting:
-            return blocks
-        self.queue.append_n(waiting)
-        return [block for block in blocks if not pinned[block.block_id]]
-
     def release_pinned(self, blocks: Iterable[Any]) -> list[Any]:
-        """Take one holder off each of ``blocks`` that is pinned, those without another wait; returns the others."""
-        rest, waiting = [], []
+        """Take one holder off each of ``blocks`` that is pinned, those without another wait; returns the others.
+
+        In one pass, which makes no call for a block that is cached: a request may end with thousands.
+        """
+        pinned, keeps_all, blocks = self.pinned, self.keeps_all, [*blocks]
+        tail = self.queue.fake_free_list_tail
+        last, count = tail.prev_free_block, 0
         for block in blocks:
-            if not self.pinned[block.block_id]:
-                rest.append(block)
+            if keeps_all and not block.is_null and (block._block_hash is not None or not is_scratch(self.pool, block)):
+                pinned[block.block_id] = True
+            elif not pinned[block.block_id]:
                 continue
             block.ref_cnt -= 1
             if not block.ref_cnt:
-                waiting.append(block)
-        self.queue.append_n(waiting)
-        return rest
+                last.next_free_block = block
+                block.prev_free_block = last
+                last, count = block, count + 1
+        last.next_free_block = tail
+        tail.prev_free_block = last
+        self.queue.num_free_blocks += count
+        return [block for block in blocks if not pinned[block.block_id]]
 
     def resume(self, blocks: Sequence[Any]) -> None:
         """``blocks`` are held again, and vLLM is about to take those that wait out of the free queue.
@@ -84,6 +87,9 @@ class PinnedTier:
         lacking = count - self.pool.free_block_queue.num_free_blocks
         if lacking <= 0 or lacking > self.queue.num_free_blocks:
             return
+        if not kept:
+            self.demote(self.queue.popleft_n(lacking))
+            return
         oldest: list[Any] = []
         block = self.queue.fake_free_list_head.next_free_block
         while block is not self.queue.fake_free_list_tail and len(oldest) < lacking:
@@ -91,9 +97,16 @@ class PinnedTier:
                 oldest.append(block)
             block = block.next_free_block
         if len(oldest) == lacking:
-            self.demoted += lacking
             for block in oldest:
-                self.unpin(block)
+                self.queue.remove(block)
+            self.demote(oldest)
+
+    def demote(self, blocks: list[Any]) -> None:
+        """``blocks``, taken out of the queue, are pinned no longer: they are free. What waits is always cached."""
+        self.demoted += len(blocks)
+        for block in blocks:
+            self.pinned[block.block_id] = False
+        self.pool.free_block_queue.append_n(blocks)
 
     def unpin(self, block: Any) -> None:
         """A waiting block is pinned no longer: it is free."""

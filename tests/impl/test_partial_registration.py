@@ -72,9 +72,7 @@ def test_as_the_reference_says(interval: int | None) -> None:
         while tokens < 260:
             tokens += random.choice((1, 1, 1, 3, 7, 50))
             awake = tokens >= cursor.wake_tokens
-            new = [
-                (each.group.index, each.end_tokens) for each in reached(COPYING, Admitted(8, interval), cursor, tokens)
-            ]
+            new = [(group.index, end) for group, end in reached(COPYING, Admitted(8, interval), cursor, tokens)]
             assert awake or not new
             seen += new
             assert expected(retention, hit, tokens, prompt) == set(seen)

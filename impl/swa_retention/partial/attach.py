@@ -51,7 +51,7 @@ def attach_partial(coordinator: Any, configuration: Configuration, lookahead: se
         _replay_boundary(units.unit_tokens, max(group.lookahead_tokens for group in groups)),
         configuration.partial_min_tokens,
     )
-    coordinator.partial = hits
+    coordinator.partial = coordinator.look_up = hits
     coordinator.block_pool.boundaries = hits.boundaries
     for manager, copies in zip(managers, units.copies, strict=True):
         if copies:

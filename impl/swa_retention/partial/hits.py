@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial as bound
-from itertools import takewhile
 from math import lcm
 from typing import Any
 
-from swa_retention.junctions import JUNCTION, cached_of
+from swa_retention.junctions import JUNCTION
 from swa_retention.partial.boundaries import Boundaries, key_of
 from swa_retention.partial.copies import BlockCopy, Pending
 from swa_retention.partial.groups import Group
 from swa_retention.partial.hit import Source, sources_of
-from swa_retention.partial.lookup import Leading, Window, Worthwhile, longest, with_source
+from swa_retention.partial.lookup import Leading, LookUp, Window, Worthwhile, with_source
 from swa_retention.partial.registration import Admitted, Cursor, reached
 
 
-class PartialHits:
+class PartialHits(LookUp):
     """What a coordinator of vLLM carries as ``partial`` where hits may end inside blocks."""
 
     def __init__(
@@ -29,13 +27,12 @@ class PartialHits:
         replay_tokens: Callable[[Any], int],
         tokens_min: int = 0,
     ) -> None:
-        self.pool = pool
-        self.groups = groups
         self.copying = [group for group in groups if group.copies]
+        worthwhile = Worthwhile(tokens_min, lcm(*(group.block_tokens for group in self.copying)))
+        super().__init__(pool, groups, admitted.unit_tokens, worthwhile)
         self.admitted = admitted
         self.replay_tokens = replay_tokens
         """The last boundary from which a request's prompt can be replayed."""
-        self.worthwhile = Worthwhile(tokens_min, lcm(*(group.block_tokens for group in self.copying)))
         self.boundaries = Boundaries()
         self.pending = Pending()
         self.cursors: dict[str, Cursor] = {}
@@ -46,37 +43,10 @@ class PartialHits:
         self.arrived = False
         """Whether what is registered now was loaded, and is not computed by this step."""
 
-    @property
-    def unit_tokens(self) -> int:
-        """Every hit is a multiple of this."""
-        return self.admitted.unit_tokens
-
     def _key(self, hashes: Sequence[bytes], end_tokens: int, group: int) -> bytes:
         return key_of(hashes, end_tokens, self.pool.hash_block_size, group)
 
     # Looking up
-
-    def find(self, hashes: Sequence[bytes], tokens_max: int) -> tuple[tuple[Sequence[Any], ...], int]:
-        """The longest hit of at most ``tokens_max`` tokens: per group its blocks, and its length in tokens."""
-        unit = self.unit_tokens
-        serving = [self._serving(group, hashes, tokens_max) for group in self.groups]
-        length = (tokens_max - max(group.lookahead_tokens for group in self.groups)) // unit * unit
-        # Full attention first: it needs all there is, and so lowers the length most.
-        order = sorted(serving, key=lambda each: not each.group.is_full_attention)
-        hit = longest(max(0, length), [self.worthwhile.at_most, *(each.at_most for each in order)])
-        return tuple(self._blocks(each, hashes, hit) for each in serving), hit
-
-    def _serving(self, group: Group, hashes: Sequence[bytes], tokens_max: int) -> Leading | Window:
-        cached = self._cached(group, hashes)
-        unit = self.unit_tokens
-        if not group.is_full_attention:
-            return Window(group, unit, cached, self.pool.null_block)
-        found = map(cached, range(tokens_max // group.block_tokens))
-        leading = takewhile(lambda block: block is not None, found)
-        return Leading(group, unit, leading, bound(self._entry, hashes, group.index))
-
-    def _cached(self, group: Group, hashes: Sequence[bytes]) -> Callable[[int], Any]:
-        return cached_of(self.pool, hashes, group.index, group.block_tokens)
 
     def _entry(self, hashes: Sequence[bytes], group: int, end_tokens: int) -> Any:
         return self.boundaries.find(self._key(hashes, end_tokens, group))
@@ -130,11 +100,12 @@ class PartialHits:
         if tokens < cursor.wake_tokens:
             return
         cursor.single_tokens = self.replay_tokens(request), getattr(request, JUNCTION, 0)
-        for ended in reached(self.copying, self.admitted, cursor, tokens):
-            key = self._key(request.block_hashes, ended.end_tokens, ended.group.index)
-            if ended.is_inside:
-                blocks = managers[ended.group.index].req_to_blocks[request.request_id]
-                self.boundaries.register(key, blocks[ended.end_tokens // ended.group.block_tokens])
+        hashes, hash_block_tokens = request.block_hashes, self.pool.hash_block_size
+        for group, end_tokens in reached(self.copying, self.admitted, cursor, tokens):
+            key = key_of(hashes, end_tokens, hash_block_tokens, group.index)
+            if end_tokens % group.block_tokens:
+                blocks = managers[group.index].req_to_blocks[request.request_id]
+                self.boundaries.register(key, blocks[end_tokens // group.block_tokens])
             if not self.arrived:
                 self.pending.fenced.add(key)
 

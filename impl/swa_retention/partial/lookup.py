@@ -1,4 +1,4 @@
-"""The longest hit, where hits may end inside blocks.
+"""The longest hit: where hits may end inside blocks, and wherever retention leaves holes in windows.
 
 It is the largest multiple of the unit at which every group is satisfied: all full blocks that a resume reads are
 cached, and where what must match ends inside a block, that is an entry. Each group lowers the length to the next one
@@ -9,8 +9,10 @@ so a block is looked up once at most, and the cost is linear in the request's le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
+from swa_retention.junctions import cached_in_order, cached_of
 from swa_retention.partial.groups import Group
 from swa_retention.partial.hit import HitBlocks, Source
 
@@ -70,28 +72,23 @@ class Window:
 
     def at_most(self, hit_tokens: int) -> int:
         """The same for a window: a block that is missing rules out every length that reads it."""
+        group, found, cached = self.group, self.found, self.cached
         while hit_tokens > 0:
-            missing = self._missing(hit_tokens)
-            if missing is None:
+            first, end = group.blocks_needed(hit_tokens)
+            # The first that is missing rules out most: where a window has nothing, it is one look-up for each window,
+            # and not for each block.
+            for index in range(first, end):
+                if index in found:
+                    continue
+                block = cached(index)
+                if block is None:
+                    behind = index * group.block_tokens - group.lookahead_tokens
+                    hit_tokens = behind // self.unit_tokens * self.unit_tokens
+                    break
+                found[index] = block
+            else:
                 return hit_tokens
-            behind = missing * self.group.block_tokens - self.group.lookahead_tokens
-            hit_tokens = max(0, behind) // self.unit_tokens * self.unit_tokens
         return 0
-
-    def _missing(self, hit_tokens: int) -> int | None:
-        """The first block that a hit of ``hit_tokens`` reads and that is not cached; None if there is none.
-
-        The first rules out most: where a window has nothing, it is one look-up for each window, and not for each block.
-        """
-        first, end = self.group.blocks_needed(hit_tokens)
-        for index in range(first, end):
-            if index in self.found:
-                continue
-            block = self.cached(index)
-            if block is None:
-                return index
-            self.found[index] = block
-        return None
 
     def blocks(self, hit_tokens: int) -> list[Any]:
         """The same for a window: nothing is read before it."""
@@ -121,6 +118,55 @@ def longest(length: int, groups: Sequence[Callable[[int], int]]) -> int:
             length = at_most(length)
         if length == before:
             return length
+
+
+class LookUp:
+    """The look-up of one block manager of vLLM; it takes the place of vLLM's own."""
+
+    def __init__(self, pool: Any, groups: Sequence[Group], unit_tokens: int, worthwhile: Worthwhile) -> None:
+        self.pool = pool
+        self.groups = groups
+        self.unit_tokens = unit_tokens
+        """Every hit is a multiple of this."""
+        self.worthwhile = worthwhile
+        self.found: dict[int, int] = {}
+        """By group of full attention, how many blocks from the first on the last look-up has found; at least."""
+        # Full attention first: it needs all there is, and so lowers the length most.
+        self._order = sorted(groups, key=lambda group: not group.is_full_attention)
+        self._lookahead_tokens = max(group.lookahead_tokens for group in groups)
+
+    def find(self, hashes: Sequence[bytes], tokens_max: int) -> tuple[tuple[Sequence[Any], ...], int]:
+        """The longest hit of at most ``tokens_max`` tokens: per group its blocks, and its length in tokens."""
+        self.found.clear()
+        length = (tokens_max - self._lookahead_tokens) // self.unit_tokens * self.unit_tokens
+        serving: dict[int, Leading | Window] = {}
+        for group in self._order:
+            each = serving[group.index] = self._serving(group, hashes, tokens_max)
+            length = each.at_most(length)
+            if length <= 0:
+                # Most prompts are new: the first group has nothing of them, and no other is asked.
+                return tuple([[] for _ in self.groups]), 0
+        hit = longest(length, [self.worthwhile.at_most, *(each.at_most for each in serving.values())])
+        return tuple([self._blocks(serving[group.index], hashes, hit) for group in self.groups]), hit
+
+    def _serving(self, group: Group, hashes: Sequence[bytes], tokens_max: int) -> Leading | Window:
+        at = self.pool, hashes, group.index, group.block_tokens
+        if not group.is_full_attention:
+            return Window(group, self.unit_tokens, cached_of(*at), self.pool.null_block)
+        cached = takewhile(bool, islice(cached_in_order(*at), tokens_max // group.block_tokens))
+        leading = Leading(
+            group, self.unit_tokens, cached, lambda end_tokens: self._entry(hashes, group.index, end_tokens)
+        )
+        self.found[group.index] = len(leading.found)
+        return leading
+
+    def _entry(self, hashes: Sequence[bytes], group: int, end_tokens: int) -> Any:
+        """The block of ``group`` that begins with the first ``end_tokens`` tokens, or None."""
+        raise NotImplementedError("no hit ends inside a block")
+
+    def _blocks(self, serving: Leading | Window, _hashes: Sequence[bytes], hit_tokens: int) -> Sequence[Any]:
+        """What serves a hit in one group."""
+        return serving.blocks(hit_tokens)
 
 
 def with_source(leading: Leading, hit_tokens: int, key: bytes) -> HitBlocks:

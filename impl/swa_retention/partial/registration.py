@@ -47,36 +47,25 @@ class Cursor:
     """With fewer tokens than this there is nothing to do."""
 
 
-@frozen
-class Ended:
-    """A place in a group up to which a request has now computed."""
-
-    group: Group
-    end_tokens: int
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether it lies inside a block, and not at its end."""
-        return self.end_tokens % self.group.block_tokens != 0
-
-
-def reached(groups: Sequence[Group], admitted: Admitted, cursor: Cursor, tokens: int) -> Iterator[Ended]:
+def reached(groups: Sequence[Group], admitted: Admitted, cursor: Cursor, tokens: int) -> Iterator[tuple[Group, int]]:
     """What ``tokens`` computed tokens have reached since ``cursor`` was last asked, which goes on to there.
 
-    Ends of full blocks, and boundaries together with what a hit there must match, each once.
+    Ends of full blocks, and boundaries together with what a hit there must match, each once: a group, and up to how
+    many tokens of the request.
     """
     wake: list[int] = []
     for place, group in enumerate(groups):
         size = group.block_tokens
         first = (cursor.tokens // size + 1) * size
-        yield from (Ended(group, end) for end in range(first, tokens + 1, size))
+        for end in range(first, tokens + 1, size):
+            yield group, end
         wake.append((tokens // size + 1) * size)
         boundary = admitted.behind(cursor.offered_tokens[place], cursor.single_tokens)
         while boundary is not None and group.tokens_matched(boundary) <= tokens:
             cursor.offered_tokens[place] = boundary
-            ended = Ended(group, group.tokens_matched(boundary))
-            if ended.is_inside:
-                yield ended
+            end = group.tokens_matched(boundary)
+            if end % size:
+                yield group, end
             boundary = admitted.behind(boundary, cursor.single_tokens)
         if boundary is not None:
             wake.append(group.tokens_matched(boundary))

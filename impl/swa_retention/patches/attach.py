@@ -17,6 +17,8 @@ from swa_retention.fits import told
 from swa_retention.junctions import Junctions
 from swa_retention.newer_keywords import saying, set_aside
 from swa_retention.partial.attach import attach_partial
+from swa_retention.partial.groups import Group
+from swa_retention.partial.lookup import LookUp, Worthwhile
 from swa_retention.pinned_tier import PinnedTier
 from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
 from swa_retention.register import Patch, check_in_place
@@ -151,9 +153,46 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
         if isinstance(manager.kv_cache_spec, FullAttentionSpec)
     ]
     # Where every boundary is kept, a junction adds nothing; windows alone do not show where prompts part.
+    if _finds_as_vllm(coordinator):
+        coordinator.look_up = _look_up(coordinator, alignment)
     if configuration.junctions and interval != alignment and full:
-        coordinator.junctions = Junctions(coordinator.block_pool, full, alignment, max(lookahead))
+        look_up = getattr(coordinator, "look_up", None)
+        found = {} if look_up is None else look_up.found
+        coordinator.junctions = Junctions(coordinator.block_pool, full, alignment, max(lookahead), found)
     return True
+
+
+def _finds_as_vllm(coordinator: Any) -> bool:
+    """Whether the plug-in's look-up finds what vLLM's own would, and partial hits have none yet.
+
+    vLLM's has rules of its own for draft layers, and vLLM-Ascend's managers have theirs.
+    """
+    from vllm.v1.core.kv_cache_coordinator import HybridKVCacheCoordinator
+    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager, SlidingWindowManager
+
+    return (
+        type(coordinator) is HybridKVCacheCoordinator
+        and not lookahead_groups(coordinator)
+        and not hasattr(coordinator, "look_up")
+        and all(type(each) in (FullAttentionManager, SlidingWindowManager) for each in coordinator.single_type_managers)
+    )
+
+
+def _look_up(coordinator: Any, alignment_tokens: int) -> LookUp:
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    groups = [
+        Group(
+            index,
+            manager.block_size,
+            0,
+            copies=False,
+            is_full_attention=isinstance(manager.kv_cache_spec, FullAttentionSpec),
+            skipped=manager.get_num_skipped_tokens,
+        )
+        for index, manager in enumerate(coordinator.single_type_managers)
+    ]
+    return LookUp(coordinator.block_pool, groups, alignment_tokens, Worthwhile(0, alignment_tokens))
 
 
 def _attach_pins(coordinator: Any, min_drop_blocks: int, tokens_max: int) -> None:

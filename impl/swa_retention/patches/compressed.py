@@ -16,9 +16,15 @@ ASCEND_TENSORS = "vllm_ascend.patch.platform.patch_kv_cache_utils"
 
 
 def find_longest_cache_hit(original: Any) -> Callable[..., Any]:
-    """``HybridKVCacheCoordinator.find_longest_cache_hit`` behind which every table ends where the hit ends."""
+    """``HybridKVCacheCoordinator.find_longest_cache_hit`` behind which every table ends where the hit ends.
+
+    Where hits may end inside blocks, or windows have few blocks, it is the plug-in's own look-up.
+    """
 
     def find_longest_cache_hit(self: Any, block_hashes: Any, max_cache_hit_length: int) -> Any:
+        look_up = getattr(self, "look_up", None)
+        if look_up is not None:
+            return look_up.find(block_hashes, max_cache_hit_length)
         blocks, hit_tokens = original(self, block_hashes, max_cache_hit_length)
         if getattr(self, "cut_groups", ()):
             cut(self, blocks, hit_tokens)
@@ -108,9 +114,11 @@ UNTIL_TOLD = "the model runner says so itself"
 LOOKUP = (
     Patch(
         "vllm.v1.core.kv_cache_coordinator:HybridKVCacheCoordinator.find_longest_cache_hit",
-        "Of several groups of full attention only the first is cut to the hit.",
-        "All of them are cut, behind vLLM's own look-up.",
-        "vllm-project/vllm#52828",
+        "Of several groups of full attention only the first is cut to the hit; no hit ends inside a block; and where "
+        "windows have few blocks, each that is missing is looked up.",
+        "All groups are cut, behind vLLM's own look-up; with partial hits or retention it is the plug-in's own, which "
+        "finds the same where hits end at blocks, and asks once for each window that lacks a block.",
+        "vllm-project/vllm#52828; vllm-project/vllm-ascend#10193",
         "vLLM 0.33, which cuts all",
         {"0.20.2": "d20387e8d2425c42", "0.23.0": "a96e7925ee7116fe", "0.33.0": UNPATCHED},
         find_longest_cache_hit,

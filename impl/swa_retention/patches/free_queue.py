@@ -41,12 +41,12 @@ def free_blocks(_original: Any) -> Callable[..., None]:
         if not blocks:
             # Most steps release nothing, and ask all the same.
             return
+        tier: Any = getattr(self, "pinned_tier", None)
+        if tier is not None:
+            blocks = tier.release_pinned(blocks)
         for block in blocks:
             block.ref_cnt -= 1
         front, back = [], [block for block in blocks if not block.ref_cnt and not block.is_null]
-        tier: Any = getattr(self, "pinned_tier", None)
-        if tier is not None:
-            back = tier.wait(back)
         if prepend:
             front, back = back, front
         elif getattr(self, "scratch_first", False):

@@ -28,23 +28,6 @@ def _tables(coordinator: Any, request_id: str) -> Callable[[int], Sequence[Any]]
     return blocks
 
 
-def find_longest_cache_hit(original: Any) -> Callable[..., tuple[tuple[Sequence[Any], ...], int]]:
-    """``HybridKVCacheCoordinator.find_longest_cache_hit`` that ends inside blocks, in the middle of any group."""
-
-    def find_longest_cache_hit(
-        self: Any, block_hashes: list[bytes], max_cache_hit_length: int
-    ) -> tuple[tuple[Sequence[Any], ...], int]:
-        partial = _partial(self)
-        found: tuple[tuple[Sequence[Any], ...], int]
-        if partial is None:
-            found = original(self, block_hashes, max_cache_hit_length)
-        else:
-            found = partial.find(block_hashes, max_cache_hit_length)
-        return found
-
-    return find_longest_cache_hit
-
-
 def allocate_new_computed_blocks(original: Any) -> Callable[..., None]:
     """``KVCacheCoordinator.allocate_new_computed_blocks`` that holds the sources of the hit's copies first."""
 
@@ -190,15 +173,6 @@ _UPSTREAM = "vllm-project/vllm-ascend#10193, not merged; vLLM 0.25 has hits of a
 _UNTIL = "vLLM's own hits end inside compressed blocks at every whole slot"
 
 PATCHES = (
-    Patch(
-        "vllm.v1.core.kv_cache_coordinator:HybridKVCacheCoordinator.find_longest_cache_hit",
-        "vLLM's hits end where the blocks of all groups end: in a compressed model, not before 16384 tokens.",
-        "Where hits may end inside blocks, it is the plug-in's own look-up; every group is cut to where the hit ends.",
-        f"{_UPSTREAM}; vllm-project/vllm#52828",
-        _UNTIL,
-        {"0.20.2": "d20387e8d2425c42", "0.23.0": "a96e7925ee7116fe"},
-        find_longest_cache_hit,
-    ),
     Patch(
         f"{_COORDINATOR}.get_num_blocks_to_allocate",
         "The source of a copy is held until the copy is done, and what is yet to be computed cannot be copied.",

@@ -60,8 +60,13 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
         anchor: Any = getattr(self, "anchor", None)
         if anchor is not None and request_id in self.req_to_blocks:
             blocks, tier = self.req_to_blocks[request_id], self.block_pool.pinned_tier
-            end = min(self.get_num_skipped_tokens(total_computed_tokens) // self.block_size, len(blocks))
-            # What was dropped before is null, and in front: one look says whether this drop is long enough.
+            end = self.get_num_skipped_tokens(total_computed_tokens) // self.block_size
+            if end > len(blocks):
+                end = len(blocks)
+            # What was dropped before is null, and in front: one look says whether there is a drop, another whether it
+            # is long enough. In most steps there is none, and vLLM would free a list of none.
+            if not end or blocks[end - 1].is_null:
+                return
             if end >= tier.min_drop_blocks and not blocks[end - tier.min_drop_blocks].is_null:
                 first, last = anchor.before(end)
                 tier.pin(blocks[first:last])
@@ -70,11 +75,30 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
     return remove_skipped_blocks
 
 
-def give_up(original: Any) -> Callable[..., Any]:
-    """``SingleTypeKVCacheManager.free`` that pins whatever is cached: the next turn begins with it.
+def free(original: Any) -> Callable[..., None]:
+    """``SingleTypeKVCacheManager.free`` by which whatever is cached is pinned as it is freed: the next turn begins with
+    it.
+    """
 
-    Or ``pop_blocks_for_free``, which may hand the blocks to vLLM's queue of deferred frees. Pinned and still held, they
-    wait there until the steps that write them are over, and in the pinned tier after that.
+    def free(self: Any, request_id: str) -> None:
+        tier = _tier(self.block_pool)
+        if tier is None:
+            original(self, request_id)
+            return
+        tier.keeps_all = True
+        try:
+            original(self, request_id)
+        finally:
+            tier.keeps_all = False
+
+    return free
+
+
+def give_up(original: Any) -> Callable[..., Any]:
+    """``SingleTypeKVCacheManager.pop_blocks_for_free`` that pins whatever is cached.
+
+    It may hand the blocks to vLLM's queue of deferred frees. Pinned and still held, they wait there until the steps
+    that write them are over, and in the pinned tier after that.
     """
 
     def give_up(self: Any, request_id: str) -> Any:
@@ -237,20 +261,20 @@ PATCHES = (
     Patch(
         f"{_MANAGER}.free",
         "What a request leaves behind is the beginning of the next turn.",
-        "Whatever is cached is pinned before vLLM frees it.",
+        "Whatever is cached is pinned as vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "fb628d9b9f79859b", "0.33.0": UNPATCHED},
-        give_up,
+        free,
     ),
     Patch(
         "vllm.v1.core.single_type_kv_cache_manager:SlidingWindowManager.free",
         "What a request leaves behind is the beginning of the next turn.",
-        "Whatever is cached is pinned before vLLM frees it.",
+        "Whatever is cached is pinned as vLLM frees it.",
         _UPSTREAM,
         _UNTIL,
         {"0.23.0": "caa083a1ba0728cc", "0.33.0": UNPATCHED},
-        give_up,
+        free,
     ),
     Patch(
         f"{_MANAGER}.pop_blocks_for_free",

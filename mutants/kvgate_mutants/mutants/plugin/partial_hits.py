@@ -181,10 +181,10 @@ def entries_are_scratch(original: Any, _pool: Any, blocks: Any) -> Any:
     return original(None, blocks)
 
 
-@breaks("swa_retention.pinned_tier:scratch_and_rest", violates="KV-OP-21", models=(_PINNED,))
-def entries_are_not_pinned(original: Any, _pool: Any, blocks: Any) -> Any:
+@breaks("swa_retention.pinned_tier:is_scratch", violates="KV-OP-21", models=(_PINNED,))
+def entries_are_not_pinned(original: Any, _pool: Any, block: Any) -> Any:
     """A block in which nothing but boundaries is known is not pinned."""
-    return original(None, blocks)
+    return original(None, block)
 
 
 # Mutants of the copies' way: from the scheduler, through the step's output, to the workers.

@@ -48,6 +48,13 @@ def ends_are_not_pinned(original: Any, *arguments: Any, **named: Any) -> Any:
     return vllms_own(original)(*arguments, **named)
 
 
+@breaks(f"{_MANAGER}.free", violates="KV-OP-21", models=(_DROPS,))
+def drops_after_an_end_are_pinned(original: Any, self: Any, request_id: str) -> None:
+    """Once a request has ended, whatever is cached of a window drop is pinned, however short it is."""
+    original(self, request_id)
+    self.block_pool.pinned_tier.keeps_all = True
+
+
 @breaks(f"{_COORDINATOR}.get_num_blocks_to_allocate", violates="KV-OP-03", models=(_PINNED,))
 def gates_do_not_demote(original: Any, *arguments: Any, **named: Any) -> Any:
     """Whoever lacks blocks is refused, whatever is pinned."""
@@ -100,19 +107,21 @@ def demoted_in_vain(original: Any, self: Any, count: int, kept: Any) -> None:
     original(self, min(count, count - lacking + len(waiting)), kept)
 
 
-@breaks(f"{_TIER}.unpin", violates="KV-OP-23", models=(_PINNED,))
-def demoted_to_the_front(original: Any, self: Any, block: Any) -> None:
+@breaks(f"{_TIER}.demote", violates="KV-OP-23", models=(_PINNED,))
+def demoted_to_the_front(original: Any, self: Any, blocks: Any) -> None:
     """A demoted block is the next to be handed out."""
-    original(self, block)
-    self.pool.free_block_queue.remove(block)
-    self.pool.free_block_queue.prepend_n([block])
+    original(self, blocks)
+    for block in blocks:
+        self.pool.free_block_queue.remove(block)
+        self.pool.free_block_queue.prepend_n([block])
 
 
-@breaks(f"{_TIER}.unpin", violates="KV-INV-07", models=(_PINNED,))
-def demoted_and_still_pinned(original: Any, self: Any, block: Any) -> None:
+@breaks(f"{_TIER}.demote", violates="KV-INV-07", models=(_PINNED,))
+def demoted_and_still_pinned(original: Any, self: Any, blocks: Any) -> None:
     """A demoted block is said to be pinned."""
-    original(self, block)
-    self.pinned[block.block_id] = True
+    original(self, blocks)
+    for block in blocks:
+        self.pinned[block.block_id] = True
 
 
 @breaks(f"{_TIER}.resume", violates="KV-OP-22", models=(_PINNED,))
@@ -168,13 +177,12 @@ def pins_are_freed_by_later_releases(_original: Any, vllms: Any) -> Any:
 
 
 @breaks(f"{_TIER}.release_pinned", shown_by=checks.freed_pins_wait)
-def pins_wait_while_held(_original: Any, self: Any, blocks: Any) -> Any:
+def pins_wait_while_held(original: Any, self: Any, blocks: Any) -> Any:
     """A pinned block that another request still holds waits in the pinned tier."""
-    pinned = [block for block in blocks if self.holds(block)]
-    for block in pinned:
-        block.ref_cnt -= 1
-    self.queue.append_n(pinned)
-    return [block for block in blocks if not self.holds(block)]
+    blocks = [*blocks]
+    rest = original(self, blocks)
+    self.queue.append_n([block for block in blocks if self.holds(block) and block.ref_cnt])
+    return rest
 
 
 @breaks(f"{_PINNING}:give_up", shown_by=checks.what_is_freed_later_is_pinned)

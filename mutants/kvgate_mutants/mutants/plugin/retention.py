@@ -131,6 +131,26 @@ def masked_with_scratch_first(original: Any, coordinator: Any, configuration: An
     original(coordinator, evolve(configuration, masked=True), tokens_max)
 
 
+@breaks("swa_retention.partial.lookup:Window.at_most", violates="KV-OP-01", models=(_SPARSE,))
+def look_up_leaves_windows_out(_original: Any, self: Any, hit_tokens: int) -> int:
+    """A hit is as long as full attention has blocks, whatever windows lack."""
+    first, end = self.group.blocks_needed(hit_tokens)
+    self.found = {index: self.cached(index) or self.null for index in range(first, end)}
+    return hit_tokens
+
+
+@breaks("swa_retention.partial.lookup:LookUp.find", violates="KV-OP-01", models=(_SPARSE,))
+def hits_of_whole_prompts(original: Any, self: Any, hashes: Any, tokens_max: int) -> Any:
+    """A prompt of which all is cached is hit as a whole: nothing of it is computed."""
+    return original(self, hashes, tokens_max + 1)
+
+
+@breaks(f"{_ATTACH}:_finds_as_vllm", violates="KV-OP-01", models=("gpt-oss-hybrid+eagle+retention=16+scratch",))
+def drafts_looked_up_as_others(_original: Any, coordinator: Any) -> bool:
+    """Where layers draft, the look-up does not ask for the block that they read after a hit."""
+    return hasattr(coordinator, "attention_groups")
+
+
 @breaks(f"{_CONFIGURATION}.interval_tokens", violates="KV-OP-15", models=("mixed-blocks+masked+scratch",))
 def masked_at_half_the_alignment(original: Any, self: Any, alignment_tokens: int) -> Any:
     """Masked caching takes half the alignment for the boundaries of hits."""
