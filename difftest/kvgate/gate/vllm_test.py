@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from itertools import zip_longest
 from typing import Any
-from unittest import mock
 
+from kvgate.adapters.stock import managers_built_by
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.level import Bench, Case
 from kvgate.kernel.errors import UsageError
@@ -128,16 +128,16 @@ class _Recorded:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """The block managers that are built meanwhile are recorded."""
-        from vllm.v1.core import kv_cache_manager
 
-        real = kv_cache_manager.KVCacheManager
+        def building(real: Callable[..., Any]) -> Callable[..., Any]:
+            def build(*arguments: Any, **named: Any) -> Any:
+                given = self._arguments(arguments, named).replace(", max_model_len", ",\n    max_model_len", 1)
+                self._calls.append((f"manager = KVCacheManager(\n    {given},\n)",))
+                return _Recorder(real(*arguments, **named), self)
 
-        def build(*arguments: Any, **named: Any) -> Any:
-            given = self._arguments(arguments, named).replace(", max_model_len", ",\n    max_model_len", 1)
-            self._calls.append((f"manager = KVCacheManager(\n    {given},\n)",))
-            return _Recorder(real(*arguments, **named), self)
+            return build
 
-        with mock.patch.object(kv_cache_manager, "KVCacheManager", build):
+        with managers_built_by(building):
             yield
 
     def call(self, manager: Any, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
