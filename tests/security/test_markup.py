@@ -104,7 +104,7 @@ def verdict_of(words: str) -> Verdict:
     declared = evolve(found, finding=words)
     tallies = (Tally(words, words, 2, 8),)
     detectors = ("lockstep", "ghost", "leak")
-    return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), (), 1.0, (words,), words)
+    return Verdict(words, words, words, 7, detectors, tallies, (found,), (declared,), (), 1.0, (words,), ended=words)
 
 
 def rendered(words: str, name: str) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 
 from attrs import frozen
@@ -103,6 +104,11 @@ def is_built_in(name: str) -> bool:
     )
 
 
+def imports_vllm(name: str) -> bool:
+    """Whether it takes long to load a system, since a whole vLLM is imported."""
+    return is_built_in(name) and name != "reference"
+
+
 def models_of(release: Release) -> tuple[str, ...]:
     """The models of the gate, with what a release of vLLM always does."""
     scratch = "+scratch" if release.choices else ""
@@ -132,8 +138,15 @@ def retention_models_of(release: Release) -> tuple[str, ...]:
     return (*(name for name in models_of(release) if "hashed-ahead" not in name), *added)
 
 
-def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str], None] = lambda _text: None) -> Loaded:
+def load_system(
+    name: str,
+    preloads: Sequence[Path] = (),
+    report: Callable[[str], None] = lambda _text: None,
+    over: Callable[[Path], None] | None = None,
+) -> Loaded:
     """The system called ``name``; ``preloads`` are run before it can be built. ``report`` gets what takes long.
+
+    ``over`` gets the folder of the release's package before it is imported, to lay a working tree over it.
 
     Raises:
         SystemUnavailableError: it is not installed, not the version that its adapter is for, or cannot be imported.
@@ -142,6 +155,8 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
     for index, path in enumerate(preloads):
         # Before a vLLM is imported for nothing, which takes long.
         _preload(path, index)
+    if over is not None:
+        over(_package_of(name, report))
     if name == "stock":
         loaded = _load_stock()
     elif name == "retention":
@@ -167,6 +182,18 @@ def load_system(name: str, preloads: Sequence[Path] = (), report: Callable[[str]
     # What was imported stays: no garbage collection has to go through all of vLLM.
     gc.freeze()
     return loaded
+
+
+def _package_of(name: str, report: Callable[[str], None]) -> Path:
+    """The folder of the package vllm that a system is."""
+    if name in RELEASES and RELEASES[name].system == "native":
+        return fetch(RELEASES[name], report) / "vllm"
+    if name != "stock":
+        raise UsageError(f"--sut {name}: a working tree or a diff is laid over stock, or over native@VERSION")
+    found = find_spec("vllm")
+    if found is None or not found.submodule_search_locations:
+        raise SystemUnavailableError(f"vLLM is not installed: {from_a_clone('vllm')}, or run kvgate where vLLM is")
+    return Path(found.submodule_search_locations[0])
 
 
 def _load_stock() -> Loaded:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from attrs import frozen
 
@@ -82,6 +83,15 @@ def hasher_of(settings: Settings) -> Callable[[Any], list[Any]] | None:
     geometry = settings.geometry
     ahead = (geometry.hashed_ahead_tokens,) if geometry.hashed_ahead_tokens else ()
     return get_request_block_hasher(geometry.grain_tokens, counted_hash(sha256), *ahead) if settings.caches else None
+
+
+@contextmanager
+def managers_built_by(building: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Adapters that are made meanwhile have what ``building`` makes of vLLM's class of block managers."""
+    from vllm.v1.core import kv_cache_manager
+
+    with mock.patch.object(kv_cache_manager, "KVCacheManager", building(kv_cache_manager.KVCacheManager)):
+        yield
 
 
 class Stock:

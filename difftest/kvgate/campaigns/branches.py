@@ -7,7 +7,7 @@ A branch is what coverage.py counts: each way out of a line that has several. Wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,6 +59,14 @@ class File:
         return self.reached + sum(len(function.unreached) for function in self.functions)
 
 
+@frozen
+class Ways:
+    """The branches of a file, each as the line that it leaves and the line that it comes to."""
+
+    taken: tuple[tuple[int, int], ...]
+    untaken: tuple[tuple[int, int], ...]
+
+
 class Branches:
     """Measures in this process.
 
@@ -88,15 +96,34 @@ class Branches:
         self._coverage.erase()
         return found
 
-    def files(self) -> tuple[File, ...]:
-        """All that ran so far, by file and function. Not while it is measured."""
+    def add(self, arcs: Iterable[Arc]) -> None:
+        """What ran in other processes."""
+        by_path: dict[str, list[tuple[int, int]]] = {}
+        for path, *way in arcs:
+            by_path.setdefault(path, []).append((way[0], way[1]))
+        self._coverage.get_data().add_arcs(by_path)
+
+    def lines_of(self, path: Path) -> tuple[set[int], set[int], Ways]:
+        """The lines of a file that can run, those that never did, and its branches. Not while it is measured."""
+        self._coverage.get_data().touch_file(str(path))
+        _, every, _, missing, _ = self._coverage.analysis2(str(path))
+        found = self._report().get(str(path), {})
+        taken, untaken = (tuple(map(tuple, found.get(f"{name}_branches", ()))) for name in ("executed", "missing"))
+        return set(every), set(missing), Ways(taken, untaken)
+
+    def _report(self) -> dict[str, dict[str, Any]]:
         with TemporaryDirectory() as folder:
             report = Path(folder, "report.json")
             self._coverage.json_report(outfile=str(report))
-            document: dict[str, dict[str, Any]] = json.loads(report.read_text())["files"]
+            files: dict[str, dict[str, Any]] = json.loads(report.read_text())["files"]
+        return {str(Path(path).resolve()): each for path, each in files.items()}
+
+    def files(self) -> tuple[File, ...]:
+        """All that ran so far, by file and function. Not while it is measured."""
+        document = self._report()
         return tuple(
             File(
-                Path(path).resolve(),
+                Path(path),
                 tuple(
                     Function(name, len(each["executed_branches"]), tuple(map(tuple, each["missing_branches"])))
                     for name, each in document[path]["functions"].items()

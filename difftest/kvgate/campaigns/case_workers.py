@@ -16,12 +16,13 @@ import select
 import signal
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from attrs import evolve
 
+from kvgate.campaigns.branches import Arc
 from kvgate.gate.campaign import Plan
 from kvgate.gate.case_runner import Lane, Trial, Trials
 from kvgate.gate.verdict import Found
@@ -33,6 +34,8 @@ AHEAD = 4
 """How many cases for each process are given out before the campaign asks for them."""
 TEXT_CHARACTERS_MAX = 500
 """How much is kept of what was expected, and of what was seen: a reply is written at once, so it must be short."""
+PIECE_ARCS = 100
+"""How many are said at once, for the same reason."""
 _TASK = struct.Struct("qd")
 """The number of a case, and until when it may run."""
 _POLL_SECONDS = 1.0
@@ -56,6 +59,10 @@ class CaseWorkers:
         self._known: dict[str, Found] = {}
         """By finding, how it showed first: that is all that is kept of it, with how often."""
         self._unread = b""
+        self._files = [] if trials.changes is None else sorted(map(str, trials.changes.lines))
+        self._ran: dict[int, list[Any]] = {}
+        """By case, what was said that ran of a patch for the first time in a process."""
+        self._said: set[Arc] = set()
         self._ahead = AHEAD * jobs
         self.pids = [self._fork() for _ in range(jobs)]
         os.close(self._tasks_read)
@@ -82,9 +89,10 @@ class CaseWorkers:
             self._receive()
         result = self._results.pop(number)
         seen = result.pop("seen")
+        ran = frozenset((self._files[file], start, end) for file, start, end in self._ran.pop(number, ()))
         if seen is None and result and result["known"].keys() <= self._known.keys():
             known = tuple(evolve(self._known[finding], times=times) for finding, times in result.pop("known").items())
-            return Trial(**result, known=known)
+            return Trial(**result, known=known, ran=ran)
         trial = self.trials.trial(lane, seed, campaign_seed, until)
         self._known.update({each.finding: each for each in trial.known if each.finding is not None})
         return evolve(trial, found=(self._lost(lane, seed, seen),)) if seen and not trial.found else trial
@@ -107,13 +115,29 @@ class CaseWorkers:
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             number, result = json.loads(line)
-            self._results[number] = result
+            if isinstance(result, list):
+                self._ran.setdefault(number, []).extend(result)
+            else:
+                self._results[number] = result
         for pid in self.pids if not data else ():
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 self.pids.remove(pid)
                 how = describe_end(os.waitstatus_to_exitcode(status))
                 raise SystemUnavailableError(f"a process died while it ran a case ({how}): see --jobs 1")
+
+    # In a process of its own
+
+    def reply(self, number: int, result: Any) -> None:
+        """Say something of a case, in one piece."""
+        os.write(self._replies_written, json.dumps([number, result]).encode() + b"\n")
+
+    def say(self, number: int, ran: Collection[Arc]) -> None:
+        """Say what ran of a patch, and was not said before, in as many pieces as it takes."""
+        new = sorted((self._files.index(path), start, end) for path, start, end in set(ran) - self._said)
+        self._said.update(ran)
+        for first in range(0, len(new), PIECE_ARCS):
+            self.reply(number, new[first : first + PIECE_ARCS])
 
     def stop(self) -> None:
         """End all processes, with every process that they started, whatever they do."""
@@ -153,8 +177,7 @@ def _serve(workers: CaseWorkers) -> None:
     os.close(workers._replies)
     while task := os.read(workers._tasks_read, _TASK.size):
         number, until = _TASK.unpack(task)
-        line = json.dumps([number, _run(workers, number, until)]).encode() + b"\n"
-        os.write(workers._replies_written, line)
+        workers.reply(number, _run(workers, number, until))
     os._exit(0)
 
 
@@ -170,6 +193,7 @@ def _run(workers: CaseWorkers, number: int, until: float) -> dict[str, Any]:
         for each in trial.known:
             known[each.finding] += each.times
         numbers = {"operations": trial.operations, "alone": trial.alone, "cut": trial.cut, "digest": trial.digest}
+        workers.say(number, trial.ran)
         return {**numbers, "known": known, "seen": None}
     divergence = trial.found[0].divergence
     words = divergence.difference

@@ -23,6 +23,8 @@ from kvgate.cli import (
     prove,
     record,
     replay,
+    rule,
+    shrink,
     simulate,
 )
 from kvgate.cli.version import Version
@@ -79,11 +81,13 @@ def _from_mutants(name: str) -> Callable[..., None]:
 COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "check": (check.check, GATE, "Run a system beside the reference: do they agree?"),
     "replay": (replay.replay, GATE, "Run again what was found; check what was recorded."),
+    "shrink": (shrink.shrink, GATE, "Make a stored case smaller."),
     "fuzz": (fuzz.fuzz, GATE, "The same for hours, on all cores or on a cluster."),
     "record": (record.record, LIVE, "Run a server with a shadow that records, or checks."),
     "diff": (diff.diff, LIVE, "Where two recordings part."),
     "explain": (explain.explain, HITS, "Why is my hit rate zero? From model and flags alone."),
     "simulate": (simulate.simulate, HITS, "Serve requests without a model: what hits, and when?"),
+    "rule": (rule.rule, MODEL, "What a guarantee means, and what is known of it."),
     "prove": (prove.prove, MODEL, "The formulas and the invariants, by z3."),
     "conform": (conform.conform, MODEL, "The reference's steps are those that are proved."),
     "explore": (explore.explore, MODEL, "Every state of tiny models; designs that fail."),

@@ -13,6 +13,7 @@ import typer
 
 from kvgate.cli.fault import REPORT_DEFAULT, report_fault
 from kvgate.cli.options import (
+    Diff,
     Jobs,
     Models,
     MonitorsOnly,
@@ -22,6 +23,7 @@ from kvgate.cli.options import (
     ReportDirectory,
     Seed,
     Sut,
+    VllmPath,
 )
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
@@ -51,6 +53,9 @@ def check(
     ] = None,
     profile: Annotated[ProfileName, typer.Option("--profile", help="How much is run.")] = ProfileName.QUICK,
     seed: Seed = 0,
+    exitfirst: Annotated[
+        bool, typer.Option("-x", "--exitfirst", help="Stop at the first divergence, once its case is small.")
+    ] = False,
     time_budget: Annotated[
         str | None, typer.Option("--time-budget", metavar="TIME", help="Stop after, for example, 60s, 5m or 2h.")
     ] = None,
@@ -65,6 +70,17 @@ def check(
             "scheduler which none has reached. Works in one process.",
         ),
     ] = None,
+    vllm_path: VllmPath = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="REV",
+            help="The revision of that checkout since which lines count as changed. Default: what differs from the "
+            "release.",
+        ),
+    ] = None,
+    diff: Diff = None,
     report: ReportDirectory = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -87,14 +103,20 @@ def check(
 
       kvgate check --preload my_patch.py --profile precommit
 
+      kvgate check --vllm-path ~/vllm --base main -x
+
       kvgate check --sut my_package.adapter:build --report out
 
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
+    from importlib.util import find_spec
+
     from attrs import evolve
 
-    from kvgate.adapters.registry import load_system
+    from kvgate.adapters.registry import imports_vllm, load_system
+    from kvgate.adapters.working_tree import functions_of, tree_of
     from kvgate.campaigns.case_workers import side_by_side
+    from kvgate.campaigns.patch_coverage import branches_of, coverage_of
     from kvgate.campaigns.reaching import reaching
     from kvgate.cli.writable import make_writable
     from kvgate.gate.fault import fault_of
@@ -106,19 +128,28 @@ def check(
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     models = models_named(model or ())
+    tree = tree_of(vllm_path, diff, base)
     if report is not None:
         make_writable(report, "--report")
     if corpus is not None:
         require("coverage", "kvgate check --corpus", "gate")
         make_writable(corpus, "--corpus")
     with progress_line() as line:
-        line.say(f"loading {sut} …")
-        system = load_system(sut, preload or (), line.say)
+        line.say(f"loading {sut} …", at_once=imports_vllm(sut))
+        system = load_system(sut, preload or (), line.say, tree.over if tree else None)
+        patch = tree.changes if tree is not None else functions_of(preload or ())
         models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
+        measures = bool(patch) and corpus is None and find_spec("coverage") is not None
+        measure = branches_of(patch) if measures else None
+        preparations = tuple(
+            evolve(each, trials=evolve(each.trials, changes=patch, measure=measure)) for each in preparations
+        )
+        if exitfirst:
+            preparations = tuple(evolve(each, plan=evolve(each.plan, kinds_max=1)) for each in preparations)
         if corpus is not None:
             # Stored and varied cases are others than those in which findings were counted.
             uncounted = [evolve(each.plan, certain=lambda _cases: {}) for each in preparations]
@@ -129,9 +160,19 @@ def check(
             return reaching(each.trials, each.plan, corpus, system)
         return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
 
-    outcomes, failed = _run(preparations, trials_of)
+    def first(found: Found) -> None:
+        """The whole report comes at the end, which may be far."""
+        from kvgate.gate.story import tell
+
+        if output is Format.TEXT and not exitfirst:
+            typer.echo(tell(found, system=system.name, version=system.version) + "\n", err=True)
+
+    outcomes, failed = _run(preparations, trials_of, first)
     outcome, checkers = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
+    verdict = evolve(
+        verdict, over=tree.options if tree else (), patch=coverage_of(patch, outcome.ran) if measures else None
+    )
     left_out = not_tested(level, system.name)
     if verdict.declared:
         left_out += unbounded(preparations)
@@ -142,7 +183,9 @@ def check(
 
 
 def _run(
-    preparations: Sequence[Preparation], trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]]
+    preparations: Sequence[Preparation],
+    trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]],
+    first: Callable[[Found], None],
 ) -> tuple[list[Outcome], GateFaultError | None]:
     """One campaign after the other, until somebody interrupts, or the gate fails."""
     from kvgate.gate.campaign import Campaign, Progress
@@ -159,12 +202,12 @@ def _run(
                 counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
                 tell(f"{counted}, {progress.found} divergences")
 
-            campaign = Campaign(trials, each.plan)
+            campaign = Campaign(trials, each.plan, each.trials.diagnosed)
             try:
-                outcomes.append(campaign.run(say))
+                outcomes.append(campaign.run(say, first))
             except GateFaultError as error:
                 return [*outcomes, campaign.outcome(FAILED)], error
-        if outcomes[-1].ended == "interrupted":
+        if outcomes[-1].ended == "interrupted" or (outcomes[-1].found and each.plan.kinds_max == 1):
             break
     return outcomes, None
 

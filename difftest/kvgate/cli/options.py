@@ -70,3 +70,15 @@ Jobs: TypeAlias = Annotated[
         "--jobs", metavar="N", min=1, help="How many processes work side by side. Default: one for each core."
     ),
 ]
+VllmPath: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--vllm-path",
+        metavar="DIR",
+        help="A checkout of vLLM: its Python files come before those of the release that --sut names, whose compiled "
+        "parts stay.",
+    ),
+]
+Diff: TypeAlias = Annotated[
+    Path | None, typer.Option("--diff", metavar="FILE", help="Apply a diff to the release that --sut names.")
+]

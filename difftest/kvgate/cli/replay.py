@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kvgate.cli.options import OutputFormat, Preloads
+from kvgate.cli.options import Diff, OutputFormat, Preloads, VllmPath
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
 
 if TYPE_CHECKING:
+    from kvgate.adapters.working_tree import Tree
     from kvgate.gate.trace_codec import Line, Trace
     from kvgate.gate.verdict import Verdict
 
@@ -29,7 +30,13 @@ def replay(
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
     preload: Preloads = None,
+    vllm_path: VllmPath = None,
+    diff: Diff = None,
     as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
+    as_vllm_test: Annotated[
+        bool,
+        typer.Option("--as-vllm-test", help="Print a test that imports vLLM and pytest alone, to be given upstream."),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -54,18 +61,27 @@ def replay(
 
       kvgate replay divergence-1.jsonl --as-pytest > test_regression.py
 
+      kvgate replay divergence-1.jsonl --preload my_patch.py --as-vllm-test > test_upstream.py
+
       kvgate replay divergence-1.jsonl --html divergence-1.html --chrome divergence-1.json
 
       kvgate replay kvgate-shadow
     """
+    from kvgate.adapters.working_tree import tree_of
     from kvgate.report.campaign import report_of
     from kvgate.report.formats import echo
     from kvgate.shadow.recheck import is_recorded
 
     if is_recorded(file):
-        _check_recording(file, output, bool(sut or preload or as_pytest or html or chrome))
-    _see_what_is_asked(as_pytest, html, chrome, output)
-    verdict = _replay(file, sut, preload or (), as_pytest)
+        _check_recording(file, output, any((sut, preload, vllm_path, diff, as_pytest, as_vllm_test, html, chrome)))
+    _see_what_is_asked(as_pytest or as_vllm_test, html, chrome, output)
+    tree = tree_of(vllm_path, diff)
+    if as_pytest and (as_vllm_test or tree is not None):
+        raise UsageError("--as-pytest takes neither --as-vllm-test nor a working tree: the test would not have it")
+    if as_vllm_test:
+        _print_vllm_test(file, sut, preload or (), tree)
+        return
+    verdict = _replay(file, sut, preload or (), as_pytest, tree)
     if verdict is None:
         return
     failure: OSError | None = None
@@ -93,7 +109,7 @@ def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, 
     from kvgate.cli.writable import see_writable
 
     if as_pytest and (html or chrome or output is not Format.TEXT):
-        raise UsageError("--as-pytest prints a test and runs nothing: it takes no --format, --html or --chrome")
+        raise UsageError("--as-pytest and --as-vllm-test print a test: they take no --format, --html or --chrome")
     for path, option in ((html, "--html"), (chrome, "--chrome")):
         if path is not None:
             see_writable(path, option)
@@ -116,7 +132,7 @@ def _check_recording(file: Path, output: Format, has_options: bool) -> NoReturn:
     raise typer.Exit(report.exit_code)
 
 
-def _named(file: Path, sut: str | None, system: str) -> str:
+def named(file: Path, sut: str | None, system: str) -> str:
     """The system to run: a trace is not trusted to name code of one's own."""
     from kvgate.adapters.registry import is_built_in
 
@@ -125,11 +141,30 @@ def _named(file: Path, sut: str | None, system: str) -> str:
     return sut or system
 
 
-def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool) -> Verdict | None:
+def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path], tree: Tree | None) -> None:
+    """Run a stored case once more, where it diverges, and print what was called as a test."""
+    from kvgate.adapters.registry import imports_vllm, load_system
+    from kvgate.gate.vllm_test import vllm_test
+    from kvgate.kernel.progress import progress_line
+    from kvgate.levels.registry import read
+
+    trace = read(file)
+    name = named(file, sut, trace.header.system)
+    with progress_line() as line:
+        line.say(f"loading {name} …", at_once=imports_vllm(name))
+        system = load_system(name, preloads, line.say, tree.over if tree else None)
+        # Monitors read a block manager from within.
+        source = vllm_test(trace.level.bench(system, ("lockstep",)), trace.case)
+    typer.echo(source, nl=False)
+
+
+def _replay(
+    file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool, tree: Tree | None = None
+) -> Verdict | None:
     """Run a stored case of any level; or print it as a test, then there is no verdict."""
-    from kvgate.adapters.registry import load_system
+    from kvgate.adapters.registry import imports_vllm, load_system
     from kvgate.campaigns.twice import TWICE, again, in_one_of
-    from kvgate.gate.case_runner import run_case
+    from kvgate.gate.case_runner import Trials, run_case
     from kvgate.gate.verdict import Tally, Verdict
     from kvgate.kernel.progress import progress_line
     from kvgate.kernel.text import printable
@@ -137,7 +172,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
 
     trace = read(file)
     level, header, case = trace.level, trace.header, trace.case
-    name = _named(file, sut, header.system)
+    name = named(file, sut, header.system)
     if as_pytest:
         from kvgate.gate.regression_test import regression_test
 
@@ -150,11 +185,12 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
     # The seed of a case is not that of a campaign.
     seed = header.seed if isinstance(header.seed, int) else 0
     with progress_line() as line:
-        line.say(f"loading {name} …")
-        system = load_system(name, preloads, line.say)
+        line.say(f"loading {name} …", at_once=imports_vllm(name))
+        system = load_system(name, preloads, line.say, tree.over if tree else None)
         bench = level.bench(system, header.detectors)
         run = run_case(bench, case)
-        found = run.found(seed)
+        trials = Trials(bench)
+        found = [trials.diagnosed(each) if each.finding is None else each for each in run.found(seed)]
         if header.violates is not None and header.violates.detector == TWICE:
             found += in_one_of(lambda: again(bench, case, seed))
     return Verdict(
@@ -169,6 +205,7 @@ def _replay(file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bo
         declared=tuple(run.known(seed)),
         preloads=tuple(map(str, preloads)),
         instead=name != header.system,
+        over=tree.options if tree else (),
     )
 
 

@@ -11,17 +11,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from attrs import evolve, frozen
 
 from kvgate.findings.rates import AtLeast
 from kvgate.gate.case_runner import Lane, Trial, kind_of
-from kvgate.gate.verdict import Found, Tally, TooSeldom, digest_of
+from kvgate.gate.verdict import Also, Found, Tally, TooSeldom, digest_of
 from kvgate.kernel.difference import Difference
 
 STEP_LANES = 5
 """How far apart lanes are that follow each other in a campaign, at least."""
+SHRINK_SECONDS_AT_ONCE = 5.0
+"""How long a case is made smaller before the campaign goes on; if it gets smaller still, that is done at the end."""
+LOOKED_INTO_MAX = 12
+"""How many divergences with one cause are looked into, at most, for one that shows worse."""
 KINDS_MAX = 5
 """How many different defects a campaign collects before it ends."""
 
@@ -78,6 +82,14 @@ class TrialSource(Protocol):
         ...
 
 
+Kind: TypeAlias = tuple[str, ...]
+"""What ``kind_of`` makes of a divergence."""
+Cause: TypeAlias = str | Kind
+"""The function that did it; a kind of divergence, if no function is known."""
+Diagnosed: TypeAlias = Callable[[Found, float], Found]
+"""Says what a divergence means, as far as can be seen by then."""
+
+
 @frozen
 class Outcome:
     """What a campaign ran and found."""
@@ -88,6 +100,8 @@ class Outcome:
     ended: str
     seconds: float
     too_seldom: tuple[TooSeldom, ...] = ()
+    ran: frozenset[tuple[str, int, int]] = frozenset()
+    """What ran of a patch, if that is measured."""
 
 
 @frozen
@@ -102,22 +116,37 @@ class Progress:
 class Campaign:
     """Runs a plan."""
 
-    def __init__(self, trials: TrialSource, plan: Plan) -> None:
+    def __init__(self, trials: TrialSource, plan: Plan, diagnosed: Diagnosed | None = None) -> None:
         self.trials = trials
         self.plan = plan
+        self._diagnosed = diagnosed
         self._tallies = {lane: Tally(lane.model.name, lane.preset, 0, 0) for lane in plan.lanes}
-        self._found: dict[tuple[str, ...], Found] = {}
+        self._found: dict[Cause, Found] = {}
+        """By cause, what shows it worst."""
+        self._causes: dict[Kind, Cause] = {}
+        """The cause of each kind of divergence."""
+        self._seen: Counter[Kind] = Counter()
+        """How often each kind was seen."""
+        self._looked_into: Counter[Cause] = Counter()
+        """How many divergences with a cause were looked into."""
         self._declared: dict[str, Found] = {}
         self.acted: Counter[tuple[str, str]] = Counter()
         """In how many cases of a model a finding acted."""
         self._first_acted: dict[tuple[str, str], Found] = {}
         """The first of these cases."""
+        self._ran: set[tuple[str, int, int]] = set()
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds
 
-    def run(self, report: Callable[[Progress], None] = lambda _progress: None) -> Outcome:
+    def run(
+        self,
+        report: Callable[[Progress], None] = lambda _progress: None,
+        first: Callable[[Found], None] = lambda _found: None,
+    ) -> Outcome:
         """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts.
+
+        ``first`` gets what is found first, as soon as its case is small.
 
         Raises:
             GateFaultError: the gate failed; ``outcome`` has what was done until then.
@@ -126,13 +155,17 @@ class Campaign:
         self._until = self._started + (math.inf if self.plan.seconds is None else self.plan.seconds)
         ended = "completed"
         operations = cases = 0
+        told = False
         try:
             for lane, seed in map(self.plan.turn, count() if self.plan.lanes else ()):
                 performed = self._check(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
-                report(Progress(operations, cases, len(self._found)))
-                if len(self._found) >= self.plan.kinds_max:
+                report(Progress(operations, cases, len(self._seen)))
+                if self._found and not told:
+                    told = True
+                    first(next(iter(self._found.values())))
+                if len(self._seen) >= self.plan.kinds_max:
                     ended = "enough found"
                     break
                 if operations >= self.plan.operations or cases == self.plan.cases:
@@ -140,6 +173,7 @@ class Campaign:
                 if time.monotonic() > self._until:
                     ended = "time budget"
                     break
+            self._shrink_further()
         except KeyboardInterrupt:
             ended = "interrupted"
         return self.outcome(ended)
@@ -148,11 +182,12 @@ class Campaign:
         """What was run and found so far."""
         return Outcome(
             tuple(self._tallies.values()),
-            (*self._found.values(), *self._too_often()),
+            (*self._stories(), *self._too_often()),
             tuple(self._declared.values()),
             ended,
             time.monotonic() - self._started,
             tuple(self._too_seldom()),
+            frozenset(self._ran),
         )
 
     def _cases(self) -> Counter[str]:
@@ -203,6 +238,7 @@ class Campaign:
 
     def _check(self, lane: Lane, trial: Trial) -> int:
         """Count what came of one case; returns how many operations it performed."""
+        self._ran |= trial.ran
         tally = self._tallies[lane]
         operations = tally.operations + trial.operations
         self._tallies[lane] = evolve(
@@ -220,21 +256,59 @@ class Campaign:
             seen = self._declared.get(known.finding) or evolve(known, times=0)
             self._declared[known.finding] = evolve(seen, times=seen.times + known.times)
         for found in trial.found:
-            kind = kind_of(found.divergence)
-            if kind in self._found:
-                self._found[kind] = evolve(self._found[kind], times=self._found[kind].times + 1)
-                continue
-            # Kept before it is shrunk: if that is interrupted, the case as it was is there.
-            self._found[kind] = found
-            if self.plan.shrinks:
-                self._found[kind] = self._smallest(found)
+            self._take(found)
         return trial.operations
 
-    def _smallest(self, found: Found) -> Found:
+    def _take(self, found: Found) -> None:
+        """Count a divergence; keep it if nothing with its cause was seen, or nothing as bad."""
+        kind = kind_of(found.divergence)
+        self._seen[kind] += 1
+        cause = self._causes.get(kind)
+        if cause is None or self._may_be_worse(cause):
+            if self._diagnosed is not None:
+                found = self._diagnosed(found, self._until)
+            known = None if found.diagnosis is None else found.diagnosis.cause
+            cause = self._causes.setdefault(kind, known or kind)
+            self._looked_into[cause] += 1
+            if cause not in self._found or found.anomaly.rank < self._found[cause].anomaly.rank:
+                # Kept before it is shrunk: if that is interrupted, the case as it was is there.
+                self._found[cause] = found
+                if self.plan.shrinks:
+                    self._found[cause] = self._smallest(found, SHRINK_SECONDS_AT_ONCE)
+
+    def _may_be_worse(self, cause: Cause) -> bool:
+        """Whether to look into another divergence with a cause: it may show what is worse than those before."""
+        looks = self._diagnosed is not None and self._looked_into[cause] < LOOKED_INTO_MAX
+        return looks and self._found[cause].anomaly.rank > 0
+
+    def _stories(self) -> list[Found]:
+        """What was found, the worst first, each with what else has its cause."""
+        stories = []
+        for cause, found in self._found.items():
+            own = kind_of(found.divergence)
+            also = tuple(
+                Also(statement, detector, subject, self._seen[detector, statement, subject])
+                for (detector, statement, subject), its in self._causes.items()
+                if its == cause and (detector, statement, subject) != own
+            )
+            stories.append(evolve(found, times=self._seen[own], also=also))
+        return sorted(stories, key=lambda each: each.anomaly.rank)
+
+    def _shrink_further(self) -> None:
+        """Cases that were not as small as they get: there is time for them now."""
+        for cause, found in self._found.items():
+            if found.out_of_time:
+                self._found[cause] = self._smallest(found, math.inf)
+
+    def _smallest(self, found: Found, seconds: float) -> Found:
         """The smallest case in half of the time that is left for it: other defects take time as well."""
         started = time.monotonic()
-        until = min(self._until, started + self._shrink_seconds / 2)
+        until = min(self._until, started + min(seconds, self._shrink_seconds / 2))
         least = self.trials.smallest(found, until)
+        if self._diagnosed is not None and least.replayable != found.replayable:
+            # What follows from a smaller case may be less: the diagnosis of the larger one still holds.
+            again = self._diagnosed(least, min(self._until, time.monotonic() + seconds))
+            least = again if again.anomaly.rank <= found.anomaly.rank else least
         ended = time.monotonic()
         self._shrink_seconds -= ended - started
         return evolve(least, out_of_time=ended >= until)

@@ -6,19 +6,25 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar, cast
 
 from attrs import evolve, frozen
 
+from kvgate.adapters.working_tree import Changes
+from kvgate.gate.diagnosis import Diagnosis, of_lockstep, of_statement
 from kvgate.gate.fault import faults_of
-from kvgate.gate.level import Bench, Case, Part
-from kvgate.gate.shrink import shrink_case
+from kvgate.gate.level import Bench, Case, Operation, Part
+from kvgate.gate.shrink import shrink, shrink_case
+from kvgate.gate.suspects import Recorder, suspects_among
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 
 T = TypeVar("T")
+AFTERMATH_SECONDS = 2.0
+"""How long is looked for the shortest way to what follows from a divergence."""
 
 
 @frozen
@@ -45,6 +51,8 @@ class Trial:
     """Whether a known finding ended it before its time."""
     digest: str = ""
     """Of all operations and answers, as in ``Lockstep.digest``."""
+    ran: frozenset[tuple[str, int, int]] = frozenset()
+    """What ran of a patch, if that is measured."""
 
 
 @frozen
@@ -139,6 +147,18 @@ def in_time(operations: Sequence[T], until: float) -> Iterator[T]:
         yield operation
 
 
+class Measure(Protocol):
+    """Measures which lines of a patch run."""
+
+    def measured(self) -> AbstractContextManager[None]:
+        """What runs meanwhile is measured."""
+        ...
+
+    def take(self) -> frozenset[tuple[str, int, int]]:
+        """What ran since the last call: a file, and two of its lines of which one ran after the other."""
+        ...
+
+
 @frozen
 class Trials:
     """Cases of one level, generated, run and shrunk."""
@@ -146,6 +166,10 @@ class Trials:
     bench: Bench
     needs: tuple[str, ...] = ()
     """What a mutant needs in order to show: cases are generated with it."""
+    changes: Changes | None = None
+    """What was changed in the system's own files, if that is known."""
+    measure: Measure | None = None
+    """What measures a patch."""
 
     def towards(self, needs: tuple[str, ...]) -> Trials:
         """The same, on cases on which a mutant with these needs can show."""
@@ -163,6 +187,13 @@ class Trials:
 
     def run(self, case: Case, campaign_seed: int, until: float = math.inf) -> Trial:
         """Run a case, no longer than ``until``."""
+        if self.measure is None:
+            return self._run(case, campaign_seed, until)
+        with self.measure.measured():
+            trial = self._run(case, campaign_seed, until)
+        return evolve(trial, ran=self.measure.take())
+
+    def _run(self, case: Case, campaign_seed: int, until: float) -> Trial:
         run = run_case(self.bench.glancing(), case, until)
         found = run.found(campaign_seed)
         glances = any(part.lockstep.glances for part in case.level.parts(run.world, case))
@@ -174,7 +205,8 @@ class Trials:
             if any(each.finding is None for each in earlier):
                 run, found = whole, earlier
         alone = run.alone if "lockstep" in self.bench.detectors else 0
-        new = tuple(each for each in found if each.finding is None)
+        rest = case.operations[run.performed :]
+        new = tuple(evolve(each, rest=rest) for each in found if each.finding is None)
         known = [each for each in found if each.finding is not None]
         cut = run.ended_early and bool(known)
         digest = " ".join(part.lockstep.digest for part in run.case.level.parts(run.world, run.case))
@@ -203,7 +235,55 @@ class Trials:
 
         with faults_of("making a case smaller", lambda: found.replayable):
             least = again(shrink_case(found.replayable, lambda case: again(case) is not None, until))
-        return found if least is None else evolve(least, times=found.times)
+        return found if least is None else evolve(least, times=found.times, rest=found.rest, diagnosis=found.diagnosis)
+
+    def diagnosed(self, found: Found, until: float = math.inf) -> Found:
+        """The same with what it means, and which functions may have done it: its case is run again, and goes on."""
+        case = found.replayable
+        with faults_of("looking for what a divergence means", lambda: case):
+            among = suspects_among(self.changes)
+            recorder, world = Recorder(among), self.bench.build(case)
+            divergence = None
+            with recorder.recording():
+                for recorder.operation, operation in enumerate(case.operations):
+                    divergence = world.perform(operation)
+                    if divergence is not None:
+                        break
+                else:
+                    recorder.operation += 1
+                    world.close()
+            part = case.level.parts(world, case)[case.level.part_of(world, divergence or found.divergence)]
+            diagnosis = Diagnosis(
+                of_lockstep(found.divergence, part.lockstep), tuple(among[code] for code in recorder.ranked())
+            )
+            worst = min(self._aftermath(found, until), key=lambda each: of_statement(each[0]).rank, default=None)
+            if worst is not None and of_statement(worst[0]).rank <= diagnosis.anomaly.rank:
+                follows, then = worst
+                described = tuple(map(case.level.describe, then))
+                diagnosis = evolve(diagnosis, anomaly=of_statement(follows), follows=follows, then=described)
+        return evolve(found, diagnosis=diagnosis)
+
+    def _aftermath(self, found: Found, until: float) -> Iterator[tuple[Divergence, tuple[Operation, ...]]]:
+        """What monitors report if the case goes on without the reference, each with the operations that lead there."""
+        case, level = found.replayable, found.replayable.level
+        for detectors in level.aftermath or (level.monitors,):
+            bench: Any = evolve(cast("Any", self.bench), detectors=detectors)
+
+            def reported(rest: Sequence[Operation], bench: Bench = bench) -> Divergence | None:
+                run = run_case(bench, evolve(case, operations=(*case.operations, *rest)), until)
+                return next((each.divergence for each in run.found() if each.finding is None), None)
+
+            seen = reported(found.rest)
+            if seen is None:
+                continue
+            kind = seen.detector, seen.difference.statement
+
+            def again(rest: Sequence[Operation], kind: tuple[str, str] = kind, reported: Any = reported) -> bool:
+                each = reported(rest)
+                return each is not None and (each.detector, each.difference.statement) == kind
+
+            rest = shrink(found.rest, again, lambda _operation: (), min(until, time.monotonic() + AFTERMATH_SECONDS))
+            yield reported(rest) or seen, tuple(rest)
 
 
 def kind_of(divergence: Divergence) -> tuple[str, ...]:

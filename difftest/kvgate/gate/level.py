@@ -140,6 +140,8 @@ class Level(ABC):
     """The detectors that need no reference."""
     gate: tuple[str, ...]
     """The detectors that the gate uses."""
+    aftermath: tuple[tuple[str, ...], ...] = ()
+    """The detectors that see what follows from a divergence, each set in a run of its own; empty: all monitors."""
     detectors: tuple[str, ...]
     """All detectors."""
     is_divided: bool = False

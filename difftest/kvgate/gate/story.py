@@ -60,6 +60,10 @@ OPERATIONS_MAX = 30
 """How many of the operations that led to a divergence are told, the last ones."""
 ITEMS_MAX = 6
 """How many events, groups or multimodal items one line tells."""
+SUSPECTS_MAX = 3
+"""How many functions are named besides the likeliest, and how many other divergences with its cause."""
+FOLLOWING_MAX = 6
+"""How many of the operations that lead to what follows are described, the last ones."""
 LINE_CHARACTERS_MAX = 300
 """How long the line of one operation may be."""
 _AT_REST = "every request has ended: checking what remains"
@@ -87,26 +91,30 @@ def tell(
     system: str,
     version: str,
     reproducer: Path | None = None,
-    preloads: Sequence[str] = (),
+    changed: Sequence[str] = (),
     instead: bool = False,
     page: Path | None = None,
     operations_max: int = OPERATIONS_MAX,
 ) -> str:
     """The whole story, as lines for a terminal.
 
-    The command to paste names ``reproducer``, the trace file; ``page`` is the file that shows it step by step.
+    The command to paste names ``reproducer``, the trace file, and the options that ``changed`` the system; ``page`` is
+    the file that shows it step by step.
     """
     divergence, difference = found.divergence, found.divergence.difference
     ours, theirs = contrast(difference.expected, difference.got)
     return "\n".join(
         (
+            *_means(found),
             f"{difference.statement}: {divergence.sentence}",
             f"step {divergence.step}: {checked(divergence)}",
             f"expected: {printable(difference.expected)}",
             f"got: {printable(difference.got)}",
             f"smallest difference: {printable(difference.subject)}: {ours} | {theirs}",
+            *_follows(found),
+            *_also(found),
             *_led_there(found, operations_max, reference_named(system)),
-            *_again(found, reproducer, system, preloads, instead),
+            *_again(found, reproducer, system, changed, instead),
             *(() if page is None else (f"step by step, in a browser: {printable(str(page), 1000)}",)),
             *_circumstances(found, system, version),
         )
@@ -123,11 +131,48 @@ def checked(divergence: Divergence) -> str:
 
 
 def headline(found: Found) -> str:
-    """The story in one line: the guarantee's id, the step and the operation."""
+    """The story in one line: what it means, the guarantee's id, the step and the operation."""
     divergence = found.divergence
     at_rest = divergence.operation is None and divergence.detector not in _WITHOUT_OPERATION
     what = "at rest" if at_rest else checked(divergence)
-    return f"{divergence.difference.statement} at step {divergence.step}: {what}"
+    means = "" if found.diagnosis is None else f"{found.anomaly.value}, "
+    return f"{means}{divergence.difference.statement} at step {divergence.step}: {what}"
+
+
+def _means(found: Found) -> Iterator[str]:
+    """What it means, the function that did it, and the others that may have."""
+    if found.diagnosis is None:
+        return
+    yield f"{found.anomaly.value}: {found.anomaly.meaning}"
+    if not found.diagnosis.suspects:
+        return
+    first, *others = found.diagnosis.suspects
+    yield f"in {printable(str(first))}"
+    if others:
+        more = len(others) - SUSPECTS_MAX
+        named = [printable(each.function) for each in others[:SUSPECTS_MAX]]
+        yield f"or in {', '.join([*named, f'{more} more'] if more > 0 else named)}"
+
+
+def _follows(found: Found) -> Iterator[str]:
+    """What a monitor reports if the run goes on."""
+    diagnosis = found.diagnosis
+    if diagnosis is None or diagnosis.follows is None:
+        return
+    follows = diagnosis.follows.difference
+    yield f"what follows, without the reference: {follows.statement}, found by {diagnosis.follows.detector}"
+    for operation in diagnosis.then[-FOLLOWING_MAX:]:
+        yield f"  then {printable(operation, LINE_CHARACTERS_MAX)}"
+    yield f"  {printable(follows.subject)}: expected {printable(follows.expected)}"
+    yield f"  got {printable(follows.got)}"
+
+
+def _also(found: Found) -> Iterator[str]:
+    """How the same cause shows besides."""
+    for each in found.also[:SUSPECTS_MAX]:
+        yield f"also seen: {each.statement}, {printable(each.subject)}, {counted(each.times, 'time')}"
+    if len(found.also) > SUSPECTS_MAX:
+        yield f"also seen: {len(found.also) - SUSPECTS_MAX} more"
 
 
 def _led_there(found: Found, operations_max: int, reference: NewReference) -> Iterator[str]:
@@ -177,21 +222,23 @@ def _answered(case: Case, reference: NewReference) -> Iterator[tuple[Operation, 
 
 
 def _again(
-    found: Found, reproducer: Path | None, system: str, preloads: Sequence[str], instead: bool
+    found: Found, reproducer: Path | None, system: str, changed: Sequence[str], instead: bool
 ) -> tuple[str, ...]:
     if found.again is not None:
         return "to see it again:", f"  {printable(found.again, 1000)}"
     if reproducer is None:
         return ("to see it again: no trace file was written",)
-    return "to see it again:", f"  {command_to_replay(reproducer, system, preloads, instead=instead)}"
+    return "to see it again:", f"  {command_to_replay(reproducer, system, changed, instead=instead)}"
 
 
-def command_to_replay(reproducer: Path, system: str, preloads: Sequence[str], *, instead: bool = False) -> str:
-    """What to paste in order to see it again; ``instead`` of the system that the trace names, on another."""
+def command_to_replay(reproducer: Path, system: str, changed: Sequence[str], *, instead: bool = False) -> str:
+    """What to paste in order to see it again; ``instead`` of the system that the trace names, on another.
+
+    ``changed`` are the options that changed the system.
+    """
     # A trace is not trusted to name code of one's own.
     options = ["--sut", system] if instead or not is_built_in(system) else []
-    options += [part for path in preloads for part in ("--preload", path)]
-    return printable(shlex.join(["kvgate", "replay", str(reproducer), *options]), 1000)
+    return printable(shlex.join(["kvgate", "replay", str(reproducer), *options, *changed]), 1000)
 
 
 def _circumstances(found: Found, system: str, version: str) -> Iterator[str]:

@@ -7,11 +7,22 @@ from hashlib import blake2b
 
 from attrs import field, frozen
 
-from kvgate.gate.level import Case
+from kvgate.gate.diagnosis import Anomaly, Diagnosis, of_statement
+from kvgate.gate.level import Case, Operation
 from kvgate.kernel.difference import Divergence
 
 FAILED = "kvgate itself failed"
 """How a run ended in which the gate raised: what it did not find until then means nothing."""
+
+
+@frozen
+class Also:
+    """How a defect shows besides."""
+
+    statement: str
+    detector: str
+    subject: str
+    times: int
 
 
 @frozen
@@ -30,9 +41,20 @@ class Found:
     """How to see it again, where ``kvgate replay`` is not how."""
     out_of_time: bool = False
     """Whether there was no more time to make the case smaller."""
+    rest: tuple[Operation, ...] = ()
+    """What the case would have gone on with."""
+    diagnosis: Diagnosis | None = None
+    """What it means, where that was looked into."""
+    also: tuple[Also, ...] = ()
+    """What else is seen that has the same cause."""
     driver: Case | None = None
     """Above the level of the block manager, what was done there; ``case`` is then what that asked of the block manager
     on which the divergence shows."""
+
+    @property
+    def anomaly(self) -> Anomaly:
+        """What it means to those who use the server, as far as is known."""
+        return of_statement(self.divergence) if self.diagnosis is None else self.diagnosis.anomaly
 
     @property
     def replayable(self) -> Case:
@@ -78,6 +100,28 @@ def digest_of(digests: Iterable[str]) -> str:
 
 
 @frozen
+class NeverRan:
+    """A line of a patch that never ran; or one that ran, and never went on to another."""
+
+    path: str
+    line: int
+    text: str
+    to: int | None = None
+    """The line to which it never went on; negative where it leaves the function."""
+
+
+@frozen
+class PatchCoverage:
+    """How much of a patch ran."""
+
+    lines: int
+    lines_ran: int
+    branches: int
+    branches_ran: int
+    never: tuple[NeverRan, ...] = ()
+
+
+@frozen
 class Verdict:
     """The outcome of a whole run."""
 
@@ -97,10 +141,19 @@ class Verdict:
     seconds: float = 0.0
     preloads: tuple[str, ...] = ()
     """The files that were run before the system was built: without them it is another system."""
+    over: tuple[str, ...] = ()
+    """The options that laid other files over the system."""
+    patch: PatchCoverage | None = None
+    """How much ran of what was changed, if that was measured."""
     ended: str = field(default="completed")
     """``completed``, ``enough found``, ``time budget``, ``interrupted`` or ``FAILED``."""
     instead: bool = False
     """Whether a stored run was run on another system than the one that it names."""
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The options that changed the system."""
+        return (*(part for path in self.preloads for part in ("--preload", path)), *self.over)
 
     @property
     def agrees(self) -> bool:

@@ -24,11 +24,11 @@ class Line:
         self._task = self._progress.add_task("", total=None)
         self._next = time.monotonic() + _PLAIN_EVERY_SECONDS
 
-    def say(self, text: str) -> None:
-        """Show ``text``: at once on a terminal; elsewhere only if the last line is not too recent."""
+    def say(self, text: str, at_once: bool = False) -> None:
+        """Show ``text``: at once on a terminal, or if it must be; else only if the last line is not too recent."""
         self._progress.update(self._task, description=text)
         now = time.monotonic()
-        if self._progress.disable and now >= self._next:
+        if self._progress.disable and (at_once or now >= self._next):
             self._next = now + _PLAIN_EVERY_SECONDS
             self._progress.console.print(text, markup=False, highlight=False)
 

@@ -147,6 +147,7 @@ class ManagerLevel(Level):
     name = "blocks"
     subject = "a block manager"
     monitors, gate, detectors = MONITORS, GATE, DETECTORS
+    aftermath = ("ghost",), ("leak",)
     alphabet = get_args(Operation)
     arrival = Arrive
     needed = frozenset((Arrive, Admit, Schedule, Sample, Transferred, Dispatch))

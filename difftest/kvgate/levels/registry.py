@@ -161,5 +161,6 @@ def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -
         next((outcome.ended for outcome in reversed(outcomes) if outcome.ended != "completed"), "completed"),
         sum(outcome.seconds for outcome in outcomes),
         tuple(each for outcome in outcomes for each in outcome.too_seldom),
+        frozenset(each for outcome in outcomes for each in outcome.ran),
     )
     return whole, tuple(dict.fromkeys(check for each in preparations for check in each.trials.bench.checkers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from kvgate import findings
 from kvgate.findings.register import folder_of, with_ids
 from kvgate.gate.level import Case
 from kvgate.gate.story import command_to_replay, headline, tell
-from kvgate.gate.verdict import FAILED, Found, TooSeldom, Verdict
+from kvgate.gate.verdict import FAILED, Found, PatchCoverage, TooSeldom, Verdict
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
 from kvgate.levels.manager import MONITORS
@@ -23,6 +23,8 @@ from kvreference.statements import STATEMENTS
 
 STORIES_MAX = 20
 """How many divergences one report shows."""
+NEVER_RAN_MAX = 10
+"""How many lines and branches of a patch one report names that never ran."""
 KNOWN_MAX = 20
 """How many known findings one report lists."""
 TEXT_CHARACTERS_MAX = 10_000
@@ -95,6 +97,7 @@ def report_of(
         claimed=tuple(f"{printable(name)}: {claim}" for name, claim in claimed),
         tested=(
             Section("", _TESTED, tallies, total, keys=2),
+            *_patch(verdict.patch),
             Section("detectors", (Column("detector"), Column("claim")), tuple(claimed), shown=False),
         ),
         found=(
@@ -109,6 +112,33 @@ def report_of(
         known_left_out=len(verdict.declared[KNOWN_MAX:]),
         not_tested=(*_not_run(verdict), *map(printable, not_tested)) or ("Anything outside these cases.",),
     )
+
+
+def _patch(patch: PatchCoverage | None) -> Iterator[Section]:
+    """How much of a patch ran."""
+    if patch is None:
+        return
+    lines, ways = counted(patch.lines, "changed line"), counted(patch.branches, "branch", "branches")
+    note = f"patch: {patch.lines_ran} of {lines} ran, {patch.branches_ran} of {ways}"
+    columns = (Column("path"), Column("line"), Column("text"), Column("to"))
+    rows = tuple((each.path, each.line, each.text, each.to) for each in patch.never)
+    yield Section("", notes=(note,))
+    yield Section("never ran", columns, rows, shown=False)
+
+
+def _never_ran(patch: PatchCoverage) -> Iterator[str]:
+    """What of a patch a run says nothing about."""
+    if patch.lines and not patch.lines_ran:
+        yield f"The patch: none of its {counted(patch.lines, 'line')} ran, so this run says nothing about it."
+        return
+    for each in patch.never[:NEVER_RAN_MAX]:
+        text = f"`{printable(each.text)}` in line {each.line} of {printable(Path(each.path).name)}"
+        if each.to is None:
+            yield f"The patch: {text} never ran."
+        else:
+            yield f"The patch: {text} never went on to {f'line {each.to}' if each.to > 0 else 'the end'}."
+    if len(patch.never) > NEVER_RAN_MAX:
+        yield f"The patch: {len(patch.never) - NEVER_RAN_MAX} more lines or branches never ran."
 
 
 def _exit_code(verdict: Verdict, command: str) -> int:
@@ -139,7 +169,7 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
             system=verdict.system,
             version=verdict.version,
             reproducer=reproducer,
-            preloads=verdict.preloads,
+            changed=verdict.changed,
             instead=verdict.instead,
             page=page,
             **bounds,
@@ -147,7 +177,7 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
 
     again = found.again
     if again is None and reproducer is not None:
-        again = command_to_replay(reproducer, verdict.system, verdict.preloads, instead=verdict.instead)
+        again = command_to_replay(reproducer, verdict.system, verdict.changed, instead=verdict.instead)
     return Story(
         headline=headline(found),
         text=story(),
@@ -255,6 +285,8 @@ def _not_run(verdict: Verdict) -> list[str]:
         # In lockstep a state equals one that satisfies the invariants.
         if detector not in verdict.detectors and not (detector == "check" and "lockstep" in verdict.detectors)
     ]
+    if verdict.patch is not None:
+        sentences += _never_ran(verdict.patch)
     if verdict.cut:
         sentences.append(
             f"Operations after a known finding, which ends its case: {verdict.cut} of "

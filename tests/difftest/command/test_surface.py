@@ -35,7 +35,7 @@ FOLDERS = (".", "spec", "impl", "benchmarks", "difftest", "difftest/corpus")
 SENTENCE_CHARACTERS_MAX = 60
 """A line of the help is never cut off on a terminal of 80 characters."""
 # One name, and yet two things: a FILE that an option reads or writes says of which kind it is.
-METAVARS_THAT_DIFFER = {"--plot", "--model"}
+METAVARS_THAT_DIFFER = {"--plot", "--model", "--out"}
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -154,9 +154,9 @@ def test_one_thing_has_one_name() -> None:
     """Names that stood for the same are kept as second ones, never first."""
     first = set(options())
     assert set() == first & {"--processes", "--seconds-max", "--dir", "--output", "--time-limit", "--workers", "--json"}
-    assert {"check", "fuzz", "explore", "doctor"} == set(options()["--time-budget"])
+    assert {"check", "shrink", "fuzz", "explore", "doctor"} == set(options()["--time-budget"])
     assert {"check", "fuzz", "prove", "simulate"} == set(options()["--jobs"])
-    assert {"fuzz", "record"} == set(options()["--out"])
+    assert {"shrink", "fuzz", "record"} == set(options()["--out"])
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,9 @@ def test_the_older_names_are_taken_too(name: str, old: str, new: str) -> None:
     assert new == parameter.opts[0]
 
 
-@pytest.mark.parametrize("name", [name for name, command in known().items() if name not in ("record", "fetch")])
+@pytest.mark.parametrize(
+    "name", [name for name, command in known().items() if name not in ("record", "fetch", "shrink")]
+)
 def test_every_verdict_can_be_had_as_json(name: str) -> None:
     """By the same option."""
     (parameter,) = (each for each in known()[name].params if "--format" in each.opts)

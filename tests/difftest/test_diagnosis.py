@@ -1,0 +1,184 @@
+"""What a divergence means, and what did it.
+
+Goal: whoever patches a block manager reads first what a user of the server would notice, and which function did it; one
+cause is one story. Method: vLLM's own block manager with one function replaced at a time, as ``--preload`` does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvgate.adapters.registry import load_system
+from kvgate.gate.campaign import Campaign, Outcome
+from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.diagnosis import MEANINGS, Anomaly, of_id
+from kvgate.gate.profiles import plan
+from kvgate.gate.story import tell
+from kvgate.gate.suspects import suspects_among
+from kvgate.kernel.models import load
+from kvgate.levels.manager import GATE, Bench
+from kvreference.statements import STATEMENTS
+
+pytestmark = pytest.mark.ci
+OPERATIONS = 2_000
+CORE = "vllm.v1.core"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """vLLM's block manager, with the detectors of the gate."""
+    pytest.importorskip("vllm")
+    return Bench(load_system("stock").factory, GATE)
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., Any]], None]:
+    """Puts a function in the place of one of vLLM's; it gets the original first."""
+
+    def replace(target: str, broken: Callable[..., Any]) -> None:
+        from kvgate_mutants.mutants.mutant import locate
+
+        owner, name = locate(target)
+        original = vars(owner)[name]
+        function = getattr(original, "__func__", original)
+
+        def patched(*arguments: Any, **named: Any) -> Any:
+            return broken(function, *arguments, **named)
+
+        # Functions that are written apart have codes of their own.
+        patched.__code__ = patched.__code__.replace(co_name=name)
+        monkeypatch.setattr(owner, name, classmethod(patched) if isinstance(original, classmethod) else patched)
+
+    return replace
+
+
+def run(bench: Bench, *models: str) -> Outcome:
+    """A short campaign that looks into what it finds."""
+    trials = Trials(bench)
+    short = plan("quick", [load(model) for model in models])
+
+    short = evolve(short, operations=OPERATIONS, shrink_seconds=20.0)
+    return Campaign(trials, short, trials.diagnosed).run()
+
+
+def narrower(own: Callable[..., Any], cls: Any, *given: Any, **named: Any) -> Any:
+    """A window is looked up a block short."""
+    import dataclasses
+
+    spec = named["kv_cache_spec"]
+    named["kv_cache_spec"] = dataclasses.replace(spec, sliding_window=max(2, spec.sliding_window - spec.block_size))
+    return own(cls, *given, **named)
+
+
+def forgetful(own: Callable[..., Any], self: Any, block_hash: Any, groups: Any) -> Any:
+    """Every fourth block is not found."""
+    found = own(self, block_hash, groups)
+    return None if found and found[0].block_id % 4 == 3 else found
+
+
+def keeps_one(own: Callable[..., Any], self: Any, blocks: Any) -> None:
+    """Of more than three blocks the first is not released."""
+    blocks = list(blocks)
+    own(self, blocks[1:] if len(blocks) > 3 else blocks)
+
+
+def backwards(own: Callable[..., Any], self: Any, blocks: Any) -> None:
+    """Blocks are released in the other order."""
+    own(self, list(blocks)[::-1])
+
+
+def silent(own: Callable[..., Any], self: Any) -> list[Any]:
+    """The last event is not told."""
+    events: list[Any] = own(self)
+    return events[:-1]
+
+
+def raising(own: Callable[..., Any], self: Any, blocks: Any) -> None:
+    """Three blocks at once cannot be released."""
+    blocks = list(blocks)
+    assert len(blocks) != 3, "not three"
+    own(self, blocks)
+
+
+WINDOW = f"{CORE}.single_type_kv_cache_manager:SlidingWindowManager.find_longest_cache_hit"
+EVENTS = f"{CORE}.kv_cache_manager:KVCacheManager.take_events"
+FREE = f"{CORE}.block_pool:BlockPool.free_blocks"
+
+
+@pytest.mark.parametrize(
+    ("target", "broken", "anomaly"),
+    [
+        (WINDOW, narrower, Anomaly.WRONG_ANSWER),
+        (f"{CORE}.block_pool:BlockPool.get_cached_block", forgetful, Anomaly.LOST_HIT),
+        (FREE, keeps_one, Anomaly.LEAK),
+        (FREE, backwards, Anomaly.ORDER),
+        (EVENTS, silent, Anomaly.WRONG_EVENT),
+        (FREE, raising, Anomaly.CRASH),
+    ],
+)
+def test_one_cause_is_one_story_with_its_name(
+    bench: Bench, replaced: Callable[..., None], target: str, broken: Callable[..., Any], anomaly: Anomaly
+) -> None:
+    """However many kinds of divergence it leads to."""
+    replaced(target, broken)
+    (found,) = run(bench, "swa", "gemma-hybrid").found
+    assert found.diagnosis is not None
+    assert (anomaly, target) == (found.anomaly, found.diagnosis.suspects[0].function)
+    told = tell(found, system="stock", version="0.20.2").splitlines()
+    assert told[0] == f"{anomaly.value}: {anomaly.meaning}"
+    assert told[1].startswith(f"in {target}, as {__file__}:")
+
+
+def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
+    bench: Bench, replaced: Callable[..., None]
+) -> None:
+    """What the comparison sees first is a table; ghost memory says what is read, if the run goes on."""
+    replaced(WINDOW, narrower)
+    (found,) = run(bench, "swa", "gemma-hybrid").found
+    assert found.diagnosis is not None
+    assert found.diagnosis.follows is not None
+    assert "lockstep" == found.divergence.detector
+    assert ("ghost", "KV-MEM-01") == (found.diagnosis.follows.detector, found.diagnosis.follows.difference.statement)
+    assert found.also
+    told = tell(found, system="stock", version="0.20.2")
+    assert "what follows, without the reference: KV-MEM-01, found by ghost" in told
+    assert f"also seen: {found.also[0].statement}" in told
+
+
+def test_without_a_replaced_function_there_is_no_suspect(bench: Bench) -> None:
+    """Neither libraries nor the gate itself count as patches of vLLM."""
+    del bench
+    assert [each for each in suspects_among().values() if "swa_retention" not in each.file] == []
+
+
+def test_two_causes_are_two_stories(bench: Bench, replaced: Callable[..., None]) -> None:
+    """The worse one comes first, whichever was found first."""
+    replaced(EVENTS, silent)
+    replaced(WINDOW, narrower)
+    found = run(bench, "swa", "gemma-hybrid").found
+    causes = {each.diagnosis.cause for each in found if each.diagnosis is not None}
+    assert {EVENTS, WINDOW} <= causes
+    ranks = [each.anomaly.rank for each in found]
+    assert ranks == sorted(ranks)
+
+
+def test_every_guarantee_has_an_anomaly_and_every_anomaly_a_meaning() -> None:
+    """Also where neither answers nor states say more."""
+    assert {of_id(statement) for statement in STATEMENTS} <= set(Anomaly)
+    assert set(Anomaly) == set(MEANINGS)
+    assert Anomaly.HANG is of_id("KV-LIVE-02")
+
+
+def test_looking_into_it_ends_in_time(bench: Bench, replaced: Callable[..., None]) -> None:
+    """A case that was drawn is looked into only as long as there is time."""
+    replaced(FREE, keeps_one)
+    trials = Trials(bench)
+    lane = Lane(load("swa"), "long")
+    found = next(each for seed in map(str, range(20)) for each in trials.trial(lane, seed, 0).found)
+    diagnosed = trials.diagnosed(found, time.monotonic())
+    assert diagnosed.diagnosis is not None
