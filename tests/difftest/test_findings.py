@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from tests.published import published
 
 from kvgate.adapters.registry import load_system
@@ -24,12 +25,16 @@ from kvgate.adapters.releases.description import Release
 from kvgate.cli.replay import where_the_reference_changed
 from kvgate.findings import register
 from kvgate.findings.__main__ import PAGE, page
+from kvgate.findings.gate_counts import blocks_to_take, counted_with
 from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.trace_codec import Trace, Violated, level_of
 from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 
 from .having import having, played
@@ -284,3 +289,16 @@ def test_without_its_folder_a_finding_is_a_new_divergence(monkeypatch: pytest.Mo
     monkeypatch.setattr("kvgate.findings.register.folders", lambda: tuple(there))
     (divergence,) = run_case(Bench(lambda _settings: system), trace.case).divergences
     assert trace.header.violates == Violated.by(divergence)
+
+
+def test_a_gate_may_count_all_steps_in_flight_as_one() -> None:
+    """Where 002 and 033 act, the count before them is one of the two; anything else is a broken count."""
+    geometry = Geometry((Group(Kind.SLIDING_WINDOW, 4, window_tokens=8),))
+    settings = Settings(geometry, 20, tokens_max=64, chunk_tokens=8, steps_in_flight_max=2)
+    at_once = evolve(settings, chunk_tokens=16)
+    asked = (60, 0, ((),))
+    one, both = (blocks_to_take(each, *asked) for each in (settings, at_once))
+    assert one < both
+    assert settings == counted_with(settings, one, *asked)
+    assert at_once == counted_with(settings, both, *asked)
+    assert counted_with(settings, both + 1, *asked) is None

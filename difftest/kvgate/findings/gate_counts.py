@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attrs import evolve
+
 from kvreference.block_pool import NULL
 from kvreference.settings import Settings
 
@@ -20,3 +22,15 @@ def blocks_to_take(settings: Settings, tokens: int, computed: int, tables: Seque
         held = min(group.entries(tokens, tokens) - group.blocks_unread(computed), most)
         count += max(0, held - sum(block != NULL for block in table))
     return count
+
+
+def counted_with(
+    settings: Settings, count: int, tokens: int, computed: int, tables: Sequence[Sequence[int]]
+) -> Settings | None:
+    """The settings by which a gate counts so many blocks; None if it counts otherwise.
+
+    A release may count what all steps in flight compute as one step.
+    """
+    at_once = evolve(settings, chunk_tokens=settings.chunk_tokens * settings.steps_in_flight_max)
+    those = (each for each in (settings, at_once) if blocks_to_take(each, tokens, computed, tables) == count)
+    return next(those, None)

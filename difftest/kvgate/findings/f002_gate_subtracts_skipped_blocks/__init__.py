@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.gate_counts import blocks_to_take
+from kvgate.findings.gate_counts import blocks_to_take, counted_with
 from kvreference.admission import blocks_to_come_with
 from kvreference.block_pool import NULL
 from kvreference.rules import Delta
@@ -16,9 +16,11 @@ def _takes_dead_entries_off(
     to_come: Callable[..., int], settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> int:
     """The whole table is taken off what a request holds at once at most, of which the dead entries are no part."""
-    right = blocks_to_take(settings, tokens, computed, tables)
+    right = to_come(settings, tokens, computed, tables)
+    counted = counted_with(settings, right, tokens, computed, tables) or settings
     entries = [(1,) * len(table) for table in tables]
-    return to_come(settings, tokens, computed, tables) + blocks_to_take(settings, tokens, 0, entries) - right
+    wrong = blocks_to_take(counted, tokens, 0, entries) - blocks_to_take(counted, tokens, computed, tables)
+    return right + wrong
 
 
 def _by_dead_entries(
@@ -29,7 +31,8 @@ def _by_dead_entries(
         max(list(table).count(NULL), group.blocks_unread(computed))
         for group, table in zip(settings.geometry.groups, tables, strict=True)
     )
-    return ideal == blocks_to_take(settings, tokens, computed, tables) and abs(ideal - answered) <= sum(dead)
+    counted = counted_with(settings, ideal, tokens, computed, tables)
+    return counted is not None and abs(ideal - answered) <= sum(dead)
 
 
 def _leaves_blocks_dead(settings: Settings) -> bool:
