@@ -73,7 +73,7 @@ class MutantResult:
 
 
 @frozen
-class _Mutated:
+class Mutated:
     """Cases on a mutant. What the unmutated system shows on the same case does not count."""
 
     trials: Trials
@@ -92,6 +92,11 @@ class _Mutated:
         """The smallest case found by ``until`` that shows the same defect."""
         with self.mutant.applied():
             return self.trials.smallest(found, until)
+
+    def diagnosed(self, found: Found, until: float) -> Found:
+        """The same with what it means, and which functions may have done it."""
+        with self.mutant.applied():
+            return self.trials.diagnosed(found, until)
 
 
 def run_until_killed(
@@ -151,6 +156,20 @@ def run_mutant(
     alone = alone or {}
     if mutant.shown_by is not None:
         return MutantResult(mutant, dict.fromkeys(alone) | {"gate": _show(mutant)})
+    fitting = models_that_show(mutant, models)
+    mutated = Mutated(trials.towards(mutant.needs), mutant)
+    kills = {"gate": run_until_killed(mutated, fitting, seed, operations, seconds, shrinks)}
+    for name, other in alone.items():
+        kills[name] = run_until_killed(Mutated(other, mutant), fitting, seed, operations // 10, seconds)
+    return MutantResult(mutant, kills)
+
+
+def models_that_show(mutant: Mutant, models: Sequence[Model]) -> list[Model]:
+    """Those of ``models`` on which a mutant can show.
+
+    Raises:
+        ValueError: there is none.
+    """
     fitting = [
         model
         for model in models
@@ -158,11 +177,7 @@ def run_mutant(
     ]
     if not fitting:
         raise ValueError(f"{mutant.name} shows on {', '.join(mutant.models or ())}, and none of the models is one")
-    mutated = _Mutated(trials.towards(mutant.needs), mutant)
-    kills = {"gate": run_until_killed(mutated, fitting, seed, operations, seconds, shrinks)}
-    for name, other in alone.items():
-        kills[name] = run_until_killed(_Mutated(other, mutant), fitting, seed, operations // 10, seconds)
-    return MutantResult(mutant, kills)
+    return fitting
 
 
 def _show(mutant: Mutant) -> Kill | None:

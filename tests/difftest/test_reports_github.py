@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from kvgate.gate.diagnosis import Anomaly, Diagnosis
+from kvgate.gate.suspects import Suspect
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.output import Format
@@ -60,6 +62,15 @@ def test_a_divergence_is_an_error_and_the_declared_are_a_notice() -> None:
     assert declared.startswith(
         "::notice title=kvgate%2C known findings seen::F-3: KV-OP-07, free queue, found by lockstep"
     )
+
+
+def test_a_divergence_stands_next_to_the_line_that_did_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its path is that from the folder that was checked out; of other files it is the whole."""
+    monkeypatch.chdir(tmp_path)
+    for file, named in ((tmp_path / "my_patch.py", "my_patch.py"), (Path("/else/a,b.py"), "/else/a%2Cb.py")):
+        suspect = Suspect("vllm.v1.core.block_pool:BlockPool.touch", str(file), 12)
+        (error, *_) = report(evolve(VERDICT, found=(evolve(FOUND, diagnosis=Diagnosis(Anomaly.LEAK, (suspect,))),)))
+        assert error.startswith(f"::error file={named},line=12,title=LEAK%2C KV-OP-07 at step 2")
 
 
 def test_an_agreement_has_no_error() -> None:

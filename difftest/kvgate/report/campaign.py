@@ -178,8 +178,13 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
     again = found.again
     if again is None and reproducer is not None:
         again = command_to_replay(reproducer, verdict.system, verdict.changed, instead=verdict.instead)
+    suspects = () if found.diagnosis is None else found.diagnosis.suspects
     return Story(
         headline=headline(found),
+        anomaly="" if found.diagnosis is None else found.anomaly.value,
+        suspects=tuple(_cut(each.function) for each in suspects),
+        file=_cut(suspects[0].file) if suspects else None,
+        line=suspects[0].line if suspects else None,
         text=story(),
         brief=story(operations_max=0),
         place=(found.case.model, found.case.preset),

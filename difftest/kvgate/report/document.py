@@ -136,6 +136,13 @@ class Story:
     times: int = 1
     finding: str | None = None
     """The known finding that explains it."""
+    anomaly: str = ""
+    """What it means to those who use the server; empty where that was not looked into."""
+    suspects: tuple[str, ...] = ()
+    """The functions that may have done it, the likeliest first."""
+    file: str | None = None
+    line: int | None = None
+    """Where the likeliest is written."""
     reproducer: str | None = None
     again: str | None = None
     """What to paste in order to see it again."""

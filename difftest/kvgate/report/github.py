@@ -39,17 +39,24 @@ def github_report(report: Report, environment: Mapping[str, str]) -> str:
     return "".join(f"{line}\n" for line in commands)
 
 
-def command(name: str, title: str, message: str) -> str:
-    """One workflow command."""
+def command(name: str, title: str, message: str, file: str | None = None, line: int | None = None) -> str:
+    """One workflow command; with a file it stands next to that line of the pull request."""
     short_title, short_message = printable(title, TITLE_CHARACTERS_MAX), message[:MESSAGE_CHARACTERS_MAX]
-    return f"::{name} title={_escape_property(short_title)}::{_escape(short_message)}"
+    where = "" if file is None else f"file={_escape_property(_in_workspace(file))},line={line or 1},"
+    return f"::{name} {where}title={_escape_property(short_title)}::{_escape(short_message)}"
+
+
+def _in_workspace(file: str) -> str:
+    """The path as GitHub knows it: from the folder that was checked out, in which the command is run."""
+    path = Path(file)
+    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else file
 
 
 def _errors(report: Report) -> Iterator[str]:
     total = len(report.found) + report.found_left_out
     shown = ANNOTATIONS_MAX if total <= ANNOTATIONS_MAX else ANNOTATIONS_MAX - 1
     for story in report.found[:shown]:
-        yield command(story.severity, story.headline, story.brief or story.text)
+        yield command(story.severity, story.headline, story.brief or story.text, story.file, story.line)
     if total > shown:
         yield command("error", "kvgate", f"{report.outcome}; {counted(total - shown, report.found_noun)} not shown")
     if report.exit_code == FAULT:
