@@ -1,8 +1,8 @@
 """What the stories of the mutants say: is the broken function a suspect, and is a wrong answer called one?
 
 Every mutant of vLLM that is not equivalent is run as ``kvgate check`` runs a patch, for a short time, and its stories
-are looked at. ``python -m kvgate_mutants.diagnoses [--level blocks|scheduler] [--seconds 20] [--every N]`` prints a line
-for each and the summary.
+are looked at. ``python -m kvgate_mutants.diagnoses [--level blocks|scheduler] [--seconds 20] [--every N]`` prints a
+line for each, and the summary.
 """
 
 from __future__ import annotations
