@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.deep
-CORE = "vllm/v1/core"
+KVGATE = str(Path(sys.executable).with_name("kvgate"))
 FAULTS = {
     "hit-one-block-short": (
         "single_type_kv_cache_manager",
@@ -111,7 +111,7 @@ def test_an_exported_test_fails_with_the_fault_and_passes_without(fault: str, so
     module.unlink()
     module.write_text(original.replace(passage, instead), encoding="utf-8")
     run = [
-        "kvgate",
+        KVGATE,
         "check",
         "--vllm-path",
         str(path.parent),
@@ -126,7 +126,7 @@ def test_an_exported_test_fails_with_the_fault_and_passes_without(fault: str, so
     assert found.returncode == 1, found.stdout + found.stderr
     trace = tmp_path / "report" / "divergence-1.jsonl"
     exported = subprocess.run(
-        ["kvgate", "replay", str(trace), "--vllm-path", str(path.parent), "--as-vllm-test"],
+        [KVGATE, "replay", str(trace), "--vllm-path", str(path.parent), "--as-vllm-test"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
