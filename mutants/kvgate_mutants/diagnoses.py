@@ -18,8 +18,9 @@ from kvgate.adapters.registry import Loaded, load_system
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.case_runner import Trials
 from kvgate.gate.diagnosis import Anomaly
-from kvgate.gate.profiles import plan
+from kvgate.gate.profiles import models_named, plan
 from kvgate.gate.verdict import Found
+from kvgate.kernel.models import MODELS
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.registry import LEVELS
 from kvgate_mutants.cli.mutants import SETS, MutantSet
@@ -53,7 +54,8 @@ def told_of(mutant: Mutant, of: MutantSet, system: Loaded, seconds: float) -> To
     """Run a mutant, and look at its stories."""
     level = LEVELS[of.level.value]
     trials = Mutated(Trials(level.bench(system, level.gate), mutant.needs), mutant)
-    whole = plan("quick", models_that_show(mutant, of.models), seconds=seconds)
+    models = [*of.models, *models_named(tuple(name for name in mutant.models or () if name in MODELS))]
+    whole = plan("quick", models_that_show(mutant, models), seconds=seconds)
     whole = evolve(whole, operations=OPERATIONS, level=level.name, shrink_seconds=seconds)
     started, first = time.monotonic(), [0.0]
 

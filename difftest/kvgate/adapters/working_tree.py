@@ -6,8 +6,11 @@ Nothing is installed or copied: an importer that comes before all others looks i
 from __future__ import annotations
 
 import ast
+import filecmp
+import os
 import subprocess
 import sys
+import tokenize
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib.machinery import ModuleSpec, PathFinder
@@ -21,6 +24,9 @@ from attrs import define, field, frozen
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 
 PACKAGE = "vllm"
+SCRATCH = "kvgate-diff-"
+"""How the folder begins to which a diff is applied."""
+COMPILED = (".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".so")
 
 
 @frozen
@@ -57,7 +63,7 @@ class Tree:
         """
         folder = (self.path or Path()).resolve()
         if self.diff is not None:
-            self._scratch = TemporaryDirectory(prefix="kvgate-diff-")
+            self._scratch = TemporaryDirectory(prefix=SCRATCH)
             folder = apply(self.diff, release, Path(self._scratch.name).resolve())
         lay_over(folder, release)
         since = self.base is not None
@@ -83,7 +89,7 @@ def tree_of(path: Path | None, diff: Path | None, base: str | None = None) -> Tr
 
 def functions_of(paths: Iterable[Path]) -> Changes:
     """All that is in functions of these files."""
-    return Changes({path.resolve(): set(_statements(path.read_text(encoding="utf-8")).values()) for path in paths})
+    return Changes({path.resolve(): set(_statements(_read(path), path).values()) for path in paths})
 
 
 def changes_between(before: Path, after: Path) -> Changes:
@@ -91,11 +97,13 @@ def changes_between(before: Path, after: Path) -> Changes:
     found = {}
     for path in sorted(after.rglob("*.py")):
         old = before / path.relative_to(after)
-        text, former = path.read_text(encoding="utf-8"), old.read_text(encoding="utf-8") if old.is_file() else ""
+        if old.is_file() and filecmp.cmp(path, old, shallow=False):
+            continue
+        text, former = _read(path), _read(old) if old.is_file() else ""
         if text != former:
             matcher = SequenceMatcher(a=former.splitlines(), b=text.splitlines(), autojunk=False)
             blocks = ((low + 1, high - low) for tag, _, _, low, high in matcher.get_opcodes() if tag != "equal")
-            found[path] = _of_statements(text, [line for block in blocks for line in _lines(*block)])
+            found[path.resolve()] = _of_statements(text, path, [line for block in blocks for line in _lines(*block)])
     return Changes(found)
 
 
@@ -105,17 +113,23 @@ def changes_since(tree: Path, revision: str) -> Changes:
     Raises:
         UsageError: it is no working tree of git, or has no such revision.
     """
-    diff = _git("diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--", PACKAGE, at=tree)
+    options = ("--unified=0", "--no-color", "--no-ext-diff", "--relative", "--src-prefix=a/", "--dst-prefix=b/")
+    diff = _git("diff", *options, "--end-of-options", revision, "--", at=tree)
+    named = [line.partition("/")[2] for line in diff.splitlines() if line.startswith("+++ ")]
+    _refuse_compiled(named, f"--vllm-path {tree}")
     found: dict[Path, set[int]] = {}
     path = tree
     for line in diff.splitlines():
         if line.startswith("+++ "):
             path = tree / line[4:].partition("/")[2]
-        elif line.startswith("@@") and path.suffix == ".py":
+        elif line.startswith("@@") and path.suffix == ".py" and path.is_relative_to(tree / PACKAGE):
             start, _, length = line.split("+")[1].split()[0].partition(",")
             # Of lines that are gone git names the one before.
             found.setdefault(path, set()).update(_lines(int(start) + (length == "0"), int(length or 1)))
-    return Changes({path: _of_statements(path.read_text(encoding="utf-8"), lines) for path, lines in found.items()})
+    # What git does not know yet is new, too.
+    for name in _git("ls-files", "--others", "--exclude-standard", "--", f"{PACKAGE}/*.py", at=tree).splitlines():
+        found[tree / name] = set(range(1, len(_read(tree / name).splitlines()) + 1))
+    return Changes({path.resolve(): _of_statements(_read(path), path, lines) for path, lines in found.items()})
 
 
 def apply(diff: Path, release: Path, scratch: Path) -> Path:
@@ -129,6 +143,7 @@ def apply(diff: Path, release: Path, scratch: Path) -> Path:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--diff {diff}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     named = [line.split("\t")[0].split(" ", 1)[1] for line in text.splitlines() if line.startswith(("--- ", "+++ "))]
+    _refuse_compiled((name.partition("/")[2] for name in named), f"--diff {diff}")
     touched = {name.partition("/")[2] for name in named if name.partition("/")[2].startswith(f"{PACKAGE}/")}
     if not touched:
         raise UsageError(f"--diff {diff}: changes no file of vLLM; write paths as git does, as in a/{PACKAGE}/v1/…")
@@ -140,6 +155,9 @@ def apply(diff: Path, release: Path, scratch: Path) -> Path:
         _git("apply", "--whitespace=nowarn", f"--include={PACKAGE}/*", str(diff.resolve()), at=scratch)
     except UsageError as error:
         raise UsageError(f"--diff {diff}: does not apply to this vLLM: {error}") from error
+    gone = [name for name in touched if (release.parent / name).is_file() and not (scratch / name).is_file()]
+    if gone:
+        raise UsageError(f"--diff {diff}: removes {gone[0]}, which the release has: its file would be run")
     return scratch
 
 
@@ -184,20 +202,42 @@ def _lines(start: int, length: int) -> range:
     return range(start, start + length) if length else range(start - 1, start + 1)
 
 
-def _of_statements(text: str, lines: Iterable[int]) -> set[int]:
+def _refuse_compiled(names: Iterable[str], option: str) -> None:
+    """Refuse changes of what is compiled: the release's own would be run."""
+    for name in names:
+        if name.startswith("csrc/") or Path(name).suffix in COMPILED:
+            raise UsageError(f"{option}: changes {name}, which is compiled: kvgate runs Python files alone")
+
+
+def _read(path: Path) -> str:
+    """The text of a Python file, in the encoding that it says."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as Python: {error}") from error
+
+
+def _of_statements(text: str, path: Path, lines: Iterable[int]) -> set[int]:
     """The first lines of the statements in functions that have one of these lines."""
-    first = _statements(text)
+    first = _statements(text, path)
     return {first[line] for line in lines if line in first}
 
 
-def _statements(text: str) -> dict[int, int]:
+def _statements(text: str, path: Path) -> dict[int, int]:
     """By line, the first line of the statement in a function that it is of: of the innermost one."""
     first: dict[int, int] = {}
-    for function in ast.walk(ast.parse(text)):
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{path}: is no Python: {error}") from error
+    for function in ast.walk(module):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             # Outer statements come before those that they contain.
             for node in (each for statement in function.body for each in ast.walk(statement)):
-                if isinstance(node, ast.stmt):
+                if isinstance(node, ast.match_case):
+                    first[node.pattern.lineno] = node.pattern.lineno
+                elif isinstance(node, (ast.stmt, ast.ExceptHandler)):
                     lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
                     first.update(dict.fromkeys(lines, node.lineno))
     return first
@@ -205,7 +245,10 @@ def _statements(text: str) -> dict[int, int]:
 
 def _git(*arguments: str, at: Path) -> str:
     try:
-        done = subprocess.run(["git", *arguments], cwd=at, capture_output=True, text=True, check=False)
+        # A repository around the folder is none of its own: git apply would do nothing there.
+        around = {"GIT_CEILING_DIRECTORIES": str(at.parent)} if arguments[0] == "apply" else {}
+        environment = {**os.environ, **around}
+        done = subprocess.run(["git", *arguments], cwd=at, env=environment, capture_output=True, text=True, check=False)
     except OSError as error:
         raise UsageError(f"git cannot be run: {error.strerror}") from error
     if done.returncode:

@@ -79,6 +79,8 @@ class Branches:
         self._coverage = Coverage(
             data_file=None, config_file=False, branch=True, include=list(patterns), check_preimported=False
         )
+        # Cases in which nothing of it runs are no mistake.
+        self._coverage.set_option("run:disable_warnings", ["no-data-collected"])
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -103,13 +105,17 @@ class Branches:
             by_path.setdefault(path, []).append((way[0], way[1]))
         self._coverage.get_data().add_arcs(by_path)
 
-    def lines_of(self, path: Path) -> tuple[set[int], set[int], Ways]:
-        """The lines of a file that can run, those that never did, and its branches. Not while it is measured."""
-        self._coverage.get_data().touch_file(str(path))
-        _, every, _, missing, _ = self._coverage.analysis2(str(path))
-        found = self._report().get(str(path), {})
-        taken, untaken = (tuple(map(tuple, found.get(f"{name}_branches", ()))) for name in ("executed", "missing"))
-        return set(every), set(missing), Ways(taken, untaken)
+    def lines_of(self, paths: Iterable[Path]) -> Iterator[tuple[Path, set[int], set[int], Ways]]:
+        """Of each file, the lines that can run, those that never did, and its branches. Not while it is measured."""
+        every = [*paths]
+        for path in every:
+            self._coverage.get_data().touch_file(str(path))
+        report = self._report() if every else {}
+        for path in every:
+            found = report.get(str(path), {})
+            missing = set(found.get("missing_lines", ()))
+            taken, untaken = (tuple(map(tuple, found.get(f"{name}_branches", ()))) for name in ("executed", "missing"))
+            yield path, missing | set(found.get("executed_lines", ())), missing, Ways(taken, untaken)
 
     def _report(self) -> dict[str, dict[str, Any]]:
         with TemporaryDirectory() as folder:

@@ -95,6 +95,7 @@ class CaseWorkers:
             return Trial(**result, known=known, ran=ran)
         trial = self.trials.trial(lane, seed, campaign_seed, until)
         self._known.update({each.finding: each for each in trial.known if each.finding is not None})
+        trial = evolve(trial, ran=trial.ran | ran)
         return evolve(trial, found=(self._lost(lane, seed, seen),)) if seen and not trial.found else trial
 
     def _lost(self, lane: Lane, seed: str, seen: list[Any]) -> Found:
@@ -193,7 +194,7 @@ def _run(workers: CaseWorkers, number: int, until: float) -> dict[str, Any]:
         for each in trial.known:
             known[each.finding] += each.times
         numbers = {"operations": trial.operations, "alone": trial.alone, "cut": trial.cut, "digest": trial.digest}
-        workers.say(number, trial.ran)
+        workers.say(number, {arc for arc in trial.ran if arc[0] in workers._files})
         return {**numbers, "known": known, "seen": None}
     divergence = trial.found[0].divergence
     words = divergence.difference

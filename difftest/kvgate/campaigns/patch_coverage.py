@@ -20,12 +20,11 @@ def coverage_of(changes: Changes, ran: Iterable[Arc]) -> PatchCoverage:
     branches.add(ran)
     lines = reached = taken = ways = 0
     never = []
-    for path, changed in sorted(changes.lines.items()):
-        every, missing, left = branches.lines_of(path)
-        due = every & set(changed)
+    for path, every, missing, left in branches.lines_of(sorted(changes.lines)):
+        due = every & set(changes.lines[path])
         lines += len(due)
         reached += len(due - missing)
-        text = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8", errors="replace").splitlines()
         never += [NeverRan(str(path), line, text[line - 1].strip()) for line in sorted(due & missing)]
         # A branch of a line that never ran is no news.
         taken += sum(begin in due for begin, _ in left.taken)

@@ -109,6 +109,7 @@ def check(
 
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
+    from contextlib import nullcontext
     from importlib.util import find_spec
 
     from attrs import evolve
@@ -121,6 +122,7 @@ def check(
     from kvgate.cli.writable import make_writable
     from kvgate.gate.fault import fault_of
     from kvgate.gate.profiles import models_named
+    from kvgate.gate.verdict import Verdict
     from kvgate.kernel.extras import require
     from kvgate.kernel.progress import progress_line
     from kvgate.levels.registry import default_level, default_models, not_tested, prepare, together, unbounded
@@ -136,15 +138,21 @@ def check(
         make_writable(corpus, "--corpus")
     with progress_line() as line:
         line.say(f"loading {sut} …", at_once=imports_vllm(sut))
-        system = load_system(sut, preload or (), line.say, tree.over if tree else None)
-        patch = tree.changes if tree is not None else functions_of(preload or ())
+        patch = functions_of(path for path in preload or () if path.is_file())
+        can_measure = corpus is None and find_spec("coverage") is not None
+        measure = branches_of(patch) if patch and can_measure else None
+        with measure.measured() if measure else nullcontext():
+            system = load_system(sut, preload or (), line.say, tree.over if tree else None)
+        # What installs a patch runs while it is loaded.
+        ran = measure.take() if measure else frozenset()
+        if tree is not None:
+            patch = tree.changes
+            measure = branches_of(patch) if patch and can_measure else None
         models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
-        measures = bool(patch) and corpus is None and find_spec("coverage") is not None
-        measure = branches_of(patch) if measures else None
         preparations = tuple(
             evolve(each, trials=evolve(each.trials, changes=patch, measure=measure)) for each in preparations
         )
@@ -160,22 +168,38 @@ def check(
             return reaching(each.trials, each.plan, corpus, system)
         return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
 
+    begun = Verdict(
+        system.name,
+        system.version,
+        profile.value,
+        seed,
+        tuple(dict.fromkeys(check for each in preparations for check in each.trials.bench.checkers)),
+        preloads=tuple(map(str, preload or ())),
+        over=tree.options if tree else (),
+    )
+
     def first(found: Found) -> None:
         """The whole report comes at the end, which may be far."""
         from kvgate.gate.story import tell
 
         if output is Format.TEXT and not exitfirst:
-            typer.echo(tell(found, system=system.name, version=system.version) + "\n", err=True)
+            path = (report or REPORT_DEFAULT) / "divergence-1.jsonl"
+            store(found, begun, path)
+            told = tell(found, system=begun.system, version=begun.version, reproducer=path, changed=begun.changed)
+            typer.echo(f"{told}\n", err=True)
 
     outcomes, failed = _run(preparations, trials_of, first)
     outcome, checkers = together(preparations, outcomes)
     verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
     verdict = evolve(
-        verdict, over=tree.options if tree else (), patch=coverage_of(patch, outcome.ran) if measures else None
+        verdict, over=tree.options if tree else (), patch=coverage_of(patch, outcome.ran | ran) if measure else None
     )
     left_out = not_tested(level, system.name)
     if verdict.declared:
         left_out += unbounded(preparations)
+    if (preload or tree) and measure is None:
+        why = "--corpus measures vLLM" if corpus is not None else "coverage is not installed"
+        left_out += (f"Which lines of the patch ran: {why if patch else 'nothing in a function is new'}.",)
     code = publish(verdict, report, output, left_out, once_more(system, checkers))
     if failed is not None:
         report_fault(fault_of(failed, system.name, system.version, checkers), report)
@@ -294,10 +318,14 @@ def _complain(message: str) -> None:
 
 
 def store(found: Found, verdict: Verdict, path: Path) -> None:
-    """Write the trace of what was found."""
+    """Write the trace of what was found, with the operations that lead to what follows from it."""
+    from attrs import evolve
+
     from kvgate.gate.trace_codec import trace_of, write
 
-    write(trace_of(found.replayable, found.divergence, verdict.system, verdict.version, verdict.detectors), path)
+    then = () if found.diagnosis is None else found.diagnosis.then
+    case = evolve(found.replayable, operations=(*found.replayable.operations, *then))
+    write(trace_of(case, found.divergence, verdict.system, verdict.version, verdict.detectors), path)
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:

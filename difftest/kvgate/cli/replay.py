@@ -35,7 +35,7 @@ def replay(
     as_pytest: Annotated[bool, typer.Option("--as-pytest", help="Print a plain test that does the same.")] = False,
     as_vllm_test: Annotated[
         bool,
-        typer.Option("--as-vllm-test", help="Print a test that imports vLLM and pytest alone, to be given upstream."),
+        typer.Option("--as-vllm-test", help="Print a test that imports vLLM and pytest alone, to submit to vLLM."),
     ] = False,
     html: Annotated[
         Path | None,
@@ -162,6 +162,8 @@ def _replay(
     file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool, tree: Tree | None = None
 ) -> Verdict | None:
     """Run a stored case of any level; or print it as a test, then there is no verdict."""
+    from attrs import evolve
+
     from kvgate.adapters.registry import imports_vllm, load_system
     from kvgate.campaigns.twice import TWICE, again, in_one_of
     from kvgate.gate.case_runner import Trials, run_case
@@ -189,8 +191,10 @@ def _replay(
         system = load_system(name, preloads, line.say, tree.over if tree else None)
         bench = level.bench(system, header.detectors)
         run = run_case(bench, case)
-        trials = Trials(bench)
-        found = [trials.diagnosed(each) if each.finding is None else each for each in run.found(seed)]
+        trials, rest = Trials(bench, changes=tree.changes if tree else None), case.operations[run.performed :]
+        found = [
+            each if each.finding is not None else trials.diagnosed(evolve(each, rest=rest)) for each in run.found(seed)
+        ]
         if header.violates is not None and header.violates.detector == TWICE:
             found += in_one_of(lambda: again(bench, case, seed))
     return Verdict(

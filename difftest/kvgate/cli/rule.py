@@ -38,13 +38,13 @@ def rule(
 def rows_of(statement: str) -> Iterator[tuple[str, str]]:
     """What is known of a guarantee, each with what it is."""
     from kvgate.findings.register import FOLDER, all_findings, folder_of
-    from kvgate.gate.diagnosis import of_id
+    from kvgate.gate.diagnosis import OF_STATEMENTS
     from kvreference.statements import STATEMENTS
     from kvspec.chapters import HOME, read_all
 
     yield "guarantee", STATEMENTS[statement]
-    anomaly = of_id(statement)
-    yield "if violated", f"{anomaly.value}, unless the case says more. {anomaly.meaning}"
+    anomaly = OF_STATEMENTS[statement]
+    yield "if violated", f"{anomaly.value} at worst: {anomaly.meaning}"
     for chapter in read_all() if (HOME / "README.md").is_file() else ():
         for row in chapter.rows:
             if row.statement == statement:

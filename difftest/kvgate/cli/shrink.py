@@ -50,8 +50,8 @@ def shrink(
     from kvgate.levels.registry import read
 
     seconds, tree = parse_duration(time_budget), tree_of(vllm_path, diff)
-    see_writable(out or file, "--out")
     trace = read(file)
+    see_writable(out or file, "--out")
     level, header, case = trace.level, trace.header, trace.case
     name = named(file, sut, header.system)
     with progress_line() as line:
@@ -69,5 +69,5 @@ def shrink(
         least = Trials(bench).smallest(found, until)
     write(trace_of(least.replayable, least.divergence, name, system.version, bench.checkers), out or file)
     before, after = len(case.operations), len(least.replayable.operations)
-    end = "" if time.monotonic() < until else "; the time was up, it may get smaller"
+    end = "" if time.monotonic() < until else "; stopped by --time-budget, so the case may not be minimal"
     typer.echo(f"{counted(before, 'operation')} before, {after} now{end}: {out or file}")

@@ -28,6 +28,8 @@ LOOKED_INTO_MAX = 12
 """How many divergences with one cause are looked into, at most, for one that shows worse."""
 KINDS_MAX = 5
 """How many different defects a campaign collects before it ends."""
+OF_ONE_CAUSE = 4
+"""How many kinds of divergences it collects for each of them, at most."""
 
 
 @frozen
@@ -124,9 +126,9 @@ class Campaign:
         self._found: dict[Cause, Found] = {}
         """By cause, what shows it worst."""
         self._causes: dict[Kind, Cause] = {}
-        """The cause of each kind of divergence."""
-        self._seen: Counter[Kind] = Counter()
-        """How often each kind was seen."""
+        """The cause of each kind of divergence, as it was found last."""
+        self._seen: Counter[tuple[Cause, Kind]] = Counter()
+        """How often each kind was seen with each cause."""
         self._looked_into: Counter[Cause] = Counter()
         """How many divergences with a cause were looked into."""
         self._declared: dict[str, Found] = {}
@@ -161,11 +163,11 @@ class Campaign:
                 performed = self._check(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
-                report(Progress(operations, cases, len(self._seen)))
+                report(Progress(operations, cases, len(self._found)))
                 if self._found and not told:
                     told = True
                     first(next(iter(self._found.values())))
-                if len(self._seen) >= self.plan.kinds_max:
+                if len(self._found) >= self.plan.kinds_max or len(self._seen) >= OF_ONE_CAUSE * self.plan.kinds_max:
                     ended = "enough found"
                     break
                 if operations >= self.plan.operations or cases == self.plan.cases:
@@ -262,19 +264,19 @@ class Campaign:
     def _take(self, found: Found) -> None:
         """Count a divergence; keep it if nothing with its cause was seen, or nothing as bad."""
         kind = kind_of(found.divergence)
-        self._seen[kind] += 1
         cause = self._causes.get(kind)
         if cause is None or self._may_be_worse(cause):
             if self._diagnosed is not None:
                 found = self._diagnosed(found, self._until)
             known = None if found.diagnosis is None else found.diagnosis.cause
-            cause = self._causes.setdefault(kind, known or kind)
+            cause = self._causes[kind] = known or kind
             self._looked_into[cause] += 1
             if cause not in self._found or found.anomaly.rank < self._found[cause].anomaly.rank:
                 # Kept before it is shrunk: if that is interrupted, the case as it was is there.
                 self._found[cause] = found
                 if self.plan.shrinks:
                     self._found[cause] = self._smallest(found, SHRINK_SECONDS_AT_ONCE)
+        self._seen[cause, kind] += 1
 
     def _may_be_worse(self, cause: Cause) -> bool:
         """Whether to look into another divergence with a cause: it may show what is worse than those before."""
@@ -287,11 +289,11 @@ class Campaign:
         for cause, found in self._found.items():
             own = kind_of(found.divergence)
             also = tuple(
-                Also(statement, detector, subject, self._seen[detector, statement, subject])
-                for (detector, statement, subject), its in self._causes.items()
+                Also(statement, detector, subject, times)
+                for (its, (detector, statement, subject)), times in self._seen.items()
                 if its == cause and (detector, statement, subject) != own
             )
-            stories.append(evolve(found, times=self._seen[own], also=also))
+            stories.append(evolve(found, times=self._seen[cause, own], also=also))
         return sorted(stories, key=lambda each: each.anomaly.rank)
 
     def _shrink_further(self) -> None:

@@ -259,8 +259,7 @@ class Trials:
             worst = min(self._aftermath(found, until), key=lambda each: of_statement(each[0]).rank, default=None)
             if worst is not None and of_statement(worst[0]).rank <= diagnosis.anomaly.rank:
                 follows, then = worst
-                described = tuple(map(case.level.describe, then))
-                diagnosis = evolve(diagnosis, anomaly=of_statement(follows), follows=follows, then=described)
+                diagnosis = evolve(diagnosis, anomaly=of_statement(follows), follows=follows, then=then)
         return evolve(found, diagnosis=diagnosis)
 
     def _aftermath(self, found: Found, until: float) -> Iterator[tuple[Divergence, tuple[Operation, ...]]]:

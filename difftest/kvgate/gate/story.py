@@ -147,7 +147,7 @@ def _means(found: Found) -> Iterator[str]:
     if not found.diagnosis.suspects:
         return
     first, *others = found.diagnosis.suspects
-    yield f"in {printable(str(first))}"
+    yield f"{'in one of: ' if others else 'in '}{printable(str(first))}"
     if others:
         more = len(others) - SUSPECTS_MAX
         named = [printable(each.function) for each in others[:SUSPECTS_MAX]]
@@ -162,7 +162,7 @@ def _follows(found: Found) -> Iterator[str]:
     follows = diagnosis.follows.difference
     yield f"what follows, without the reference: {follows.statement}, found by {diagnosis.follows.detector}"
     for operation in diagnosis.then[-FOLLOWING_MAX:]:
-        yield f"  then {printable(operation, LINE_CHARACTERS_MAX)}"
+        yield f"  then {printable(found.replayable.level.describe(operation), LINE_CHARACTERS_MAX)}"
     yield f"  {printable(follows.subject)}: expected {printable(follows.expected)}"
     yield f"  got {printable(follows.got)}"
 

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from attrs import frozen
 
 import kvgate
-from kvgate.adapters.working_tree import Changes
+from kvgate.adapters.working_tree import SCRATCH, Changes
 
 SYSTEMS = ("vllm", "vllm_ascend")
 """The packages whose functions are looked at."""
@@ -39,8 +40,9 @@ class Suspect:
     """Where its code begins."""
 
     def __str__(self) -> str:
-        where = "" if self.file.endswith(EDITED) else f", as {self.file}:{self.line} has it"
-        return f"{self.function}{where}"
+        # A diff is applied to a copy that is gone afterwards.
+        file = self.file.rpartition("/vllm/")[2] if SCRATCH in self.file else self.file
+        return self.function if self.file.endswith(EDITED) else f"{self.function}, defined in {file}:{self.line}"
 
 
 def suspects_among(changes: Changes | None = None) -> dict[CodeType, Suspect]:
@@ -55,20 +57,38 @@ def suspects_among(changes: Changes | None = None) -> dict[CodeType, Suspect]:
             if _is_patch(code.co_filename, (*roots, *libraries)) or (
                 changes is not None and _is_changed(code, changes)
             ):
-                found.setdefault(code, Suspect(f"{name}:{path}", code.co_filename, code.co_firstlineno))
+                suspect = Suspect(f"{name}:{path}", code.co_filename, code.co_firstlineno)
+                for each in (code, *_within(code)):
+                    found.setdefault(each, suspect)
     return found
 
 
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, CodeType, Sequence[str]]]:
     """The functions of a module and of its classes, and the folders of what it only has imported or inherited."""
     for name, value in [*vars(module).items()]:
-        if isinstance(value, type) and value.__module__ == module.__name__:
+        if isinstance(value, type) and (value.__module__ == module.__name__ or _is_foreign(value)):
             for attribute, member in [*vars(value).items()]:
-                function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+                inner = (getattr(member, name, None) for name in ("__func__", "fget", "func"))
+                function = next((each for each in inner if isinstance(each, FunctionType)), member)
                 if isinstance(function, FunctionType):
                     yield f"{name}.{attribute}", function.__code__, _STANDARD
         elif isinstance(value, FunctionType):
             yield name, value.__code__, _LIBRARIES
+
+
+def _is_foreign(value: type) -> bool:
+    """Whether a class stands in a system's module, and was written for a patch."""
+    file = getattr(sys.modules.get(value.__module__), "__file__", None)
+    is_system = value.__module__.partition(".")[0] in SYSTEMS
+    return file is not None and not is_system and _is_patch(file, _LIBRARIES)
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    """The functions in a function."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _within(each)
 
 
 def _is_patch(file: str, others: Sequence[str]) -> bool:
@@ -77,8 +97,14 @@ def _is_patch(file: str, others: Sequence[str]) -> bool:
 
 
 def _is_changed(code: CodeType, changes: Changes) -> bool:
-    changed = changes.lines.get(Path(code.co_filename))
-    return changed is not None and any(line in changed for _, _, line in code.co_lines() if line)
+    changed = changes.lines.get(_resolved(code.co_filename))
+    lines = (line for each in (code, *_within(code)) for _, _, line in each.co_lines() if line)
+    return changed is not None and any(line in changed for line in lines)
+
+
+@cache
+def _resolved(file: str) -> Path:
+    return Path(file).resolve()
 
 
 _INSTALLED = sysconfig.get_path("purelib")

@@ -136,7 +136,8 @@ def _never_ran(patch: PatchCoverage) -> Iterator[str]:
         if each.to is None:
             yield f"The patch: {text} never ran."
         else:
-            yield f"The patch: {text} never went on to {f'line {each.to}' if each.to > 0 else 'the end'}."
+            to = f"line {each.to}" if each.to > 0 else "the end of the function"
+            yield f"The patch: {text} ran, and its branch to {to} was never taken."
     if len(patch.never) > NEVER_RAN_MAX:
         yield f"The patch: {len(patch.never) - NEVER_RAN_MAX} more lines or branches never ran."
 
