@@ -79,8 +79,9 @@ def draw_until_found(trial: Trial, loaded: Loaded, finding: str, seconds: float)
             case = draw_case(generator, lane, f"corpus/{index}", 0)
             lockstep, divergences = _run(bench, case, started + seconds)
             operations += len(lockstep.performed)
-            found = (each for each in divergences if trial.expects(each.difference))
-            if any((explain(each, lockstep) or "") == finding for each in found) or finding in lockstep.known.times:
+            seen = [(each, explain(each, lockstep) or "") for each in divergences]
+            seen += [(acted.divergence(acted.step), acted.finding) for acted in lockstep.known.violations()]
+            if any(trial.expects(each.difference) and name == finding for each, name in seen):
                 return Drawn(operations, time.monotonic() - started)
             if time.monotonic() > started + seconds:
                 return None
