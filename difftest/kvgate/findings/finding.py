@@ -72,6 +72,17 @@ class Acts:
     """The same where the reference does not follow, so that no delta has noted anything; None: the same."""
 
 
+@frozen
+class Also:
+    """Another guarantee that a finding violates in some of the cases in which a delta of it acts."""
+
+    statement: str
+    rule: str
+    """The rule that the delta changes."""
+    holds: Callable[..., bool]
+    """In which cases: of the reference's answer, the delta's, and the arguments of the rule."""
+
+
 @frozen(kw_only=True)
 class Finding:
     """One finding."""
@@ -82,6 +93,8 @@ class Finding:
     """Deltas of one rule are applied in this order, each to what the ones before it have made of the rule."""
     statement: str
     """The guarantee that it violates."""
+    also: Sequence[Also] = ()
+    """Further guarantees that it violates, and when."""
     condition: str
     """What there must be for it to act, in a sentence."""
     where: Callable[[Settings], bool] = lambda _settings: True

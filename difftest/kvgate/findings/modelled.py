@@ -63,6 +63,8 @@ class Modelled:
     findings: tuple[Finding, ...] = ()
     times: dict[str, int] = field(factory=dict)
     first: dict[str, Acted] = field(factory=dict)
+    also: dict[tuple[str, str], Acted] = field(factory=dict)
+    """By finding and guarantee, how it acted for the first time with one of the further guarantees that it violates."""
     outside: tuple[Finding, str] | None = None
     """A finding that acted although its condition did not hold, and how."""
     step: int = 0
@@ -121,6 +123,10 @@ class Modelled:
         if answered == ideal or self._quiet:
             return
         self.note(finding, rule, ideal, answered, finding.detector)
+        for each in finding.also:
+            if each.rule == rule and each.holds(ideal, answered, *arguments):
+                acted = self._acted_now(finding, each.statement, rule, ideal, answered, finding.detector)
+                self.also.setdefault((finding.id, each.statement), acted)
         if not finding.holds(ideal, answered, *arguments):
             self.outside = finding, f"{_text(answered)}, and {_text(ideal)} without it"
 
@@ -128,9 +134,16 @@ class Modelled:
         """A finding acted."""
         self.times[finding.id] = self.times.get(finding.id, 0) + 1
         if finding.id not in self.first:
-            self.first[finding.id] = Acted(
-                finding.id, finding.statement, self.step, rule, _text(ideal), _text(answered), detector
-            )
+            self.first[finding.id] = self._acted_now(finding, finding.statement, rule, ideal, answered, detector)
+
+    def _acted_now(
+        self, finding: Finding, statement: str, rule: str, ideal: object, answered: object, detector: str
+    ) -> Acted:
+        return Acted(finding.id, statement, self.step, rule, _text(ideal), _text(answered), detector)
+
+    def violations(self) -> list[Acted]:
+        """How each finding acted for the first time, for each guarantee that it violates."""
+        return [*self.first.values(), *self.also.values()]
 
     def take_outside(self) -> Difference | None:
         """That a finding acted although its condition did not hold, told once."""

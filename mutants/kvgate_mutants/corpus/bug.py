@@ -66,6 +66,8 @@ class Control:
     scenario: Scenario
     mutants: tuple[Mutant, ...] = ()
     contrast: Contrast = Contrast.OTHER_SETTINGS
+    fixes: frozenset[str] = frozenset()
+    """The findings that the mutants repair: the reference is compared without them."""
 
 
 @frozen

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
 from kvgate.findings import explain, explain_engine, explain_pair
@@ -17,6 +18,7 @@ from kvgate.kernel.text import contrast, printable
 from kvgate.levels.manager import Bench
 from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
 from kvreference.operations import Operation
+from kvreference.settings import Settings
 
 SUBJECTS = ("stock", "retention", "native@0.23.0", "native@0.33.0")
 """What can stand under an engine."""
@@ -70,8 +72,22 @@ def play(scenario: Scenario, loaded: Loaded) -> Played:
 
 def _acted(lockstep: Lockstep) -> Iterator[Reported]:
     """What known findings did; the run went on."""
-    for acted in lockstep.known.first.values():
+    for acted in lockstep.known.violations():
         yield Reported(acted.divergence(acted.step), acted.finding)
+
+
+def without(loaded: Loaded, fixed: frozenset[str]) -> Loaded:
+    """``loaded``, compared with the reference without the findings that are ``fixed`` in it."""
+    if not fixed:
+        return loaded
+
+    def build(settings: Settings) -> Any:
+        system: Any = loaded.factory(settings)
+        published = system.fixes()
+        system.fixes = lambda: published | fixed
+        return system
+
+    return evolve(loaded, factory=build)
 
 
 Perform = Callable[[], Divergence | None]
@@ -134,12 +150,6 @@ def _pair(scenario: Pairs, name: str) -> Built:
 def _check_subject(name: str) -> None:
     if name not in SUBJECTS:
         raise UsageError(f"no engine is built around {name!r}: give one of {', '.join(SUBJECTS)}")
-
-
-def first_news(played: Played) -> Iterator[str]:
-    """What was found that nothing explains, a line each."""
-    for each in played.news:
-        yield line_of(each.divergence)
 
 
 def line_of(divergence: Divergence) -> str:

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from kvgate.adapters.registry import Loaded
 from kvgate_mutants.corpus.bug import Bug, Trial
 from kvgate_mutants.corpus.generator import draw_until_found, model_of
-from kvgate_mutants.corpus.play import Played, Reported, first_news, line_of, play
+from kvgate_mutants.corpus.play import Played, Reported, line_of, play, without
 from kvgate_mutants.corpus.scenario import Scenario
 from kvgate_mutants.mutants.mutant import Mutant
 
@@ -94,9 +94,11 @@ def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
         says=line_of(caught.divergence),
     )
     control = trial.control
-    alarms = list(first_news(_played(control.scenario, load(control.system), control.mutants)))
+    controlled = _played(control.scenario, without(load(control.system), control.fixes), control.mutants)
+    alarms = [*controlled.news, *_wanted(trial, controlled)]
     if alarms:
-        return evolve(result, says=f"found without the defect too ({control.what}): {alarms[0]}")
+        says = f"found without the defect too ({control.what}): {line_of(alarms[0].divergence)}"
+        return evolve(result, says=says)
     return evolve(result, state=State.CAUGHT, control=f"{control.what}: nothing found")
 
 
@@ -118,12 +120,21 @@ def _caught(trial: Trial, played: Played) -> Reported | str:
 
     A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
-    reported = played.news if trial.mutants else [*played.news, *played.reported]
-    acted = () if trial.mutants else played.acted
-    wanted = [each for each in (*reported, *acted) if trial.expects(each.divergence.difference)]
+    wanted = _wanted(trial, played)
     if wanted:
         return wanted[0]
+    reported = _reported(trial, played)
     expected = " or ".join(trial.statements) + (f" ({trial.words})" if trial.words else "")
     if reported:
         return f"{expected} was expected to be violated, and something else was: {line_of(reported[0].divergence)}"
     return f"{expected} was expected to be violated, and nothing was found"
+
+
+def _wanted(trial: Trial, played: Played) -> list[Reported]:
+    """What shows the defect."""
+    acted = () if trial.mutants else played.acted
+    return [each for each in (*_reported(trial, played), *acted) if trial.expects(each.divergence.difference)]
+
+
+def _reported(trial: Trial, played: Played) -> list[Reported]:
+    return played.news if trial.mutants else [*played.news, *played.reported]

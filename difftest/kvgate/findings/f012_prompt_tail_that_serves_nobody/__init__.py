@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from attrs import evolve
 
-from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.finding import Acts, Also, Finding
 from kvreference.block_pool import contents_lost
 from kvreference.cached_map import Content
 from kvreference.caching import ends_inside, stored_events
@@ -80,6 +81,13 @@ def _acts(settings: Settings, release: str) -> Acts:
     return Acts([Delta(ends_inside.__name__, ends)], follow)
 
 
+def _is_known_as_a_whole(
+    _ideal: list[int], answered: list[int], group: Group, _request: Request, table: Table, *_rest: Any
+) -> bool:
+    """Whether the block in which the entry ends was made an entry by all that it holds, before it."""
+    return answered[-1] // group.block_size_tokens < table.registered
+
+
 def _with_its_beginning(
     contents_lost: Callable[..., list[Content]], full: Content | None, begun: Sequence[Content]
 ) -> list[Content]:
@@ -97,6 +105,7 @@ FINDING = Finding(
     id="012-prompt-tail-that-serves-nobody",
     rank=12,
     statement="KV-OP-15",
+    also=[Also("KV-INV-05", ends_inside.__name__, _is_known_as_a_whole)],
     condition="a prompt that ends inside a block of full attention, and smaller blocks in another group",
     where=_blocks_of_two_sizes,
     acts=_acts,

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.finding import Acts, Also, Finding
 from kvgate.findings.past_load import TablesPastLoad, miscounted
 from kvgate.monitors.slot_memory import Misread
 from kvreference.answers import BlockTable
@@ -185,10 +185,19 @@ def _known_by_the_same(geometry: Geometry, misread: Misread) -> bool:
     return len(misread.wanted) == len(misread.found) and wanted == found
 
 
+def _is_uncut(_ideal: BlockTable, answered: BlockTable, found: Sequence[Any], hit_tokens: int, _tokens: int) -> bool:
+    """Finding 014, which it contains: a group of full attention has more blocks than the hit's tokens occupy."""
+    return any(
+        each.group.keeps_all and len(table) > each.group.blocks_occupied(hit_tokens)
+        for each, table in zip(found, answered, strict=True)
+    )
+
+
 FINDING = Finding(
     id="013-compressed-block-known-by-its-slots",
     rank=17,
     statement="KV-OP-09",
+    also=[Also("KV-OP-02", tables_found.__name__, _is_uncut)],
     condition="a compressed group, and no states",
     where=lambda settings: (
         not settings.geometry.keeps_states and any(group.compress_ratio > 1 for group in settings.geometry.groups)

@@ -409,6 +409,7 @@ WRONG_EVENTS = (
                     _AGAIN,
                     (reintroduced.whole_blocks_keep_one_key,),
                     Contrast.REPAIR,
+                    frozenset({"012-prompt-tail-that-serves-nobody"}),
                 ),
                 remark="The block is filled in one step, and known by a part of it after it is known as a whole: the "
                 "order of the report. That a key is removed first, and then comes back, is not played.",

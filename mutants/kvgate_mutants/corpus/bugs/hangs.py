@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
+
 from kvgate.levels.pair.operations import Acknowledged, Ask, Node, Operation, PairStage, StepOn
 from kvgate.levels.scheduler.operations import GrammarReady, Lost, Serve, Stage
 from kvgate_mutants.corpus.bug import Bug, Contrast, Control, Kind, Trial
@@ -24,7 +26,7 @@ _OTHER = 1_000_000
 
 _LONG = Settings(of(full(), window(64), window(128)), 60, tokens_max=1024, chunk_tokens=64)
 """A prompt of 512 tokens takes 32 blocks of full attention; its windows take 9 and 13 at a time."""
-_RECYCLED = Blocks(_LONG, (Arrive(0, tokens(0, 512)), Admit(0, 64)))
+_RECYCLED = Blocks(evolve(_LONG, tells_events=False), (Arrive(0, tokens(0, 512)), Admit(0, 64)))
 _NEVER_LET_IN = Engines(
     _LONG,
     Stage(),

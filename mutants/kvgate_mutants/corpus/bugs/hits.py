@@ -42,7 +42,11 @@ def _the_same_again(prompt_tokens: int, chunk_tokens: int) -> tuple[Operation, .
 
 _SPIRAL = Blocks(
     Settings(
-        of(full(eagle=True), window(64, eagle=True), window(128, eagle=True)), 120, tokens_max=512, chunk_tokens=320
+        of(full(eagle=True), window(64, eagle=True), window(128, eagle=True)),
+        120,
+        tokens_max=512,
+        chunk_tokens=320,
+        tells_events=False,
     ),
     (
         *ended(0, tokens(_A, 320), 320),
