@@ -64,8 +64,10 @@ def told_of(mutant: Mutant, of: MutantSet, system: Loaded, seconds: float) -> To
 
     found = Campaign(trials, whole, trials.diagnosed).run(first=note).found
     ghost = Mutated(Trials(level.bench(system, ("ghost",)), mutant.needs), mutant)
-    alone = evolve(whole, seconds=GHOST_SECONDS, kinds_max=1, shrinks=False)
-    is_seen = level is MANAGER and bool(Campaign(ghost, alone).run().found)
+    alone = evolve(whole, seconds=GHOST_SECONDS, shrinks=False)
+    # A system that raises ends a run, whoever watches it.
+    seen = Campaign(ghost, alone).run().found if level is MANAGER else ()
+    is_seen = any(each.divergence.detector == "ghost" for each in seen)
     if not found or found[0].diagnosis is None:
         return Told(mutant.name, len(found), None, None, is_seen, first[0], 0)
     names = [each.function for each in found[0].diagnosis.suspects]
