@@ -29,7 +29,9 @@ SECTIONS = ["What happens", "Versions", "How to see it", "Cause", "Suggested pat
 LINES_MAX = 40
 BLOCKS = (
     *("core/test_prefix_caching.py", "core/test_single_type_kv_cache_manager.py", "core/test_kv_cache_utils.py"),
-    *("core/test_swa_inflight_window_free.py", "core/test_mamba_align_chunk_split.py", "core/prefix_cache"),
+    *("core/test_swa_inflight_window_free.py", "core/test_mamba_align_chunk_split.py"),
+    *("core/prefix_cache/test_mamba_eagle_resume_checkpoint.py", "core/prefix_cache/test_partial_prefix_cache_hits.py"),
+    "core/prefix_cache/test_partial_prefix_cache_primitives.py",
 )
 LOADS = tuple(
     f"kv_connector/unit/{name}.py"
