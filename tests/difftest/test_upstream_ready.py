@@ -74,7 +74,7 @@ def test_it_is_complete(folder: Path) -> None:
     """An issue with its parts, a test that imports vLLM, torch and pytest, and a patch of vLLM's own code."""
     assert FILES == {path.name for path in folder.iterdir() if path.name != "__pycache__"}
     issue = (folder / "issue.md").read_text(encoding="utf-8")
-    assert issue.startswith("# [Bug]: ")
+    assert issue.startswith(("# [Bug]: ", "# [Performance]: "))
     assert SECTIONS == re.findall(r"^## (.+)$", issue, re.MULTILINE)
     assert len(issue.splitlines()) <= LINES_MAX
     assert [] == [part for part in (VERSION, "`pytest reproducer.py`", "`fix.diff`") if part not in issue]
