@@ -42,6 +42,7 @@ OWN_TESTS = {
     "vllm/v1/core/kv_cache_coordinator.py": (BLOCKS,),
     "vllm/v1/core/single_type_kv_cache_manager.py": (BLOCKS,),
     "vllm/v1/core/kv_cache_manager.py": (BLOCKS,),
+    "vllm/v1/core/encoder_cache_manager.py": (("core/test_encoder_cache_manager.py",),),
     # All of the second takes longer than such a run may.
     "vllm/v1/core/sched/scheduler.py": (LOADS, ("core/test_scheduler.py", "-k", "priority or preempt")),
 }
