@@ -7,7 +7,7 @@ cause is one story. Method: vLLM's own block manager with one function replaced 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.registry import load_system
+from kvgate.adapters.retention import install
 from kvgate.cli.check import store
 from kvgate.gate.campaign import Campaign, Outcome
 from kvgate.gate.case_runner import Lane, Trial, Trials, run_case
@@ -33,16 +34,26 @@ from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
+from swa_retention import features
+from swa_retention.register import remove
 
 pytestmark = pytest.mark.ci
 OPERATIONS = 2_000
 CORE = "vllm.v1.core"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True)
+def _without_the_plug_in() -> Iterator[None]:
+    """Other tests of this process may have put its patches in place, and want them there again."""
+    pytest.importorskip("vllm")
+    remove([patch for feature in features.FEATURES for patch in feature.patches])
+    yield
+    install()
+
+
+@pytest.fixture
 def bench() -> Bench:
     """vLLM's block manager, with the detectors of the gate."""
-    pytest.importorskip("vllm")
     return Bench(load_system("stock").factory, GATE)
 
 

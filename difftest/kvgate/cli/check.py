@@ -109,13 +109,13 @@ def check(
 
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
-    from contextlib import nullcontext
+    from contextlib import nullcontext, suppress
     from importlib.util import find_spec
 
     from attrs import evolve
 
     from kvgate.adapters.registry import imports_vllm, load_system
-    from kvgate.adapters.working_tree import functions_of, tree_of
+    from kvgate.adapters.working_tree import Changes, functions_of, tree_of
     from kvgate.campaigns.case_workers import side_by_side
     from kvgate.campaigns.patch_coverage import branches_of, coverage_of
     from kvgate.campaigns.reaching import reaching
@@ -138,7 +138,10 @@ def check(
         make_writable(corpus, "--corpus")
     with progress_line() as line:
         line.say(f"loading {sut} …", at_once=imports_vllm(sut))
-        patch = functions_of(path for path in preload or () if path.is_file())
+        patch = Changes()
+        with suppress(UsageError):
+            # What is wrong with a file is said where it is loaded.
+            patch = functions_of(path for path in preload or () if path.is_file())
         can_measure = corpus is None and find_spec("coverage") is not None
         measure = branches_of(patch) if patch and can_measure else None
         with measure.measured() if measure else nullcontext():
@@ -183,8 +186,12 @@ def check(
         from kvgate.gate.story import tell
 
         if output is Format.TEXT and not exitfirst:
-            path = (report or REPORT_DEFAULT) / "divergence-1.jsonl"
-            store(found, begun, path)
+            trace = (report or REPORT_DEFAULT) / "divergence-1.jsonl"
+            path: Path | None = None
+            # Why it cannot be written is said at the end, when all are.
+            with suppress(OSError):
+                store(found, begun, trace)
+                path = trace
             told = tell(found, system=begun.system, version=begun.version, reproducer=path, changed=begun.changed)
             typer.echo(f"{told}\n", err=True)
 

@@ -271,12 +271,15 @@ class Campaign:
             known = None if found.diagnosis is None else found.diagnosis.cause
             cause = self._causes[kind] = known or kind
             self._looked_into[cause] += 1
+            # Counted before it is shrunk, too.
+            self._seen[cause, kind] += 1
             if cause not in self._found or found.anomaly.rank < self._found[cause].anomaly.rank:
                 # Kept before it is shrunk: if that is interrupted, the case as it was is there.
                 self._found[cause] = found
                 if self.plan.shrinks:
                     self._found[cause] = self._smallest(found, SHRINK_SECONDS_AT_ONCE)
-        self._seen[cause, kind] += 1
+        else:
+            self._seen[cause, kind] += 1
 
     def _may_be_worse(self, cause: Cause) -> bool:
         """Whether to look into another divergence with a cause: it may show what is worse than those before."""

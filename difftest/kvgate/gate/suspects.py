@@ -108,7 +108,7 @@ def _resolved(file: str) -> Path:
 
 
 _INSTALLED = sysconfig.get_path("purelib")
-_STANDARD = (str(Path(contextlib.__file__).parent), f"{_INSTALLED}/typing_extensions")
+_STANDARD = (str(Path(contextlib.__file__).parent), f"{_INSTALLED}/typing_extensions", f"{_INSTALLED}/torch/")
 _LIBRARIES = (*_STANDARD, _INSTALLED, sysconfig.get_path("platlib"))
 _OURS = Path(kvgate.__file__).parent
 

@@ -63,7 +63,7 @@ class Ended:
     @property
     def message(self) -> str:
         """The one line on standard error that every early end consists of."""
-        (line,) = self.err.splitlines()
+        (line,) = (line for line in self.err.splitlines() if not line.startswith("loading "))
         assert line.startswith("kvgate: ")
         assert "" == self.out
         return line.removeprefix("kvgate: ")

@@ -223,7 +223,7 @@ def test_what_is_not_the_release(package: str, version: str, message: str, tmp_p
     (home / package / "_version.py").write_text(f"__version__ = version = {version!r}\n", encoding="utf-8")
     finished = run(tmp_path, *CHECK, "--sut", OTHER.name, **{WHERE: str(home)})
     assert 3 == finished.returncode
-    (line,) = finished.stderr.splitlines()
+    (line,) = (line for line in finished.stderr.splitlines() if not line.startswith("loading "))
     assert line.startswith(f"kvgate: {OTHER.name}: ")
     assert message in line
 

@@ -58,6 +58,8 @@ class Chunks:
     ) -> None:
         self.settings, self.rules = settings, rules
         self.asynchronous = stage.asynchronous
+        self._ends_exactly = stage.in_flight_max <= 2
+        """Whether no step is scheduled in vain at a request's end: so it is with two steps in flight at most."""
         self._long_prefill_tokens = min(settings.chunk_tokens, stage.long_prefill_tokens or settings.chunk_tokens)
         self._spares_the_only_one = spares_the_only_one
         """Whether a prompt may have all of a step if there is no other request."""
@@ -125,7 +127,8 @@ class Chunks:
                 return Difference(STATEMENT, where, "is admitted", "waits")
         elif isinstance(operation, Schedule):
             request = population[operation.request]
-            if self.checks and isinstance(answer, Granted) and _ends_in_flight(request, limits_tokens):
+            exact = self.checks and self._ends_exactly
+            if exact and isinstance(answer, Granted) and _ends_in_flight(request, limits_tokens):
                 where = f"request {request.number}, whose answers in flight reach its limit"
                 return Difference(STATEMENT, where, "needs no further step", f"{operation.tokens} are scheduled")
             return self._scheduled(operation, answer, request)
