@@ -225,6 +225,8 @@ def _change(before: Snapshot, after: Snapshot, request: int) -> Change:
             len({*after.begun} ^ {*before.begun}),
             len(after.copies),
             len(after.pinned.blocks ^ before.pinned.blocks),
+            # What is pinned goes to a queue of its own when it is released.
+            len(after.pinned.queue) - len(before.pinned.queue),
         ),
     )
 
