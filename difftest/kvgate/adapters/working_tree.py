@@ -100,10 +100,9 @@ def changes_between(before: Path, after: Path) -> Changes:
         if old.is_file() and filecmp.cmp(path, old, shallow=False):
             continue
         text, former = _read(path), _read(old) if old.is_file() else ""
-        if text != former:
-            matcher = SequenceMatcher(a=former.splitlines(), b=text.splitlines(), autojunk=False)
-            blocks = ((low + 1, high - low) for tag, _, _, low, high in matcher.get_opcodes() if tag != "equal")
-            found[path.resolve()] = _of_statements(text, path, [line for block in blocks for line in _lines(*block)])
+        matcher = SequenceMatcher(a=former.splitlines(), b=text.splitlines(), autojunk=False)
+        blocks = ((low + 1, high - low) for tag, _, _, low, high in matcher.get_opcodes() if tag != "equal")
+        found[path.resolve()] = _of_statements(text, path, [line for block in blocks for line in _lines(*block)])
     return Changes(found)
 
 

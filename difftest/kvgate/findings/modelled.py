@@ -6,7 +6,7 @@ without it differ, for the same arguments. What the system does beyond that is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import is_
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from kvgate.adapters.retention import fixes, with_plug_in
 from kvgate.findings.finding import Acts, Finding
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference, Divergence
-from kvgate.kernel.protocol import System
+from kvgate.kernel.protocol import Factory, System
 from kvgate.monitors.slot_memory import Misread
 from kvreference.choices import Choices
 from kvreference.manager import Manager, population_of
@@ -178,6 +178,19 @@ def findings_of(system: Any) -> tuple[Finding, ...]:
     if release is None:
         return ()
     return _with_ids(release.findings - system.fixes())
+
+
+def without(factory: Factory, fixed: Collection[str] | None = None) -> Factory:
+    """A system that is compared as if it had none of the findings that are ``fixed``; None: none at all."""
+
+    def build(settings: Settings) -> Any:
+        system: Any = factory(settings)
+        published = system.fixes()
+        gone = published | (system.description.findings if fixed is None else frozenset(fixed))
+        system.fixes = lambda: gone
+        return system
+
+    return build
 
 
 def _with_ids(ids: Iterable[str]) -> tuple[Finding, ...]:

@@ -264,22 +264,21 @@ class Campaign:
     def _take(self, found: Found) -> None:
         """Count a divergence; keep it if nothing with its cause was seen, or nothing as bad."""
         kind = kind_of(found.divergence)
-        cause = self._causes.get(kind)
-        if cause is None or self._may_be_worse(cause):
-            if self._diagnosed is not None:
-                found = self._diagnosed(found, self._until)
-            known = None if found.diagnosis is None else found.diagnosis.cause
-            cause = self._causes[kind] = known or kind
-            self._looked_into[cause] += 1
-            # Counted before it is shrunk, too.
-            self._seen[cause, kind] += 1
-            if cause not in self._found or found.anomaly.rank < self._found[cause].anomaly.rank:
-                # Kept before it is shrunk: if that is interrupted, the case as it was is there.
-                self._found[cause] = found
-                if self.plan.shrinks:
-                    self._found[cause] = self._smallest(found, SHRINK_SECONDS_AT_ONCE)
-        else:
-            self._seen[cause, kind] += 1
+        before = self._causes.get(kind)
+        if before is not None and not self._may_be_worse(before):
+            self._seen[before, kind] += 1
+            return
+        if self._diagnosed is not None:
+            found = self._diagnosed(found, self._until)
+        known = None if found.diagnosis is None else found.diagnosis.cause
+        cause = self._causes[kind] = known or kind
+        self._looked_into[cause] += 1
+        self._seen[cause, kind] += 1
+        if cause not in self._found or found.anomaly.rank < self._found[cause].anomaly.rank:
+            # Counted and kept before it is shrunk: if that is interrupted, the case as it was is there.
+            self._found[cause] = found
+            if self.plan.shrinks:
+                self._found[cause] = self._smallest(found, SHRINK_SECONDS_AT_ONCE)
 
     def _may_be_worse(self, cause: Cause) -> bool:
         """Whether to look into another divergence with a cause: it may show what is worse than those before."""

@@ -254,7 +254,8 @@ class Trials:
                     world.close()
             part = case.level.parts(world, case)[case.level.part_of(world, divergence or found.divergence)]
             diagnosis = Diagnosis(
-                of_lockstep(found.divergence, part.lockstep), tuple(among[code] for code in recorder.ranked())
+                of_lockstep(found.divergence, part.lockstep),
+                tuple(dict.fromkeys(among[code] for code in recorder.ranked())),
             )
             worst = min(self._aftermath(found, until), key=lambda each: of_statement(each[0]).rank, default=None)
             if worst is not None and of_statement(worst[0]).rank <= diagnosis.anomaly.rank:

@@ -11,13 +11,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
 from itertools import zip_longest
 from typing import Any, cast
 
 from attrs import evolve
 
 from kvgate.adapters.stock import managers_built_by
+from kvgate.findings.modelled import without
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.level import Bench, Case
 from kvgate.kernel.difference import Divergence
@@ -25,7 +25,6 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.text import printable
 from kvreference.answers import Granted, Hit, Refused
 from kvreference.operations import Arrive, Run
-from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 
 _READS = ("get_block_ids", "get_blocks", "take_new_block_ids", "new_step_starts")
@@ -86,7 +85,7 @@ def vllm_test(bench: Bench, case: Case) -> str:
     recorded, run, found = _diverging(bench, case)
     if found is None:
         # What is known diverges from the reference without the findings of the release.
-        ideal: Any = evolve(cast("Any", bench), factory=partial(_without_findings, cast("Any", bench).factory))
+        ideal: Any = evolve(cast("Any", bench), factory=without(cast("Any", bench).factory))
         recorded, run, found = _diverging(ideal, case)
     lockstep = case.level.parts(run.world, case)[0].lockstep
     if found is None or lockstep.reference is None:
@@ -120,13 +119,6 @@ def _diverging(bench: Bench, case: Case) -> tuple[_Recorded, CaseRun, Divergence
     with recorded.installed():
         run = run_case(bench, case)
     return recorded, run, next((each for each in run.divergences if each.detector == "lockstep"), None)
-
-
-def _without_findings(factory: Callable[[Settings], Any], settings: Settings) -> Any:
-    """The system as one that is said to have none of the known findings."""
-    system = factory(settings)
-    system.fixes = lambda: system.description.findings
-    return system
 
 
 class _Recorded:

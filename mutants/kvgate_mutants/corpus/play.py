@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
 from kvgate.findings import explain, explain_engine, explain_pair
@@ -18,7 +17,6 @@ from kvgate.kernel.text import contrast, printable
 from kvgate.levels.manager import Bench
 from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
 from kvreference.operations import Operation
-from kvreference.settings import Settings
 
 SUBJECTS = ("stock", "retention", "native@0.23.0", "native@0.33.0")
 """What can stand under an engine."""
@@ -74,20 +72,6 @@ def _acted(lockstep: Lockstep) -> Iterator[Reported]:
     """What known findings did; the run went on."""
     for acted in lockstep.known.violations():
         yield Reported(acted.divergence(acted.step), acted.finding)
-
-
-def without(loaded: Loaded, fixed: frozenset[str]) -> Loaded:
-    """``loaded``, compared with the reference without the findings that are ``fixed`` in it."""
-    if not fixed:
-        return loaded
-
-    def build(settings: Settings) -> Any:
-        system: Any = loaded.factory(settings)
-        published = system.fixes()
-        system.fixes = lambda: published | fixed
-        return system
-
-    return evolve(loaded, factory=build)
 
 
 Perform = Callable[[], Divergence | None]

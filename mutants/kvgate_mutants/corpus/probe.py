@@ -9,9 +9,10 @@ from enum import Enum
 from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
+from kvgate.findings.modelled import without
 from kvgate_mutants.corpus.bug import Bug, Trial
 from kvgate_mutants.corpus.generator import draw_until_found, model_of
-from kvgate_mutants.corpus.play import Played, Reported, line_of, play, without
+from kvgate_mutants.corpus.play import Played, Reported, line_of, play
 from kvgate_mutants.corpus.scenario import Scenario
 from kvgate_mutants.mutants.mutant import Mutant
 
@@ -94,7 +95,7 @@ def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
         says=line_of(caught.divergence),
     )
     control = trial.control
-    controlled = _played(control.scenario, without(load(control.system), control.fixes), control.mutants)
+    controlled = _played(control.scenario, as_repaired(load(control.system), control.fixes), control.mutants)
     alarms = [*controlled.news, *_wanted(trial, controlled)]
     if alarms:
         says = f"found without the defect too ({control.what}): {line_of(alarms[0].divergence)}"
@@ -128,6 +129,11 @@ def _caught(trial: Trial, played: Played) -> Reported | str:
     if reported:
         return f"{expected} was expected to be violated, and something else was: {line_of(reported[0].divergence)}"
     return f"{expected} was expected to be violated, and nothing was found"
+
+
+def as_repaired(loaded: Loaded, findings: frozenset[str]) -> Loaded:
+    """``loaded``, compared with the reference without the findings that are fixed in it."""
+    return evolve(loaded, factory=without(loaded.factory, findings)) if findings else loaded
 
 
 def _wanted(trial: Trial, played: Played) -> list[Reported]:

@@ -17,8 +17,8 @@ from kvgate.adapters.release_variants import release_of
 from kvgate.adapters.releases import RELEASES
 from kvgate_mutants.corpus.bug import Contrast, Control, Trial
 from kvgate_mutants.corpus.generator import draw_until_found
-from kvgate_mutants.corpus.play import play, without
-from kvgate_mutants.corpus.probe import State, tried
+from kvgate_mutants.corpus.play import play
+from kvgate_mutants.corpus.probe import State, as_repaired, tried
 from kvgate_mutants.corpus.register import BUGS
 
 SECOND = BUGS["ascend-only-first-full-group-truncated"]
@@ -62,7 +62,7 @@ def test_a_repair_is_compared_without_the_finding() -> None:
     repaired = Loaded(trial.system, "1", Repaired)
     assert (Contrast.REPAIR, TAILS) == (trial.control.contrast, trial.control.fixes)
     assert play(trial.scenario, repaired).news
-    silent = play(trial.scenario, without(repaired, trial.control.fixes))
+    silent = play(trial.scenario, as_repaired(repaired, trial.control.fixes))
     assert ([], ()) == (silent.news, silent.acted)
 
 
