@@ -6,7 +6,7 @@ is made from the newest run of each benchmark, one that was complete and not qui
 
     python -m benchmarks                               # all of them; the headlines alone take minutes a row
     python -m benchmarks --quick                       # briefly, and of long lists a part
-    python -m benchmarks --only lockstep --only explore
+    python -m benchmarks --only lockstep,long_request
     python -m benchmarks --list
     python -m benchmarks --table                       # measures nothing, writes the table again
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument("--only", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    found.add_argument("--only", action="append", default=[], metavar="NAME", help="only these, with commas between them; may be repeated")
     found.add_argument("--quick", action="store_true", help="few rounds, small loads, and of long lists a part")
     found.add_argument("--list", action="store_true", help="say which benchmarks there are, and run none")
     found.add_argument("--table", action="store_true", help="run none, and write the table from the history")
@@ -69,7 +69,7 @@ def measure(jobs: Sequence[Job], history: Path, say: Callable[[str], None]) -> l
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write and print; the exit code."""
     options = parser().parse_args(arguments)
-    picked = chosen(options.only)
+    picked = chosen([name for names in options.only for name in names.split(",")])
     if options.list:
         print("\n".join(f"{each.name:<14} {each.what}" for each in picked))
         return 0

@@ -225,7 +225,9 @@ class Stock:
         return WorkMeter(self.manager)
 
     def apply(self, operation: Operation) -> Answer:
-        self._tables_read = None
+        if not isinstance(operation, Sample):
+            # The block manager hears nothing of a sample: its tables are as they were.
+            self._tables_read = None
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Admit, Schedule, Sample, Preempt, Transferred)):
