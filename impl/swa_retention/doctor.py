@@ -135,7 +135,7 @@ def _symbols(configuration: Configuration, release: releases.Release) -> tuple[i
     code, lines = FITS, []
     wanted = features_of(configuration)
     for feature in FEATURES:
-        if feature.name in release.native or feature.name in release.refused:
+        if feature.name in release.native or release.refusal(feature.name) is not None:
             continue
         found = [look(patch) for patch in feature.patches]
         is_refused = any(each.state in (State.DIFFERS, State.MISSING) for each in found)

@@ -35,10 +35,23 @@ class Release:
     """Whether it reads the variable of the interval itself, and takes a number only."""
 
     def describe(self, feature: str) -> str:
-        """What becomes of ``feature`` here."""
+        """What becomes of ``feature`` here, next to the vLLM-Ascend that is installed."""
         if feature in self.native:
             return f"native ({self.native[feature]})"
-        return f"refused: {self.refused[feature]}" if feature in self.refused else "added"
+        why = self.refusal(feature)
+        return "added" if why is None else f"refused: {why}"
+
+    def refusal(self, feature: str) -> str | None:
+        """Why the plug-in does not do ``feature`` here, next to the vLLM-Ascend that is installed; None if it does."""
+        if feature in self.refused:
+            return self.refused[feature]
+        ascend = ascend_version()
+        if feature in self.native or ascend is None or ascend.startswith(ASCEND_SUPPORTED):
+            return None
+        return (
+            f"vLLM-Ascend {ascend} has a coordinator, managers and a scheduler of its own, which are not those of "
+            f"{ASCEND_SUPPORTED}1, for which the patches are written"
+        )
 
 
 _ALWAYS = "always on"
@@ -120,20 +133,10 @@ def check_release(configuration: Configuration) -> Release:
 
 def refusals(configuration: Configuration, release: Release) -> Iterator[tuple[str, str]]:
     """What of ``configuration`` there is not on ``release``, each with the reason."""
-    yield from ((feature, release.refused[feature]) for feature in wanted(configuration) if feature in release.refused)
-    ascend = ascend_version()
-    if ascend is not None and not ascend.startswith(ASCEND_SUPPORTED):
-        added = (each for each in wanted(configuration) if each not in (*release.native, *release.refused))
-        yield from ((feature, _other_ascend(ascend)) for feature in added)
+    reasons = ((feature, release.refusal(feature)) for feature in wanted(configuration))
+    yield from ((feature, why) for feature, why in reasons if why is not None)
     if configuration.interval_is_auto and release.reads_interval:
         yield "interval auto", f"vLLM reads {RETENTION_INTERVAL} itself there, and takes a number only"
-
-
-def _other_ascend(version: str) -> str:
-    return (
-        f"vLLM-Ascend {version} has a coordinator, managers and a scheduler of its own, which are not those of "
-        f"{ASCEND_SUPPORTED}1, for which the patches are written"
-    )
 
 
 def ascend_version() -> str | None:

@@ -49,6 +49,7 @@ def test_all_is_well() -> None:
     symbols = [line for line in lines if "would be patched" in line]
     patches = [patch for feature in features.FEATURES for patch in feature.patches]
     assert sum(look(patch).state is not State.ABSENT for patch in patches) == len(symbols)
+    assert all(1 == each.patches.count(patch) for each in features.FEATURES for patch in each.patches)
     absent = [line for line in lines if "more symbols: nothing to patch, vllm" in line]
     assert ["vllm_ascend is not installed"] * len(features.FEATURES) == [line.split(", ")[1] for line in absent]
     assert all("Upstream: " in line and "Until: " in line for line in symbols)
@@ -125,7 +126,10 @@ def test_auto_where_vllm_reads_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_vllm_ascend(ascend: str | None, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the plug-in adds is refused there, with the version; what vLLM has itself is not."""
     monkeypatch.setattr(releases, "ascend_version", lambda: ascend)
-    assert code == examine({"VLLM_PIN_SWA_TOKENS": "1"})[0]
+    found, lines = examine({"VLLM_PIN_SWA_TOKENS": "1"})
+    assert code == found
+    assert ("  the pinned tier (switched on): added" in lines) == (code == 0)
+    assert any(line.startswith("the pinned tier: switched on") for line in lines) == (code == 0)
     row, interval = releases.RELEASES[3], read({INTERVAL: "1024"})
     assert releases.RETENTION in row.native
     assert [] == list(releases.refusals(interval, row))

@@ -10,7 +10,6 @@ from functools import wraps
 from typing import Any
 
 from swa_retention.partial.hit import sources_of
-from swa_retention.patches import free_queue
 from swa_retention.register import UNPATCHED, Patch
 
 
@@ -230,7 +229,6 @@ PATCHES = (
         {"0.20.2": "b3df81c93d24f2ac", "0.33.0": "191cb0620050da8c"},
         touch,
     ),
-    free_queue.EVICT,
     Patch(
         f"{_POOL}.reset_prefix_cache",
         "Blocks that are pinned and held by nobody would count as used, and no reset would succeed.",
