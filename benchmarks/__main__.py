@@ -40,7 +40,13 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument("--only", action="append", default=[], metavar="NAME", help="only these, with commas between them; may be repeated")
+    found.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only these, with commas between them; may be repeated",
+    )
     found.add_argument("--quick", action="store_true", help="few rounds, small loads, and of long lists a part")
     found.add_argument("--list", action="store_true", help="say which benchmarks there are, and run none")
     found.add_argument("--table", action="store_true", help="run none, and write the table from the history")

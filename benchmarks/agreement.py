@@ -41,7 +41,7 @@ MODELS = (
     "dsv4-flash",
     "compressed",
 )
-KEPT = ("", "+retention+scratch", "+masked+scratch", "+retention=4+scratch")
+KEPT = ("", "+retention+scratch", "+masked+scratch", "+retention={}+scratch")
 """Dense as vLLM, the replay boundary alone, every boundary, and every fourth one."""
 DRAFTS = ("", "+eagle", "+mtp")
 PINS = ("", "+pinned=2")
@@ -68,7 +68,8 @@ def matrix(sut: str) -> tuple[list[str], Counter[str]]:
     refusal = load_system(sut).factory
     cells, left_out = [], Counter[str]()
     for name, kept, drafts, pins, transfers, partial in product(MODELS, KEPT, DRAFTS, PINS, TRANSFERS, PARTIAL):
-        cell = f"{name}{drafts}{partial}{kept}{pins}{transfers}"
+        fourth = 4 * load(name).geometry.alignment_tokens
+        cell = f"{name}{drafts}{partial}{kept.format(fourth)}{pins}{transfers}"
         try:
             model = load(cell)
             refusal(_smallest(model))

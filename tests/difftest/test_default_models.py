@@ -32,9 +32,9 @@ def test_models_with_an_interval_leave_blocks_out() -> None:
     sparse = [load(name) for name in sorted(names) if "+retention=" in name]
     assert len(sparse) > 2
     for model in sparse:
-        interval = model.features.interval_alignments
+        interval = model.features.retention_interval_tokens
         assert interval is not None
-        retention = Sparse(model.geometry, interval * model.geometry.alignment_tokens)
+        retention = Sparse(model.geometry, interval)
         for group in model.geometry.groups:
             due = [retention.due_tokens(group, index, 0) for index in range(60)]
             assert group.slides == (None in due), model.name

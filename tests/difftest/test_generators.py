@@ -277,7 +277,7 @@ def test_what_other_nodes_do_varies() -> None:
 FEATURES: dict[str, tuple[str, dict[str, object]]] = {
     "none": ("mixed-blocks", {}),
     "masked": ("mixed-blocks+masked", {"retention_interval_tokens": 32}),
-    "retention": ("mixed-blocks+retention=4+scratch", {"retention_interval_tokens": 128, "scratch_first": True}),
+    "retention": ("mixed-blocks+retention=128+scratch", {"retention_interval_tokens": 128, "scratch_first": True}),
     "pinned": ("mixed-blocks+pinned=2", {"pin_drop_blocks_min": 2}),
 }
 

@@ -81,7 +81,7 @@ def test_what_a_release_does_not_have_is_refused(version: str, model: str, why: 
 
 @pytest.mark.parametrize(
     ("version", "model"),
-    [("0.33.0", "gpt-oss-hybrid+retention=4+scratch"), ("0.23.0", "local+scratch"), ("0.21.0", "compressed")],
+    [("0.33.0", "gpt-oss-hybrid+retention=64+scratch"), ("0.23.0", "local+scratch"), ("0.21.0", "compressed")],
 )
 def test_what_it_has_is_not(version: str, model: str) -> None:
     """The control of the one before."""

@@ -30,7 +30,7 @@ pytest.importorskip("vllm")
 PLAIN, DRAFTING, EVERYTHING = (
     "compressed+partial",
     "compressed+eagle+partial",
-    "compressed+eagle+partial+pinned=1+retention=1+scratch",
+    "compressed+eagle+partial+pinned=1+retention=16+scratch",
 )
 MASKED, LOADING, PINNED, WORTHWHILE = (
     "compressed+mtp+partial+masked+scratch",

@@ -63,11 +63,11 @@ SLOTS = {
 """Compressed groups take memory for whole slots."""
 
 KNOBS = {
-    "masked": Features(interval_alignments=1),
-    "retention": Features(interval_alignments=0),
-    "retention=0": Features(interval_alignments=0),
-    "retention=4": Features(interval_alignments=4),
-    "retention=0004": Features(interval_alignments=4),
+    "masked": Features(masked=True),
+    "retention": Features(retention_interval_tokens=0),
+    "retention=0": Features(retention_interval_tokens=0),
+    "retention=128": Features(retention_interval_tokens=128),
+    "retention=0128": Features(retention_interval_tokens=128),
     "scratch": Features(scratch_first=True),
     "pinned": Features(pin_drop_blocks_min=16),
     "pinned=1": Features(pin_drop_blocks_min=1),
@@ -148,12 +148,12 @@ SETTINGS = Settings(MODELS["mixed-blocks"].geometry, blocks=10)
 
 
 def test_features_become_settings() -> None:
-    """An interval counts alignments; without prefix caching nothing is retained; without features nothing changes."""
+    """An interval counts tokens; without prefix caching nothing is retained; without features nothing changes."""
     assert SETTINGS == Features().applied_to(SETTINGS)
-    features = load("mixed-blocks+retention=4+scratch+pinned=2").features
+    features = load("mixed-blocks+retention=128+scratch+pinned=2").features
     expected = evolve(SETTINGS, retention_interval_tokens=128, scratch_first=True, pin_drop_blocks_min=2)
     assert expected == features.applied_to(SETTINGS)
-    junctions = load("mixed-blocks+retention=4+scratch+junctions+pinned=2").features
+    junctions = load("mixed-blocks+retention=128+scratch+junctions+pinned=2").features
     assert evolve(expected, keeps_junctions=True) == junctions.applied_to(SETTINGS)
     off = evolve(SETTINGS, caches=False)
     assert evolve(off, scratch_first=True, pin_drop_blocks_min=2) == features.applied_to(off)
@@ -176,7 +176,8 @@ def test_the_order_means_nothing() -> None:
     """All orders of all suffixes that go together, but for the name."""
     found = {(load("+".join(("compressed", *words))).geometry, words) for words in permutations(SEVERAL)}
     assert 1 == len({geometry for geometry, _ in found})
-    assert {Features(1, True, 3, False, 32)} == {load("+".join(("compressed", *words))).features for _, words in found}
+    expected = Features(masked=True, scratch_first=True, pin_drop_blocks_min=3, partial_hit_tokens_min=32)
+    assert {expected} == {load("+".join(("compressed", *words))).features for _, words in found}
 
 
 def test_a_variant_can_be_varied_again() -> None:
@@ -218,6 +219,7 @@ REFUSED = {
     "no number": ("pinned=", "suffix 'pinned': what follows = must be a number of at least 1"),
     "a word for a number": ("retention=four", "suffix 'retention': what follows = must be a number of at least 0"),
     "a negative number": ("retention=-1", "suffix 'retention': what follows = must be a number of at least 0"),
+    "an interval between alignments": ("retention=48", "suffix 'retention': an interval is a multiple of the model's"),
     "junctions alone": ("junctions", "suffix 'junctions' is about what a retention interval leaves out"),
     "a fraction": ("retention=1.5", "suffix 'retention': what follows = must be a number of at least 0"),
     "two numbers": ("retention=1=2", "suffix 'retention': what follows = must be a number of at least 0"),

@@ -28,7 +28,7 @@ STEPS = 64
 CASES = [
     ("stock", "gemma-hybrid+eagle"),
     ("stock", "mixed-blocks"),
-    ("retention", "gpt-oss-hybrid+retention=4+scratch"),
+    ("retention", "gpt-oss-hybrid+retention=64+scratch"),
     ("retention", "compressed+partial"),
 ]
 

@@ -54,7 +54,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     "stock": (*(name + suffix for name in GATED for suffix in ("", "+eagle")), *BESIDES),
     "retention": (
         *(name + suffix for name in GATED for suffix in ("", "+eagle")),
-        *("gpt-oss-hybrid+retention=16+scratch", "gemma-hybrid+eagle+retention=16+scratch"),
+        *("gpt-oss-hybrid+retention=256+scratch", "gemma-hybrid+eagle+retention=256+scratch"),
         *("mixed-blocks+masked+scratch", "gpt-oss-hybrid+retention+scratch+pinned=2"),
         *("mixed-blocks+masked", "gemma-hybrid+scratch"),
         *("gpt-oss-hybrid+retention+junctions+scratch", "mixed-blocks+mtp+retention+junctions+scratch"),
@@ -113,7 +113,7 @@ def models_of(release: Release) -> tuple[str, ...]:
     """The models of the gate, with what a release of vLLM always does."""
     scratch = "+scratch" if release.choices else ""
     masked = {"mixed-blocks": "+masked"} if release.masks else {}
-    sparse = ("gpt-oss-hybrid+eagle+retention=16+scratch",) if release.interval and not release.pins_junctions else ()
+    sparse = ("gpt-oss-hybrid+eagle+retention=256+scratch",) if release.interval and not release.pins_junctions else ()
     names, suffixes = (*GATED, "mamba-align"), ["", "+eagle", *["+eagle+hashed-ahead"] * release.hashes_ahead]
     return (*(name + suffix + masked.get(name, "") + scratch for name in names for suffix in suffixes), *sparse)
 
@@ -126,13 +126,13 @@ def retention_models_of(release: Release) -> tuple[str, ...]:
     added = [*("gpt-oss-hybrid+scratch+pinned=2", "gemma-hybrid+eagle+scratch+pinned=2", "swa+scratch+pinned=2")]
     if release.interval is None:
         of_plug_in = [name for name in DEFAULT_MODELS["retention"] if "+retention" in name]
-        added += [*of_plug_in, "gemma-hybrid+scratch", "gpt-oss-hybrid+retention=16"]
+        added += [*of_plug_in, "gemma-hybrid+scratch", "gpt-oss-hybrid+retention=256"]
     if adds_partial_hits(release):
         partial = f"compressed+partial{'+masked' if release.masks else ''}{scratch}"
         added += [partial, f"{partial}+eagle", f"{partial}+pinned=2"]
     if release.pins_junctions:
         pinned = "+junctions+scratch+pinned=2"
-        added += [f"gpt-oss-hybrid+retention{pinned}", f"gemma-hybrid+eagle+retention=16{pinned}"]
+        added += [f"gpt-oss-hybrid+retention{pinned}", f"gemma-hybrid+eagle+retention=256{pinned}"]
         added += ["mamba-align+scratch+pinned=2", "compressed+masked+scratch+pinned=2"]
     # What hashes that cover a token more do with the plug-in was not tried.
     return (*(name for name in models_of(release) if "hashed-ahead" not in name), *added)

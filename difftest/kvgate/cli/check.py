@@ -25,6 +25,7 @@ from kvgate.cli.options import (
     Sut,
     VllmPath,
 )
+from kvgate.cli.served import ServingFlags, flags_of, models_on
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 def check(
+    serving: ServingFlags = None,
     sut: Sut = "stock",
     preload: Preloads = None,
     model: Models = None,
@@ -97,6 +99,8 @@ def check(
 
       kvgate check --level scheduler --model gpt-oss-hybrid+eagle
 
+      kvgate check --model gemma-3-12b/config.json -- --speculative-config '{"method": "mtp"}'
+
       kvgate check --level pair --time-budget 60s
 
       kvgate check --preload my_patch.py --time-budget 60s
@@ -121,7 +125,6 @@ def check(
     from kvgate.campaigns.reaching import reaching
     from kvgate.cli.writable import make_writable
     from kvgate.gate.fault import fault_of
-    from kvgate.gate.profiles import models_named
     from kvgate.gate.verdict import Verdict
     from kvgate.kernel.extras import require
     from kvgate.kernel.progress import progress_line
@@ -129,7 +132,7 @@ def check(
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
-    models = models_named(model or ())
+    models = models_on(sut, model or (), flags_of(serving))
     tree = tree_of(vllm_path, diff, base)
     if report is not None:
         make_writable(report, "--report")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvgate.cli.options import Jobs, TableOutput
+from kvgate.cli.served import ServingFlags, flags_of, models_of
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.extras import require
 from kvgate.kernel.output import TableFormat
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def prove(
+    serving: ServingFlags = None,
     obligation: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,7 +32,11 @@ def prove(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME|FILE", help="Prove what is said of one model: a preset, or a JSON file."),
+        typer.Option(
+            "--model",
+            metavar="NAME|FILE",
+            help="Prove what is said of one model: a preset, a JSON file of groups, or a config.json.",
+        ),
     ] = None,
     design: Annotated[
         list[str] | None,
@@ -59,6 +65,8 @@ def prove(
 
       kvgate prove --model dsv4-flash-ascend-128+mtp
 
+      kvgate prove --model gpt-oss-20b/config.json -- --block-size 32
+
       kvgate prove --design mask-without-shift
     """
     if design and (model or obligation or proof_only):
@@ -76,16 +84,16 @@ def prove(
         return
     if design:
         _refute(design, output)
-    _prove(obligation or (), model, proof_only, jobs or os.cpu_count() or 1, output)
+    todo = _todo(obligation or (), model, flags_of(serving))
+    _prove(todo, bool(obligation), proof_only, jobs or os.cpu_count() or 1, output)
 
 
-def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int, output: TableFormat) -> None:
+def _prove(todo: Sequence[Task], in_detail: bool, proof_only: bool, jobs: int, output: TableFormat) -> None:
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
     from kvgate.report.proofs import report_of
     from kvspec.proof_result import check_all
 
-    todo = _todo(names, model)
     started = time.perf_counter()
     results: list[ProofResult] = []
     ended = "completed"
@@ -97,25 +105,27 @@ def _prove(names: Sequence[str], model: str | None, proof_only: bool, jobs: int,
                 progress.say(f"{len(results)} of {len(todo)} obligations; {last}")
         except KeyboardInterrupt:
             ended = "interrupted"
-    report = report_of(results, len(todo), time.perf_counter() - started, ended, in_detail=bool(names))
+    report = report_of(results, len(todo), time.perf_counter() - started, ended, in_detail=in_detail)
     echo(report, output)
     raise typer.Exit(report.exit_code)
 
 
-def _todo(names: Sequence[str], model: str | None) -> list[Task]:
+def _todo(names: Sequence[str], model: str | None, flags: Sequence[str]) -> list[Task]:
     """What is to be proved: for all values, or what is said of one model.
 
     Raises:
         UsageError: there is no such obligation or model, or nothing is said of the model.
     """
     from kvgate.explore.proving.tasks import chosen, of_model
-    from kvgate.kernel.models import load
     from kvspec.proof_result import Task
 
     ids = chosen(names)
     if model is None:
+        if flags:
+            raise UsageError("flags after -- are those that a config.json is served with: give one with --model")
         return [Task(name) for name in ids]
-    found = list(of_model(load(model), ids))
+    ((served,), _) = models_of((model,), flags, None)
+    found = list(of_model(served, ids))
     if not found:
         raise UsageError(f"nothing of what was asked speaks of a group of the model {model}")
     return found

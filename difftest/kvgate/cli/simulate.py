@@ -13,10 +13,12 @@ from attrs import evolve
 
 from kvgate.cli.explain import version_of
 from kvgate.cli.options import Seed, TableOutput
+from kvgate.cli.served import models_of
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
+    from kvgate.explain.serving import Serving as Served
     from kvgate.simulation.policy import Policy, Serving
     from kvgate.simulation.result import Result
     from kvgate.simulation.sweep import Job
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
 
 Asked = Annotated[
     list[str] | None,
-    typer.Argument(metavar="WORKLOAD", help="What is asked: NAME or NAME:key=value,key=value (see --list)."),
+    typer.Argument(
+        metavar="WORKLOAD... -- FLAGS",
+        help="What is asked: NAME or NAME:key=value,key=value (see --list). With a config.json: the flags it is served "
+        "with after --, as kvgate explain takes them.",
+    ),
 ]
 Policies = Annotated[
     list[str] | None,
@@ -68,11 +74,14 @@ Jobs = Annotated[
 WORKLOAD = "repeat-rate"
 MODEL = "dsv4-flash-ascend-128"
 BLOCKS = 4000
+TOKENS_MAX, CHUNK_TOKENS, RUNNING_MAX = 135_000, 8192, 256
 
 
 def simulate(
     workload: Asked = None,
-    model: Annotated[str, typer.Option("--model", metavar="NAME|FILE", help="A model preset, or a JSON file.")] = MODEL,
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME|FILE", help="A preset, a JSON file of groups, or a config.json.")
+    ] = MODEL,
     blocks: Annotated[
         list[int] | None,
         typer.Option("--blocks", metavar="N", min=2, help="Blocks in the pool. May be given several times."),
@@ -81,11 +90,17 @@ def simulate(
     arm: Arms = None,
     version: Version = None,
     ideal: Ideal = False,
-    tokens_max: Annotated[int, typer.Option("--max-model-len", metavar="N", min=2, help="As vLLM's.")] = 135_000,
+    tokens_max: Annotated[
+        int | None,
+        typer.Option("--max-model-len", metavar="N", min=2, help=f"As vLLM's. Default: {TOKENS_MAX}."),
+    ] = None,
     chunk_tokens: Annotated[
-        int, typer.Option("--max-num-batched-tokens", metavar="N", min=1, help="As vLLM's.")
-    ] = 8192,
-    running_max: Annotated[int, typer.Option("--max-num-seqs", metavar="N", min=1, help="As vLLM's.")] = 256,
+        int | None,
+        typer.Option("--max-num-batched-tokens", metavar="N", min=1, help=f"As vLLM's. Default: {CHUNK_TOKENS}."),
+    ] = None,
+    running_max: Annotated[
+        int | None, typer.Option("--max-num-seqs", metavar="N", min=1, help=f"As vLLM's. Default: {RUNNING_MAX}.")
+    ] = None,
     drafts: Annotated[
         int | None,
         typer.Option(
@@ -118,6 +133,8 @@ def simulate(
 
       kvgate simulate agents --model dsv4-flash --blocks 2000 --blocks 8000 --arm release --arm retention --plot out
 
+      kvgate simulate agents --model gpt-oss-20b/config.json -- --max-num-seqs 64 --num-gpu-blocks-override 8000
+
       kvgate simulate agents --model mixed-blocks+eagle --vllm-version 0.33.0 --ideal
     """
     from kvgate.kernel.progress import progress_line
@@ -131,15 +148,24 @@ def simulate(
     if list_only:
         _list(output)
         return
-    workloads = [workload_of(each) for each in workload or (WORKLOAD,)]
-    geometry, version = _geometry(model), version_of(version)
-    policies = [policy_of(each) for each in policy or (_policy(version, geometry),)]
-    drafts = _drafts(geometry) if drafts is None else drafts
+    words = list(workload or ())
+    first_flag = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    workloads = [workload_of(each) for each in words[:first_flag] or (WORKLOAD,)]
+    geometry, served = _served(model, words[first_flag:], version)
+    version = served.version
+    policies = [policy_of(each) for each in policy or (_policy(served, geometry),)]
+    if drafts is None:
+        drafts = served.drafts if served.speculation else _drafts(geometry)
     if not drafts:
         # Served without speculation, no layer of the model drafts, and a hit asks for no look-ahead.
         geometry = Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
-    limits = (tokens_max, chunk_tokens, running_max, drafts, acceptance, version)
-    servings = [Serving(model, geometry, each, *limits) for each in blocks or (BLOCKS,)]
+    limits = (
+        tokens_max or served.max_model_len or TOKENS_MAX,
+        chunk_tokens or served.max_num_batched_tokens or CHUNK_TOKENS,
+        running_max or served.max_num_seqs,
+    )
+    pools = blocks or (served.num_gpu_blocks_override or BLOCKS,)
+    servings = [Serving(model, geometry, each, *limits, drafts, acceptance, version) for each in pools]
     arms = dict.fromkeys((*(arm or ("release",)), *(("reference",) if ideal else ())))
     if plots is not None:
         _make_folder(plots)
@@ -179,29 +205,28 @@ def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequen
     return [Job(name, setting) for setting in settings for name in arms]
 
 
-def _geometry(name: str) -> Geometry:
-    """The groups of a model; what its cache keeps is said with a policy, not with the model's name."""
-    from kvgate.kernel.models import load
+def _served(name: str, flags: Sequence[str], version: str | None) -> tuple[Geometry, Served]:
+    """The groups of a model, and the server; what its cache keeps is said with a policy, not with the model's name."""
+    from kvgate.explain.serving import Serving as Served
     from kvgate.kernel.variants import Features
 
-    model = load(name)
-    if model.features != Features():
+    ((model,), serving) = models_of((name,), flags, version, used=_USED)
+    if model.features != (serving.features(model.geometry) if serving else Features()):
         raise UsageError(f"model {name!r}: say with --policy what stays in the cache, not with the model's name")
-    return model.geometry
+    return model.geometry, serving or Served(version=version_of(version))
 
 
-def _policy(version: str, geometry: Geometry) -> str:
-    """What a release keeps if nothing is set."""
-    from kvgate.adapters.releases import release_described
-    from kvgate.explain.serving import Serving as Served
+def _policy(served: Served, geometry: Geometry) -> str:
+    """What a release keeps if nothing else is set."""
+    kept = served.features(geometry)
+    interval = kept.retention_interval_tokens
+    words = ["masked" if kept.masked else "dense" if interval is None else f"retention={interval}"]
+    junctions, scratch = ["junctions"] * kept.keeps_junctions, ["scratch"] * kept.scratch_first
+    return "+".join([*words, *junctions, *scratch])
 
-    release, alignment = release_described(version), geometry.alignment_tokens
-    slides = any(group.slides for group in geometry.groups)
-    interval = Served(version=version).interval_tokens(alignment, geometry.keeps_states) if slides else None
-    words = ["dense" if interval is None else "masked" if interval == alignment else f"retention={interval}"]
-    if release.pins_junctions and words[0].startswith("retention"):
-        words.append("junctions")
-    return "+".join([*words, *(["scratch"] if release.choices is not None else [])])
+
+_USED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override")
+"""What else of a server ``simulate`` takes, where it is not told itself."""
 
 
 def _drafts(geometry: Geometry) -> int:

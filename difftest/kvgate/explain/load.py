@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -47,18 +47,46 @@ def load(name: str, serving: Serving) -> Layout:
         return _preset(name, serving)
     if path.is_dir():
         return _model(config_file.read(path), serving)
+    return of_document(_document(path), path, serving)
+
+
+def model_of(name: str, served: Callable[[], Serving]) -> models.Model:
+    """The model of the gate that ``name`` names: of a ``config.json`` or a dump, the groups and what stays cached.
+
+    ``served`` is asked for such a file alone.
+
+    Raises:
+        UsageError: it names nothing, or nothing that can be served so.
+    """
+
+    def read(path: Path) -> models.Model:
+        if path.is_file() and _has_groups(_document(path)):
+            return models.of_groups(path)
+        serving = served()
+        layout = load(str(path), serving)
+        geometry = layout.geometry
+        models.refuse_long(path, geometry)
+        return models.Model(layout.name, geometry, layout.source, serving.features(geometry))
+
+    return models.load(name, read)
+
+
+def _document(path: Path) -> object:
     try:
-        document = json.loads(read_bytes(path, config_file.FILE_BYTES_MAX))
+        return json.loads(read_bytes(path, config_file.FILE_BYTES_MAX))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no JSON: {error}") from error
-    return of_document(document, path, serving)
+
+
+def _has_groups(document: object) -> bool:
+    return isinstance(document, dict) and "groups" in document and not dump.is_dump(document)
 
 
 def of_document(document: object, path: Path, serving: Serving) -> Layout:
     """The same for a document that is read already."""
     if dump.is_dump(document):
         return _dumped(dump.of(document, path), path.stem, serving)
-    if isinstance(document, dict) and "groups" in document:
+    if _has_groups(document):
         return _geometry(models.load(str(path)), serving)
     return _model(config_file.of(document, path), serving)
 

@@ -15,7 +15,9 @@ from attrs.validators import and_, ge, instance_of, optional
 from kvgate.adapters.releases import VLLM_VERSION, release_described
 from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.variants import Features
 from kvgate.kernel.versions import Span, Version, version_of
+from kvreference.geometry import Geometry
 from kvreference.retention import interval_of
 
 RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
@@ -200,6 +202,22 @@ class Serving:
             # vllm-project/vllm#55760: dense again where states are kept and draft layers look ahead.
             return None if has_states and self.looks_ahead else 0
         return alignment_tokens if self.release in MASKS else None
+
+    def features(self, geometry: Geometry) -> Features:
+        """What stays in the cache of a model with these groups, and in which order it is used again.
+
+        Raises:
+            UsageError: what was written for a retention interval is none.
+        """
+        alignment, slides = geometry.alignment_tokens, any(group.slides for group in geometry.groups)
+        interval = self.interval_tokens(alignment, geometry.keeps_states) if slides else None
+        masked = interval is not None and interval == alignment
+        return Features(
+            masked=masked,
+            retention_interval_tokens=None if masked else interval,
+            scratch_first=self.described.choices is not None,
+            keeps_junctions=not masked and interval is not None and self.described.pins_junctions,
+        )
 
 
 def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | None:

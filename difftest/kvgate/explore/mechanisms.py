@@ -44,8 +44,8 @@ _ALL = (
         "retention",
         (
             "gpt-oss-hybrid+retention+scratch",
-            "mixed-blocks+retention=4+scratch",
-            "mixed-blocks+eagle+retention=2+scratch",
+            "mixed-blocks+retention=128+scratch",
+            "mixed-blocks+eagle+retention=64+scratch",
         ),
         ("tiny-retention", "tiny-replay"),
         ("hits", "full blocks not cached"),
@@ -54,7 +54,7 @@ _ALL = (
         "junctions",
         (
             "gpt-oss-hybrid+retention+junctions+scratch",
-            "mixed-blocks+mtp+retention=2+junctions+scratch",
+            "mixed-blocks+mtp+retention=64+junctions+scratch",
             "compressed+partial+retention+junctions+scratch",
         ),
         ("tiny-junction",),

@@ -7,6 +7,7 @@ a window, not its length. The block size is 16 tokens unless said otherwise.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import evolve, field, frozen
@@ -180,32 +181,46 @@ GATED = ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "mixed-blocks")
 """What the gate runs unless told otherwise: the published models, and block sizes that differ."""
 
 
-def load(name: str) -> Model:
-    """The model called ``name``: a preset, one with suffixes (``PRESET+eagle``), or the path of a JSON file.
+def load(name: str, read: Callable[[Path], Model] | None = None) -> Model:
+    """The model called ``name``: a preset or the path of a JSON file, with suffixes (``PRESET+eagle``) or without.
 
     The file holds ``{"groups": [{"kind": "full", "block_size_tokens": 16}, {"kind": "sliding_window",
-    "block_size_tokens": 16, "window_tokens": 64, "lookahead": true}]}``.
+    "block_size_tokens": 16, "window_tokens": 64, "lookahead": true}]}``. ``read`` reads other files.
 
     Raises:
         UsageError: neither a preset nor a readable file of that form.
     """
     base, plus, suffixes = name.partition("+")
-    if base in MODELS:
-        try:
-            return MODELS[base].varied(suffixes) if plus else MODELS[base]
-        except ValueError as error:
-            raise UsageError(f"model {name!r}: {error}") from error
-    path = Path(name)
+    model = MODELS.get(base)
+    if model is None:
+        # A path may have a plus of its own.
+        base, plus, suffixes = (name, "", "") if _exists(Path(name)) else name.partition("+")
+        if not _exists(Path(base)):
+            raise UsageError(
+                f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every "
+                f"group; other suffixes: {', '.join(word for word in (*GEOMETRIES, *FEATURES) if word != 'eagle')}), "
+                "or the path of a JSON file: of groups, or a model's config.json"
+            )
+        model = (read or of_groups)(Path(base))
     try:
-        is_file = path.is_file()
+        return model.varied(suffixes) if plus else model
+    except ValueError as error:
+        raise UsageError(f"model {name!r}: {error}") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    if not is_file:
-        raise UsageError(
-            f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every group; "
-            f"other suffixes: {', '.join(word for word in (*GEOMETRIES, *FEATURES) if word != 'eagle')}), "
-            "or the path of a JSON file"
-        )
+
+
+def of_groups(path: Path) -> Model:
+    """The model whose groups the file at ``path`` lists.
+
+    Raises:
+        UsageError: it does not.
+    """
     return Model(path.stem, _read(path), f"read from {path.name}")
 
 
@@ -219,10 +234,19 @@ def _read(path: Path) -> Geometry:
         geometry: Geometry = _CONVERTER.structure(document, Geometry)
     except DOCUMENT_ERRORS as error:
         raise UsageError(f"{path}: {explain(error)}") from error
+    refuse_long(path, geometry)
+    return geometry
+
+
+def refuse_long(path: Path, geometry: Geometry) -> None:
+    """Refuse windows and an alignment that no prompt of the gate could cross.
+
+    Raises:
+        UsageError: there is one.
+    """
     longest = max(geometry.alignment_tokens, *(group.window_tokens or 0 for group in geometry.groups))
     if longest > TOKENS_MAX:
         raise UsageError(f"{path}: windows and the block sizes' common multiple may span at most {TOKENS_MAX} tokens")
-    return geometry
 
 
 _CONVERTER = strict_converter()

@@ -24,8 +24,9 @@ DIGITS_MAX = 6
 class Features:
     """What a model's requests and its manager do besides the ordinary."""
 
-    interval_alignments: int | None = None
-    """The retention interval, in alignments; None for none."""
+    masked: bool = False
+    """Whether the retention interval is one alignment."""
+    retention_interval_tokens: int | None = None
     scratch_first: bool = False
     pin_drop_blocks_min: int | None = None
     transfers: bool = False
@@ -36,11 +37,10 @@ class Features:
 
     def applied_to(self, settings: Settings) -> Settings:
         """``settings`` with these features."""
-        interval = self.interval_alignments
-        alignment = settings.geometry.alignment_tokens
+        interval = settings.geometry.alignment_tokens if self.masked else self.retention_interval_tokens
         return evolve(
             settings,
-            retention_interval_tokens=None if interval is None or not settings.caches else interval * alignment,
+            retention_interval_tokens=interval if settings.caches else None,
             keeps_junctions=self.keeps_junctions and settings.caches,
             scratch_first=self.scratch_first,
             pin_drop_blocks_min=self.pin_drop_blocks_min,
@@ -118,11 +118,11 @@ class Feature:
 
 
 FEATURES: Mapping[str, Feature] = {
-    "masked": Feature("interval_alignments", 1, "masked caching: a retention interval of one alignment"),
+    "masked": Feature("masked", True, "masked caching: a retention interval of one alignment"),
     "retention": Feature(
-        "interval_alignments",
+        "retention_interval_tokens",
         0,
-        "a retention interval, in alignments: retention=4; retention alone keeps the replay boundary only",
+        "a retention interval, in tokens: retention=64; retention alone keeps the replay boundary only",
         number_min=0,
     ),
     "scratch": Feature("scratch_first", True, "scratch first in the free queue"),
@@ -151,7 +151,7 @@ _EXCLUSIVE = (("eagle", "mtp"), ("masked", "retention"))
 
 
 def read(geometry: Geometry, suffixes: str, features: Features | None = None) -> tuple[Geometry, Features]:
-    """The geometry and the features that ``suffixes`` (``mtp+retention=4``) make of a model with ``features``.
+    """The geometry and the features that ``suffixes`` (``mtp+retention=64``) make of a model with ``features``.
 
     Raises:
         ValueError: a suffix that does not exist, is given twice, excludes another, does not fit the model, or has a
@@ -182,9 +182,13 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
         if changed == geometry:
             raise ValueError(f"suffix {name!r} changes nothing here: {what}")
         geometry = changed
-    if found.interval_alignments is not None and not any(group.slides for group in geometry.groups):
+    retains = found.masked or found.retention_interval_tokens is not None
+    if retains and not any(group.slides for group in geometry.groups):
         raise ValueError("a retention interval needs a sliding-window group, and the model has none")
-    if found.keeps_junctions and found.interval_alignments is None:
+    if (found.retention_interval_tokens or 0) % geometry.alignment_tokens:
+        alignment = geometry.alignment_tokens
+        raise ValueError(f"suffix 'retention': an interval is a multiple of the model's alignment, {alignment} tokens")
+    if found.keeps_junctions and not retains:
         raise ValueError("suffix 'junctions' is about what a retention interval leaves out: it needs 'retention'")
     if found.partial_hit_tokens_min and not any(group.copies for group in geometry.groups):
         raise ValueError("suffix 'min' is about hits that end inside blocks: it needs 'partial'")

@@ -47,9 +47,8 @@ def model_of(trial: Trial) -> Model | None:
     if not isinstance(scenario, Blocks) or any(isinstance(each, Direct) for each in scenario.operations):
         return None
     settings = scenario.settings
-    alignment, interval = settings.geometry.alignment_tokens, settings.retention_interval_tokens
     features = Features(
-        interval_alignments=None if interval is None else interval // alignment,
+        retention_interval_tokens=settings.retention_interval_tokens,
         scratch_first=settings.scratch_first,
         pin_drop_blocks_min=settings.pin_drop_blocks_min,
         transfers=any(isinstance(each, Admit) and each.external_tokens > 0 for each in scenario.operations),

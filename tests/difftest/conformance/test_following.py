@@ -24,7 +24,7 @@ from kvreference.snapshot import Snapshot
 MODELS = (
     "full",
     "gemma-hybrid+eagle",
-    "mixed-blocks+mtp+retention=2+transfers",
+    "mixed-blocks+mtp+retention=64+transfers",
     "mamba-align+eagle",
     "local",
 )

@@ -20,7 +20,7 @@ from kvgate_mutants.mutants.scheduler import scheduling
 
 VARIABLE = "KVGATE_PLANT"
 HYBRID = "gpt-oss-hybrid+eagle"
-SPARSE = "mixed-blocks+retention=4+scratch"
+SPARSE = "mixed-blocks+retention=128+scratch"
 
 
 @frozen

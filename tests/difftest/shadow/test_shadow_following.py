@@ -28,7 +28,7 @@ MODELS = [
     ("dsv4-flash", 0),
     ("local", 0),
     ("mamba-all", 0),
-    ("gpt-oss-hybrid+retention=4+scratch", 0),
+    ("gpt-oss-hybrid+retention=64+scratch", 0),
 ]
 GATE = "002-gate-subtracts-skipped-blocks"
 KNOWN = {"mixed-blocks": {GATE}, "local": {GATE}}

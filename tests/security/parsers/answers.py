@@ -50,7 +50,7 @@ kvgate_shadow_checked_total{engine="e",mode="check"} 7.0
 _SHADOW = (b"check\0shadow\x001048576\x000.5\x008", b"record\0\0\x000.25\x003\x0065536\x00", b"strict\0d\0\x001")
 _SWITCHES = (b"4096\x001\x0016\x001\x0064\x0032", b"auto\0true\0\0auto\0\0", b"0\0off\x001\x00128\x00\x00128")
 _KEYS = {"swa_retention": {"retention_interval": "auto", "pins": True, "pin_min_drop_size": 2, "partial_hits": 64}}
-_WORDS = (b"gemma-hybrid+eagle+retention=4+scratch", b"compressed+partial+min=64", b"swa+masked+pinned=2+transfers")
+_WORDS = (b"gemma-hybrid+eagle+retention=64+scratch", b"compressed+partial+min=64", b"swa+masked+pinned=2+transfers")
 _ASKED = (b"replays:tokens=20,others=1", b"prefixes:rounds=2", b"repeat-rate:input_tokens=64,rate=0.5,warm=no,lanes=2")
 
 

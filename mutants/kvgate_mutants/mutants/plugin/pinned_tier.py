@@ -15,7 +15,7 @@ _COORDINATOR = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"
 
 _PINNED = "mixed-blocks+pinned=1"
 _DROPS = "mixed-blocks+pinned=2"
-_BOTH = "mixed-blocks+eagle+pinned=1+retention=1+scratch"
+_BOTH = "mixed-blocks+eagle+pinned=1+retention=32+scratch"
 
 
 @breaks(f"{_POOL}.touch", violates="KV-INV-03", models=(_PINNED,))

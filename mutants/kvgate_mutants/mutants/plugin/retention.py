@@ -16,9 +16,9 @@ _ATTACH = "swa_retention.patches.attach"
 _CONFIGURATION = "swa_retention.config:Configuration"
 
 _MASKED = "mixed-blocks+mtp+masked+scratch"
-_SPARSE = "mixed-blocks+retention=4+scratch"
+_SPARSE = "mixed-blocks+retention=128+scratch"
 """An interval of twice the window: half of its blocks serve no hit."""
-_EAGLE = "mixed-blocks+eagle+retention=2+scratch"
+_EAGLE = "mixed-blocks+eagle+retention=64+scratch"
 _REPLAY = "gpt-oss-hybrid+retention+scratch"
 
 
@@ -102,7 +102,7 @@ def alignment_of_the_last_group(_original: Any, coordinator: Any) -> Any:
     return coordinator.single_type_managers[-1].block_size
 
 
-@breaks(f"{_ATTACH}:_attach_retention", violates="KV-OP-15", models=("mixed-blocks+retention=2+scratch",))
+@breaks(f"{_ATTACH}:_attach_retention", violates="KV-OP-15", models=("mixed-blocks+retention=64+scratch",))
 def full_attention_kept_like_windows(original: Any, coordinator: Any, configuration: Any) -> Any:
     """Full attention, which any hit reads whole, is cached at the interval alone."""
     attached = original(coordinator, configuration)
@@ -118,7 +118,7 @@ def scratch_not_first(original: Any, coordinator: Any, configuration: Any, token
     original(coordinator, evolve(configuration, scratch_first=False), tokens_max)
 
 
-@breaks(f"{_ATTACH}:attach", violates="KV-OP-07", models=("mixed-blocks+masked", "mixed-blocks+retention=2"))
+@breaks(f"{_ATTACH}:attach", violates="KV-OP-07", models=("mixed-blocks+masked", "mixed-blocks+retention=64"))
 def scratch_first_with_masked_caching(original: Any, coordinator: Any, configuration: Any, tokens_max: int) -> None:
     """Masked caching and retention put scratch first although that is switched off."""
     original(coordinator, configuration, tokens_max)
@@ -145,7 +145,7 @@ def hits_of_whole_prompts(original: Any, self: Any, hashes: Any, tokens_max: int
     return original(self, hashes, tokens_max + 1)
 
 
-@breaks(f"{_ATTACH}:_finds_as_vllm", violates="KV-OP-01", models=("gpt-oss-hybrid+eagle+retention=16+scratch",))
+@breaks(f"{_ATTACH}:_finds_as_vllm", violates="KV-OP-01", models=("gpt-oss-hybrid+eagle+retention=256+scratch",))
 def drafts_looked_up_as_others(_original: Any, coordinator: Any) -> bool:
     """Where layers draft, the look-up does not ask for the block that they read after a hit."""
     return hasattr(coordinator, "attention_groups")
