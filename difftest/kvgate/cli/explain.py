@@ -70,6 +70,10 @@ Caching: TypeAlias = Annotated[
     bool | None,
     typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="As vLLM's, with its default."),
 ]
+MambaMode: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--mamba-cache-mode", metavar="none|all|align", help="As vLLM's, with its default for the model."),
+]
 NoHybrid: TypeAlias = Annotated[
     bool, typer.Option("--disable-hybrid-kv-cache-manager", help="As vLLM's: windows are kept in full.")
 ]
@@ -108,6 +112,7 @@ def explain(
     max_num_seqs: MaxNumSeqs = 256,
     long_prefill_token_threshold: LongPrefill = 0,
     enable_prefix_caching: Caching = None,
+    mamba_cache_mode: MambaMode = None,
     disable_hybrid_kv_cache_manager: NoHybrid = False,
     tensor_parallel_size: TensorParallelSize = None,
     kv_cache_dtype: KvCacheDtype = None,

@@ -106,6 +106,12 @@ def models_on(sut: str, names: Sequence[str], flags: Sequence[str]) -> list[Mode
 
 _OF_MODELS = {
     *("version", "platform", "block_size", "speculative_config", "mtp", "retention"),
-    *("disable_hybrid_kv_cache_manager", "tensor_parallel_size", "kv_cache_dtype"),
+    *(
+        "disable_hybrid_kv_cache_manager",
+        "mamba_cache_mode",
+        "enable_prefix_caching",
+        "tensor_parallel_size",
+        "kv_cache_dtype",
+    ),
 }
 """The flags that change a model's groups, or what stays cached."""

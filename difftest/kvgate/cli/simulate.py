@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -150,7 +150,7 @@ def simulate(
         return
     words = list(workload or ())
     first_flag = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    workloads = [workload_of(each) for each in words[:first_flag] or (WORKLOAD,)]
+    workloads = [workload_of(each, _workloads()) for each in words[:first_flag] or (WORKLOAD,)]
     geometry, served = _served(model, words[first_flag:], version)
     version = served.version
     policies = [policy_of(each) for each in policy or (_policy(served, geometry),)]
@@ -235,14 +235,23 @@ def _drafts(geometry: Geometry) -> int:
     return min(1, states) if geometry.lookahead_tokens else 0
 
 
+def _workloads() -> Mapping[str, tuple[str, str]]:
+    """Those of the simulation, and what a shadow recorded."""
+    from kvgate.simulation.catalogue import WORKLOADS
+
+    recorded = "kvgate.campaigns.recorded_workload:recorded"
+    return {**WORKLOADS, "recording": (recorded, "what kvgate record saw of a live engine")}
+
+
 def _list(output: TableFormat) -> None:
     """The workloads, and the arms that can serve them."""
     from kvgate.report.document import Report, Section, columns
     from kvgate.report.formats import echo
     from kvgate.simulation.arm import ARMS
-    from kvgate.simulation.catalogue import WORKLOADS, options
+    from kvgate.simulation.catalogue import options
 
-    workloads = tuple((name, about, options(name)) for name, (_, about) in WORKLOADS.items())
+    known = _workloads()
+    workloads = tuple((name, about, options(name, known)) for name, (_, about) in known.items())
     arms = tuple((name, about) for name, (_, about) in ARMS.items())
     sections = (
         Section("Workloads:", columns("name", "about", "options"), workloads),

@@ -18,6 +18,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.variants import Features
 from kvgate.kernel.versions import Span, Version, version_of
 from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
 from kvreference.retention import interval_of
 
 RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
@@ -98,6 +99,8 @@ class Serving:
     long_prefill_token_threshold: int = field(default=0, validator=[instance_of(int), ge(0)])
     enable_prefix_caching: bool | None = field(default=None, validator=optional(instance_of(bool)))
     """None: vLLM's default for the model."""
+    mamba_cache_mode: str | None = field(default=None, validator=optional(instance_of(str)))
+    """Which states are kept; None: vLLM's choice for the model."""
     disable_hybrid_kv_cache_manager: bool = field(default=False, validator=instance_of(bool))
     tensor_parallel_size: int | None = field(default=None, validator=_number)
     dtype_bytes: int = field(default=2, validator=[instance_of(int), ge(1)])
@@ -115,6 +118,12 @@ class Serving:
                 f"--kv-cache-dtype {name!r:.80}: it is one of {', '.join(KV_CACHE_TYPES)} here; for another "
                 "of vLLM's give a dump of the KVCacheConfig, and leave the flag out"
             )
+
+    @mamba_cache_mode.validator
+    def _is_mode(self, _attribute: Attribute[str | None], mode: str | None) -> None:
+        modes = [each.value for each in StateMode]
+        if mode is not None and mode not in modes:
+            raise UsageError(f"--mamba-cache-mode {mode!r:.80}: it is one of {', '.join(modes)}")
 
     @property
     def workers(self) -> int:
@@ -179,6 +188,8 @@ class Serving:
 
     def caches(self, has_states: bool) -> bool:
         """Whether prefix caching is on."""
+        if has_states and self.mamba_cache_mode == StateMode.NONE.value:
+            return False
         if self.enable_prefix_caching is not None:
             return self.enable_prefix_caching
         return not has_states or self.release in CACHES_HYBRIDS

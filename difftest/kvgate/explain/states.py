@@ -53,7 +53,15 @@ def _element_bytes(config: Config, serving: Serving) -> int:
 
 
 def mode_of(serving: Serving) -> StateMode:
-    """Which states are kept: those that vLLM chooses for a model that cannot keep all of them."""
+    """Which states are kept: those that vLLM chooses for a model that cannot keep all of them.
+
+    Raises:
+        UsageError: all of them are asked for.
+    """
+    if serving.mamba_cache_mode == StateMode.ALL.value:
+        raise UsageError(
+            "--mamba-cache-mode all: vLLM cannot keep all states of this model; leave it out, or give align"
+        )
     if not serving.caches(has_states=True):
         return StateMode.NONE
     return StateMode.ALIGN

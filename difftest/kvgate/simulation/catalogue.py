@@ -22,6 +22,7 @@ WORKLOADS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "prefixes": ("kvgate.simulation.generators:shared_prefixes", "a sweep over documents that are asked about"),
         "mooncake": ("kvgate.simulation.traces.mooncake:mooncake", "a recorded trace in Mooncake's format"),
         "weka": ("kvgate.simulation.traces.weka:weka", "recorded sessions of coding agents"),
+        "requests": ("kvgate.simulation.traces.requests:requests_log", "a log of requests, as OpenAI's API takes them"),
         "agents": ("kvgate.simulation.generators:agents", "conversations of many turns behind one system prompt"),
     }
 )
@@ -30,27 +31,27 @@ WORKLOADS: Mapping[str, tuple[str, str]] = MappingProxyType(
 _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
 
 
-def generator(name: str) -> Callable[..., Workload]:
+def generator(name: str, workloads: Mapping[str, tuple[str, str]] = WORKLOADS) -> Callable[..., Workload]:
     """The function that makes the workloads called ``name``.
 
     Raises:
         UsageError: there is none.
     """
-    if name not in WORKLOADS:
-        raise UsageError(f"no workload {name!r}: there are {', '.join(WORKLOADS)}")
-    module, _, function = WORKLOADS[name][0].partition(":")
+    if name not in workloads:
+        raise UsageError(f"no workload {name!r}: there are {', '.join(workloads)}")
+    module, _, function = workloads[name][0].partition(":")
     found: Callable[..., Workload] = getattr(importlib.import_module(module), function)
     return found
 
 
-def workload_of(text: str) -> Workload:
+def workload_of(text: str, workloads: Mapping[str, tuple[str, str]] = WORKLOADS) -> Workload:
     """The workload that ``text`` names; it is called what was typed, so that no two of them share a name.
 
     Raises:
         UsageError: it names none, or calls it with what it does not take; says what it does.
     """
     name, _, given = text.partition(":")
-    make = generator(name)
+    make = generator(name, workloads)
     known = {each.name: _kind(each) for each in inspect.signature(make).parameters.values()}
     arguments: dict[str, Any] = {}
     for part in given.split(",") if given else ():
@@ -67,11 +68,11 @@ def workload_of(text: str) -> Workload:
         raise UsageError(f"workload {text!r}: {error}") from error
 
 
-def options(name: str) -> str:
+def options(name: str, workloads: Mapping[str, tuple[str, str]] = WORKLOADS) -> str:
     """What a workload takes, with its default."""
     return ", ".join(
         each.name if each.default is inspect.Parameter.empty else f"{each.name}={_spelt(each.default)}"
-        for each in inspect.signature(generator(name)).parameters.values()
+        for each in inspect.signature(generator(name, workloads)).parameters.values()
     )
 
 

@@ -10,6 +10,7 @@ fixed-concurrency benchmark, whose sessions have one turn each, and the number o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from attrs import field, frozen
@@ -84,6 +85,29 @@ class Workload:
 def single(*turns: Turn) -> tuple[Session, ...]:
     """Every turn as a session of its own: its client does not wait for those before it."""
     return tuple(Session((turn,)) for turn in turns)
+
+
+def joined(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """The same tokens in as few runs as there can be."""
+    found: list[Run] = []
+    for run in runs:
+        if found and found[-1].first + found[-1].length == run.first:
+            found[-1] = Run(found[-1].first, found[-1].length + run.length)
+        else:
+            found.append(run)
+    return tuple(found)
+
+
+def cut(runs: Iterable[Run], start: int, length: int) -> tuple[Run, ...]:
+    """``length`` tokens from ``start`` on."""
+    found: list[Run] = []
+    end = start + length
+    for run in runs:
+        first, last = max(0, start), min(run.length, end)
+        if first < last:
+            found.append(Run(run.first + first, last - first))
+        start, end = start - run.length, end - run.length
+    return tuple(found)
 
 
 def common_tokens(ours: tuple[Run, ...], theirs: tuple[Run, ...]) -> int:

@@ -6,7 +6,9 @@ whether the rate is zero. Method: the command in this process on presets, config
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from kvgate.adapters import releases
+from kvgate.explain import rules as explain_rules
 from kvgate.explain.dump import SNIPPET
 from kvgate.report.document import from_json
 
@@ -24,6 +27,7 @@ from .stage import Ended, environment, rows_of
 Kvgate = Callable[..., Ended]
 
 REPORTS = Path(__file__).parents[1] / "explain" / "reports"
+CONFIGS = REPORTS.parent / "configs"
 LLAMA = {
     "model_type": "llama",
     "num_hidden_layers": 4,
@@ -335,3 +339,28 @@ def test_nothing_heavy_is_imported() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
     assert 0 == ran.returncode, ran.stderr
+
+
+def test_what_is_advised_can_be_typed(kvgate: Kvgate) -> None:
+    """Goal: no rule names a flag that the command refuses. Method: every flag in the rules' own words."""
+    rules = Path(inspect.getfile(explain_rules)).parent
+    advised = {flag for path in rules.glob("*.py") for flag in re.findall(r"--[a-z][a-z-]+", path.read_text())}
+    assert "--mamba-cache-mode" in advised
+    offered = kvgate("explain", "--help").out
+    assert set() == {flag for flag in advised if not re.search(rf"{flag}(?![a-z-])", offered)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "told"),
+    [
+        ("align", 0, "mamba"),
+        ("all", 2, "vLLM cannot keep all states of this model"),
+        ("some", 2, "it is one of none, all, align"),
+    ],
+)
+def test_which_states_are_kept(kvgate: Kvgate, mode: str, code: int, told: str) -> None:
+    """Goal: the flag is taken as far as the model has it. Method: Qwen3-Next, which keeps them at chunk ends."""
+    model = str(CONFIGS / "qwen3-next-cached" / "config.json")
+    ended = kvgate("explain", model, "--vllm-version", "0.33.0", "--mamba-cache-mode", mode)
+    assert code == ended.code
+    assert told in ended.out + ended.err

@@ -16,6 +16,7 @@ from kvgate.report.document import to_json
 from kvgate.report.explanation import report_of
 from kvgate.report.text import text_report
 from kvgate.simulation.traces.mooncake import mooncake
+from kvgate.simulation.traces.requests import requests_log
 from kvgate.simulation.traces.weka import weka
 
 from .parser import Form, Parser, from_file
@@ -49,6 +50,10 @@ _CHATS = (
 )
 
 
+_REQUESTS = (
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}], "max_tokens": 9},
+    {"body": {"prompt": [1, 2, 3], "max_completion_tokens": 4}, "usage": {"completion_tokens": 2}},
+)
 _SESSION = {
     "id": "a",
     "bs": 64,
@@ -98,6 +103,10 @@ def _sessions(path: Path) -> object:
     return weka(str(path))
 
 
+def _requests(path: Path) -> object:
+    return requests_log(str(path))
+
+
 def _reported(path: Path) -> None:
     report = read_report(path)
     for with_prompts in (False, True):
@@ -121,6 +130,7 @@ FOREIGN = (
     _slow("report", "report of a zero rate, explained", _published("reports/*.json"), from_file(_reported)),
     Parser("mooncake", "requests in Mooncake's format", Form.LINES, _lines(*_CHATS), from_file(_chats)),
     Parser("weka", "sessions of coding agents", Form.LINES, _lines(_SESSION), from_file(_sessions)),
+    Parser("requests", "log of requests to OpenAI's API", Form.LINES, _lines(*_REQUESTS), from_file(_requests)),
     Parser("xz", "either of these, packed", Form.BYTES, _packed(*_CHATS), from_file(_chats)),
 )
 """All of them."""

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from kvgate.kernel.errors import UsageError
 from kvgate.simulation.traces.lines import TOKENS_MAX, read_lines, whole_number
-from kvgate.simulation.workload import TOKEN_MAX, Turn, Workload, single
+from kvgate.simulation.workload import TOKEN_MAX, Turn, Workload, joined, single
 from kvreference.operations import Run
 
 BLOCK_TOKENS = 512
@@ -70,18 +70,10 @@ def _asked(document: dict[str, Any], block_tokens: int) -> _Asked:
         raise ValueError(f"'hash_ids' must be a list of whole numbers from 0 to below {ids_max}")
     if len(ids) != -(-tokens // block_tokens):
         raise ValueError(f"{len(ids)} blocks of {block_tokens} tokens do not hold a prompt of {tokens} tokens")
-    return _Asked(tuple(_runs(ids, tokens, block_tokens)), max(1, answers))
+    return _Asked(_runs(ids, tokens, block_tokens), max(1, answers))
 
 
-def _runs(ids: list[int], tokens: int, block_tokens: int) -> list[Run]:
+def _runs(ids: list[int], tokens: int, block_tokens: int) -> tuple[Run, ...]:
     """The prompt: neighbouring ids are one run."""
-    runs: list[Run] = []
-    left = tokens
-    for each in ids:
-        first, length = each * block_tokens, min(block_tokens, left)
-        if runs and runs[-1].first + runs[-1].length == first:
-            runs[-1] = Run(runs[-1].first, runs[-1].length + length)
-        else:
-            runs.append(Run(first, length))
-        left -= length
-    return runs
+    lengths = (min(block_tokens, tokens - place * block_tokens) for place in range(len(ids)))
+    return joined(Run(each * block_tokens, length) for each, length in zip(ids, lengths, strict=True))
