@@ -28,7 +28,7 @@ from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES, VLLM_VERSION, 
 from kvgate.adapters.releases.description import Release, Signatures
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
-from kvgate.kernel.models import GATED
+from kvgate.kernel.models import GATED, MODELS
 from kvgate.kernel.protocol import Factory
 from kvgate.kernel.versions import installed
 
@@ -110,12 +110,16 @@ def imports_vllm(name: str) -> bool:
 
 
 def models_of(release: Release) -> tuple[str, ...]:
-    """The models of the gate, with what a release of vLLM always does."""
+    """The models of the gate, with what a release of vLLM does unless it is told otherwise, and one where it is."""
     scratch = "+scratch" if release.choices else ""
-    masked = {"mixed-blocks": "+masked"} if release.masks else {}
-    sparse = ("gpt-oss-hybrid+eagle+retention=256+scratch",) if release.interval and not release.pins_junctions else ()
+    kept = {"mixed-blocks": "+masked"} if release.masks else {}
+    other = ("gpt-oss-hybrid+eagle+retention=256+scratch",) if release.interval else ()
+    if release.retains_least:
+        least = f"+retention{'+junctions' if release.pins_junctions else ''}"
+        kept = {name: least for name in GATED if any(group.slides for group in MODELS[name].geometry.groups)}
+        other = ("gpt-oss-hybrid+eagle+scratch",)
     names, suffixes = (*GATED, "mamba-align"), ["", "+eagle", *["+eagle+hashed-ahead"] * release.hashes_ahead]
-    return (*(name + suffix + masked.get(name, "") + scratch for name in names for suffix in suffixes), *sparse)
+    return (*(name + suffix + kept.get(name, "") + scratch for name in names for suffix in suffixes), *other)
 
 
 def retention_models_of(release: Release) -> tuple[str, ...]:

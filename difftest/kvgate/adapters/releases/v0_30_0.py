@@ -69,6 +69,7 @@ RELEASE = evolve(
     },
     choices="scratch",
     interval="config",
+    retains_least=True,
     ratio_field="tokens_per_state",
     findings=OLDER.findings
     - {
