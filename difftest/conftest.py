@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from kvgate.adapters.device.npu import device_name, missing_npu, use_npu
 from kvgate.adapters.registry import Loaded, load_system
-from kvgate.cli.check import parse_duration, publish, verdict_of
+from kvgate.cli.check import begun_with, parse_duration, publish
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.case_runner import Lane, Trials
 from kvgate.gate.level import LevelChoice
@@ -209,7 +209,7 @@ class Search:
         planned = evolve(prepared.plan, operations=prepared.plan.operations // models)
         outcome = Campaign(prepared.trials, planned).run()
         preloads = self.config.getoption("--preload")
-        verdict = verdict_of(system, profile, planned.seed, prepared.trials.bench.checkers, outcome, preloads)
+        verdict = outcome.of(begun_with(system, profile, planned.seed, prepared.trials.bench.checkers, preloads))
         if not verdict.agrees:
             publish(verdict, self.config.getoption("--report"), Format.TEXT, not_tested(choice, system.name))
             pytest.fail(self.capsys.readouterr().out, pytrace=False)

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.adapters.registry import Loaded
-from kvgate.cli.check import publish, verdict_of
+from kvgate.cli.check import begun_with, publish
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.case_runner import Trials
 from kvgate.gate.generator import PRESETS
@@ -42,7 +42,7 @@ def test_no_divergence(
     models = len(models_named(pytestconfig.getoption("--model")))
     outcome = Campaign(Trials(bench), evolve(planned, operations=PROFILES[profile].operations // models)).run()
     preloads = pytestconfig.getoption("--preload")
-    verdict = verdict_of(system, profile, planned.seed, bench.checkers, outcome, preloads)
+    verdict = outcome.of(begun_with(system, profile, planned.seed, bench.checkers, preloads))
     if not verdict.agrees:
         report: Path | None = pytestconfig.getoption("--report")
         left_out = not_tested(LevelChoice.BLOCKS, system.name)

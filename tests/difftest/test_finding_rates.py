@@ -199,7 +199,7 @@ def test_it_is_asked_of_the_system_that_was_counted() -> None:
     assert {} == alone.plan.least(LANE.model.name, 250) == other.plan.least(LANE.model.name, 250)
     (mixed,) = prepare(LevelChoice.SCHEDULER, load_system("stock"), models_named([]), "precommit")
     assert {} == mixed.plan.least(LANE.model.name, 250), "not with all presets"
-    run, _ = together([prepared], [evolve(silent(), too_seldom=(NEVER,))])
+    run = together([prepared], [evolve(silent(), too_seldom=(NEVER,))])
     assert (NEVER,) == run.too_seldom
 
 

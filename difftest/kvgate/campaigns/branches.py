@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 from attrs import frozen
+
+from kvgate.gate.case_runner import Arc
 
 FILES = tuple(
     f"*/vllm/v1/core/{name}.py"
@@ -27,9 +29,6 @@ FILES = tuple(
     )
 )
 """The files in which branches are measured, as patterns of paths."""
-
-Arc: TypeAlias = tuple[str, int, int]
-"""A file, and two of its lines of which one ran after the other."""
 
 
 @frozen

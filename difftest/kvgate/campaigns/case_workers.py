@@ -22,9 +22,8 @@ from typing import Any
 
 from attrs import evolve
 
-from kvgate.campaigns.branches import Arc
 from kvgate.gate.campaign import Plan
-from kvgate.gate.case_runner import Lane, Trial, Trials
+from kvgate.gate.case_runner import Arc, Lane, Trial, Trials
 from kvgate.gate.verdict import Found
 from kvgate.kernel.child_process import describe_end
 from kvgate.kernel.difference import Difference, Divergence

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvgate.adapters.working_tree import Changes
-from kvgate.campaigns.branches import Arc, Branches
+from kvgate.campaigns.branches import Branches
+from kvgate.gate.case_runner import Arc
 from kvgate.gate.verdict import NeverRan, PatchCoverage
 
 

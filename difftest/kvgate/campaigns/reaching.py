@@ -18,10 +18,10 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.campaigns.branches import FILES, Arc, Branches
+from kvgate.campaigns.branches import FILES, Branches
 from kvgate.gate import trace_codec
 from kvgate.gate.campaign import Plan
-from kvgate.gate.case_runner import Lane, Trial, Trials
+from kvgate.gate.case_runner import Arc, Lane, Trial, Trials
 from kvgate.gate.level import Case
 from kvgate.gate.shrink import shrink_case
 from kvgate.gate.trace_codec import level_of, trace_of

@@ -60,11 +60,11 @@ class Shards:
             trials = TwiceTrials(each.trials, self.plan, known.kinds)
             outcomes.append(Campaign(trials, self._limits(each, shard)).run())
             twice += trials.twice
-        outcome, checkers = together(self.campaigns, outcomes)
+        outcome = together(self.campaigns, outcomes)
         return ShardResult(
             shard,
             self.system.version,
-            (*checkers, TWICE),
+            (*checkers_of(self.campaigns), TWICE),
             time.monotonic() - started,
             twice,
             outcome.tallies,

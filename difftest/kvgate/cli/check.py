@@ -125,10 +125,17 @@ def check(
     from kvgate.campaigns.reaching import reaching
     from kvgate.cli.writable import make_writable
     from kvgate.gate.fault import fault_of
-    from kvgate.gate.verdict import Verdict
     from kvgate.kernel.extras import require
     from kvgate.kernel.progress import progress_line
-    from kvgate.levels.registry import default_level, default_models, not_tested, prepare, together, unbounded
+    from kvgate.levels.registry import (
+        checkers_of,
+        default_level,
+        default_models,
+        not_tested,
+        prepare,
+        together,
+        unbounded,
+    )
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
@@ -174,15 +181,8 @@ def check(
             return reaching(each.trials, each.plan, corpus, system)
         return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
 
-    begun = Verdict(
-        system.name,
-        system.version,
-        profile.value,
-        seed,
-        tuple(dict.fromkeys(check for each in preparations for check in each.trials.bench.checkers)),
-        preloads=tuple(map(str, preload or ())),
-        over=tree.options if tree else (),
-    )
+    checkers = checkers_of(preparations)
+    begun = evolve(begun_with(system, profile.value, seed, checkers, preload or ()), over=tree.options if tree else ())
 
     def first(found: Found) -> None:
         """The whole report comes at the end, which may be far."""
@@ -199,11 +199,8 @@ def check(
             typer.echo(f"{told}\n", err=True)
 
     outcomes, failed = _run(preparations, trials_of, first)
-    outcome, checkers = together(preparations, outcomes)
-    verdict = verdict_of(system, profile.value, seed, checkers, outcome, preload or ())
-    verdict = evolve(
-        verdict, over=tree.options if tree else (), patch=coverage_of(patch, outcome.ran | ran) if measure else None
-    )
+    outcome = together(preparations, outcomes)
+    verdict = evolve(outcome.of(begun), patch=coverage_of(patch, outcome.ran | ran) if measure else None)
     left_out = not_tested(level, system.name)
     if verdict.declared:
         left_out += unbounded(preparations)
@@ -246,31 +243,13 @@ def _run(
     return outcomes, None
 
 
-def verdict_of(
-    system: Loaded,
-    profile: str,
-    seed: int,
-    detectors: tuple[str, ...],
-    outcome: Outcome,
-    preloads: Sequence[Path] = (),
+def begun_with(
+    system: Loaded, profile: str, seed: int, detectors: tuple[str, ...], preloads: Sequence[Path] = ()
 ) -> Verdict:
-    """What a campaign found, with all that is needed to run it again."""
+    """The verdict of a run before anything is found, with all that is needed to run it again."""
     from kvgate.gate.verdict import Verdict
 
-    return Verdict(
-        system=system.name,
-        version=system.version,
-        profile=profile,
-        seed=seed,
-        detectors=detectors,
-        tallies=outcome.tallies,
-        found=outcome.found,
-        declared=outcome.declared,
-        too_seldom=outcome.too_seldom,
-        seconds=outcome.seconds,
-        preloads=tuple(map(str, preloads)),
-        ended=outcome.ended,
-    )
+    return Verdict(system.name, system.version, profile, seed, detectors, preloads=tuple(map(str, preloads)))
 
 
 def publish(

@@ -16,8 +16,8 @@ from typing import Protocol, TypeAlias
 from attrs import evolve, frozen
 
 from kvgate.findings.rates import AtLeast
-from kvgate.gate.case_runner import Lane, Trial, kind_of
-from kvgate.gate.verdict import Also, Found, Tally, TooSeldom, digest_of
+from kvgate.gate.case_runner import Arc, Lane, Trial, kind_of
+from kvgate.gate.verdict import Also, Found, Tally, TooSeldom, Verdict, digest_of
 from kvgate.kernel.difference import Difference
 
 STEP_LANES = 5
@@ -102,8 +102,20 @@ class Outcome:
     ended: str
     seconds: float
     too_seldom: tuple[TooSeldom, ...] = ()
-    ran: frozenset[tuple[str, int, int]] = frozenset()
+    ran: frozenset[Arc] = frozenset()
     """What ran of a patch, if that is measured."""
+
+    def of(self, begun: Verdict) -> Verdict:
+        """The verdict of a run that was begun as this one says."""
+        return evolve(
+            begun,
+            tallies=self.tallies,
+            found=self.found,
+            declared=self.declared,
+            too_seldom=self.too_seldom,
+            seconds=self.seconds,
+            ended=self.ended,
+        )
 
 
 @frozen
@@ -136,7 +148,7 @@ class Campaign:
         """In how many cases of a model a finding acted."""
         self._first_acted: dict[tuple[str, str], Found] = {}
         """The first of these cases."""
-        self._ran: set[tuple[str, int, int]] = set()
+        self._ran: set[Arc] = set()
         self._started = time.monotonic()
         self._until = math.inf
         self._shrink_seconds = math.inf if plan.shrink_seconds is None else plan.shrink_seconds

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from attrs import evolve, frozen
 
@@ -23,6 +23,8 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 
 T = TypeVar("T")
+Arc: TypeAlias = tuple[str, int, int]
+"""A file, and two of its lines of which one ran after the other."""
 AFTERMATH_SECONDS = 2.0
 """How long is looked for the shortest way to what follows from a divergence."""
 
@@ -51,7 +53,7 @@ class Trial:
     """Whether a known finding ended it before its time."""
     digest: str = ""
     """Of all operations and answers, as in ``Lockstep.digest``."""
-    ran: frozenset[tuple[str, int, int]] = frozenset()
+    ran: frozenset[Arc] = frozenset()
     """What ran of a patch, if that is measured."""
 
 
@@ -154,7 +156,7 @@ class Measure(Protocol):
         """What runs meanwhile is measured."""
         ...
 
-    def take(self) -> frozenset[tuple[str, int, int]]:
+    def take(self) -> frozenset[Arc]:
         """What ran since the last call: a file, and two of its lines of which one ran after the other."""
         ...
 

@@ -147,14 +147,19 @@ def _rates_of(system: Loaded) -> rates.Rates | None:
     return next((each for each in rates.counted() if (each.system, each.version) == named), None)
 
 
-def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> tuple[Outcome, tuple[str, ...]]:
-    """One outcome of several campaigns, and all detectors."""
+def checkers_of(preparations: Sequence[Preparation]) -> tuple[str, ...]:
+    """All that checks, each once."""
+    return tuple(dict.fromkeys(check for each in preparations for check in each.trials.bench.checkers))
+
+
+def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of several campaigns."""
     tallies = [
         evolve(tally, preset=each.level.label(tally.preset))
         for each, outcome in zip(preparations, outcomes, strict=False)
         for tally in outcome.tallies
     ]
-    whole = Outcome(
+    return Outcome(
         tuple(tallies),
         tuple(found for outcome in outcomes for found in outcome.found),
         tuple(found for outcome in outcomes for found in outcome.declared),
@@ -163,4 +168,3 @@ def together(preparations: Sequence[Preparation], outcomes: Sequence[Outcome]) -
         tuple(each for outcome in outcomes for each in outcome.too_seldom),
         frozenset(each for outcome in outcomes for each in outcome.ran),
     )
-    return whole, tuple(dict.fromkeys(check for each in preparations for check in each.trials.bench.checkers))

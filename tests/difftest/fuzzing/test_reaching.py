@@ -10,10 +10,9 @@ from typing import TypeVar
 import pytest
 
 from kvgate.adapters.registry import Loaded, load_system
-from kvgate.campaigns.branches import Arc
 from kvgate.campaigns.reaching import Reaching, reaching
 from kvgate.gate.campaign import Campaign, Outcome, Plan
-from kvgate.gate.case_runner import Lane, Trials
+from kvgate.gate.case_runner import Arc, Lane, Trials
 from kvgate.gate.generator import PRESETS
 from kvgate.kernel.models import MODELS
 from kvgate.levels.manager import MANAGER

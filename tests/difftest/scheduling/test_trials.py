@@ -27,7 +27,7 @@ from kvgate.gate.trace_codec import trace_of, write
 from kvgate.gate.verdict import Found, Tally, Verdict
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.registry import not_tested, prepare, read, together, unbounded
+from kvgate.levels.registry import checkers_of, not_tested, prepare, read, together, unbounded
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.report.campaign import report_of
@@ -119,7 +119,7 @@ def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
     assert ["blocks", "scheduler"] == [each.level.name for each in both]
     assert [5.0, 5.0] == [each.plan.seconds for each in both]
     outcomes = [Campaign(each.trials, Plan(each.plan.lanes[:1], 200)).run() for each in both]
-    outcome, checkers = together(both, outcomes)
+    outcome, checkers = together(both, outcomes), checkers_of(both)
     assert ["legal", "scheduler/legal"] == [tally.preset for tally in outcome.tallies]
     assert len(set(checkers)) == len(checkers)
     assert {"lockstep", "ghost", "leak", "batch", "line"} <= set(checkers)
