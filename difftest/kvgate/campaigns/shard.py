@@ -21,7 +21,7 @@ from kvgate.gate.profiles import models_named
 from kvgate.gate.verdict import Found
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.random_source import Seeded
-from kvgate.levels.registry import Preparation, prepare, together
+from kvgate.levels.registry import Preparation, checkers_of, prepare, together
 
 KINDS_MAX = 50
 """How many different defects end a shard."""
