@@ -89,6 +89,7 @@ def report_of(
         circumstances={
             "system": _cut(verdict.system),
             "version": _cut(verdict.version),
+            **({"changed by": printable(_cut(" ".join(verdict.changed)))} if verdict.changed else {}),
             "profile": _cut(verdict.profile),
             "seed": verdict.seed,
             **({"digest": verdict.digest} if verdict.digest else {}),
