@@ -700,7 +700,9 @@ class GhostMemory:
         before, end = self._computed.get(request.number, 0), request.tokens_computed - request.drafts_in_flight
         # What comes after its end was computed, and is of no use.
         end = min(end, len(request.tokens))
-        if before == end or len(tables) != len(self.groups):
+        # One that has all the tokens it may have ends: no step needs what would be kept.
+        has_ended = len(request.tokens) == self.settings.tokens_max
+        if before == end or has_ended or len(tables) != len(self.groups):
             return []
         span, chain = (max(0, end - 1), end), self._chain(request)
         return [

@@ -25,6 +25,7 @@ from kvreference.operations import (
     Dispatch,
     Finish,
     Operation,
+    Preempt,
     Run,
     Sample,
     Schedule,
@@ -203,6 +204,16 @@ def test_drafts_that_pass_the_end_of_a_block_leave_the_state_there(group: Group)
     statistics = system.apply(TakeStatistics())
     assert isinstance(statistics, Statistics)
     assert 8 == statistics.hits_tokens
+
+
+def test_nothing_is_kept_of_a_request_that_has_all_its_tokens() -> None:
+    """Preempted and admitted again, its last step ends with a token that is a block's first: no step follows it."""
+    drafting = Group(Kind.FULL, 8, lookahead=True)
+    system = Reference(settings_of(drafting, ALIGNED, tokens_max=17, drafts_max=2))
+    steps = (arrive(0, 16), Admit(0, 8), Dispatch(), Schedule(0, 8), Dispatch(), Sample(0, 0, 50, 0), Preempt(0))
+    again = (Admit(0, 17), Dispatch(), Sample(0, 0, 60, 0))
+    assert watch(GhostMemory(system.settings), system, *steps, *again) is None
+    assert 17 == len(system.population[0].tokens)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,10 @@ class EncoderCheck(Raises):
 
     def _item(self, request: Any, place: int) -> tuple[int, Media]:
         number = number_in(request.request_id)
+        alive = number in self.population.alive
+        self._compare(
+            "KV-SYS-02", f"request {number}, of which items are looked for", "alive", "alive" if alive else "over"
+        )
         return number, self.population[number].keys.media[place]
 
     def _check_and_update_cache(self, answer: bool, request: Any, place: int) -> None:
