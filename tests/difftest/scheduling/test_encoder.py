@@ -326,3 +326,18 @@ def test_a_request_keeps_what_it_found_until_it_is_asked_for() -> None:
     check.asked_for(0)
     check.rest()
     assert "items that request 0 keeps while it waits" in [each.subject for each in found if each]
+
+
+def test_items_of_a_request_that_is_over() -> None:
+    """Goal: it is a divergence, and no fault of the gate. Method: the check alone, with a request that nobody knows."""
+    population = Population(Settings(Geometry((Group("full", 16),)), blocks=9))
+    found: list[Difference | None] = []
+
+    def stop(_by: str, difference: Difference | None) -> None:
+        found.append(difference)
+        raise LookupError
+
+    request = SimpleNamespace(request_id=name_of(7), mm_features=())
+    with pytest.raises(LookupError):
+        EncoderCheck(8, 8, 0, population, stop)._check_and_update_cache(True, request, 0)
+    assert [Difference("KV-SYS-02", "request 7, of which items are looked for", "alive", "over")] == found
