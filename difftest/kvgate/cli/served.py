@@ -87,8 +87,8 @@ def models_of(
             serving, given = serving_from(flags, version, ascend)
             unused = sorted(name for name in given - _OF_MODELS if name not in used)
             if unused:
-                told = ", ".join("--" + name.replace("_", "-") for name in unused)
-                typer.echo(f"without effect here: {told}", err=True)
+                flags_unused = ", ".join("--" + name.replace("_", "-") for name in unused)
+                typer.echo(f"without effect here: {flags_unused}", err=True)
             asked.append(serving)
         return asked[0]
 

@@ -38,8 +38,8 @@ LOG: list[dict[str, Any]] = [
         "body": {"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "How?"}]},
         "usage": {"prompt_tokens": 70, "completion_tokens": 5},
     },
-    {"prompt": [1, 2, 3, 4, 5], "max_completion_tokens": 1},
-    {"prompt": [1, 2, 3, 9], "max_tokens": 2},
+    {"prompt": [*range(20), 4, 5], "max_completion_tokens": 1},
+    {"prompt": [*range(20), 9], "max_tokens": 2},
     {"messages": [{"role": "user", "content": [{"type": "text", "text": "See "}, {"type": "image"}]}], "max_tokens": 1},
 ]
 HEADER = Header(Settings(Geometry((Group("full", 16),)), blocks=4), "stock", "0.20.2", "Scheduler", 0, "engine-1")
@@ -60,13 +60,13 @@ def shared(workload: Workload, one: int, other: int) -> int:
 
 
 def test_a_log_shares_what_its_texts_share(tmp_path: Path) -> None:
-    """Four characters are a token; token ids are themselves."""
+    """Four characters are a token; token ids are themselves; what is shared is whole grains."""
     told = requests_log(log(tmp_path, *LOG), lanes=3)
     turns = [session.turns[0] for session in told.sessions]
     head = len(f"<system>{SYSTEM}<user>")
-    assert head // 4 == shared(told, 0, 1)
-    assert [3, 0] == [shared(told, 2, 3), shared(told, 0, 2)]
-    assert [-(-(head + 4) // 4), 5, 4] == [turns[place].prompt_tokens for place in (0, 2, 3)]
+    assert head // 64 * 16 == shared(told, 0, 1) > 0
+    assert [16, 0] == [shared(told, 2, 3), shared(told, 0, 2)]
+    assert [-(-(head + 4) // 4), 22, 21] == [turns[place].prompt_tokens for place in (0, 2, 3)]
     assert [9, 5, 1, 2, 1] == [turn.answers.length for turn in turns]
     assert (3, 3) == (told.lanes, -(-len("<user>See ") // 4))
     assert 2 == workload_of(f"requests:file={log(tmp_path, *LOG)},requests=2").requests

@@ -1,8 +1,8 @@
 """Logs of requests to OpenAI's API, or to vLLM's: a JSON object a line, with the prompt as it was sent.
 
 A line is the body of a request, or has it under ``body``, as OpenAI's batches do. The prompt is ``messages`` or
-``prompt``: text, or token ids. Without a tokenizer text is cut into pieces of four characters, a token each: what two
-prompts share is then right within one token of English text, and how long they are is not. How much was answered is
+``prompt``: text, or token ids. Without a tokenizer four characters of text are taken for a token. What two prompts
+share is counted in grains of 16 tokens, which is nearly right, and how long they are is not. How much was answered is
 ``usage.completion_tokens`` where it was logged with the request, or else ``max_tokens``. What was answered is not
 known, so a conversation finds its own answers again only after they were part of a prompt.
 
@@ -11,7 +11,7 @@ Not simulated: when a request came. The lanes send them in order, each when it h
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from kvreference.operations import Run
 
 CHARACTERS = 4
 """How many characters of text are taken for a token."""
+GRAIN_TOKENS = 16
 _ANSWERS = ("max_completion_tokens", "max_tokens")
 
 
@@ -33,7 +34,7 @@ def requests_log(file: str, requests: int = 0, lanes: int = 16) -> Workload:
         UsageError: the file cannot be read, or is no such log; says which line is wrong and how.
     """
     path = Path(file)
-    text, known = Spellings(), dict[tuple[int, Hashable], int]()
+    text, known = Spellings(), dict[tuple[int, Hashable], Run]()
     turns: list[Turn] = []
     for number, document in read_lines(path):
         if requests and len(turns) == requests:
@@ -43,7 +44,7 @@ def requests_log(file: str, requests: int = 0, lanes: int = 16) -> Workload:
             if not isinstance(body, dict):
                 raise ValueError("'body' must be an object")
             answers = _answers(document, body)
-            turns.append(Turn(_runs(_pieces(body), known, text), text.fresh(answers)))
+            turns.append(Turn(joined(_runs(body, known, text)), text.fresh(answers)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
     if not turns:
@@ -67,11 +68,25 @@ def _answers(document: dict[str, Any], body: dict[str, Any]) -> int:
     raise ValueError(f"how much was answered is not known: no 'usage', and none of {', '.join(_ANSWERS)}")
 
 
-def _pieces(body: dict[str, Any]) -> Sequence[Hashable]:
-    """The prompt, a piece for each token."""
+def _runs(body: dict[str, Any], known: dict[tuple[int, Hashable], Run], text: Spellings) -> Iterator[Run]:
+    """The prompt's tokens: after the same beginning, the same grain is the same tokens."""
+    last = -1
+    for piece, tokens in _grains(body):
+        key = last, piece
+        if key not in known:
+            known[key] = text.fresh(tokens)
+        yield known[key]
+        last = known[key].first
+
+
+def _grains(body: dict[str, Any]) -> Iterator[tuple[Hashable, int]]:
+    """What the prompt is, grain by grain, each with its tokens."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
-        return prompt[:TOKENS_MAX]
+        for first in range(0, len(prompt), GRAIN_TOKENS):
+            ids = tuple(prompt[first : first + GRAIN_TOKENS])
+            yield ids, len(ids)
+        return
     if not isinstance(prompt, str):
         messages = body.get("messages", [])
         if not isinstance(messages, list):
@@ -79,7 +94,10 @@ def _pieces(body: dict[str, Any]) -> Sequence[Hashable]:
         prompt = "".join(map(_said, messages))
     if not prompt:
         raise ValueError("needs 'messages', or a 'prompt' of text or of token ids")
-    return [prompt[first : first + CHARACTERS] for first in range(0, len(prompt), CHARACTERS)]
+    size = CHARACTERS * GRAIN_TOKENS
+    for first in range(0, len(prompt), size):
+        piece = prompt[first : first + size]
+        yield piece, -(-len(piece) // CHARACTERS)
 
 
 def _said(message: object) -> str:
@@ -89,16 +107,3 @@ def _said(message: object) -> str:
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return f"<{message.get('role')}>{content}"
-
-
-def _runs(pieces: Sequence[Hashable], known: dict[tuple[int, Hashable], int], text: Spellings) -> tuple[Run, ...]:
-    """The tokens: after the same beginning, the same piece is the same token."""
-    runs: list[Run] = []
-    token = -1
-    for piece in pieces:
-        key = token, piece
-        if key not in known:
-            known[key] = text.fresh(1).first
-        token = known[key]
-        runs.append(Run(token, 1))
-    return joined(runs)
