@@ -68,9 +68,9 @@ def matrix(sut: str) -> tuple[list[str], Counter[str]]:
     refusal = load_system(sut).factory
     cells, left_out = [], Counter[str]()
     for name, kept, drafts, pins, transfers, partial in product(MODELS, KEPT, DRAFTS, PINS, TRANSFERS, PARTIAL):
-        fourth = 4 * load(name).geometry.alignment_tokens
-        cell = f"{name}{drafts}{partial}{kept.format(fourth)}{pins}{transfers}"
         try:
+            alignment = load(f"{name}{drafts}{partial}").geometry.alignment_tokens
+            cell = f"{name}{drafts}{partial}{kept.format(4 * alignment)}{pins}{transfers}"
             model = load(cell)
             refusal(_smallest(model))
         except (UsageError, ValueError) as error:

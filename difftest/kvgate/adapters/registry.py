@@ -110,14 +110,15 @@ def imports_vllm(name: str) -> bool:
 
 
 def models_of(release: Release) -> tuple[str, ...]:
-    """The models of the gate, with what a release of vLLM does unless it is told otherwise, and one where it is."""
+    """The models of the gate, with what a release of vLLM does unless it is told otherwise, and some where it is."""
     scratch = "+scratch" if release.choices else ""
     kept = {"mixed-blocks": "+masked"} if release.masks else {}
-    other = ("gpt-oss-hybrid+eagle+retention=256+scratch",) if release.interval else ()
+    junctions = "+junctions" if release.pins_junctions else ""
+    other = [f"gpt-oss-hybrid+eagle+retention=256{junctions}+scratch"] if release.interval else []
     if release.retains_least:
-        least = f"+retention{'+junctions' if release.pins_junctions else ''}"
-        kept = {name: least for name in GATED if any(group.slides for group in MODELS[name].geometry.groups)}
-        other = ("gpt-oss-hybrid+eagle+scratch",)
+        windows = [name for name in GATED if any(group.slides for group in MODELS[name].geometry.groups)]
+        kept = dict.fromkeys(windows, f"+retention{junctions}")
+        other.append("gpt-oss-hybrid+eagle+scratch")
     names, suffixes = (*GATED, "mamba-align"), ["", "+eagle", *["+eagle+hashed-ahead"] * release.hashes_ahead]
     return (*(name + suffix + kept.get(name, "") + scratch for name in names for suffix in suffixes), *other)
 

@@ -43,8 +43,8 @@ Models: TypeAlias = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|FILE",
-        help="A model preset (NAME+eagle for a draft layer in every group), a JSON file of groups, or the config.json "
-        "of a model, with the flags that it is served with after --. May be given several "
+        help="A model preset (NAME+eagle for a draft layer in every group) or a JSON file of groups; for check, a "
+        "config.json too, with the flags that it is served with after --. May be given several "
         "times. Default: four published models and one with mixed block sizes, each with and without EAGLE, and models "
         "with whatever else the system has: chunks, states, transfers.",
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,17 @@ ServingFlags = Annotated[
 ]
 
 
+GROUPS = frozenset(
+    {
+        *("version", "platform", "block_size", "speculative_config", "mtp", "mamba_cache_mode"),
+        *("enable_prefix_caching", "disable_hybrid_kv_cache_manager", "tensor_parallel_size", "kv_cache_dtype"),
+    }
+)
+"""The fields of a server that change a model's groups."""
+KEPT = GROUPS | {"retention"}
+"""Those, and what stays cached."""
+
+
 def flags_of(words: Sequence[str] | None) -> list[str]:
     """What stands after ``--``.
 
@@ -35,30 +47,44 @@ def flags_of(words: Sequence[str] | None) -> list[str]:
     return flags
 
 
-def serving_from(flags: Sequence[str], version: str | None, ascend: bool = False) -> tuple[Serving, set[str]]:
-    """What ``flags`` say of a server, and which of its fields; ``version`` is of vLLM, or None for the installed one.
+def serving_from(
+    flags: Sequence[str], version: str | None, ascend: bool = False, decided: bool = False
+) -> tuple[Serving, Mapping[str, str]]:
+    """What ``flags`` say of a server, and those that are given, by the field that they set.
+
+    ``version`` is of vLLM, or None for the installed one; ``decided``: no flag may say another, or another platform.
 
     Raises:
-        UsageError: a flag that ``kvgate explain`` does not take, or a value that it cannot have.
+        UsageError: a flag that ``kvgate explain`` does not take, or that is not one of a server, or a value that it
+            cannot have.
     """
     reader = typer.Typer(add_completion=False)
     reader.command(add_help_option=False)(explain.explain)
+    command = typer.main.get_command(reader)
     try:
-        context = typer.main.get_command(reader).make_context("kvgate explain", ["model", *flags])
+        context = command.make_context("kvgate explain", ["model", *flags])
     except _NOT_TAKEN as error:
         raise UsageError(f"after --: {error.format_message()} (kvgate explain --help lists the flags)") from error
-    given = {name for name in context.params if _is_given(context, name)} - {"model"}
-    for name in ("snippet", "plot", "output", "prompt_tokens", "shared_tokens"):
-        if name in given:
-            raise UsageError(f"after --: --{name.replace('_', '-')} is no flag of a server")
-    params = {**context.params, "platform": context.params["platform"] if "platform" in given else _PLATFORM[ascend]}
+    given = {
+        str(each.name): each.opts[0]
+        for each in command.params
+        if each.name != "model" and _is_given(context, str(each.name))
+    }
+    refused = _OF_EXPLAIN | (_OF_SYSTEM if decided else frozenset())
+    for name in refused & set(given):
+        why = "the system under test decides that" if name in _OF_SYSTEM else "that is for kvgate explain alone"
+        raise UsageError(f"after --: leave {given[name]} out: {why}")
+    params = dict(context.params)
+    if "platform" not in given:
+        params["platform"] = "ascend" if ascend else "gpu"
     if "version" not in given:
         params["version"] = version
-    params["version"] = explain.version_of(params["version"], params["platform"] == _PLATFORM[True])
+    params["version"] = explain.version_of(params["version"], params["platform"] == "ascend")
     return explain.serving_of(params), given
 
 
-_PLATFORM = ("gpu", "ascend")
+_OF_EXPLAIN = frozenset({"snippet", "plot", "output", "prompt_tokens", "shared_tokens"})
+_OF_SYSTEM = frozenset({"version", "platform"})
 _NOT_TAKEN: Any = typer.BadParameter.__mro__[1]
 """What a flag ends with that is not taken: of click, or of the click that some releases of typer have themselves."""
 
@@ -69,14 +95,20 @@ def _is_given(context: Any, name: str) -> bool:
 
 
 def models_of(
-    names: Sequence[str], flags: Sequence[str], version: str | None, ascend: bool = False, used: Container[str] = ()
+    names: Sequence[str],
+    flags: Sequence[str],
+    version: str | None,
+    ascend: bool = False,
+    decided: bool = False,
+    used: Container[str] = GROUPS,
 ) -> tuple[list[Model], Serving | None]:
     """The models called ``names``, as ``flags`` serve them on that vLLM, and the server; without a config.json none.
 
-    ``used`` are the fields of a server that have an effect besides those that change the models.
+    ``used`` are the fields of a server that have an effect.
 
     Raises:
-        UsageError: there is no such model, or it cannot be served so; or flags that no config.json is there for.
+        UsageError: there is no such model, or it cannot be served so, or two have one name; or flags that no
+            config.json is there for.
     """
     from kvgate.explain.load import model_of
 
@@ -84,34 +116,27 @@ def models_of(
 
     def served() -> Serving:
         if not asked:
-            serving, given = serving_from(flags, version, ascend)
-            unused = sorted(name for name in given - _OF_MODELS if name not in used)
+            serving, given = serving_from(flags, version, ascend, decided)
+            unused = ", ".join(flag for name, flag in given.items() if name not in used)
             if unused:
-                flags_unused = ", ".join("--" + name.replace("_", "-") for name in unused)
-                typer.echo(f"without effect here: {flags_unused}", err=True)
+                typer.echo(f"without effect here: {unused}", err=True)
             asked.append(serving)
         return asked[0]
 
     models = [model_of(name, served) for name in names]
     if flags and not asked:
         raise UsageError("flags after -- are those that a config.json is served with: give one with --model")
+    for name, times in Counter(model.name for model in models).items():
+        if asked and times > 1:
+            raise UsageError(f"{times} models are called {name!r}, and a report could not tell them apart")
     return models, asked[0] if asked else None
 
 
 def models_on(sut: str, names: Sequence[str], flags: Sequence[str]) -> list[Model]:
     """The models as they are served on a system under test."""
-    system, _, version = sut.partition("@")
-    return models_of(names, flags, version or None, system.startswith("ascend"))[0]
+    from kvgate.adapters.registry import RETENTION_RELEASES
+    from kvgate.adapters.releases import RELEASES, release_named
 
-
-_OF_MODELS = {
-    *("version", "platform", "block_size", "speculative_config", "mtp", "retention"),
-    *(
-        "disable_hybrid_kv_cache_manager",
-        "mamba_cache_mode",
-        "enable_prefix_caching",
-        "tensor_parallel_size",
-        "kv_cache_dtype",
-    ),
-}
-"""The flags that change a model's groups, or what stays cached."""
+    release = RETENTION_RELEASES.get(sut) or RELEASES.get(sut) or (release_named(sut) if sut == "native" else None)
+    version = release.version if release else None
+    return models_of(names, flags, version, sut.startswith("ascend"), decided=True, used=KEPT)[0]

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from kvgate.cli.explain import version_of
 from kvgate.cli.options import Seed, TableOutput
-from kvgate.cli.served import models_of
+from kvgate.cli.served import KEPT, models_of
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import TableFormat
 
@@ -210,7 +210,7 @@ def _served(name: str, flags: Sequence[str], version: str | None) -> tuple[Geome
     from kvgate.explain.serving import Serving as Served
     from kvgate.kernel.variants import Features
 
-    ((model,), serving) = models_of((name,), flags, version, used=_USED)
+    ((model,), serving) = models_of((name,), flags, version, used=KEPT | _SIZES)
     if model.features != (serving.features(model.geometry) if serving else Features()):
         raise UsageError(f"model {name!r}: say with --policy what stays in the cache, not with the model's name")
     return model.geometry, serving or Served(version=version_of(version))
@@ -225,7 +225,7 @@ def _policy(served: Served, geometry: Geometry) -> str:
     return "+".join([*words, *junctions, *scratch])
 
 
-_USED = ("max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override")
+_SIZES = frozenset({"max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override"})
 """What else of a server ``simulate`` takes, where it is not told itself."""
 
 

@@ -63,10 +63,13 @@ def model_of(name: str, served: Callable[[], Serving]) -> models.Model:
         if path.is_file() and _has_groups(_document(path)):
             return models.of_groups(path)
         serving = served()
-        layout = load(str(path), serving)
-        geometry = layout.geometry
+        if serving.enable_prefix_caching is False:
+            raise UsageError("--no-enable-prefix-caching: then nothing is cached, and nothing can hit; leave it out")
+        geometry = load(str(path), serving).geometry
         models.refuse_long(path, geometry)
-        return models.Model(layout.name, geometry, layout.source, serving.features(geometry))
+        # A config.json is called as the folder of its model.
+        named = path.resolve().parent.name if path.name == "config.json" else path.resolve().name.removesuffix(".json")
+        return models.Model(named, geometry, f"read from {path}", serving.features(geometry))
 
     return models.load(name, read)
 

@@ -218,10 +218,15 @@ class Serving:
         """What stays in the cache of a model with these groups, and in which order it is used again.
 
         Raises:
-            UsageError: what was written for a retention interval is none.
+            UsageError: what was written for a retention interval is none, or not one of this model.
         """
         alignment, slides = geometry.alignment_tokens, any(group.slides for group in geometry.groups)
         interval = self.interval_tokens(alignment, geometry.keeps_states) if slides else None
+        if interval is not None and interval % alignment:
+            raise UsageError(
+                f"--prefix-cache-retention-interval {interval}: it must be a multiple of the model's alignment, "
+                f"{alignment} tokens"
+            )
         masked = interval is not None and interval == alignment
         return Features(
             masked=masked,

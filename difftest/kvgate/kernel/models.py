@@ -190,29 +190,31 @@ def load(name: str, read: Callable[[Path], Model] | None = None) -> Model:
     Raises:
         UsageError: neither a preset nor a readable file of that form.
     """
-    base, plus, suffixes = name.partition("+")
-    model = MODELS.get(base)
+    base, _, suffixes = name.partition("+")
+    model = MODELS.get(base) if "/" not in name else None
     if model is None:
-        # A path may have a plus of its own.
-        base, plus, suffixes = (name, "", "") if _exists(Path(name)) else name.partition("+")
-        if not _exists(Path(base)):
+        base, suffixes = _path_in(name)
+        if not base:
             raise UsageError(
                 f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every "
                 f"group; other suffixes: {', '.join(word for word in (*GEOMETRIES, *FEATURES) if word != 'eagle')}), "
-                "or the path of a JSON file: of groups, or a model's config.json"
+                f"or the path of a JSON file{' of groups, or of a config.json' if read else ''}"
             )
         model = (read or of_groups)(Path(base))
     try:
-        return model.varied(suffixes) if plus else model
+        return model if base == name else model.varied(suffixes)
     except ValueError as error:
         raise UsageError(f"model {name!r}: {error}") from error
 
 
-def _exists(path: Path) -> bool:
+def _path_in(name: str) -> tuple[str, str]:
+    """What exists of a path with suffixes, and the suffixes: a path may have a plus of its own."""
+    ends = [len(name), *(place for place in range(len(name) - 1, 0, -1) if name[place] == "+")]
     try:
-        return path.exists()
+        end = next((each for each in ends if name[:each] and Path(name[:each]).exists()), 0)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
+    return name[:end], name[end + 1 :]
 
 
 def of_groups(path: Path) -> Model:

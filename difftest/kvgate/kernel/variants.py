@@ -173,6 +173,9 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
     for name in (name for name in (*GEOMETRIES, *FEATURES) if name in numbers):
         given = numbers[name]
         if name in FEATURES:
+            if name in ("masked", "retention"):
+                # One of them takes the place of what the model had.
+                found = evolve(found, masked=False, retention_interval_tokens=None)
             found = evolve(found, **{FEATURES[name].knob: _value(name, given)})
             continue
         change, what = GEOMETRIES[name]

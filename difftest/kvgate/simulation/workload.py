@@ -21,7 +21,7 @@ from kvreference.operations import Run
 TOKEN_MAX = 1 << 40
 """Token ids stay below this. They are names, not a vocabulary."""
 LANES_MAX = 200_000
-"""The most clients. No workload that is made has more requests than that."""
+"""The most clients."""
 
 
 @frozen

@@ -10,30 +10,52 @@ import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from typer.testing import CliRunner
 
 from kvgate.cli.app import app
 from kvgate.cli.served import models_of, models_on
-from kvgate.explain.load import load
-from kvgate.explain.serving import Serving, Speculation
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.variants import Features
 from kvgate.report.document import from_json
 from kvgate.report.simulations import results_of
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
 
 CONFIGS = Path(__file__).parents[1] / "explain" / "configs"
 GPT_OSS = str(CONFIGS / "gpt-oss" / "config.json")
 
 
-@pytest.mark.parametrize("name", ["gpt-oss", "gemma3-padded", "qwen3-next", "gpt-oss/config.json"])
-@pytest.mark.parametrize("version", ["0.20.2", "0.33.0"])
-def test_the_groups_are_those_that_explain_has(name: str, version: str) -> None:
-    """With and without a draft layer."""
-    path = str(CONFIGS / name)
-    for flags, speculation in (([], None), (["--mtp", "1"], Speculation("mtp"))):
-        ((model,), serving) = models_of((path,), flags, version)
-        assert serving == Serving(version=version, speculation=speculation)
-        assert load(path, serving).geometry == model.geometry
+@pytest.mark.parametrize(
+    ("name", "flags", "version", "groups"),
+    [
+        ("gpt-oss", [], "0.20.2", [("sliding_window", 16, 128, False), ("full", 16, None, False)]),
+        (
+            "gpt-oss/config.json",
+            ["--block-size", "32"],
+            "0.33.0",
+            [("sliding_window", 32, 128, False), ("full", 32, None, False)],
+        ),
+        ("gpt-oss", ["--mtp", "1"], "0.20.2", [("sliding_window", 16, 128, True), ("full", 16, None, True)]),
+        ("llama4", [], "0.20.2", [*[("chunked_local", 16, 8192, False)] * 3, ("full", 16, None, False)]),
+        (
+            "qwen3-next",
+            ["--enable-prefix-caching"],
+            "0.33.0",
+            [*[("mamba", 80, None, False)] * 3, ("full", 80, None, False)],
+        ),
+    ],
+)
+def test_the_groups_are_those_of_the_model(
+    name: str, flags: list[str], version: str, groups: list[tuple[object, ...]]
+) -> None:
+    """With its true windows and blocks, and the draft layers that are asked for."""
+    ((model,), _) = models_of((str(CONFIGS / name),), flags, version)
+    found = [
+        (each.kind.value, each.block_size_tokens, each.window_tokens, each.lookahead) for each in model.geometry.groups
+    ]
+    assert groups == found
+    assert name.partition("/")[0] == model.name
 
 
 def test_what_stays_cached_is_the_release_s(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,9 +64,31 @@ def test_what_stays_cached_is_the_release_s(capsys: pytest.CaptureFixture[str]) 
     assert [Features()] == [model.features for model in models_on("stock", (GPT_OSS,), ())]
     assert [kept] == [model.features for model in models_on("native@0.33.0", (GPT_OSS,), ())]
     flags = ["--prefix-cache-retention-interval", "1024", "--max-num-seqs", "7"]
+    assert [kept] == [model.features for model in models_on("native", (GPT_OSS,), ())], "the newest release"
     (model,) = models_on("native@0.33.0", (f"{GPT_OSS}+transfers",), flags)
     assert (1024, True) == (model.features.retention_interval_tokens, model.features.transfers)
     assert "without effect here: --max-num-seqs\n" == capsys.readouterr().err
+
+
+def test_a_suffix_takes_the_place_of_what_the_release_keeps() -> None:
+    """The interval of 0.23.0 is that of masked caching."""
+    settings = Settings(Geometry((Group("full", 16),)), blocks=9)
+    ((model,), _) = models_of((f"{GPT_OSS}+retention=1024",), (), "0.23.0")
+    settings = evolve(settings, geometry=model.geometry)
+    assert 1024 == model.features.applied_to(settings).retention_interval_tokens
+
+
+def test_a_path_with_a_plus(tmp_path: Path) -> None:
+    """What exists is the path, and the rest are suffixes; a preset is no folder."""
+    folder = tmp_path / "swa+mtp"
+    folder.mkdir()
+    (folder / "config.json").write_text(Path(GPT_OSS).read_text())
+    for name, is_offered in (("config.json", False), ("config.json+transfers", True)):
+        ((model,), _) = models_of((str(folder / name),), (), "0.20.2")
+        assert is_offered == model.features.transfers
+    for name in ("", "+eagle"):
+        with pytest.raises(UsageError, match="unknown model"):
+            models_of((name,), (), "0.20.2")
 
 
 def test_a_preset_is_what_it_was() -> None:
@@ -59,7 +103,7 @@ def test_the_commands_take_it() -> None:
     checked = CliRunner().invoke(
         app, ["check", "--sut", "reference", "--model", GPT_OSS, "--time-budget", "2s", "--jobs", "1", *flags]
     )
-    assert (0, True) == (checked.exit_code, "gpt_oss" in checked.stdout)
+    assert (0, True) == (checked.exit_code, "gpt-oss" in checked.stdout)
     workload = "prefixes:prefixes=1,prefix_tokens=656,own_tokens=1,answer_tokens=4,rounds=2"
     asked = ["simulate", workload, "--model", GPT_OSS, "--vllm-version", "0.20.2", "--format", "json", *flags]
     simulated = CliRunner().invoke(app, [*asked, "--num-gpu-blocks-override", "500"])
@@ -80,7 +124,17 @@ def test_the_commands_take_it() -> None:
         (["gpt-oss"], "unexpected argument 'gpt-oss'"),
         (["--model", GPT_OSS, "--", "--pipeline", "3"], "after --: No such option: --pipeline"),
         (["--model", GPT_OSS, "--", "--block-size", "many"], "after --: Invalid value for '--block-size'"),
-        (["--model", GPT_OSS, "--", "--plot", "out.svg"], "after --: --plot is no flag of a server"),
+        (
+            ["--model", GPT_OSS, "--", "--format", "json"],
+            "after --: leave --format out: that is for kvgate explain alone",
+        ),
+        (["--model", GPT_OSS, "--", "--vllm-version", "0.33.0"], "leave --vllm-version out: the system under test"),
+        (["--model", GPT_OSS, "--", "--no-enable-prefix-caching"], "then nothing is cached"),
+        (
+            ["--model", GPT_OSS, "--", "--prefix-cache-retention-interval", "1000"],
+            "a multiple of the model's alignment",
+        ),
+        (["--model", GPT_OSS, "--model", GPT_OSS], "2 models are called 'gpt-oss'"),
         (["--model", f"{GPT_OSS}+nothing"], "no suffix 'nothing'"),
     ],
 )

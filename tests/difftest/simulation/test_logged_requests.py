@@ -20,7 +20,7 @@ from kvgate.cli.app import app
 from kvgate.kernel.errors import UsageError
 from kvgate.report.document import from_json
 from kvgate.report.simulations import results_of
-from kvgate.shadow.calls import Appended, Arriving, Checkpoint, End, Raw
+from kvgate.shadow.calls import Appended, Arrived, Arriving, Checkpoint, End, Grew, Raw, Restart, Stored
 from kvgate.shadow.recording import Header, Writer, encoded
 from kvgate.shadow.salting import TOKEN, Salting
 from kvgate.simulation.catalogue import workload_of
@@ -96,6 +96,29 @@ def test_an_empty_log(tmp_path: Path) -> None:
         requests_log(log(tmp_path))
 
 
+def test_what_makes_prompts_differ(tmp_path: Path) -> None:
+    """Another image, another call of a tool, other tools, another model, and another salt."""
+    same = [{"role": "user", "content": SYSTEM}]
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": name}]} for name in ("a", "b")]
+    calls = [{"role": "assistant", "content": None, "tool_calls": [{"name": name}]} for name in ("a", "b")]
+    told = requests_log(
+        log(
+            tmp_path,
+            *({"messages": [each, *same], "max_tokens": 1} for each in (*image, *calls)),
+            {"messages": same, "max_tokens": 1},
+            {"messages": same, "max_tokens": 1, "tools": [{"name": "a"}]},
+            {"messages": same, "max_tokens": 1, "model": "an-adapter"},
+            {"messages": same, "max_tokens": 1, "cache_salt": "mine"},
+            {"messages": same, "usage": None},
+            {"messages": same},
+        ),
+        answer_tokens=3,
+    )
+    assert [0] * 6 == [shared(told, *pair) for pair in ((0, 1), (2, 3), (4, 5), (4, 6), (4, 7), (6, 7))]
+    assert told.sessions[4].turns[0].prompt == told.sessions[8].turns[0].prompt == told.sessions[9].turns[0].prompt
+    assert 3 == told.sessions[9].turns[0].answers.length
+
+
 # Recordings
 
 
@@ -143,6 +166,39 @@ def test_the_simulation_hits_what_was_shared(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, asked, catch_exceptions=False)
     (result,) = results_of(from_json(ended.stdout, "out"), "out")
     assert (0, 64) == (ended.exit_code, result.hit_tokens)
+
+
+def test_what_was_lost_is_said(tmp_path: Path) -> None:
+    """A checkpoint after a gap has all of a request; parts that are missing, and a cut end, are named."""
+    salting = Salting(16, (16,), b"a salt")
+    whole = [*FIRST, *ANSWER, *range(500, 520)]
+    salted = salting.salted([arriving(0, whole)])
+    (later,) = salted
+    assert isinstance(later, Arrived)
+    before = Arrived(0, 40, 40, True, later.digests[:2])
+    at_gap = Checkpoint([0, 0, 0, 0], [1, 2, 3], {}, [], [], {}, [Arrived(0, 70, 40, True, later.digests[:4])])
+    steps: list[list[Stored]] = [
+        [before],
+        [Restart(3, "the ring was full"), at_gap],
+        [Grew(0, 90, later.digests[4:])],
+        [Arrived(1, 90, 90, True, later.digests)],
+    ]
+    first = Writer(tmp_path / "a.kvrec", HEADER)
+    for step in steps:
+        first.append(encoded(step))
+    first.close()
+    last = Writer(tmp_path / "b.kvrec", Header(HEADER.settings, "stock", "0.20.2", "Scheduler", 2, "engine-1"))
+    last.append(encoded([Arrived(2, 20, 20, True, [])]))
+    last.append(encoded([End()]))
+    last.close()
+    told = recorded(str(tmp_path))
+    turns = [session.turns[0] for session in told.sessions]
+    assert [50, 1, 1] == [turn.answers.length for turn in turns]
+    assert 80 == common_tokens((*turns[0].prompt, turns[0].answers), turns[1].prompt)
+    for each in ("3 calls or more were lost", "it was not closed", "1 parts are not here"):
+        assert each in told.about
+    with pytest.raises(UsageError, match="requests must be at least 0"):
+        recorded(str(tmp_path), requests=-1)
 
 
 def test_what_is_no_recording(tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 A line is the body of a request, or has it under ``body``, as OpenAI's batches do. The prompt is ``messages`` or
 ``prompt``: text, or token ids. Without a tokenizer four characters of text are taken for a token. What two prompts
-share is counted in grains of 16 tokens, which is nearly right, and how long they are is not. How much was answered is
-``usage.completion_tokens`` where it was logged with the request, or else ``max_tokens``. What was answered is not
-known, so a conversation finds its own answers again only after they were part of a prompt.
+share is counted in grains of 16 tokens, which is nearly right, and how long they are is not. Tools, calls of tools and
+images are text here, as they were sent. Nothing is shared by requests to two models, or with two salts. How much was
+answered is ``usage.completion_tokens`` where it was logged with the request, or else ``max_tokens``, which is at least
+as much. What was answered is not known, so a conversation finds its own answers again only after they were part of a
+prompt.
 
 Not simulated: when a request came. The lanes send them in order, each when it has nothing under way.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,14 +30,18 @@ GRAIN_TOKENS = 16
 _ANSWERS = ("max_completion_tokens", "max_tokens")
 
 
-def requests_log(file: str, requests: int = 0, lanes: int = 16) -> Workload:
+def requests_log(file: str, requests: int = 0, lanes: int = 16, answer_tokens: int = 0) -> Workload:
     """The first ``requests`` requests of a log, 0 being all; ``lanes`` of them at once.
+
+    ``answer_tokens`` is how much is answered where the log does not say; 0: it must.
 
     Raises:
         UsageError: the file cannot be read, or is no such log; says which line is wrong and how.
     """
     path = Path(file)
-    text, known = Spellings(), dict[tuple[int, Hashable], Run]()
+    if min(requests, answer_tokens) < 0:
+        raise UsageError("requests and answer_tokens must be at least 0")
+    text, known = Spellings(), dict[tuple[Hashable, Hashable], Run]()
     turns: list[Turn] = []
     for number, document in read_lines(path):
         if requests and len(turns) == requests:
@@ -43,7 +50,7 @@ def requests_log(file: str, requests: int = 0, lanes: int = 16) -> Workload:
             body = document.get("body", document)
             if not isinstance(body, dict):
                 raise ValueError("'body' must be an object")
-            answers = _answers(document, body)
+            answers = _answers(document, body, answer_tokens)
             turns.append(Turn(joined(_runs(body, known, text)), text.fresh(answers)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
@@ -58,19 +65,23 @@ def requests_log(file: str, requests: int = 0, lanes: int = 16) -> Workload:
     )
 
 
-def _answers(document: dict[str, Any], body: dict[str, Any]) -> int:
-    usage = document.get("usage", body.get("usage"))
-    if isinstance(usage, dict):
-        return max(1, whole_number(usage, "completion_tokens", 0, TOKENS_MAX))
+def _answers(document: dict[str, Any], body: dict[str, Any], otherwise: int) -> int:
+    for usage in (document.get("usage"), body.get("usage")):
+        if isinstance(usage, dict):
+            return max(1, whole_number(usage, "completion_tokens", 0, TOKENS_MAX))
     for key in _ANSWERS:
         if body.get(key) is not None:
             return whole_number(body, key, 1, TOKENS_MAX)
-    raise ValueError(f"how much was answered is not known: no 'usage', and none of {', '.join(_ANSWERS)}")
+    if otherwise:
+        return otherwise
+    raise ValueError(
+        f"how much was answered is not known: no 'usage', and none of {', '.join(_ANSWERS)}; give answer_tokens=N"
+    )
 
 
-def _runs(body: dict[str, Any], known: dict[tuple[int, Hashable], Run], text: Spellings) -> Iterator[Run]:
+def _runs(body: dict[str, Any], known: dict[tuple[Hashable, Hashable], Run], text: Spellings) -> Iterator[Run]:
     """The prompt's tokens: after the same beginning, the same grain is the same tokens."""
-    last = -1
+    last: Hashable = str(body.get("model")), str(body.get("cache_salt"))
     for piece, tokens in _grains(body):
         key = last, piece
         if key not in known:
@@ -91,7 +102,8 @@ def _grains(body: dict[str, Any]) -> Iterator[tuple[Hashable, int]]:
         messages = body.get("messages", [])
         if not isinstance(messages, list):
             raise ValueError("'messages' must be a list of objects")
-        prompt = "".join(map(_said, messages))
+        tools = body.get("tools")
+        prompt = "".join((json.dumps(tools, sort_keys=True) if tools and messages else "", *map(_said, messages)))
     if not prompt:
         raise ValueError("needs 'messages', or a 'prompt' of text or of token ids")
     size = CHARACTERS * GRAIN_TOKENS
@@ -103,7 +115,6 @@ def _grains(body: dict[str, Any]) -> Iterator[tuple[Hashable, int]]:
 def _said(message: object) -> str:
     if not isinstance(message, dict):
         raise ValueError("'messages' must be a list of objects")
-    content = message.get("content") or ""
-    if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return f"<{message.get('role')}>{content}"
+    content, calls = message.get("content"), message.get("tool_calls")
+    text = content if isinstance(content, str) else json.dumps(content, sort_keys=True) if content else ""
+    return f"<{message.get('role')}>{text}{json.dumps(calls, sort_keys=True) if calls else ''}"
