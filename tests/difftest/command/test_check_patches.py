@@ -52,9 +52,9 @@ def patch(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = Path("vllm", "v1", "core", f"{name}.py")
     before = (Path(found.submodule_search_locations[0]).parent / path).read_text(encoding="utf-8")
     assert 1 == before.count(passage), "this vLLM has another passage"
-    both = (text.splitlines(keepends=True) for text in (before, before.replace(passage, instead)))
+    old, new = (text.splitlines(keepends=True) for text in (before, before.replace(passage, instead)))
     diff = tmp_path / "patch.diff"
-    diff.write_text("".join(difflib.unified_diff(*both, f"a/{path}", f"b/{path}")), encoding="utf-8")
+    diff.write_text("".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")), encoding="utf-8")
     return diff
 
 
