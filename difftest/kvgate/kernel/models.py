@@ -193,7 +193,7 @@ def load(name: str, read: Callable[[Path], Model] | None = None) -> Model:
     base, _, suffixes = name.partition("+")
     model = MODELS.get(base) if "/" not in name else None
     if model is None:
-        base, suffixes = _path_in(name)
+        base, suffixes = _path_in(name, Path.exists if read else Path.is_file)
         if not base:
             raise UsageError(
                 f"unknown model {name!r}: give one of {', '.join(MODELS)} (with +eagle for a draft layer in every "
@@ -207,11 +207,11 @@ def load(name: str, read: Callable[[Path], Model] | None = None) -> Model:
         raise UsageError(f"model {name!r}: {error}") from error
 
 
-def _path_in(name: str) -> tuple[str, str]:
-    """What exists of a path with suffixes, and the suffixes: a path may have a plus of its own."""
+def _path_in(name: str, is_there: Callable[[Path], bool]) -> tuple[str, str]:
+    """What is there of a path with suffixes, and the suffixes: a path may have a plus of its own."""
     ends = [len(name), *(place for place in range(len(name) - 1, 0, -1) if name[place] == "+")]
     try:
-        end = next((each for each in ends if name[:each] and Path(name[:each]).exists()), 0)
+        end = next((each for each in ends if name[:each] and is_there(Path(name[:each]))), 0)
     except OSError as error:
         raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
     return name[:end], name[end + 1 :]
