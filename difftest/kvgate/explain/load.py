@@ -60,12 +60,14 @@ def model_of(name: str, served: Callable[[], Serving]) -> models.Model:
     """
 
     def read(path: Path) -> models.Model:
-        if path.is_file() and _has_groups(_document(path)):
+        document = None if path.is_dir() else _document(path)
+        if _has_groups(document):
             return models.of_groups(path)
         serving = served()
         if serving.enable_prefix_caching is False:
             raise UsageError("--no-enable-prefix-caching: then nothing is cached, and nothing can hit; leave it out")
-        geometry = load(str(path), serving).geometry
+        layout = load(str(path), serving) if path.is_dir() else of_document(document, path, serving)
+        geometry = layout.geometry
         models.refuse_long(path, geometry)
         # A config.json is called as the folder of its model.
         named = path.resolve().parent.name if path.name == "config.json" else path.resolve().name.removesuffix(".json")

@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from typer.testing import CliRunner
 
 from kvgate.cli.app import app
@@ -19,7 +18,6 @@ from kvgate.kernel.errors import UsageError
 from kvgate.kernel.variants import Features
 from kvgate.report.document import from_json
 from kvgate.report.simulations import results_of
-from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
 
 CONFIGS = Path(__file__).parents[1] / "explain" / "configs"
@@ -72,10 +70,8 @@ def test_what_stays_cached_is_the_release_s(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_suffix_takes_the_place_of_what_the_release_keeps() -> None:
     """The interval of 0.23.0 is that of masked caching."""
-    settings = Settings(Geometry((Group("full", 16),)), blocks=9)
     ((model,), _) = models_of((f"{GPT_OSS}+retention=1024",), (), "0.23.0")
-    settings = evolve(settings, geometry=model.geometry)
-    assert 1024 == model.features.applied_to(settings).retention_interval_tokens
+    assert 1024 == model.features.applied_to(Settings(model.geometry, blocks=9)).retention_interval_tokens
 
 
 def test_a_path_with_a_plus(tmp_path: Path) -> None:
