@@ -20,9 +20,8 @@ raise SystemExit({code})
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"), [pytest.param("3", 3, marks=pytest.mark.ci), ("None", 0), ("'out of memory'", 1)]
-)
+@pytest.mark.ci
+@pytest.mark.parametrize(("code", "expected"), [("3", 3), ("None", 0), ("'out of memory'", 1)])
 def test_a_child_is_what_an_interpreter_is(code: str, expected: int, fork_server: ForkServer, tmp_path: Path) -> None:
     """Goal: a test need not know which of the two it starts. Method: both, with the same program."""
     program, environment = PROGRAM.format(code=code), {**os.environ, "COLOUR": "blue"}
@@ -65,6 +64,7 @@ def test_an_interrupt_reaches_the_child(fork_server: ForkServer) -> None:
         assert -signal.SIGINT == child.wait(30)
 
 
+@pytest.mark.ci
 def test_what_takes_too_long_is_killed_with_all_it_started(fork_server: ForkServer) -> None:
     """Goal: no process is left. Method: a child that starts another, and prints its id."""
     program = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"

@@ -285,21 +285,30 @@ def remove(patches: Sequence[Patch]) -> None:
     for patch in patches:
         forget(patch.target)
     # Of two patches for one symbol the one on top comes off first, whatever their order here.
-    while any(_take_off(patch) for patch in patches):
+    while [patch for patch in patches if _take_off(patch)]:
         pass
-    covered = [patch.target for patch in patches if look(patch).state is State.PATCHED]
+    covered = [patch.target for patch in patches if _below(_there(patch), patch)[1]]
     if covered:
         raise ValueError(f"{', '.join(covered)}: patched again since; take that back first")
 
 
+def _there(patch: Patch) -> Any:
+    """What stands where ``patch`` would; None if nothing does, or if its module is not imported."""
+    if patch.target.partition(":")[0] not in sys.modules:
+        return None
+    try:
+        owner, name = owner_of(patch.target)
+    except (ImportError, AttributeError):
+        return None
+    return inspect.getattr_static(owner, name, None)
+
+
 def _take_off(patch: Patch) -> bool:
     """Put back what ``patch`` replaced if it is on top; whether it was."""
-    if look(patch).state is not State.PATCHED:
+    after = _there(patch)
+    if not hasattr(after, MARK) or not _does_the_same(getattr(after, PATCH, patch), patch):
         return False
     owner, name = owner_of(patch.target)
-    after = inspect.getattr_static(owner, name, None)
-    if not _does_the_same(getattr(after, PATCH, patch), patch):
-        return False
     before = getattr(after, MARK)
     if before is None:
         delattr(owner, name)

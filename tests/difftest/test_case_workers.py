@@ -59,6 +59,7 @@ def outcome(system: Factory, jobs: int, shrink_seconds: float | None = None) -> 
         return evolve(Campaign(source, plan).run(), seconds=0.0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("system", [Reference, HeadFirst])
 def test_the_outcome_is_that_of_one_process(system: Factory) -> None:
     """Cases, operations, what was found and the smallest case that shows it."""

@@ -42,7 +42,7 @@ def differences(system: str, model: str, operations: int = OPERATIONS) -> Counte
     return found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", MODELS)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""
@@ -101,6 +101,7 @@ def test_vllm_as_published_does_not() -> None:
     assert UNCUT in differences("stock", "compressed")
 
 
+@pytest.mark.ci
 def test_a_plug_in_that_cuts_nothing_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is vLLM as published again."""
     load_system("retention")

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from unittest.mock import patch
 from xml.etree import ElementTree
 
+import pytest
 from attrs import evolve
 
 from kvgate.adapters.registry import load_system
@@ -44,6 +45,7 @@ def outcome(most: int | None) -> Outcome:
     return Campaign(Trials(Bench(having(), ("lockstep",))), plan).run()
 
 
+@pytest.mark.ci
 def test_a_finding_that_acts_too_often_is_a_divergence() -> None:
     """With the lane, how many cases there may be, and how to see it again."""
     known = outcome(None).declared

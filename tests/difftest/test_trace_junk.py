@@ -140,6 +140,7 @@ def places(document: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str |
     return found
 
 
+@pytest.mark.ci
 def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, sound: bytes) -> None:
     """Any value in any place: what is let through can be run, compared and written down as a test."""
     outcomes: Counter[bool] = Counter()

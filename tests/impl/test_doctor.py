@@ -191,6 +191,7 @@ def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "vLLM is not installed: nothing can be patched" == lines[-1]
 
 
+@pytest.mark.ci
 def test_the_command(fork_server: ForkServer) -> None:
     """``python -m swa_retention doctor``, and help without a command."""
     ended = fork_server.run("-m", "swa_retention", "doctor")

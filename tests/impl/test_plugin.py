@@ -63,7 +63,7 @@ def test_vllm_is_told_of_it() -> None:
     assert [("vllm.general_plugins", "swa_retention", "swa_retention.plugin:register")] == entries
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("switches", "states"),
     [

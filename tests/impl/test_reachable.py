@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 
+import pytest
+
 from kvreference.geometry import Geometry, Group
 from kvreference.retention import Sparse, replay_boundary
 from swa_retention.reachable import Anchor, Reach, replay_boundary_tokens
@@ -36,15 +38,14 @@ def said(reach: Reach, start: int, tokens: int, *boundaries: int) -> tuple[set[i
     return {index for first, end in spans for index in range(first, end)}, behind
 
 
-def test_as_the_reference_says() -> None:
+@pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.ci), 2, pytest.param(4, marks=pytest.mark.ci)])
+def test_as_the_reference_says(block: int) -> None:
     """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead.
 
     The junction is nowhere, before the replay boundary, or behind it as after a preemption.
     """
     compared = 0
-    for block, window, lookahead, alignments, junction in product(
-        (1, 2, 4), (2, 3, 8), (False, True), (0, 1, 2), (0, 8, 20)
-    ):
+    for window, lookahead, alignments, junction in product((2, 3, 8), (False, True), (0, 1, 2), (0, 8, 20)):
         groups = (
             Group("full", 4, lookahead=lookahead),
             Group("sliding_window", block, window, lookahead=lookahead),
@@ -62,7 +63,7 @@ def test_as_the_reference_says() -> None:
                 for start in range(full):
                     assert expected(due[:full], start, tokens) == said(reach, start, tokens, replay, junction)
                     compared += 1
-    assert compared > 300_000
+    assert compared > 100_000
 
 
 def test_worked_numbers() -> None:

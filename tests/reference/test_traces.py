@@ -274,6 +274,7 @@ def perform_each(manager: Manager, trace: Sequence[Operation]) -> list[tuple[Ope
     return performed
 
 
+@pytest.mark.ci
 @settings(derandomize=True, max_examples=40, deadline=None, phases=[Phase.generate])
 @given(settings_of_systems, traces, st.data())
 def test_every_part_of_a_trace_is_legal(system: Settings, trace: list[Operation], data: st.DataObject) -> None:

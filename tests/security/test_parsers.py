@@ -49,7 +49,7 @@ def fuzz(target: Parser, folder: Path, examples: int, *, same_every_time: bool) 
     return outcomes
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_parser_accepts_or_rejects(name: str, tmp_path: Path) -> None:
     """Goal and method: as above; and the inputs reach both outcomes."""
@@ -67,6 +67,7 @@ def test_every_parser_accepts_or_rejects_at_length(name: str, tmp_path: Path) ->
     assert outcomes[False] > 0
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_seeds_are_valid(name: str, tmp_path: Path) -> None:
     """Goal: changes begin at something that is accepted. Method: every seed as it is."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 from attrs import evolve, frozen
 
 from kvgate.explain.best_hit import Prompts
 from kvgate.explain.cause import Case, Cause, Effect
-from kvgate.explain.figures import Figures, figures_of
+from kvgate.explain.figures import Figures, Point, curve, figures_of
 from kvgate.explain.layout import Layout
 from kvgate.explain.rules import causes
 from kvgate.explain.serving import Serving
@@ -27,6 +28,11 @@ class Explanation:
     """The worst for the hit rate first."""
     recommended: tuple[str, ...]
     """What to do, the most important first."""
+
+    @cached_property
+    def curve(self) -> tuple[Point, ...]:
+        """How much of a prompt of each length can hit when it is sent again: most of the work, on request only."""
+        return curve(self.case)
 
     @property
     def zero_causes(self) -> tuple[Cause, ...]:

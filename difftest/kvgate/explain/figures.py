@@ -77,7 +77,6 @@ class Figures:
     """The longest request that an empty pool lets in and brings to its end; None if the pool is not known."""
     max_model_len: int
     policies: tuple[PolicyFigures, ...]
-    curve: tuple[Point, ...]
     hit: int | None
     """How much of the given prompts can hit; None if none are."""
 
@@ -127,7 +126,6 @@ def figures_of(case: Case) -> Figures:
             )
             for policy in policies(layout, case.serving)
         ),
-        curve(case),
         None if case.prompts is None else case.hit_tokens(case.prompts),
     )
 

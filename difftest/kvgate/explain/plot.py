@@ -20,7 +20,7 @@ def draw(explanation: Explanation, path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {path}: must end with {' or '.join(SUFFIXES)}")
-    curve, figures = explanation.figures.curve, explanation.figures
+    curve, figures = explanation.curve, explanation.figures
     if not curve:
         raise UsageError("--plot: prefix caching is off, and there is nothing to draw")
     require("matplotlib", "--plot", "plots")

@@ -105,8 +105,8 @@ def _sections(explanation: Explanation) -> Iterator[Section]:
         POLICIES,
         tuple((each.name, each.blocks_kept, each.prefixes_retained, each.flags) for each in figures.policies),
     )
-    if figures.curve:
-        plot = tuple(text_plot(figures.curve))
+    if explanation.curve:
+        plot = tuple(text_plot(explanation.curve))
         yield Section("How much of a prompt can hit when it is sent again, over its length:", notes=plot)
     if explanation.recommended:
         yield Section("Recommended", notes=tuple(f"- {flag}" for flag in explanation.recommended))
@@ -127,6 +127,7 @@ def _all_figures(explanation: Explanation) -> Iterator[tuple[str, Any]]:
     yield "prompts", None if case.prompts is None else asdict(case.prompts)
     yield "recommended", list(explanation.recommended)
     yield from asdict(explanation.figures).items()
+    yield "curve", [asdict(point) for point in explanation.curve]
 
 
 def _groups(figures: Figures) -> Iterator[tuple[Any, ...]]:

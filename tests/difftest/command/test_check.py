@@ -70,6 +70,7 @@ def parse_github(report: str) -> str:
 PARSERS = {"text": parse_text, "json": parse_json, "junit": parse_junit, "github": parse_github}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "parse"), PARSERS.items(), ids=PARSERS)
 def test_every_format_can_be_read(name: str, parse: Callable[[str], str], kvgate: Kvgate) -> None:
     """Of an agreement, and of a divergence."""
@@ -96,6 +97,7 @@ def test_a_divergence_is_exit_code_1_and_can_be_run_again(here: Path) -> None:
     assert (0, "") == (other.code, other.err)
 
 
+@pytest.mark.ci
 def test_reports_are_written_where_they_are_asked_for(here: Path, kvgate: Kvgate) -> None:
     """All formats, a reproducer and a page for what was found; nothing beside them."""
     assert 1 == kvgate(*FAULTY, "--report", "out/of/here").code
@@ -142,6 +144,7 @@ def test_a_patch_is_tested_as_it_is(here: Path) -> None:
     assert "  kvgate replay kvgate-report/divergence-1.jsonl --preload patch.py\n" in ended.out
 
 
+@pytest.mark.ci
 def test_a_seed_stands_for_what_is_found(kvgate: Kvgate) -> None:
     """Whatever time it takes; the next seed stands for something else."""
 

@@ -57,6 +57,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvgate.explore.tiny_models.MODELS", {**MODELS, "smallest": SMALLEST})
 
 
+@pytest.mark.ci
 def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
     """Some three thousand operations, over all mechanisms; whatever happened is a transition of the model."""
     ended = kvgate("conform", "--operations", "200", "--format", "json")
@@ -82,6 +83,7 @@ def test_every_edge_of_tiny_models_conforms(kvgate: Kvgate) -> None:
     assert "demote" in {row["transition"] for row in rows_of(ended.out, "Transitions")}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("tiny", [MODELS["tiny-loopholes"], SMALLEST])
 def test_what_is_followed_is_all_that_there_is(tiny: Explorable) -> None:
     """As many states and edges as without a follower."""

@@ -175,6 +175,7 @@ def test_a_version_between_two_takes_the_findings_of_the_one_before(kvgate: Kvga
     assert "is not described" not in kvgate("explain", "full", "--vllm-version", "0.27.1").out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", ["0.20.2", "0.23.0", "0.33.0"])
 def test_a_finding_of_the_release_is_applied(kvgate: Kvgate, version: str) -> None:
     """Finding 006: of 65 tokens nothing hits, and 32 tokens on a release that has not got it.

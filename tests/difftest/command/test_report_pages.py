@@ -39,6 +39,7 @@ def test_a_report_directory_has_pages(here: Path, kvgate: Kvgate) -> None:
     assert "out/divergence-1.html" == told["found"][0]["page"]
 
 
+@pytest.mark.ci
 def test_without_a_directory_there_are_none(here: Path, kvgate: Kvgate) -> None:
     """The reproducer alone is always written."""
     kvgate("check", "--sut", "faulty:HeadFirst", "--model", "full")

@@ -90,6 +90,7 @@ def test_no_wolf_is_cried(report: Report) -> None:
         assert report.hit == told.figures.hit
 
 
+@pytest.mark.ci
 def test_the_page_is_what_the_reports_say() -> None:
     """``python -m kvgate.explain tests/difftest/explain/reports > difftest/explained.md`` writes it."""
     assert page(REPORTS) == PAGE.read_text(encoding="utf-8")

@@ -111,7 +111,7 @@ def live(pretended: Pretended) -> tuple[int, str]:
 ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost": 5}}
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("pretended", "code", "message"),
     [

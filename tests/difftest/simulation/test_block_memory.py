@@ -219,6 +219,7 @@ DRAFTED = st.tuples(st.randoms(use_true_random=False), st.integers(0, 4), st.sam
 """What a setting is drawn from, how many drafts there are, and how probable it is that one holds."""
 
 
+@pytest.mark.ci
 @settings(max_examples=60, derandomize=True, database=None, deadline=None)
 @given(DRAFTED)
 def test_drafts_raise_no_alarm(drawn: tuple[Random, int, float]) -> None:

@@ -357,6 +357,7 @@ def test_what_is_quick_comes_first() -> None:
     assert [0, 1] * 3 == [job.setting.seed for job in jobs]
 
 
+@pytest.mark.ci
 def test_every_figure_can_be_served() -> None:
     """Goal: no row asks for what does not exist. Method: check every setting, and what is expected."""
     figures = program.figures()

@@ -53,6 +53,7 @@ def agree(setting: Setting) -> str | None:
     return difference(ours, theirs) or (None if ours.usage == theirs.usage else "the pool's use")
 
 
+@pytest.mark.ci
 @drawn
 @given(st.randoms(use_true_random=False))
 def test_every_request_is_served_alike(rng: Random) -> None:

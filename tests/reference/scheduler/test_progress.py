@@ -114,7 +114,7 @@ LIMITS = Limits(budget_tokens=4, running_max=2)
 SMALL: dict[str, Any] = {"limits": LIMITS, "caches": False, "chunk_tokens": 4}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("scheduler", "menu", "replies", "aborts"),
     [
@@ -227,6 +227,7 @@ def run_out(scheduler: Scheduler) -> None:
     assert ({}, True) == (scheduler.queues.terms, steps >= 0)
 
 
+@pytest.mark.ci
 def test_nobody_waits_longer_than_promised() -> None:
     """Goal: the same, and every invariant of the blocks, on all kinds of groups. Method: seeded runs of more than 5,000
     steps in all; after each everybody is served to its end, and nothing is left.

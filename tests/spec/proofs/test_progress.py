@@ -96,6 +96,7 @@ def first_difference(seeds: int, operations: int, kind: type[Scheduler] = Schedu
     return performed, []
 
 
+@pytest.mark.ci
 def test_counts_follow_the_blocks() -> None:
     """Goal: what is proved over counts is so of the reference. Method: seeded runs of both, on every kind of group that
     can be counted; each answer and each state is compared, completely.
@@ -105,6 +106,7 @@ def test_counts_follow_the_blocks() -> None:
     assert performed > 6000
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [UnreservedLoad, FirstIsPreempted])
 def test_a_scheduler_that_drifts_is_noticed(kind: type[Scheduler]) -> None:
     """Goal: a change of the scheduler over blocks shows. Method: its rule is another one, that over counts is not."""

@@ -56,7 +56,7 @@ def driven(model: str, holdings: type[Holdings] = Holdings, operations: int = OP
     return drive([load(model)], operations, Counter(), factory=Planted)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", MODELS)
 def test_without_a_change_there_is_no_drift(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
@@ -239,6 +239,7 @@ def test_a_copy_of_foreign_content_is_noticed() -> None:
     assert "read at Operands(" in wrong
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("model", "operations"), [(PARTIAL, OPERATIONS), (STATES, 4 * OPERATIONS)])
 def test_a_hit_before_the_dispatch_is_noticed(model: str, operations: int) -> None:
     """A state, or a copy, of what the worker has yet to compute: of states, few requests ask for it in time."""
