@@ -29,7 +29,6 @@ LOOK = "spec/website/look.css"
 WIDE = (
     "difftest/corpus/README.md",
     "difftest/mutants.md",
-    "difftest/features.md",
     "difftest/mutants-of-reference.md",
     "difftest/mutants-of-checkers.md",
     "difftest/mutants-ascend-worker.md",

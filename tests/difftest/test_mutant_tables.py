@@ -12,17 +12,27 @@ import pytest
 
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (
+    BLOCK_MANAGER_MUTANTS,
     CHECKER_MUTANTS,
     FEATURE_MUTANTS,
     LATER_WORKER_MUTANTS,
+    PAIR_MUTANTS,
+    PLUGIN_MUTANTS,
     REFERENCE_MUTANTS,
     RELEASE_MUTANTS,
+    SCHEDULER_MUTANTS,
     WORKER_MUTANTS,
 )
 
 ROOT = Path(__file__).parents[2] / "difftest"
 TABLES = {
-    "features.md": FEATURE_MUTANTS,
+    "mutants.md": (
+        *BLOCK_MANAGER_MUTANTS,
+        *SCHEDULER_MUTANTS,
+        *PAIR_MUTANTS,
+        *FEATURE_MUTANTS,
+        *PLUGIN_MUTANTS,
+    ),
     "mutants-of-checkers.md": CHECKER_MUTANTS,
     "mutants-of-reference.md": REFERENCE_MUTANTS,
     "mutants-ascend-worker.md": WORKER_MUTANTS,
