@@ -20,9 +20,10 @@ from kvgate.adapters.stock import Stock
 from kvgate.findings.register import FOLDER, folder_of
 from kvgate.gate.campaign import Campaign, Plan
 from kvgate.gate.case_runner import Lane, Trials, run_case
+from kvgate.gate.level import Bench
 from kvgate.gate.verdict import Found, Verdict
 from kvgate.kernel.models import load
-from kvgate.levels.manager import Bench
+from kvgate.levels.manager import Bench as ManagerBench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Stage
@@ -34,8 +35,8 @@ from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 
-Shown: TypeAlias = tuple[Loaded, Found, tuple[str, ...]]
-"""A system, what is found on it, and who looked."""
+Shown: TypeAlias = tuple[Loaded, Found, Bench]
+"""A system, what is found on it, and who looked where."""
 
 
 def foreign_hit() -> Shown:
@@ -53,9 +54,8 @@ def replayed(finding: str, name: str) -> Shown:
     findings = INSTALLED.findings - {finding}
     undescribed = type("Stock", (Stock,), {"description": evolve(INSTALLED, findings=findings)})
     trace = read(FOLDER / folder_of(finding) / name)
-    detectors = trace.header.detectors
-    system = evolve(load_system("stock"), factory=undescribed)
-    return system, run_case(Bench(undescribed, detectors), trace.case).found()[0], detectors
+    bench = ManagerBench(undescribed, trace.header.detectors)
+    return evolve(load_system("stock"), factory=undescribed), run_case(bench, trace.case).found()[0], bench
 
 
 def hang() -> Shown:
@@ -66,16 +66,16 @@ def hang() -> Shown:
         settings, (oversize, other, Step(), Step(), Step()), Stage(), model="full", preset="by hand", seed="0"
     )
     bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
-    return load_system("stock"), run_case(bench, case).found()[0], bench.detectors
+    return load_system("stock"), run_case(bench, case).found()[0], bench
 
 
 def leak() -> Shown:
     """Planted: a request that ends gives back the blocks of its first group alone. Seen without the reference."""
-    detectors = ("leak",)
+    bench = ManagerBench(Stock, ("leak",))
     plan = Plan((Lane(load("gemma-hybrid"), "tiny"),), 2000)
-    outcome = Campaign(Trials(Bench(Stock, detectors)), plan).run()
+    outcome = Campaign(Trials(bench), plan).run()
     leak = next(each for each in outcome.found if each.divergence.operation is None)
-    return evolve(load_system("stock"), name="stock with a planted fault"), leak, detectors
+    return evolve(load_system("stock"), name="stock with a planted fault"), leak, bench
 
 
 def draw(folder: Path) -> None:
@@ -86,10 +86,11 @@ def draw(folder: Path) -> None:
         write(folder, "leak", *leak())
 
 
-def write(folder: Path, name: str, system: Loaded, found: Found, detectors: tuple[str, ...]) -> None:
+def write(folder: Path, name: str, system: Loaded, found: Found, bench: Bench) -> None:
     """Write one folder of pages."""
-    verdict = Verdict(system.name, system.version, "example", 0, detectors, found=(found,))
-    write_pages(verdict, folder / name.replace("_", "-"), once_more(system, detectors))
+    found = Trials(bench).diagnosed(found)
+    verdict = Verdict(system.name, system.version, "example", 0, bench.detectors, found=(found,))
+    write_pages(verdict, folder / name.replace("_", "-"), once_more(system, bench.detectors))
 
 
 if __name__ == "__main__":

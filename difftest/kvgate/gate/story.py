@@ -105,7 +105,7 @@ def tell(
     ours, theirs = contrast(difference.expected, difference.got)
     return "\n".join(
         (
-            *_means(found),
+            *means(found),
             f"{difference.statement}: {divergence.sentence}",
             f"step {divergence.step}: {checked(divergence)}",
             f"expected: {printable(difference.expected)}",
@@ -139,7 +139,7 @@ def headline(found: Found) -> str:
     return f"{means}{divergence.difference.statement} at step {divergence.step}: {what}"
 
 
-def _means(found: Found) -> Iterator[str]:
+def means(found: Found) -> Iterator[str]:
     """What it means, the function that did it, and the others that may have."""
     if found.diagnosis is None:
         return

@@ -29,7 +29,7 @@ SEEN = {
         "manager.coordinator.single_type_managers[1].req_to_blocks",
     ),
     "hang": (
-        "The scheduler hangs: it steps on, and nobody gets on.",
+        "The scheduler hangs: it takes steps, and no request makes progress.",
         "Request 0 can never run: its 150 tokens need 10 blocks, and the pool has 4.",
         "Submit request 0: a prompt of 150 tokens, at most 5 answers",
     ),
@@ -65,6 +65,17 @@ def test_a_reader_sees_what_is_wrong(name: str, drawn: Path) -> None:
     assert conclusion in document.text("section")
     assert detail in document.text("section")
     assert "did not happen again" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "anomaly"),
+    [("leak", "LEAK"), ("hang", "HANG"), ("foreign-hit", "WRONG ANSWER"), ("no-hit", "LOST HIT")],
+)
+def test_a_reader_sees_what_a_client_notices(name: str, anomaly: str, drawn: Path) -> None:
+    """Under the headline, and on the page that links to it."""
+    page = Document((drawn / name / "divergence-1.html").read_text(encoding="utf-8"))
+    assert page.text("header").count(f"{anomaly}: ") == 1
+    assert f". {anomaly}" in Document((drawn / name / "index.html").read_text(encoding="utf-8")).text("article")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed: what its script draws was not looked at")

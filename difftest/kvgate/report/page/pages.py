@@ -20,7 +20,7 @@ from attrs import frozen
 
 from kvgate.adapters.registry import load_system
 from kvgate.gate.level import Case
-from kvgate.gate.story import checked, command_to_replay, describe
+from kvgate.gate.story import checked, command_to_replay, describe, means
 from kvgate.gate.verdict import Found, Verdict
 from kvgate.kernel.comparison import hit_tokens_of
 from kvgate.kernel.difference import Divergence
@@ -218,6 +218,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         found=found,
         divergence=divergence,
         headline=headline_of(recording, divergence),
+        means=() if found is None else tuple(means(found)) or (f"{found.anomaly.value}: {found.anomaly.meaning}",),
         checked="" if divergence is None else checked(divergence),
         difference=None if found is None else _difference(recording, found),
         drawing=drawing(recording),
@@ -372,7 +373,7 @@ _BY_STATEMENT = {
     "KV-SYS-02": "The scheduler's books do not say what was done.",
     "KV-LIVE-01": "A request is never let in.",
     "KV-LIVE-02": "A running request gets no token any more.",
-    "KV-LIVE-03": "The scheduler hangs: it steps on, and nobody gets on.",
+    "KV-LIVE-03": "The scheduler hangs: it takes steps, and no request makes progress.",
     "KV-MEM-01": "A computed token would read memory that is not its own.",
     "KV-MEM-02": "A step has no slot for a token that it computes.",
     "KV-LEAK-01": "Every request has ended, and something of one remains.",
