@@ -186,6 +186,11 @@ def test_what_the_verdict_leaves_open_is_not_tested() -> None:
     report = rendered(verdict, Format.TEXT)
     assert "\n- What leak checks: once no request is alive, nothing of any request remains" in report
     assert "\n- The run ended early (time budget); the remaining cases were not run.\n" in report
+    assert "No case was run of" not in report
+    lanes = tuple(Tally("flash", f"preset-{number}", 0, 0) for number in range(12))
+    report = rendered(evolve(verdict, tallies=(*verdict.tallies, *lanes)), Format.JSON)
+    assert "No case was run of flash preset-0, flash preset-1, " in report
+    assert "flash preset-9 and 2 more." in report
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

@@ -114,6 +114,21 @@ def test_what_is_no_checkout_is_refused(tree: Path, release: Path, tmp_path: Pat
         changes_since(tree, "nowhere")
 
 
+def test_a_checkout_without_a_file_of_the_release_is_refused(
+    tree: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release's would be run in its place; of a file that the release does not have, nothing is said."""
+    monkeypatch.setattr("kvgate.adapters.working_tree.lay_over", lambda *_given: None)
+    (tree / "vllm" / "tools.py").write_text("", encoding="utf-8")
+    git(tree, "add", "-A")
+    git(tree, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "more")
+    (tree / "vllm" / "tools.py").unlink()
+    Tree(tree, base="HEAD").over(release)
+    (tree / "vllm" / "sums.py").unlink()
+    with pytest.raises(UsageError, match=r"--vllm-path .*removes vllm/sums\.py, which the release has"):
+        Tree(tree, base="HEAD").over(release)
+
+
 IMPORTS = """
 import sys
 from pathlib import Path

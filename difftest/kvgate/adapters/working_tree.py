@@ -66,8 +66,20 @@ class Tree:
             self._scratch = TemporaryDirectory(prefix=SCRATCH)
             folder = apply(self.diff, release, Path(self._scratch.name).resolve())
         lay_over(folder, release)
-        since = self.base is not None
-        self.changes = changes_since(folder, self.base or "") if since else changes_between(release, folder / PACKAGE)
+        if self.base is None:
+            self.changes = changes_between(release, folder / PACKAGE)
+            return
+        removed = (
+            "diff",
+            "--name-only",
+            "--no-renames",
+            "--diff-filter=D",
+            "--relative",
+            "--end-of-options",
+            self.base,
+        )
+        _refuse_removed(_git(*removed, "--", PACKAGE, at=folder).splitlines(), folder, release, f"--vllm-path {folder}")
+        self.changes = changes_since(folder, self.base)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -154,9 +166,7 @@ def apply(diff: Path, release: Path, scratch: Path) -> Path:
         _git("apply", "--whitespace=nowarn", f"--include={PACKAGE}/*", str(diff.resolve()), at=scratch)
     except UsageError as error:
         raise UsageError(f"--diff {diff}: does not apply to this vLLM: {error}") from error
-    gone = [name for name in touched if (release.parent / name).is_file() and not (scratch / name).is_file()]
-    if gone:
-        raise UsageError(f"--diff {diff}: removes {gone[0]}, which the release has: its file would be run")
+    _refuse_removed(touched, scratch, release, f"--diff {diff}")
     return scratch
 
 
@@ -206,6 +216,13 @@ def _refuse_compiled(names: Iterable[str], option: str) -> None:
     for name in names:
         if name.startswith("csrc/") or Path(name).suffix in COMPILED:
             raise UsageError(f"{option}: changes {name}, which is compiled: kvgate runs Python files alone")
+
+
+def _refuse_removed(names: Iterable[str], tree: Path, release: Path, option: str) -> None:
+    """Refuse the removal of what the release has."""
+    for name in names:
+        if (release.parent / name).is_file() and not (tree / name).is_file():
+            raise UsageError(f"{option}: removes {name}, which the release has: its file would be run")
 
 
 def _read(path: Path) -> str:

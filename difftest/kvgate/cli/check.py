@@ -147,7 +147,8 @@ def check(
         require("coverage", "kvgate check --corpus", "gate")
         make_writable(corpus, "--corpus")
     with progress_line() as line:
-        line.say(f"loading {sut} …", at_once=imports_vllm(sut))
+        compared = f", and comparing {vllm_path} with it" if vllm_path is not None and base is None else ""
+        line.say(f"loading {sut}{compared} …", at_once=imports_vllm(sut))
         patch = Changes()
         with suppress(UsageError):
             # What is wrong with a file is said where it is loaded.

@@ -25,6 +25,8 @@ STORIES_MAX = 20
 """How many divergences one report shows."""
 NEVER_RAN_MAX = 10
 """How many lines and branches of a patch one report names that never ran."""
+LANES_MAX = 10
+"""How many models and presets one report names of which no case was run."""
 KNOWN_MAX = 20
 """How many known findings one report lists."""
 TEXT_CHARACTERS_MAX = 10_000
@@ -313,6 +315,10 @@ def _not_run(verdict: Verdict) -> list[str]:
         )
     if verdict.ended != "completed":
         sentences.append(f"The run ended early ({printable(verdict.ended)}); the remaining cases were not run.")
+    never = [f"{each.model} {each.preset}" for each in verdict.tallies if not each.cases]
+    if never and verdict.cases:
+        more = f" and {len(never) - LANES_MAX} more" if len(never) > LANES_MAX else ""
+        sentences.append(f"No case was run of {printable(', '.join(never[:LANES_MAX]))}{more}.")
     return sentences
 
 
