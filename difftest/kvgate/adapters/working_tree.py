@@ -69,16 +69,9 @@ class Tree:
         if self.base is None:
             self.changes = changes_between(release, folder / PACKAGE)
             return
-        removed = (
-            "diff",
-            "--name-only",
-            "--no-renames",
-            "--diff-filter=D",
-            "--relative",
-            "--end-of-options",
-            self.base,
-        )
-        _refuse_removed(_git(*removed, "--", PACKAGE, at=folder).splitlines(), folder, release, f"--vllm-path {folder}")
+        options = ("--name-only", "--no-renames", "--diff-filter=D", "--relative", "--end-of-options")
+        removed = _git("diff", *options, self.base, "--", PACKAGE, at=folder).splitlines()
+        _refuse_removed(removed, folder, release, f"--vllm-path {folder}")
         self.changes = changes_since(folder, self.base)
 
     @property
