@@ -15,9 +15,11 @@ from kvgate.adapters.releases import ASCEND, OF_VLLM
 from kvgate.adapters.releases.description import Release
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.chunks import chunk_ends, stands_still
+from kvgate.explain.serving import KEEPS_JUNCTIONS, MASKS, RETAINS, RETAINS_LEAST
 from kvgate.findings.modelled import reference_of_release
 from kvgate.findings.register import with_ids
 from kvgate.kernel.models import load
+from kvgate.kernel.versions import version_of
 from kvgate_mutants.corpus.scenario import dispatched, ended, tokens
 from kvreference.answers import Hit
 from kvreference.choices import Choices
@@ -160,3 +162,11 @@ def test_the_shortest_prompt_hits_and_no_shorter_one() -> None:
 def test_without_caching_nothing_hits() -> None:
     """Whatever is sent."""
     assert 0 == best_hit(evolve(settings_of("full", None), caches=False), Prompts.replay(90))
+
+
+@pytest.mark.parametrize("release", OF_VLLM, ids=lambda release: release.label)
+def test_explain_dates_what_a_release_keeps_as_its_description_does(release: Release) -> None:
+    """Explain takes versions that nobody has described, so it has the first version of each change."""
+    version = version_of(release.version)
+    described = (release.masks, release.interval is not None, release.retains_least, release.pins_junctions)
+    assert described == tuple(version in since for since in (MASKS, RETAINS, RETAINS_LEAST, KEEPS_JUNCTIONS))
