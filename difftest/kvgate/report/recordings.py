@@ -27,7 +27,7 @@ ENGINES = (
     *(Column("engine"), Column("scheduler"), Column("system"), Column("version")),
     *(Column("steps", ","), Column("records", ","), Column("calls checked", ","), Column("checkpoints", ",")),
     *(Column("differences", ","), Column("files", shown=False), Column("endings", shown=False)),
-    *(Column("tally", shown=False), Column("known findings", shown=False)),
+    *(Column("tally", shown=False), Column("known findings", shown=False), Column("gaps", shown=False)),
 )
 
 
@@ -36,7 +36,7 @@ def report_of(rejudged: Sequence[Recheck]) -> Report:
     differences = sum(each.differences for each in rejudged)
     checked = sum(each.checker.stats.judged for each in rejudged)
     number = counted(differences, "difference") if differences else "no difference"
-    endings = tuple(printable(ending, 2000) for each in rejudged for ending in each.endings)
+    missing = tuple(printable(each, 2000) for one in rejudged for each in (*one.gaps, *one.endings))
     found = tuple(story for each in rejudged for story in _stories(each))
     known = sum((Counter(each.declared) for each in rejudged), Counter[str]())
     return Report(
@@ -44,7 +44,7 @@ def report_of(rejudged: Sequence[Recheck]) -> Report:
         outcome=f"{number} in {counted(checked, 'call')}",
         exit_code=DIVERGENCE if differences else AGREEMENT,
         claimed=CLAIMED,
-        tested=(Section("", ENGINES, tuple(map(_engine, rejudged)), notes=endings),),
+        tested=(Section("", ENGINES, tuple(map(_engine, rejudged)), notes=missing),),
         found=found,
         found_left_out=differences - len(found),
         known=tuple(
@@ -60,7 +60,7 @@ def _engine(each: Recheck) -> tuple[Any, ...]:
     return (
         *(header.engine, header.scheduler, header.system, header.system_version),
         *(tally.steps, tally.calls, tally.judged, tally.checkpoints, each.differences),
-        *(list(map(str, each.files)), list(each.endings), asdict(tally), dict(each.declared)),
+        *(list(map(str, each.files)), list(each.endings), asdict(tally), dict(each.declared), list(each.gaps)),
     )
 
 

@@ -93,6 +93,11 @@ class ShadowChecker:
             self._stop("after a difference in the state")
         return [Finding(number, self._step, record, difference) for difference in found]
 
+    def restart(self, lost: int, because: str) -> None:
+        """So many calls and maybe more are missing: the checks continue at the next checkpoint."""
+        self.stats.lost += lost
+        self._stop(because)
+
     def _stop(self, why: str) -> None:
         self.reference = None
         self._why_not = why
@@ -108,8 +113,7 @@ class ShadowChecker:
         if isinstance(record, Checkpoint):
             return self._at_checkpoint(record)
         if isinstance(record, calls.Restart):
-            self.stats.lost += record.lost
-            self._stop(record.because)
+            self.restart(record.lost, record.because)
             return ()
         if isinstance(record, calls.Suspended):
             self._stop(record.because)

@@ -63,7 +63,8 @@ class StatusCollector:
             age_seconds = time.time() - path_of(self.folder, status.engine).stat().st_mtime
         except OSError:
             return False
-        return age_seconds < FRESH_SECONDS
+        # A clock that was set back makes an old file one of the future.
+        return abs(age_seconds) < FRESH_SECONDS
 
 
 def _families(found: Sequence[tuple[Status, bool]]) -> Iterator[Any]:

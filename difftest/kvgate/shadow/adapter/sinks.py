@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import kvgate
@@ -24,6 +25,7 @@ from kvgate.shadow.salting import Salting
 from kvgate.shadow.shadow_checker import ShadowChecker
 from kvgate.shadow.sidecar import Order, order_frame
 from kvgate.shadow.sink_protocol import DifferenceError
+from kvgate.shadow.status import path_of
 from kvreference.settings import Settings
 
 CLOSE_SECONDS = 2.0
@@ -39,9 +41,31 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
     if switch.mode is Mode.STRICT:
         return StrictSink(settings, system)
     switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
-    header = Header(settings, system, _version(system), scheduler, 0, engine)
+    started_unix_ms = int(time.time() * 1000)
+    header = Header(
+        settings, system, _version(system), scheduler, 0, new_name(switch.dir), started_unix_ms=started_unix_ms
+    )
     return SidecarSink(switch, header)
+
+
+def new_name(folder: Path) -> str:
+    """A name for an engine that no other has in ``folder``, where its status lies from now on.
+
+    When it started and its process id do not suffice: containers that share a folder have the same ids, and a clock may
+    be set back.
+
+    Raises:
+        OSError: nothing can be made there.
+    """
+    first = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
+    for number in count(1):
+        name = first if number == 1 else f"{first}-{number}"
+        try:
+            path_of(folder, name).touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            continue
+        return name
+    raise AssertionError("there is always another number")
 
 
 def _version(system: str) -> str:
