@@ -18,6 +18,8 @@ from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import SUFFIX, CutOffError, Header, Recording, is_recording, open_recording
 from kvgate.shadow.shadow_checker import CALLS_SHOWN, Finding, ShadowChecker
 
+LOST_SHOWN = 20
+"""How many lost blocks are named with a difference."""
 GAPS_MAX = 100
 """How many gaps are named; of all, the calls are counted."""
 _UNNUMBERED = (
@@ -89,7 +91,12 @@ class Recheck:
             self.differences += 1
             if self.differences <= FINDINGS_MAX:
                 self.found.append(finding)
-                self.stories.append(format_finding(finding, self.recent, f"kvgate replay {path}"))
+                started = self.header.started_unix_ms
+                again = f"kvgate replay {path}"
+                self.stories.append(format_finding(finding, self.recent, again, started_unix_ms=started))
+        lost = self.checker.take_lost()
+        if lost and self.stories:
+            self.stories[-1] += "".join(f"lost: {each}\n" for each in lost[:LOST_SHOWN])
         self.recent = [*self.recent[-(CALLS_SHOWN - 1) :], record]
 
 

@@ -59,6 +59,8 @@ class Header:
     """How many records of the engine came before this part; None if that is not known."""
     started_unix_ms: int | None = None
     """When the engine's shadow began, by the clock of its host."""
+    engine_index: int = 0
+    """Which engine of the server it is, as vLLM's own metrics count them."""
 
 
 class CutOffError(UsageError):

@@ -53,6 +53,22 @@ class Status:
     """The first difference, in a line."""
     dumps: list[str] = field(factory=list)
     """The files with reports of differences."""
+    engine_index: int | None = None
+    """Which engine of the server it is, as vLLM's own metrics count them; None for a worker."""
+    started: str = ""
+    """When it began, in UTC."""
+    written: str = ""
+    """When this was written, in UTC."""
+    first_at: str = ""
+    """When the first difference was, in UTC."""
+    reason: str = ""
+    """Why it has ended."""
+    raised: str = ""
+    """What a call of the engine raised last."""
+    lost_blocks: list[str] = field(factory=list)
+    """Which blocks are lost, and whose they were: the first ones."""
+    stalled: list[str] = field(factory=list)
+    """The requests that make no progress now, and what they wait for."""
 
 
 def path_of(folder: Path, engine: str) -> Path:

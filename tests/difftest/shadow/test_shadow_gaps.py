@@ -22,6 +22,7 @@ from kvgate.shadow.calls import ENCODER, Raw
 from kvgate.shadow.recheck import Recheck, recheck_recordings
 from kvgate.shadow.recording import Header, open_recording
 from kvgate.shadow.sidecar import Order, Sidecar
+from kvgate.shadow.sink_protocol import Passive
 
 from .live import Server
 
@@ -30,7 +31,7 @@ PART_BYTES = 30_000
 
 
 @define
-class Within:
+class Within(Passive):
     """A sink that hands everything to a sidecar in this process, as a socket would."""
 
     sidecar: Sidecar
@@ -121,7 +122,7 @@ def test_a_missing_part_is_a_gap(parts: list[Path]) -> None:
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.0])
 def test_a_truncated_part_is_a_gap(parts: list[Path], share: float) -> None:
-    """Goal: what is missing after the cut is counted. Method: cut a part in its last record or the middle, or empty it."""
+    """Goal: what is missing after the cut is counted. Method: cut a part at its end, in the middle, or empty it."""
     before = records_in(parts[1])
     os.truncate(parts[1], int(parts[1].stat().st_size * share))
     left = records_in(parts[1]) if share else 0

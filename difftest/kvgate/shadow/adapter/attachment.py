@@ -118,7 +118,8 @@ def attach(scheduler: Any, switch: Switch) -> Any:
         from kvgate.shadow.sampling import Sampling
 
         settings = settings_of(scheduler)
-        sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__)
+        index = int(getattr(scheduler.vllm_config.parallel_config, "data_parallel_index", 0) or 0)
+        sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__, index)
         observer = Observer(
             scheduler,
             sink,

@@ -29,7 +29,7 @@ def settings_of(scheduler: Any) -> Settings:
         requests_max=2**31,
         drafts_max=scheduler.num_spec_tokens,
         caches=manager.enable_caching,
-        tells_events=False,
+        tells_events=bool(manager.block_pool.enable_kv_cache_events),
         full_sequence_must_fit=scheduler.scheduler_reserve_full_isl,
         retention_interval_tokens=_interval_tokens(manager),
         keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None,

@@ -17,14 +17,14 @@ from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.kernel.versions import installed
 from kvgate.shadow.adapter.log import warn
-from kvgate.shadow.calls import ENCODER, Raw, Stored
+from kvgate.shadow.calls import ENCODER, Raw, Stalls, Stored
 from kvgate.shadow.channel import Channel, ClosedError
 from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import Header
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.shadow_checker import ShadowChecker
 from kvgate.shadow.sidecar import Order, order_frame
-from kvgate.shadow.sink_protocol import DifferenceError
+from kvgate.shadow.sink_protocol import DifferenceError, Passive
 from kvgate.shadow.status import path_of
 from kvreference.settings import Settings
 
@@ -32,7 +32,9 @@ CLOSE_SECONDS = 2.0
 """How long an engine that ends waits for what is still to be sent."""
 
 
-def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) -> SidecarSink | StrictSink:
+def sink_for(
+    switch: Switch, settings: Settings, system: str, scheduler: str, engine_index: int = 0
+) -> SidecarSink | StrictSink:
     """Who takes what is observed.
 
     Raises:
@@ -41,9 +43,10 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
     if switch.mode is Mode.STRICT:
         return StrictSink(settings, system)
     switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    started_unix_ms = int(time.time() * 1000)
     header = Header(
-        settings, system, _version(system), scheduler, 0, new_name(switch.dir), started_unix_ms=started_unix_ms
+        *(settings, system, _version(system), scheduler, 0, new_name(switch.dir)),
+        started_unix_ms=int(time.time() * 1000),
+        engine_index=engine_index,
     )
     return SidecarSink(switch, header)
 
@@ -105,6 +108,12 @@ class SidecarSink:
             self._is_lagging = False
         return not self._is_lagging
 
+    def wants_checkpoint(self) -> bool:
+        return self.channel.was_asked()
+
+    def tell(self, stalls: Stalls) -> None:
+        self.channel.send(ENCODER.encode([stalls]))
+
     def send(self, records: Sequence[Raw]) -> None:
         if self._is_lagging or not self.channel.send(ENCODER.encode(records)):
             self.lost += len(records)
@@ -143,7 +152,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "KVGATE_SHADOW": "", "PYTHONPATH": path}
 
 
-class StrictSink:
+class StrictSink(Passive):
     """The reference, within the engine's own process: raises at the first difference."""
 
     is_immediate = True
