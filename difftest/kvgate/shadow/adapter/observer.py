@@ -27,6 +27,8 @@ from kvgate.shadow.sink_protocol import DifferenceError, Sink
 _NOTHING: list[int] = []
 TAIL = 4
 """How many of the last free blocks are read after each call."""
+FREED_TAIL = 64
+"""The same after a request has freed its blocks: their order decides what is forgotten first."""
 _WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
@@ -237,11 +239,11 @@ class Observer:
             self._emit(more_of(tokens, followed))
         return followed
 
-    def _after(self) -> After:
+    def _after(self, blocks: int = TAIL) -> After:
         queue = self.pool.free_block_queue
         block, end = queue.fake_free_list_tail.prev_free_block, queue.fake_free_list_head
         tail: list[int] = []
-        while block is not end and block is not None and len(tail) < TAIL:
+        while block is not end and block is not None and len(tail) < blocks:
             tail.append(block.block_id)
             block = block.prev_free_block
         return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
@@ -402,7 +404,7 @@ class Observer:
         self.book.clear_blocks(name)
         if is_over:
             self.book.forget(name)
-        self._emit(calls.Freed(number, is_over, self._after(), request.status.name if is_over else ""))
+        self._emit(calls.Freed(number, is_over, self._after(FREED_TAIL), request.status.name if is_over else ""))
 
     def after_get_num_common_prefix_blocks(self, answer: list[int], running_request_id: str) -> None:
         if self.steps % SHARED_EVERY_STEPS == 0:
