@@ -19,9 +19,9 @@ STORIES_MAX = 3
 """How many differences of one engine are shown."""
 CLAIMED = ("every answer of the live block manager, and its whole state at every checkpoint, is the reference's",)
 NOT_TESTED = (
-    "The worker: its reads and writes are not in a recording.",
+    "The worker: of what it does, a recording has the block ids that it is sent.",
     "The scheduler's choices, and the numbers it bases them on: the reference takes them from the recording.",
-    "KV events; and of the free queue, between checkpoints, everything but its length and its last blocks.",
+    "The tokens and parents of KV events; and of the free queue, between checkpoints, all but its length and its end.",
 )
 ENGINES = (
     *(Column("engine"), Column("scheduler"), Column("system"), Column("version")),

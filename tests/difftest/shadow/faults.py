@@ -6,7 +6,6 @@ steps after it acted first, and whether the server still serves.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -40,7 +39,7 @@ class Injected:
         return True
 
 
-STALLED = "stalled"
+STALLED, SERVES = "stalled", "serves on"
 Fault = Callable[[Patch, Injected], None]
 
 
@@ -244,7 +243,7 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
     clock = [0.0]
     stalls = StallWatch(server.scheduler, lambda name: int(name.rpartition("-")[2] or -1), lambda: injected.step)
     stalls.now = lambda: clock[0]
-    fate, hung = "serves on", list[Any]()
+    fate, hung = SERVES, list[Any]()
     for step in range(1, START_STEP + STEPS + 1):
         injected.step, clock[0] = step, step / 10
         try:
@@ -254,18 +253,31 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
         except AssertionError as error:
             fate = f"ended by its own {type(error).__name__}"
         hung = hung or stalls.look()
-        if sink.found or hung or fate != "serves on":
+        if sink.found or hung or fate != SERVES:
             break
+    first = sink.found[:1]
+    if fate == SERVES:
+        fate = _fate(server)
     name = fault.__name__.replace("_", " ") if fault is not None else "none"
     if hung:
         return Row(name, STALLED, None, clock[0] - (injected.acted or 0) / 10, fate, hung[0].why)
-    if not sink.found:
+    if not first:
         return Row(name, "", None, 0.0, fate, "")
-    found = sink.found[0]
+    (found,) = first
     said = f"{found.difference.subject}: expected {found.difference.expected}, got {found.difference.got}"
     # What happens between two steps is counted with the one before.
     delay = max(0, found.step - (injected.acted or 0))
     return Row(name, found.difference.statement, delay, 0.0, fate, said)
+
+
+def _fate(server: Server) -> str:
+    """What becomes of the server after a fault was detected."""
+    for step in range(STEPS):
+        try:
+            server.serve(1)
+        except (AssertionError, ValueError, LookupError, AttributeError) as error:
+            return f"ends after {step} more steps: {type(error).__name__}"
+    return SERVES
 
 
 def _number_of(server: Server) -> int:
@@ -294,4 +306,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
