@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from attrs import asdict
 
+from kvgate.cli.options import TableOutput
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.shadow.status import Status
@@ -19,6 +23,7 @@ LISTED_MAX = 10
 
 def status(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the shadows.")] = Path("kvgate-shadow"),
+    output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Print what the shadows of a server have seen, engine by engine.
 
@@ -34,7 +39,9 @@ def status(
     found = list(read_all(folder))
     if not found:
         raise UsageError(f"{folder}: no shadow has written a status there")
-    for each in found:
+    if output is TableFormat.JSON:
+        typer.echo(json.dumps([asdict(each) for each in found]))
+    for each in found if output is TableFormat.TEXT else ():
         for line in describe(folder, each):
             typer.echo(printable(line, LINE_CHARACTERS_MAX))
     raise typer.Exit(int(any(each.differences or each.stalled or each.lost_blocks or each.raised for each in found)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -66,3 +67,10 @@ def test_a_shadow_that_is_gone_is_not_watching(kvgate: Kvgate, tmp_path: Path) -
 def test_a_folder_without_a_status(kvgate: Kvgate, tmp_path: Path) -> None:
     finished = kvgate("status", str(tmp_path))
     assert (2, True) == (finished.code, "no shadow has written a status there" in finished.err)
+
+
+def test_a_status_for_programs(kvgate: Kvgate, tmp_path: Path) -> None:
+    written(tmp_path, differences=2)
+    finished = kvgate("status", str(tmp_path), "--format", "json")
+    (document,) = json.loads(finished.out)
+    assert (1, ENGINE, 2) == (finished.code, document["engine"], document["differences"])
