@@ -31,6 +31,8 @@ from kvgate.shadow.describe import describe
 from kvgate.shadow.recording import Recording, open_recording
 from kvreference.settings import Settings
 
+FREED_TAIL_BEFORE = 4
+"""Of how many free blocks version 2 of the format tells the order after a request has freed its blocks."""
 GAPS_MAX = 10
 """How many gaps of a recording are reported."""
 
@@ -96,7 +98,7 @@ def _missing(recording: Recording, gaps: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(records: Iterator[Stored], gaps: list[str], is_older: bool) -> Iterator[Stored]:
-    """What is compared, if one ``is_older`` what both have; ``gaps`` gets what was not recorded, as far as it was read."""
+    """What is compared: if one ``is_older``, what both have. What was not recorded goes to ``gaps``, as far as read."""
     passed = 0
     for record in records:
         if isinstance(record, Restart) and passed:
@@ -104,7 +106,8 @@ def _calls(records: Iterator[Stored], gaps: list[str], is_older: bool) -> Iterat
         if isinstance(record, Step):
             record = msgspec.structs.replace(record, since_start_ms=0)
         if is_older and isinstance(record, Freed):
-            record = msgspec.structs.replace(record, because="")
+            after = msgspec.structs.replace(record.after, tail=record.after.tail[:FREED_TAIL_BEFORE])
+            record = msgspec.structs.replace(record, because="", after=after)
         passes_over = (Checkpoint, Restart, End, *((Sent, Published, Forgotten, Raised) if is_older else ()))
         if not isinstance(record, passes_over):
             passed += 1

@@ -342,13 +342,14 @@ class Observer:
         nulls: tuple[int, ...] = ()
         if answer is not None:
             name = request.request_id
-            if any(answer.blocks):
+            gains = any(answer.blocks)
+            if gains:
                 self._granted.add(name)
             if is_whole:
                 given = list(self.manager.get_block_ids(name))
             else:
                 # Most steps give nothing: then nothing is gone through.
-                given = list(answer.get_block_ids()) if any(answer.blocks) else [_NOTHING] * len(answer.blocks)
+                given = list(answer.get_block_ids()) if gains else self._nothing
             nulls = self._entries_freed(name, followed.nulls)
         self._emit(
             calls.Allocated(
