@@ -58,6 +58,7 @@ from kvgate.levels.manager import DETECTORS, MONITORS, Bench
 from kvgate.levels.registry import LEVELS, certain_of
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.report.github import markdown_table
+from kvgate.shadow.sink_protocol import Passive
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (
     BLOCK_MANAGER_MUTANTS,
@@ -274,7 +275,7 @@ def _of_checker(probe: str, operations: int | None = None, broken: bool = True) 
 
 
 @define
-class _Beneath:
+class _Beneath(Passive):
     """A sink that checks each record at once."""
 
     follow: Callable[[Sequence[Any]], None]

@@ -8,7 +8,7 @@ nothing. The engine's own call is always made, and its answer is what the caller
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -35,8 +35,8 @@ CALLS = (
 class Listener(Protocol):
     """Is called around the calls of one object; besides these two it has ``before_NAME`` and ``after_NAME``."""
 
-    def raised(self) -> object:
-        """The engine's own call raised, and the exception is on its way to the caller."""
+    def raised(self, name: str, error: BaseException, arguments: Sequence[Any]) -> object:
+        """The engine's own call of ``name`` raised, and the exception is on its way to the caller."""
         ...
 
     def failed(self, error: Exception) -> bool:
@@ -47,8 +47,9 @@ class Listener(Protocol):
 class Raises:
     """A listener that has nothing to do when a call raises, and whose own exceptions reach the caller."""
 
-    def raised(self) -> None:
+    def raised(self, name: str, error: BaseException, arguments: Sequence[Any]) -> None:
         """Nothing."""
+        del name, error, arguments
 
     def failed(self, error: Exception) -> bool:
         """Never spare the caller."""
@@ -95,11 +96,11 @@ class Tap:
         original = getattr(owner, name)
         if before is None:
             assert after is not None, "a listener is required"
-            self.put(owner, name, self._then(original, after))
+            self.put(owner, name, self._then(name, original, after))
         elif after is None:
             self.put(owner, name, self._first(original, before, always))
         else:
-            self.put(owner, name, self._around(original, before, after))
+            self.put(owner, name, self._around(name, original, before, after))
 
     def put(self, owner: object, name: str, value: Callable[..., Any]) -> None:
         """Put something in the place of a call, to be removed with the other wrappers."""
@@ -120,14 +121,14 @@ class Tap:
 
     # These three are on the engine's hot path: one function call each, besides the listener's.
 
-    def _then(self, original: Callable[..., Any], after: Hook) -> Callable[..., Any]:
+    def _then(self, name: str, original: Callable[..., Any], after: Hook) -> Callable[..., Any]:
         raised, failed = self.listener.raised, self.listener.failed
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
                 answer = original(*arguments, **named)
-            except BaseException:
-                raised()
+            except BaseException as error:
+                raised(name, error, arguments)
                 raise
             if self.is_on:
                 try:
@@ -153,7 +154,7 @@ class Tap:
 
         return call
 
-    def _around(self, original: Callable[..., Any], before: Hook, after: Hook) -> Callable[..., Any]:
+    def _around(self, name: str, original: Callable[..., Any], before: Hook, after: Hook) -> Callable[..., Any]:
         raised, failed = self.listener.raised, self.listener.failed
 
         def call(*arguments: Any, **named: Any) -> Any:
@@ -167,8 +168,8 @@ class Tap:
                 return original(*arguments, **named)
             try:
                 answer = original(*arguments, **named)
-            except BaseException:
-                raised()
+            except BaseException as error:
+                raised(name, error, arguments)
                 raise
             if self.is_on:
                 try:

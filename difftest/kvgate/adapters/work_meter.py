@@ -10,7 +10,7 @@ What is counted is what Python code reads, writes or goes over, entry by entry; 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, SupportsIndex
@@ -132,8 +132,9 @@ class WorkMeter:
         if tally.depth == 0:
             tally.links += tally.followed - self._followed_before
 
-    def raised(self) -> None:
+    def raised(self, name: str, error: BaseException, arguments: Sequence[Any]) -> None:
         """A call that raises is over as well."""
+        del name, error, arguments
         self._end()
 
     def failed(self, error: Exception) -> bool:

@@ -26,6 +26,7 @@ from kvgate.cli import (
     rule,
     shrink,
     simulate,
+    status,
 )
 from kvgate.cli.version import Version
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -84,6 +85,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "shrink": (shrink.shrink, GATE, "Make a stored case smaller."),
     "fuzz": (fuzz.fuzz, GATE, "The same for hours, on all cores or on a cluster."),
     "record": (record.record, LIVE, "Run a server with a shadow that records, or checks."),
+    "status": (status.status, LIVE, "What the shadows of a server have seen."),
     "diff": (diff.diff, LIVE, "Where two recordings part."),
     "explain": (explain.explain, HITS, "Why is my hit rate zero? From model and flags alone."),
     "simulate": (simulate.simulate, HITS, "Serve requests without a model: what hits, and when?"),

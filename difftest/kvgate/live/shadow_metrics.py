@@ -108,7 +108,9 @@ def shadows_of(samples: Iterable[Sample]) -> dict[Engine, Shadow]:
     found: dict[Engine, Shadow] = {}
     for sample in samples:
         if sample.name in _FIELDS:
-            engine = Engine(sample.labels.get("engine", ""), sample.labels.get("mode", ""))
+            # Before it had a label of its own, the name stood where vLLM has the engine's index.
+            name = sample.labels.get("shadow") or sample.labels.get("engine", "")
+            engine = Engine(name, sample.labels.get("mode", ""))
             counted = {_FIELDS[sample.name]: _count(sample)}
             found[engine] = evolve(found.get(engine, Shadow()), **counted)
     return found

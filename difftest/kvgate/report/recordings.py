@@ -19,15 +19,15 @@ STORIES_MAX = 3
 """How many differences of one engine are shown."""
 CLAIMED = ("every answer of the live block manager, and its whole state at every checkpoint, is the reference's",)
 NOT_TESTED = (
-    "The worker: its reads and writes are not in a recording.",
+    "The worker: of what it does, a recording has the block ids that it is sent.",
     "The scheduler's choices, and the numbers it bases them on: the reference takes them from the recording.",
-    "KV events; and of the free queue, between checkpoints, everything but its length and its last blocks.",
+    "The tokens and parents of KV events; and of the free queue, between checkpoints, all but its length and its end.",
 )
 ENGINES = (
     *(Column("engine"), Column("scheduler"), Column("system"), Column("version")),
     *(Column("steps", ","), Column("records", ","), Column("calls checked", ","), Column("checkpoints", ",")),
     *(Column("differences", ","), Column("files", shown=False), Column("endings", shown=False)),
-    *(Column("tally", shown=False), Column("known findings", shown=False)),
+    *(Column("tally", shown=False), Column("known findings", shown=False), Column("gaps", shown=False)),
 )
 
 
@@ -36,7 +36,7 @@ def report_of(rejudged: Sequence[Recheck]) -> Report:
     differences = sum(each.differences for each in rejudged)
     checked = sum(each.checker.stats.judged for each in rejudged)
     number = counted(differences, "difference") if differences else "no difference"
-    endings = tuple(printable(ending, 2000) for each in rejudged for ending in each.endings)
+    missing = tuple(printable(each, 2000) for one in rejudged for each in (*one.gaps, *one.endings))
     found = tuple(story for each in rejudged for story in _stories(each))
     known = sum((Counter(each.declared) for each in rejudged), Counter[str]())
     return Report(
@@ -44,7 +44,7 @@ def report_of(rejudged: Sequence[Recheck]) -> Report:
         outcome=f"{number} in {counted(checked, 'call')}",
         exit_code=DIVERGENCE if differences else AGREEMENT,
         claimed=CLAIMED,
-        tested=(Section("", ENGINES, tuple(map(_engine, rejudged)), notes=endings),),
+        tested=(Section("", ENGINES, tuple(map(_engine, rejudged)), notes=missing),),
         found=found,
         found_left_out=differences - len(found),
         known=tuple(
@@ -60,7 +60,7 @@ def _engine(each: Recheck) -> tuple[Any, ...]:
     return (
         *(header.engine, header.scheduler, header.system, header.system_version),
         *(tally.steps, tally.calls, tally.judged, tally.checkpoints, each.differences),
-        *(list(map(str, each.files)), list(each.endings), asdict(tally), dict(each.declared)),
+        *(list(map(str, each.files)), list(each.endings), asdict(tally), dict(each.declared), list(each.gaps)),
     )
 
 

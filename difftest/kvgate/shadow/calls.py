@@ -165,6 +165,54 @@ class Freed(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="freed")
     number: Number
     is_over: bool
     after: After
+    because: str = ""
+    """How it ended, in the words of the system; nothing if it did not, or in older recordings."""
+
+
+class Forgotten(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="forgotten"):
+    """The scheduler has forgotten a request, and its blocks were never freed."""
+
+    number: Number
+    because: str
+
+
+class Sent(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sent"):
+    """Block ids that a step sent to the worker; the whole tables if ``is_whole``, and else what they gained."""
+
+    number: Number
+    is_whole: bool
+    blocks: Blocks
+
+
+class EventRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """KV events of one kind and one group that follow each other."""
+
+    kind: str
+    group: Count
+    hashes: list[bytes]
+    """What the blocks are known by outside. Salted where it is stored."""
+
+
+class Published(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="published"):
+    """The KV events since the last time were taken, to be published."""
+
+    runs: Annotated[list[EventRun], msgspec.Meta(max_length=REGISTERED_MAX)]
+
+
+class Raised(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="raised"):
+    """A call of the block manager or the scheduler raised."""
+
+    call: str
+    error: str
+    """The type of the exception."""
+    text: str
+    number: Seen = -1
+    """The request that the call was about; -1 if there was none, or it is not known."""
+
+    @property
+    def headline(self) -> str:
+        """What raised what, in a few words."""
+        return f"{self.error} in {self.call}" + (f" of request {self.number}" if self.number >= 0 else "")
 
 
 class Evicted(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="evicted"):
@@ -247,6 +295,20 @@ class Suspended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sus
     because: str
 
 
+class Stall(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A request that makes no progress, and what it waits for."""
+
+    number: Number
+    seconds: float
+    why: str
+
+
+class Stalls(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="stalls"):
+    """The requests that make no progress now. Passes to the sidecar at any time, and is not part of a recording."""
+
+    requests: list[Stall]
+
+
 class End(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="end"):
     """The engine ended its shadow, and nothing is missing."""
 
@@ -260,6 +322,10 @@ Stored: TypeAlias = (
     | Cached
     | Skipped
     | Freed
+    | Forgotten
+    | Sent
+    | Published
+    | Raised
     | Evicted
     | Reset
     | Shared
@@ -271,7 +337,7 @@ Stored: TypeAlias = (
     | End
 )
 """What a recording holds."""
-Raw: TypeAlias = Arriving | Appended | Stored
+Raw: TypeAlias = Arriving | Appended | Stalls | Stored
 """What the engine sends to the sidecar."""
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -18,6 +18,7 @@ SEND_BUFFER_BYTES = 4 * 2**20
 _AGAIN_SECONDS = 0.05
 _AT_ONCE_BYTES = 2**20
 """How much of what waits is sent in one call: an engine that calls does not wait for all of it."""
+_ASKED_BYTES = 64
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """Nobody at the other end is an error, and no signal, which would end an engine that does not ignore it."""
 
@@ -66,6 +67,23 @@ class Channel:
         if self._bytes:
             self._wake.set()
         return True
+
+    def was_asked(self) -> bool:
+        """Whether the other end has sent anything since the last time.
+
+        Raises:
+            ClosedError: the other end is closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError
+            try:
+                return bool(self._socket.recv(_ASKED_BYTES))
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                self._end()
+                raise ClosedError(str(error)) from error
 
     def flush(self) -> bool:
         """Send what waits, as far as possible; whether nothing waits any more.

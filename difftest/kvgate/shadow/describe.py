@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from kvgate.kernel.text import printable
@@ -33,15 +34,34 @@ def headline(finding: Finding) -> str:
     )
 
 
-def format_finding(finding: Finding, before: Sequence[Stored], again: str | None, is_whole: bool = True) -> str:
+def utc(unix_ms: int | None) -> str:
+    """A time in words; nothing if it is not known."""
+    if unix_ms is None:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_ms / 1000))
+
+
+def at(finding: Finding, started_unix_ms: int | None) -> str:
+    """When a difference was, by the clock of the engine's host at its start."""
+    return utc(None if started_unix_ms is None else started_unix_ms + finding.since_start_ms)
+
+
+def format_finding(
+    finding: Finding,
+    before: Sequence[Stored],
+    again: str | None,
+    is_whole: bool = True,
+    started_unix_ms: int | None = None,
+) -> str:
     """A difference with the calls that led there, and how to see it again; ``is_whole`` if that is possible.
 
     ``again`` is None where no recording was written.
     """
     difference = finding.difference
+    when = f", {known}" if (known := at(finding, started_unix_ms)) else ""
     lines = [
         f"{difference.statement}: {STATEMENTS[difference.statement]}",
-        f"step {finding.step}, call {finding.call}: {describe(finding.record)}",
+        f"step {finding.step}, call {finding.call}{when}: {describe(finding.record)}",
         f"expected: {printable(difference.expected, ANSWER_CHARACTERS_MAX)}",
         f"got: {printable(difference.got, ANSWER_CHARACTERS_MAX)}",
         f"differs: {difference.subject}",
@@ -75,6 +95,14 @@ def describe(record: Stored) -> str:
             f"{record.computed + record.hit_tokens + record.external_tokens} -> {outcome}, "
             f"{record.after.free} blocks free"
         )
+    elif isinstance(record, calls.Sent):
+        text = f"the worker is sent of request {record.number}: {'all' if record.is_whole else 'more'}, {record.blocks}"
+    elif isinstance(record, calls.Published):
+        text = "KV events: " + ", ".join(f"{run.kind} of {len(run.hashes)} in group {run.group}" for run in record.runs)
+    elif isinstance(record, calls.Raised):
+        text = f"{record.headline}: {record.text}"
+    elif isinstance(record, calls.Forgotten):
+        text = f"request {record.number} is forgotten by the scheduler ({record.because or 'for no known reason'})"
     elif isinstance(record, calls.Step):
         text = f"step {record.number}"
     else:

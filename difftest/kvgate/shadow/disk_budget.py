@@ -21,7 +21,7 @@ STALE_SECONDS = 60.0
 process is gone, it has ended."""
 STALE_ELSEWHERE_SECONDS = 86_400.0
 """The same for a process on another host, which cannot be asked whether it has ended."""
-_ENGINE = r"\d{8}T\d{6}-\d+"
+_ENGINE = r"\d{8}T\d{6}-\d+(?:-\d+)?"
 _RECORDING = re.compile(rf"{RECORDING}({_ENGINE})-\d{{6,}}{re.escape(SUFFIX)}", re.ASCII)
 _OTHER = re.compile(rf"(?:{RECORDING}|{DIFFERENCE})({_ENGINE})-", re.ASCII)
 _STATUS = re.compile(rf"status-({_ENGINE})\.json", re.ASCII)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import cast
 
+from attrs import evolve
+
 from kvgate.shadow.calls import Allocated, Arrived, Checkpoint, Gated, Grew, Standing
 from kvreference.admission import blocks_said_free
 from kvreference.answers import Hit
@@ -18,7 +20,7 @@ from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.choices import Choices
 from kvreference.content import Keys, Prefix
-from kvreference.events import Stored
+from kvreference.events import Cleared, Event, Removed, Stored
 from kvreference.holdings import Span
 from kvreference.manager import OWN, Manager, tokens_computed
 from kvreference.population import Request, Status
@@ -39,6 +41,8 @@ class OrderAgnosticReference(Manager):
         super().__init__(settings, choices)
         self._key_sizes = key_sizes_tokens or [group.block_size_tokens for group in self.geometry.groups]
         self._digests: dict[bytes, Prefix] = {}
+        self.due: list[Event] = []
+        """The events that are due, where any are published."""
 
     # Requests
 
@@ -116,6 +120,7 @@ class OrderAgnosticReference(Manager):
         allocation = self.holdings.allocate(call.number, span, hit) if ready else None
         if allocation is None:
             return None
+        self._lose(allocation)
         request.status = Status.LOADING if call.delayed else Status.RUNNING
         if not call.delayed:
             self.register(call.number, span.computed + span.tokens, span.computed)
@@ -129,6 +134,8 @@ class OrderAgnosticReference(Manager):
     def take_registered(self, number: int) -> list[tuple[int, int, int]]:
         """What was cached of a request since the last time: group, position in its table, block; in order."""
         events, self._events = self._events, []
+        if self.settings.tells_events:
+            self.due += events
         tables = self.tables.get(number)
         found = []
         for event in events:
@@ -138,6 +145,23 @@ class OrderAgnosticReference(Manager):
                     position = cast(Content, content)[1].tokens // size - 1
                     found.append((event.group, position, tables[event.group].blocks[position]))
         return found
+
+    def take_due(self) -> list[Event]:
+        """The events since the last time."""
+        due, self.due = self.due, []
+        return due
+
+    def evict(self, block: int) -> None:
+        """Forget what a block holds."""
+        self._events += map(Removed, self.pool.evict(block))
+
+    def reset(self) -> bool:
+        """Forget everything that is cached, if no block is held."""
+        succeeded = self.pool.reset()
+        if succeeded:
+            self.cache.statistics = evolve(self.cache.statistics, reset=True)
+            self._events.append(Cleared())
+        return succeeded
 
     def skip(self, number: int, computed: int) -> None:
         """Release what no later token reads."""

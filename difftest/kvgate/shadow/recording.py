@@ -26,8 +26,10 @@ from kvgate.kernel.trace_lines import check_size
 from kvgate.shadow.calls import ENCODER, STORED, Stored
 from kvreference.settings import Settings
 
-MAGIC = b"KVGATER2"
+MAGIC = b"KVGATER3"
 """The format and its version."""
+VERSIONS_READ = (b"2", b"3")
+"""What version 2 lacks: record numbers, the time of the start, and what an engine's call raised."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
 """What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""
@@ -53,6 +55,16 @@ class Header:
     """Which part of an engine's recording this is, from 0."""
     engine: str
     """What all parts of one recording share."""
+    first_record: int | None = None
+    """How many records of the engine came before this part; None if that is not known."""
+    started_unix_ms: int | None = None
+    """When the engine's shadow began, by the clock of its host."""
+    engine_index: int = 0
+    """Which engine of the server it is, as vLLM's own metrics count them."""
+
+
+class CutOffError(UsageError):
+    """A file that ends before its header does: nothing of it can be read."""
 
 
 class Writer:
@@ -126,6 +138,8 @@ class Recording:
     """How many frames of calls were read so far."""
     ended: str = ""
     """How the file ends, once it was read: empty where nothing is missing."""
+    is_cut: bool = False
+    """Whether its last record is cut off."""
     _file: BinaryIO | None = field(default=None, repr=False)
     _size: int = 0
     _start: int = 0
@@ -152,7 +166,7 @@ class Recording:
                 yield from records
                 last = records[-1] if records else last
         if not self.ended and type(last).__name__ != "End":
-            self.ended = "it was not closed: the process that wrote it ended first"
+            self.ended = "it was not closed: the process that wrote it ended first, or could not write"
 
     def _next(self, file: BinaryIO) -> bytes | None:
         start = self._start = file.tell()
@@ -192,6 +206,7 @@ class Recording:
         )
 
     def _cut(self, start: int) -> None:
+        self.is_cut = True
         self.ended = f"its last record is cut off, at byte {start}: all but that one were read"
 
 
@@ -226,23 +241,31 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
     if size > FILE_BYTES_MAX:
         raise UsageError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
     magic = file.read(len(MAGIC))
+    if len(magic) < len(MAGIC) and MAGIC.startswith(magic):
+        raise CutOffError(f"{path}: no recording: it ends after {len(magic)} bytes")
     if magic[:-1] != MAGIC[:-1]:
         raise UsageError(f"{path}: no recording: it does not begin with {MAGIC[:-1].decode()}")
-    if magic != MAGIC:
-        raise UsageError(f"{path}: a recording of version {magic[-1:]!r}; this kvgate reads {MAGIC[-1:]!r}")
+    if magic[-1:] not in VERSIONS_READ:
+        read = " and ".join(map(repr, VERSIONS_READ))
+        raise UsageError(f"{path}: a recording of version {magic[-1:]!r}; this kvgate reads {read}")
     head = file.read(_FRAME.size)
     if len(head) < _FRAME.size:
-        raise UsageError(f"{path}: cut off before its header")
+        raise CutOffError(f"{path}: cut off before its header")
     length, crc_of_length, crc = _FRAME.unpack(head)
     if zlib.crc32(_LENGTH.pack(length)) != crc_of_length:
         raise UsageError(f"{path}: its header is corrupted: the checksum of its length is wrong")
     if length > HEADER_BYTES_MAX:
         raise UsageError(f"{path}: announces a header of {length} bytes, at most {HEADER_BYTES_MAX} are read")
     document = file.read(length)
-    if len(document) < length or zlib.crc32(document) != crc:
-        raise UsageError(f"{path}: its header is cut off or corrupted")
+    if len(document) < length:
+        raise CutOffError(f"{path}: its header is cut off")
+    if zlib.crc32(document) != crc:
+        raise UsageError(f"{path}: its header is corrupted")
     try:
-        header: Header = _CONVERTER.structure(msgspec.json.decode(document), Header)
+        described = msgspec.json.decode(document)
+        if (magic == MAGIC) != ("first_record" in described):
+            raise UsageError(f"{path}: its version, {magic[-1:]!r}, is not that of its header: it is corrupted")
+        header: Header = _CONVERTER.structure(described, Header)
     except (msgspec.DecodeError, *DOCUMENT_ERRORS) as error:
         raise UsageError(f"{path}: header: {explain(error)}") from error
     check_size(f"{path}: header", header.settings)

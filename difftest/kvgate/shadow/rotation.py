@@ -37,6 +37,8 @@ class Rotation:
         self.steps = 0
         self.lost = 0
         """Records that were not written."""
+        self.records = 0
+        """Records of the engine so far, written or not: a reader sees by their number what is missing."""
         self._writer: Writer | None = None
         self._sizes: dict[Path, int] = {}
         """Of the parts that nothing is written to any more."""
@@ -56,6 +58,7 @@ class Rotation:
         begins = isinstance(records[0], Checkpoint)
         if begins and (self._writer is None or self._writer.bytes > self.part_bytes):
             self._open()
+        self.records += len(records)
         writer = self._writer
         if writer is None:
             # The first checkpoint also describes what came before it.
@@ -83,7 +86,7 @@ class Rotation:
         self._remaining = remaining_recordings(self.folder, self.header.engine)
         path = self.folder / f"{RECORDING}{self.header.engine}-{self._segment:06d}{SUFFIX}"
         try:
-            self._writer = Writer(path, evolve(self.header, segment=self._segment))
+            self._writer = Writer(path, evolve(self.header, segment=self._segment, first_record=self.records))
         except OSError as error:
             self._stop_until_checkpoint(f"{path}: {error.strerror}")
             return

@@ -24,13 +24,16 @@ from kvgate.shadow.calls import (
     Arriving,
     Cached,
     Checkpoint,
+    EventRun,
     Freed,
     Grew,
     Media,
+    Published,
     Raw,
     Registered,
     Reset,
     Restart,
+    Stalls,
     Stored,
 )
 
@@ -85,6 +88,15 @@ class Salting:
                 yield self._salt_growth(record)
             elif isinstance(record, Checkpoint):
                 yield self._checkpoint(record)
+            elif isinstance(record, Published):
+                runs = [
+                    EventRun(run.kind, run.group, [self._digest(b"event", each) for each in run.hashes])
+                    for run in record.runs
+                ]
+                yield Published(runs)
+            elif isinstance(record, Stalls):
+                # What stalls now is told at once, and is not part of what happened.
+                continue
             else:
                 self._follow(record)
                 yield record

@@ -8,10 +8,12 @@ hit that the scheduler used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from attrs import asdict, define, evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.findings.modelled import key_sizes_tokens, live_reference
@@ -21,11 +23,19 @@ from kvgate.shadow import calls
 from kvgate.shadow.calls import After, Blocks, Checkpoint, Registered, Stored
 from kvgate.shadow.order_agnostic_reference import OrderAgnosticReference
 from kvreference.answers import BlockTable, Hit, Statistics
+from kvreference.attention import Kind
+from kvreference.events import Cleared, Event
+from kvreference.events import Stored as StoredEvent
 from kvreference.operations import TakeEvents
 from kvreference.prefix_cache import no_hit
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot, check
 
+AFTER_DIFFERENCE = "after a difference in the state"
+ENDS_MAX = 2**14
+"""Of how many requests it is remembered how they ended."""
+_ENDS = {"FINISHED_ABORTED": "aborted", "FINISHED_STOPPED": "stopped", "FINISHED_LENGTH_CAPPED": "ended at its limit"}
+_NOT_ERRORS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")
 CALLS_SHOWN = 12
 """How many calls before a difference are printed with it."""
 
@@ -40,6 +50,8 @@ class Finding:
     """In which step of the scheduler."""
     record: Stored
     difference: Difference
+    since_start_ms: int = 0
+    """When the step began, since the start of the shadow."""
 
 
 @define
@@ -75,6 +87,23 @@ class ShadowChecker:
         """Cached blocks of unknown content."""
         self._counts_are_known = True
         self._step = 0
+        self._since_start_ms = 0
+        self._sent: dict[int, list[int]] = {}
+        """How many blocks of each request and group the worker was sent, where that is known."""
+        self._events_are_known = False
+        self._hash_of: dict[tuple[int, bytes], bytes] = {}
+        """What each cached content is known by outside, as far as that was published."""
+        self._raised: tuple[str, str] | None = None
+        """What raised in this step: an exception passes several calls on its way."""
+        self._holders: dict[int, int] = {}
+        """Which request was given each block last."""
+        self._ends: dict[int, str] = {}
+        """How requests ended, the latest of them."""
+        self._leaked: Counter[int] = Counter()
+        """The blocks with references that no request's table explains, and how many."""
+        self._violated: set[Difference] = set()
+        """What was wrong at the last checkpoint: it is counted once."""
+        self._lost: list[str] = []
 
     @property
     def is_following(self) -> bool:
@@ -90,16 +119,56 @@ class ShadowChecker:
         except _UNFOLLOWED as error:
             # What cannot be followed is a difference too: the engine did what the reference cannot do there.
             found = [Difference("KV-SYS-02", _subject(record), "a legal call", f"{type(error).__name__}: {error}")]
-            self._stop("after a difference in the state")
-        return [Finding(number, self._step, record, difference) for difference in found]
+            self._stop(AFTER_DIFFERENCE)
+        return [Finding(number, self._step, record, difference, self._since_start_ms) for difference in found]
+
+    def take_lost(self) -> list[str]:
+        """Which blocks were found to be lost since the last time, and whose they were, in words."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    def _note(self, record: Stored) -> None:
+        """Remember who had which block, and how requests ended: to name what is lost, also when it is found later."""
+        if isinstance(record, calls.Allocated) and record.given is not None:
+            for blocks in record.given:
+                self._holders.update(dict.fromkeys(blocks, record.number))
+        elif isinstance(record, (calls.Freed, calls.Forgotten)):
+            self._sent.pop(record.number, None)
+            if record.because:
+                self._ends[record.number] = record.because
+                if len(self._ends) > ENDS_MAX:
+                    del self._ends[next(iter(self._ends))]
+
+    def _whose(self, number: int) -> str:
+        end = self._ends.get(number, "")
+        return f"request {number}" + (f", which was {_ENDS.get(end, f'over as {end}')}" if end else "")
+
+    def _at_exception(self, record: calls.Raised) -> Sequence[Difference]:
+        raised = record.error, record.text
+        if record.error in _NOT_ERRORS or record.call == "add_request" or raised == self._raised:
+            return ()
+        self._raised = raised
+        self._stop("after an exception")
+        return (Difference("KV-SYS-01", record.headline, "an answer", f"{record.error}: {record.text}"),)
+
+    def restart(self, lost: int, because: str) -> None:
+        """So many calls and maybe more are missing: the checks continue at the next checkpoint."""
+        self.stats.lost += lost
+        self._stop(because)
 
     def _stop(self, why: str) -> None:
         self.reference = None
         self._why_not = why
+        self._events_are_known = False
+        self._hash_of.clear()
+        self._sent.clear()
 
     def _follow(self, record: Stored) -> Sequence[Difference]:
+        self._note(record)
+        if isinstance(record, calls.Raised):
+            return self._at_exception(record)
         if isinstance(record, calls.Step):
-            self._step = record.number
+            self._step, self._since_start_ms, self._raised = record.number, record.since_start_ms, None
             self.stats.steps += 1
             if self.reference is not None and self.settings.geometry.fences:
                 self.reference.holdings.dispatch()
@@ -108,8 +177,7 @@ class ShadowChecker:
         if isinstance(record, Checkpoint):
             return self._at_checkpoint(record)
         if isinstance(record, calls.Restart):
-            self.stats.lost += record.lost
-            self._stop(record.because)
+            self.restart(record.lost, record.because)
             return ()
         if isinstance(record, calls.Suspended):
             self._stop(record.because)
@@ -136,7 +204,7 @@ class ShadowChecker:
             return ()
         difference, continues = found
         if not continues:
-            self._stop("after a difference in the state")
+            self._stop(AFTER_DIFFERENCE)
         return (difference,)
 
     # What is asked
@@ -228,17 +296,16 @@ class ShadowChecker:
 
     def _evicted(self, reference: OrderAgnosticReference, record: calls.Evicted) -> _Found:
         for block in record.blocks:
-            reference.pool.evict(block)
+            reference.evict(block)
             self._unknown_blocks.discard(block)
         return self._compare_after(reference, -1, (), record.after, "KV-OP-10")
 
     def _reset(self, reference: OrderAgnosticReference, record: calls.Reset) -> _Found:
-        ours = reference.pool.reset()
+        ours = reference.reset()
         if ours != record.succeeded:
             return Difference("KV-OP-11", "answer to Reset", str(ours), str(record.succeeded)), False
         if ours:
             self._unknown_blocks.clear()
-            reference.cache.statistics = Statistics(**{**_fields(reference.cache.statistics), "reset": True})
         return self._compare_after(reference, -1, (), record.after, "KV-OP-11")
 
     def _shared(self, reference: OrderAgnosticReference, record: calls.Shared) -> _Found:
@@ -260,6 +327,56 @@ class ShadowChecker:
         if ours == theirs:
             return None
         return Difference("KV-OP-13", "answer to Counted", str(ours), str(theirs)), True
+
+    # What is told outside
+
+    def _forgotten(self, reference: OrderAgnosticReference, record: calls.Forgotten) -> _Found:
+        held = sorted({block for table in reference.tables.get(record.number, ()) for block in table.blocks if block})
+        if not held:
+            return None
+        whose = self._whose(record.number)
+        self._lost.append(f"blocks {', '.join(map(str, held))} were never freed; they belong to {whose}")
+        return Difference("KV-LEAK-01", f"blocks of {whose}", "freed", str(held)), True
+
+    def _sent_to_worker(self, reference: OrderAgnosticReference, record: calls.Sent) -> _Found:
+        tables = [table.blocks for table in reference.tables.get(record.number, ())]
+        known = None if record.is_whole else self._sent.get(record.number)
+        self._sent[record.number] = [len(blocks) for blocks in tables]
+        for index, (blocks, sent) in enumerate(zip_longest(tables, record.blocks, fillvalue=())):
+            if index < len(tables) and self.settings.geometry.groups[index].kind is Kind.MAMBA:
+                # The blocks of states change their places within a table.
+                continue
+            first = 0 if record.is_whole else len(blocks) - len(sent) if known is None else known[index]
+            if list(blocks[max(0, first) :]) != list(sent):
+                shown = "whole table" if record.is_whole else f"table from entry {max(0, first)} on"
+                subject = f"what the worker is sent of request {record.number}, group {index}: its {shown}"
+                return Difference("KV-SYS-03", subject, str(list(blocks[max(0, first) :])), str(list(sent))), True
+        return None
+
+    def _published(self, reference: OrderAgnosticReference, record: calls.Published) -> _Found:
+        ours, theirs = _runs(reference.take_due()), record.runs
+        if not self._events_are_known or self._unknown_blocks:
+            # Of a block of unknown content it is not known that it was cached.
+            self._events_are_known = True
+            self._skip_check("KV events after a restart")
+            return None
+        shape = [(kind, group, len(contents)) for kind, group, contents in ours]
+        got = [(run.kind, run.group, len(run.hashes)) for run in theirs]
+        if shape != got:
+            return Difference("KV-OP-12", "KV events: (kind, group, blocks)", str(shape), str(got)), True
+        for (kind, group, contents), run in zip(ours, theirs, strict=True):
+            for content, known_by in zip(contents, run.hashes, strict=True):
+                before = self._hash_of.get((group, content), known_by)
+                if kind == "BlockStored":
+                    self._hash_of[group, content] = known_by
+                else:
+                    self._hash_of.pop((group, content), None)
+                if before != known_by:
+                    subject = f"KV events: what a block of group {group} is known by"
+                    return Difference("KV-OP-12", subject, "one hash for each content", "another"), True
+            if kind == "AllBlocksCleared":
+                self._hash_of.clear()
+        return None
 
     # The state after a call
 
@@ -299,22 +416,41 @@ class ShadowChecker:
 
     def _at_checkpoint(self, checkpoint: Checkpoint) -> Sequence[Difference]:
         theirs = OrderAgnosticReference.at(self.settings, checkpoint, self._choices, self._key_sizes_tokens)
-        found: Difference | None = None
-        seen = theirs.snapshot()
-        if self.reference is not None:
-            found = self._compare(self.reference, seen)
-        found = found or _identities_differ(checkpoint)
-        # A checkpoint does not say what the pool counts.
-        violated = check(evolve(seen, blocks_free=len(seen.free)))
-        if violated and found is None:
-            found = Difference(violated[0].statement, "the state at a checkpoint", "holds", violated[0].detail)
-        known = self.reference
+        known, seen = self.reference, theirs.snapshot()
+        # What follows from a difference is not another one.
+        is_counted = known is None and self._why_not == AFTER_DIFFERENCE
+        found = None if known is None else self._compare(known, seen)
+        wrong = {*filter(None, [_identities_differ(checkpoint)]), *self._violations(checkpoint, seen, is_counted)}
+        new = sorted(wrong - self._violated, key=lambda each: (each.statement, each.got))
+        self._violated = wrong
+        if found is None and new and not is_counted:
+            found = new[0]
         self._counts_are_known = known is not None and self._counts_are_known
         if known is not None:
             theirs.cache.statistics = known.cache.statistics
+            theirs.due = known.due
         self.reference = theirs
         self._unknown_blocks = {block for block in checkpoint.identities if block not in checkpoint.contents}
         return () if found is None else (found,)
+
+    def _violations(self, checkpoint: Checkpoint, seen: Snapshot, is_counted: bool) -> Iterator[Difference]:
+        """What does not hold at a checkpoint, besides what is known; and name the blocks that are lost."""
+        held = Counter(block for tables in seen.tables.values() for table in tables for block in table if block)
+        extra = Counter({block: count - held[block] for block, count in enumerate(checkpoint.references) if block})
+        # Positive counts alone.
+        extra = +extra
+        for block in extra - self._leaked:
+            holder = self._holders.get(block)
+            whose = (
+                "nobody is known to have had it" if holder is None else f"it was last given to {self._whose(holder)}"
+            )
+            self._lost.append(f"block {block} is held by no request, and not free; {whose}")
+        # Such a block is free once nobody can free it: never.
+        explained = list((extra if is_counted else extra & self._leaked).elements())
+        self._leaked = extra
+        # A checkpoint does not say what the pool counts.
+        for violation in check(evolve(seen, blocks_free=len(seen.free), freed_late=(explained,))):
+            yield Difference(violation.statement, "the state at a checkpoint", "holds", violation.detail)
 
     def _compare(self, ours: OrderAgnosticReference, theirs: Snapshot) -> Difference | None:
         mine = ours.snapshot()
@@ -345,11 +481,32 @@ _CHECKS: dict[type, _CallCheck] = {
     calls.Cached: ShadowChecker._cached,
     calls.Skipped: ShadowChecker._skipped,
     calls.Freed: ShadowChecker._freed,
+    calls.Forgotten: ShadowChecker._forgotten,
+    calls.Sent: ShadowChecker._sent_to_worker,
+    calls.Published: ShadowChecker._published,
     calls.Evicted: ShadowChecker._evicted,
     calls.Reset: ShadowChecker._reset,
     calls.Shared: ShadowChecker._shared,
     calls.Counted: ShadowChecker._counted,
 }
+
+
+def _runs(events: Sequence[Event]) -> list[tuple[str, int, list[bytes]]]:
+    """Events as they are told: those of one kind and one group that follow each other as one."""
+    runs: list[tuple[str, int, list[bytes]]] = []
+    for event in events:
+        kind, contents = "AllBlocksCleared", list[Any]()
+        if isinstance(event, StoredEvent):
+            kind, contents = "BlockStored", list(event.contents)
+        elif not isinstance(event, Cleared):
+            kind, contents = "BlockRemoved", [event.content]
+        pieces = [(content[0], content[1].piece) for content in contents]
+        group = pieces[0][0] if pieces else 0
+        if runs and (kind, group) == runs[-1][:2]:
+            runs[-1][2].extend(piece for _, piece in pieces)
+        else:
+            runs.append((kind, group, [piece for _, piece in pieces]))
+    return runs
 
 
 def _by_digest(snapshot: Snapshot) -> Snapshot:
@@ -388,10 +545,6 @@ def _identities_differ(checkpoint: Checkpoint) -> Difference | None:
 
 def _table(blocks: Blocks) -> BlockTable:
     return tuple(map(tuple, blocks))
-
-
-def _fields(statistics: Statistics) -> dict[str, Any]:
-    return asdict(statistics)
 
 
 def _subject(record: Stored) -> str:

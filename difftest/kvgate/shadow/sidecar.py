@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,9 +23,9 @@ from attrs import define
 from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
-from kvgate.shadow.calls import RAW, Restart, Stored, Suspended
+from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended
 from kvgate.shadow.channel import LENGTH
-from kvgate.shadow.describe import format_finding, headline
+from kvgate.shadow.describe import at, format_finding, headline, utc
 from kvgate.shadow.disk_budget import DIFFERENCE, delete_old_statuses, differences_bytes
 from kvgate.shadow.recording import FRAME_BYTES_MAX, SUFFIX, Header
 from kvgate.shadow.ring import Ring
@@ -43,6 +44,11 @@ _NAP_BYTES = 2**16
 _IDLE_SECONDS = 1.0
 """An engine that has sent nothing for so long is idle: then it waits at the socket."""
 _CONVERTER = strict_converter()
+
+
+LOST_MAX = 20
+"""How many lost blocks are named."""
+STALLS_LOGGED_MAX = 20
 
 
 @define
@@ -71,7 +77,7 @@ def log_line(text: str) -> None:
 class Sidecar:
     """One engine's recorder or checker."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, ask: Callable[[], object] = lambda: None) -> None:
         header = order.header
         system = header.settings, header.system, header.system_version
         self.folder = Path(order.folder)
@@ -85,34 +91,85 @@ class Sidecar:
             self.rotation = Rotation(self.folder, header, order.max_bytes, log_line)
         else:
             self.checker = ShadowChecker(*system)
+        self.ask = ask
+        """Asks the engine for a checkpoint."""
         self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
+        self.status.engine_index, self.status.started = header.engine_index, utc(header.started_unix_ms)
+        self._stalled: set[int] = set()
+        self._has_ended = False
         self._recent: list[Stored] = []
-        self._written = 0.0
+        self._text: Path | None = None
+        """The report of the last difference."""
         self._could_write = True
         self._is_suspended = False
         self._was_full_disk_reported = False
 
     def take(self, payload: bytes) -> None:
         """The calls of a step."""
-        records = self.salting.salted(RAW.decode(payload))
+        raw = RAW.decode(payload)
+        for each in raw:
+            if isinstance(each, Stalls):
+                self._stall(each)
+        records = self.salting.salted(raw)
         self.status.calls += len(records)
         self.status.lost += sum(record.lost for record in records if isinstance(record, Restart))
         for record in records:
             if isinstance(record, (Restart, Suspended)):
                 self._is_suspended = isinstance(record, Suspended)
+            elif isinstance(record, Raised):
+                self._raised(record)
+            elif isinstance(record, Step):
+                self.status.reason = ""
+            elif isinstance(record, End):
+                self._has_ended = True
         if self.rotation is not None:
             self.rotation.append(records)
         if self.checker is not None:
             self.ring.append(records)
             for record in records:
-                for finding in self.checker.follow(record):
+                found = self.checker.follow(record)
+                for finding in found:
                     self._found(finding)
+                if found and not self.checker.is_following and not isinstance(record, Checkpoint):
+                    self.ask()
+                self._name_lost(self.checker.take_lost())
                 self._recent = [*self._recent[-11:], record]
             self.status.declared = dict(self.checker.known.times)
+
+    def _stall(self, record: Stalls) -> None:
+        """What stalls is in the status for as long as it does, and in the log once."""
+        lines = [f"request {each.number}: {each.why}" for each in record.requests]
+        now = {each.number for each in record.requests}
+        for each, line in zip(record.requests, lines, strict=True):
+            if each.number not in self._stalled and len(self._stalled) < STALLS_LOGGED_MAX:
+                log_line(f"stalled: {line}")
+        self._stalled = now
+        self.status.stalled = lines
+
+    def _raised(self, record: Raised) -> None:
+        if self.status.reason:
+            # An exception passes several calls on its way.
+            return
+        self.status.raised = f"{record.headline}: {record.text}"
+        self.status.reason = record.headline
+        log_line(f"raised: {self.status.raised}")
+
+    def _name_lost(self, lost: Sequence[str]) -> None:
+        """Which blocks are lost, and whose they were: in the status, the log, and the report of the last difference."""
+        if not lost:
+            return
+        room = LOST_MAX - len(self.status.lost_blocks)
+        self.status.lost_blocks += lost[:room]
+        for line in lost[:room]:
+            log_line(f"lost: {line}")
+        if self._text is not None:
+            with contextlib.suppress(OSError), self._text.open("a", encoding="utf-8") as file:
+                file.writelines(f"lost: {line}\n" for line in lost[:LOST_MAX])
 
     def _found(self, finding: Finding) -> None:
         self.status.differences += 1
         line = headline(finding)
+        self.status.first_at = self.status.first_at or at(finding, self.header.started_unix_ms)
         self.status.first = self.status.first or line
         if self.status.differences > self.order.dumps:
             self._count_only(line)
@@ -148,7 +205,11 @@ class Sidecar:
         again = f"kvgate replay {name}{SUFFIX}" if is_recorded else None
         try:
             text.touch(mode=0o600)
-            text.write_text(format_finding(finding, self._recent, again, self.ring.is_whole), encoding="utf-8")
+            story = format_finding(
+                finding, self._recent, again, self.ring.is_whole, started_unix_ms=self.header.started_unix_ms
+            )
+            text.write_text(story, encoding="utf-8")
+            self._text = text
             log_line(f"{line}; the engine continues. See {text}")
         except OSError as error:
             log_line(f"{line}; the engine continues. It could not be written to {self.folder}: {error.strerror}")
@@ -166,7 +227,7 @@ class Sidecar:
     def report(self, state: str = "watching") -> None:
         """Write the status, if that is possible."""
         checker, status = self.checker, self.status
-        status.state = state
+        status.state, status.written = state, utc(int(time.time() * 1000))
         is_following = not self._is_suspended and (checker is None or checker.is_following)
         if state == "watching" and not is_following:
             status.state = "waiting"
@@ -184,10 +245,13 @@ class Sidecar:
                 log_line(f"the status cannot be written to {self.folder}: {error.strerror}")
             self._could_write = False
 
-    def close(self) -> None:
-        """The engine has ended."""
+    def close(self, because: str = "") -> None:
+        """The engine has ended, or this process does, ``because`` of something else."""
         if self.rotation is not None:
             self.rotation.close()
+        ending = "the engine was shut down" if self._has_ended else "the engine's process ended without a word"
+        self.status.reason = because or self.status.reason or ending
+        self.status.stalled = []
         self.report("ended")
 
 
@@ -249,15 +313,26 @@ def main() -> None:
         if not data:
             return
         buffered += data
-    sidecar = Sidecar(_CONVERTER.structure(msgspec.json.decode(first), Order))
+    sidecar = Sidecar(_CONVERTER.structure(msgspec.json.decode(first), Order), lambda: _ask(source))
+    because = ""
     try:
         sidecar.begin()
         _serve(sidecar, source, buffered)
     except Exception as error:
+        because = f"the shadow failed: {type(error).__name__}: {error}"
         log_line(f"ends, and the engine continues without it: {type(error).__name__}: {error}")
         raise SystemExit(1) from error
+    except SystemExit:
+        because = "the shadow's process was asked to end"
+        raise
     finally:
-        sidecar.close()
+        sidecar.close(because)
+
+
+def _ask(source: int) -> None:
+    """Ask the engine for a checkpoint: one byte, which it looks for at some of its steps."""
+    with contextlib.suppress(OSError):
+        os.write(source, b"c")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvgate.shadow.calls import Raw
+from kvgate.shadow.calls import Raw, Stalls
 
 
 class DifferenceError(AssertionError):
@@ -24,6 +24,25 @@ class Sink(Protocol):
         """Whether records are taken now; if not, a checkpoint is needed once they are again."""
         ...
 
+    def wants_checkpoint(self) -> bool:
+        """Whether a checkpoint is wanted before its time, because nothing can be checked until the next one."""
+        ...
+
+    def tell(self, stalls: Stalls) -> None:
+        """Take what stalls now; called by another thread than the engine's, and raises nothing that matters."""
+        ...
+
     def send(self, records: Sequence[Raw]) -> None:
         """Take records."""
         ...
+
+
+class Passive:
+    """Of a sink: it asks for nothing, and does not report what stalls."""
+
+    def wants_checkpoint(self) -> bool:
+        """Never."""
+        return False
+
+    def tell(self, stalls: Stalls) -> None:
+        """Nobody listens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from kvgate.kernel.structure import DOCUMENT_ERRORS, strict_converter
 FORMAT = "kvgate-shadow-status"
 VERSION = 1
 FILE_BYTES_MAX = 2**20
+FRESH_SECONDS = 10.0
+"""The status is written twice a second."""
 FILES_MAX = 32
 """How many engines are reported, the latest ones: old files cost a scrape no time."""
 _CONVERTER = strict_converter()
@@ -53,6 +56,22 @@ class Status:
     """The first difference, in a line."""
     dumps: list[str] = field(factory=list)
     """The files with reports of differences."""
+    engine_index: int | None = None
+    """Which engine of the server it is, as vLLM's own metrics count them; None for a worker."""
+    started: str = ""
+    """When it began, in UTC."""
+    written: str = ""
+    """When this was written, in UTC."""
+    first_at: str = ""
+    """When the first difference was, in UTC."""
+    reason: str = ""
+    """Why it has ended."""
+    raised: str = ""
+    """What a call of the engine raised last."""
+    lost_blocks: list[str] = field(factory=list)
+    """Which blocks are lost, and whose they were: the first ones."""
+    stalled: list[str] = field(factory=list)
+    """The requests that make no progress now, and what they wait for."""
 
 
 def path_of(folder: Path, engine: str) -> Path:
@@ -72,6 +91,16 @@ def write(folder: Path, status: Status) -> None:
     fresh.touch(mode=0o600)
     fresh.write_bytes(msgspec.json.encode(asdict(status)) + b"\n")
     fresh.replace(path)
+
+
+def is_fresh(folder: Path, status: Status) -> bool:
+    """Whether a status was written just now: one that is older is written by no process any more."""
+    try:
+        age_seconds = time.time() - path_of(folder, status.engine).stat().st_mtime
+    except OSError:
+        return False
+    # A clock that was set back makes an old file one of the future.
+    return abs(age_seconds) < FRESH_SECONDS
 
 
 def read_all(folder: Path) -> Iterator[Status]:

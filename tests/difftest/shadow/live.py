@@ -19,7 +19,7 @@ from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Raw
+from kvgate.shadow.calls import Raw, Stalls
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -115,7 +115,9 @@ class Beneath:
     lost: int = 0
     is_immediate: bool = False
     is_ready: bool = True
+    asks: bool = False
     found: list[Finding] = field(factory=list)
+    stalls: list[Stalls] = field(factory=list)
     salting: Salting = field(init=False)
     judge: ShadowChecker = field(init=False)
 
@@ -126,6 +128,12 @@ class Beneath:
 
     def ready(self) -> bool:
         return self.is_ready
+
+    def wants_checkpoint(self) -> bool:
+        return self.asks
+
+    def tell(self, stalls: Stalls) -> None:
+        self.stalls.append(stalls)
 
     def send(self, records: Sequence[Raw]) -> None:
         for record in self.salting.salted(records):

@@ -23,6 +23,7 @@ from kvgate.adapters.tap import Tap
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter import attachment
 from kvgate.shadow.channel import Channel
+from kvgate.shadow.sink_protocol import Passive
 
 CHECK = Switch(Mode.CHECK)
 
@@ -41,7 +42,7 @@ class Watcher:
         self.tap = Tap(self)
         self.tap.watch(engine, "ask", after=look)
 
-    def raised(self) -> None:
+    def raised(self, name: str, error: BaseException, arguments: Any) -> None:
         """Nothing."""
 
     def failed(self, error: Exception) -> bool:
@@ -189,7 +190,7 @@ class Takes:
 
 
 @define
-class Full:
+class Full(Passive):
     """A sink that there is no room in, and that is ready for more."""
 
     takes: bool = False
@@ -279,7 +280,7 @@ class TestBeneathAScheduler:
 
 
 @define
-class Slow:
+class Slow(Passive):
     """A sink that takes its time."""
 
     seconds: float = 0.05

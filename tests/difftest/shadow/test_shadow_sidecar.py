@@ -251,7 +251,7 @@ def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
     registry = CollectorRegistry()
     registry.register(StatusCollector(each.folder))
     told = generate_latest(registry).decode()
-    label = f'{{engine="{status.engine}",mode="check"}}'
+    label = f'{{engine="0",mode="check",shadow="{status.engine}"}}'
     assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in told
     assert f"kvgate_shadow_differences_total{label} 0.0" in told
 
@@ -365,3 +365,25 @@ def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shado
     del each.server, each.observer
     gc.collect()
     assert 0 == process.wait(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("0.33.0", "a shadow follows 0.20.2 alone; kvgate check --sut native@0.33.0 checks its block manager"),
+        ("0.32.0+cpu", "a shadow follows 0.20.2 alone; 0.32.0+cpu is in no description of this kvgate"),
+    ],
+)
+def test_another_release_is_refused_in_words(
+    version: str, words: str, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: an operator reads what is followed, and no AttributeError. Method: vLLM that calls itself otherwise."""
+    import vllm
+
+    server = Server("full")
+    monkeypatch.setattr(vllm, "__version__", version)
+    assert attach(server.scheduler, Switch(Mode.CHECK, tmp_path)) is None
+    (line,) = said
+    assert f"is off for this engine, which continues without it: vLLM {version} is not followed: {words}" in line
+    server.serve(5)
+    assert [] == list(tmp_path.iterdir())

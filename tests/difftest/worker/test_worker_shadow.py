@@ -76,6 +76,7 @@ ROOT = Path(__file__).parents[3]
     ("system", "model", "fault", "statement"),
     [
         ("stock", "gpt-oss-hybrid", "", ""),
+        ("stock", "gpt-oss-hybrid", "condensed_without_block_tables", "KV-SYS-03"),
         ("ascend-worker", "compressed-8-slots+mtp+whole-slots", "", ""),
         ("ascend-worker", "compressed-8-slots+whole-slots", "slots_one_late", "KV-MEM-03"),
         ("ascend-worker", "compressed-8-slots+whole-slots", "last_row_is_not_committed", "KV-SYS-03"),

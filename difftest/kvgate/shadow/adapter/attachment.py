@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -112,13 +113,15 @@ def attach(scheduler: Any, switch: Switch) -> Any:
     """Give one scheduler a shadow; None, and a line in the log, where that is not possible. Never raises."""
     sink: Any = None
     try:
-        from kvgate.shadow.adapter.geometry import settings_of, system_of
+        from kvgate.shadow.adapter.geometry import check_release, settings_of, system_of
         from kvgate.shadow.adapter.observer import Observer
         from kvgate.shadow.adapter.sinks import sink_for
         from kvgate.shadow.sampling import Sampling
 
+        check_release(str(importlib.import_module("vllm").__version__))
         settings = settings_of(scheduler)
-        sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__)
+        index = int(getattr(scheduler.vllm_config.parallel_config, "data_parallel_index", 0) or 0)
+        sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__, index)
         observer = Observer(
             scheduler,
             sink,

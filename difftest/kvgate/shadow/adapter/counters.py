@@ -6,12 +6,11 @@ small status files that shadows write, at the moment at which they are asked for
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvgate.shadow.status import Status, path_of, read_all
+from kvgate.shadow.status import Status, is_fresh, read_all
 
 _COUNTS = {
     "calls": "Calls of the block manager that were observed.",
@@ -20,8 +19,8 @@ _COUNTS = {
     "unwritten": "Calls that could not be written to disk.",
     "differences": "Differences from the reference with the known findings.",
 }
-FRESH_SECONDS = 10.0
-"""The status is written twice a second: an older one is no longer written by any process."""
+_LABELS = ["engine", "shadow", "mode"]
+"""``engine`` is vLLM's own label, the index of the engine; ``shadow`` is the name of its files."""
 _exposed: set[Path] = set()
 
 
@@ -57,33 +56,37 @@ class StatusCollector:
 
     def _is_watching(self, status: Status) -> bool:
         """Whether a shadow follows now: a shadow that was killed leaves its last status file."""
-        if status.state != "watching":
-            return False
-        try:
-            age_seconds = time.time() - path_of(self.folder, status.engine).stat().st_mtime
-        except OSError:
-            return False
-        return age_seconds < FRESH_SECONDS
+        return status.state == "watching" and is_fresh(self.folder, status)
 
 
 def _families(found: Sequence[tuple[Status, bool]]) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     watching = GaugeMetricFamily(
-        "kvgate_shadow_watching", "Whether an engine is followed now: 1, or 0.", labels=["engine", "mode"]
+        "kvgate_shadow_watching", "Whether an engine is followed now: 1, or 0.", labels=_LABELS
     )
+    stalled = GaugeMetricFamily(
+        "kvgate_shadow_stalled", "Requests that make no progress now, and should.", labels=_LABELS
+    )
+    blocks = CounterMetricFamily("kvgate_shadow_lost_blocks", "Blocks that are lost, as far as named.", labels=_LABELS)
     for status, is_watching in found:
-        watching.add_metric([status.engine, status.mode], float(is_watching))
-    yield watching
+        watching.add_metric(_labels(status), float(is_watching))
+        stalled.add_metric(_labels(status), len(status.stalled))
+        blocks.add_metric(_labels(status), len(status.lost_blocks))
+    yield from (watching, stalled, blocks)
     for name, text in _COUNTS.items():
-        family = CounterMetricFamily(f"kvgate_shadow_{name}", text, labels=["engine", "mode"])
+        family = CounterMetricFamily(f"kvgate_shadow_{name}", text, labels=_LABELS)
         for status, _ in found:
-            family.add_metric([status.engine, status.mode], getattr(status, name))
+            family.add_metric(_labels(status), getattr(status, name))
         yield family
     declared = CounterMetricFamily(
-        "kvgate_shadow_declared", "How often a known finding of vLLM acted.", labels=["engine", "finding"]
+        "kvgate_shadow_declared", "How often a known finding of vLLM acted.", labels=["engine", "shadow", "finding"]
     )
     for status, _ in found:
         for finding, count in status.declared.items():
-            declared.add_metric([status.engine, finding], count)
+            declared.add_metric([*_labels(status)[:2], finding], count)
     yield declared
+
+
+def _labels(status: Status) -> list[str]:
+    return ["" if status.engine_index is None else str(status.engine_index), status.engine, status.mode]

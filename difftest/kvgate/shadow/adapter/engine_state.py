@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import define, field
 
-from kvgate.shadow.calls import Appended, Arriving, Checkpoint, Media, Standing
+from kvgate.shadow.calls import Appended, Arriving, Checkpoint, EventRun, Media, Standing
 from kvgate.shadow.salting import TOKEN
 
 
@@ -27,12 +28,20 @@ class RequestBook:
 
     def __init__(self, windowed_groups: int = 0) -> None:
         self.followed: dict[str, Followed] = {}
+        self.lost: dict[str, Followed] = {}
+        """The requests that the scheduler has forgotten, with blocks that were never freed."""
         self._windowed_groups = windowed_groups
         self._next = 0
 
     def clear(self) -> None:
         """Nobody is known. Numbers are not given twice."""
         self.followed.clear()
+        self.lost.clear()
+
+    def lose(self, name: str) -> int:
+        """A request is over, and still has its blocks; its number."""
+        lost = self.lost[name] = self.followed.pop(name)
+        return lost.number
 
     def forget(self, name: str) -> None:
         """A request is over."""
@@ -80,8 +89,30 @@ def checkpoint_of(scheduler: Any, book: RequestBook) -> Checkpoint:
         _free_queue(pool),
         {block.block_id: block._block_hash for block in pool.blocks if block._block_hash is not None},
         _several(pool.cached_block_hash_to_block._cache),
-        [_request_state(manager, name, followed.number) for name, followed in book.followed.items()],
+        [
+            _request_state(manager, name, followed.number)
+            for those in (book.followed, book.lost)
+            for name, followed in those.items()
+        ],
     )
+
+
+def event_runs(events: Iterable[Any]) -> list[EventRun]:
+    """KV events, those of one kind and one group that follow each other as one."""
+    runs: list[EventRun] = []
+    for event in events:
+        kind = type(event).__name__
+        hashes = [_bytes(each) for each in getattr(event, "block_hashes", ())]
+        group = getattr(event, "group_idx", 0) or 0
+        if runs and (kind, group) == (runs[-1].kind, runs[-1].group):
+            runs[-1].hashes.extend(hashes)
+        elif hashes or not hasattr(event, "block_hashes"):
+            runs.append(EventRun(kind, group, hashes))
+    return runs
+
+
+def _bytes(known_by: int | bytes) -> bytes:
+    return known_by if isinstance(known_by, bytes) else str(known_by).encode()
 
 
 def _request_state(manager: Any, name: str, number: int) -> Standing:

@@ -5,10 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.adapters.groups import counts_slots, is_of_ascend, spec_block_size_tokens, spec_compress_ratio
+from kvgate.adapters.releases import RELEASES, VLLM_VERSION
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.versions import version_of
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
 from kvreference.settings import Settings
+
+_UNTAGGED = (0, 1)
+"""What a build from a clone without tags calls itself."""
+
+
+def check_release(version: str) -> None:
+    """Whether a shadow follows this release of vLLM; of a version that is none, nothing is known.
+
+    Raises:
+        ValueError: it does not; says which one is followed, and what can be done instead.
+    """
+    try:
+        found = version_of(version)
+    except UsageError:
+        return
+    if found == version_of(VLLM_VERSION) or found[:2] == _UNTAGGED:
+        return
+    release = next(
+        (each for each in RELEASES.values() if each.system == "native" and version_of(each.version) == found), None
+    )
+    known = "" if release is None else f"; kvgate check --sut native@{release.version} checks its block manager"
+    unknown = f"; {version} is in no description of this kvgate: is there a newer one?" if release is None else ""
+    raise ValueError(f"vLLM {version} is not followed: a shadow follows {VLLM_VERSION} alone{known}{unknown}")
 
 
 def settings_of(scheduler: Any) -> Settings:
@@ -29,7 +55,7 @@ def settings_of(scheduler: Any) -> Settings:
         requests_max=2**31,
         drafts_max=scheduler.num_spec_tokens,
         caches=manager.enable_caching,
-        tells_events=False,
+        tells_events=bool(manager.block_pool.enable_kv_cache_events),
         full_sequence_must_fit=scheduler.scheduler_reserve_full_isl,
         retention_interval_tokens=_interval_tokens(manager),
         keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None,

@@ -7,16 +7,19 @@ microseconds, independent of the context length.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kvgate.adapters.tap import Tap
+from kvgate.adapters.tap import CALLS, Tap
 from kvgate.adapters.translate import to_statistics
+from kvgate.kernel.text import printable
 from kvgate.shadow import calls
-from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, more_of
+from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, event_runs, more_of
 from kvgate.shadow.adapter.log import warn
+from kvgate.shadow.adapter.stall_watch import StallWatch, start
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink_protocol import DifferenceError, Sink
@@ -24,9 +27,17 @@ from kvgate.shadow.sink_protocol import DifferenceError, Sink
 _NOTHING: list[int] = []
 TAIL = 4
 """How many of the last free blocks are read after each call."""
+FREED_TAIL = 64
+"""The same after a request has freed its blocks: their order decides what is forgotten first."""
 _WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
+ASKED_EVERY_STEPS = 16
+"""How often the sink is asked whether it wants a checkpoint."""
+ASKED_SHARE_OF_TIME = 20
+"""A checkpoint that the sink asks for, after a difference, may take this part of the time."""
+TEXT_CHARACTERS_MAX = 300
+"""How much of an exception's text is passed on."""
 SHARED_EVERY_STEPS = 16
 """How often the shared prefix is reported: checking it reads every table."""
 
@@ -64,7 +75,14 @@ class Observer:
         self._emit: Callable[[Raw], None] = self._emit_and_flush if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
+        self._granted: set[str] = set()
+        """The requests that were given blocks in this step."""
+        self._publishes = bool(self.pool.enable_kv_cache_events)
+        self._was_asked = False
+        self._has_cached = False
+        """Whether anything was cached since the events were last taken."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+        self._nothing: Blocks = [_NOTHING] * len(specs)
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
         self._windowed = [
@@ -74,6 +92,7 @@ class Observer:
         ]
         self.book = RequestBook(len(self._windowed))
         self.tap = Tap(self, is_on=False)
+        self._clocks: threading.Event | None = None
         self._started = self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
         self._start("the engine starts")
@@ -83,14 +102,17 @@ class Observer:
             # A vLLM that lacks something is not left with half a shadow.
             self.detach()
             raise
+        self.stalls = StallWatch(scheduler, self._number_of, lambda: self.steps)
+        self._clocks = start(self.stalls, self, sink.tell)
 
     # Being there, and going away
 
     def _listen(self) -> None:
-        self.tap.listen(self.manager)
+        self.tap.listen(self.manager, tuple(name for name in CALLS if hasattr(self.manager, name)))
         self.tap.watch(self.manager, "new_step_starts", before=self._begin_step, always=True)
         self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
         self.tap.watch(self.scheduler, "add_request", after=self._added)
+        self.tap.watch(self.scheduler, "schedule", after=self._scheduled)
         for name in ("update_from_output", "finish_requests"):
             self.tap.watch(self.scheduler, name, after=self._ended)
 
@@ -101,12 +123,23 @@ class Observer:
     def detach(self) -> None:
         """Everything is as it was before."""
         self.tap.close()
+        if self._clocks is not None:
+            self._clocks.set()
 
-    def raised(self) -> None:
-        """The engine's own call raised: what was observed until then is passed on while there is time."""
-        if self.tap.is_on:
-            with suppress(Exception):
-                self.flush()
+    def _number_of(self, name: str) -> int:
+        followed = self.book.followed.get(name)
+        return -1 if followed is None else followed.number
+
+    def raised(self, name: str, error: BaseException, arguments: Sequence[Any]) -> None:
+        """The engine's own call raised: this, and what was observed until then, is passed on while there is time."""
+        if not self.tap.is_on or isinstance(error, DifferenceError):
+            return
+        with suppress(Exception):
+            about = arguments[0] if arguments else None
+            followed = self.book.followed.get(str(getattr(about, "request_id", about)))
+            text = printable(str(error), TEXT_CHARACTERS_MAX)
+            self._emit(calls.Raised(name, type(error).__name__, text, -1 if followed is None else followed.number))
+            self.flush()
 
     def failed(self, error: Exception) -> bool:
         """The shadow is over, and the engine continues; but a difference in the mode strict is the engine's to see."""
@@ -136,11 +169,21 @@ class Observer:
                     self._start("calls were lost" if self.sink.lost else "only a sample is observed")
             elif self._calls >= self.checkpoint_calls and self._may_take_time():
                 self._emit_checkpoint()
+            else:
+                self._answer()
         if self.tap.is_on:
             self._emit(calls.Step(self.steps, int((time.monotonic() - self._started) * 1000)))
 
-    def _may_take_time(self) -> bool:
-        return time.monotonic() - self._checkpoint_at >= self.share_of_time * self._checkpoint_seconds
+    def _answer(self) -> None:
+        """Where the sink wants a checkpoint before its time, send one as soon as it may take the time."""
+        if self.steps % ASKED_EVERY_STEPS == 0 and self.sink.wants_checkpoint():
+            self._was_asked = True
+        if self._was_asked and self._may_take_time(ASKED_SHARE_OF_TIME):
+            self._emit_checkpoint()
+
+    def _may_take_time(self, share_of_time: int | None = None) -> bool:
+        share = self.share_of_time if share_of_time is None else min(share_of_time, self.share_of_time)
+        return time.monotonic() - self._checkpoint_at >= share * self._checkpoint_seconds
 
     def _start(self, because: str) -> None:
         """Begin, or begin again, with all that is alive."""
@@ -149,6 +192,7 @@ class Observer:
         self._emit(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
         self._registered = []
+        self._granted.clear()
         self.book.clear()
         for request in self.scheduler.requests.values():
             self._emit(self.book.arrival_of(request))
@@ -164,7 +208,7 @@ class Observer:
         self.flush()
         self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = self._checkpoint_at - begun
-        self._calls = 0
+        self._calls, self._was_asked = 0, False
 
     def flush(self) -> None:
         """Tell the sink what was observed."""
@@ -195,11 +239,11 @@ class Observer:
             self._emit(more_of(tokens, followed))
         return followed
 
-    def _after(self) -> After:
+    def _after(self, blocks: int = TAIL) -> After:
         queue = self.pool.free_block_queue
         block, end = queue.fake_free_list_tail.prev_free_block, queue.fake_free_list_head
         tail: list[int] = []
-        while block is not end and block is not None and len(tail) < TAIL:
+        while block is not end and block is not None and len(tail) < blocks:
             tail.append(block.block_id)
             block = block.prev_free_block
         return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
@@ -236,8 +280,27 @@ class Observer:
             return
         self._emit(self.book.arrival_of(request))
 
-    def _ended(self, _answer: Any, *_args: Any, **_others: Any) -> None:
+    def _ended(self, _answer: Any, *arguments: Any, **others: Any) -> None:
+        known = self.scheduler.requests
+        if len(self.book.followed) > len(known):
+            # A request goes with its blocks; where only the request went, these are lost.
+            given = (*arguments, *others.values())
+            because = next((each.name for each in given if isinstance(each, type(self._running))), "")
+            for name in [name for name in self.book.followed if name not in known]:
+                self._emit(calls.Forgotten(self.book.lose(name), because))
         self.flush()
+
+    def _scheduled(self, output: Any) -> None:
+        """What the step sends to the worker: of a request that runs, only where it was given blocks or is sent some."""
+        granted, self._granted = self._granted, set()
+        followed = self.book.followed
+        for new in output.scheduled_new_reqs:
+            self._emit(calls.Sent(followed[new.req_id].number, True, [list(blocks) for blocks in new.block_ids]))
+        known = output.scheduled_cached_reqs
+        for name, blocks in zip(known.req_ids, known.new_block_ids, strict=True):
+            if blocks is not None or name in granted:
+                sent = [list(group) for group in blocks or self._nothing]
+                self._emit(calls.Sent(followed[name].number, name in known.resumed_req_ids, sent))
 
     def after_get_computed_blocks(self, answer: Any, request: Any) -> None:
         blocks, tokens = answer
@@ -279,11 +342,14 @@ class Observer:
         nulls: tuple[int, ...] = ()
         if answer is not None:
             name = request.request_id
+            gains = any(answer.blocks)
+            if gains:
+                self._granted.add(name)
             if is_whole:
                 given = list(self.manager.get_block_ids(name))
             else:
                 # Most steps give nothing: then nothing is gone through.
-                given = list(answer.get_block_ids()) if any(answer.blocks) else [_NOTHING] * len(answer.blocks)
+                given = list(answer.get_block_ids()) if gains else self._nothing
             nulls = self._entries_freed(name, followed.nulls)
         self._emit(
             calls.Allocated(
@@ -318,6 +384,7 @@ class Observer:
         # What is known now: null blocks are passed over, and what a retention interval leaves out.
         known = blocks[num_cached_blocks:num_full_blocks]
         named = [0 if block.is_null or block._block_hash is None else block.block_id for block in known]
+        self._has_cached = True
         self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
 
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
@@ -331,11 +398,14 @@ class Observer:
 
     def after_free(self, _answer: None, request: Any) -> None:
         is_over, name = request.is_finished(), request.request_id
+        if name not in self.book.followed:
+            # It was freed before. What that does to the pool shows in the next call.
+            return
         number = self.book.followed[name].number
         self.book.clear_blocks(name)
         if is_over:
             self.book.forget(name)
-        self._emit(calls.Freed(number, is_over, self._after()))
+        self._emit(calls.Freed(number, is_over, self._after(FREED_TAIL), request.status.name if is_over else ""))
 
     def after_get_num_common_prefix_blocks(self, answer: list[int], running_request_id: str) -> None:
         if self.steps % SHARED_EVERY_STEPS == 0:
@@ -347,6 +417,12 @@ class Observer:
     def after_reset_prefix_cache(self, succeeded: bool) -> None:
         self._emit(calls.Reset(bool(succeeded), self._after()))
         self.flush()
+
+    def after_take_events(self, events: Sequence[Any]) -> None:
+        """The events go to whoever listens outside; none at all are told of where there should be some."""
+        if self._publishes and (events or self._has_cached):
+            self._has_cached = False
+            self._emit(calls.Published(event_runs(events)))
 
     def after_make_prefix_cache_stats(self, taken: Any) -> None:
         if taken is not None and (taken.requests or taken.preempted_requests or taken.reset):

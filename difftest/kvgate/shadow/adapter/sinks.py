@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import kvgate
@@ -16,21 +17,24 @@ from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.kernel.versions import installed
 from kvgate.shadow.adapter.log import warn
-from kvgate.shadow.calls import ENCODER, Raw, Stored
+from kvgate.shadow.calls import ENCODER, Raw, Stalls, Stored
 from kvgate.shadow.channel import Channel, ClosedError
 from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import Header
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.shadow_checker import ShadowChecker
 from kvgate.shadow.sidecar import Order, order_frame
-from kvgate.shadow.sink_protocol import DifferenceError
+from kvgate.shadow.sink_protocol import DifferenceError, Passive
+from kvgate.shadow.status import path_of
 from kvreference.settings import Settings
 
 CLOSE_SECONDS = 2.0
 """How long an engine that ends waits for what is still to be sent."""
 
 
-def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) -> SidecarSink | StrictSink:
+def sink_for(
+    switch: Switch, settings: Settings, system: str, scheduler: str, engine_index: int = 0
+) -> SidecarSink | StrictSink:
     """Who takes what is observed.
 
     Raises:
@@ -39,9 +43,32 @@ def sink_for(switch: Switch, settings: Settings, system: str, scheduler: str) ->
     if switch.mode is Mode.STRICT:
         return StrictSink(settings, system)
     switch.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    engine = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
-    header = Header(settings, system, _version(system), scheduler, 0, engine)
+    header = Header(
+        *(settings, system, _version(system), scheduler, 0, new_name(switch.dir)),
+        started_unix_ms=int(time.time() * 1000),
+        engine_index=engine_index,
+    )
     return SidecarSink(switch, header)
+
+
+def new_name(folder: Path) -> str:
+    """A name for an engine that no other has in ``folder``, where its status lies from now on.
+
+    When it started and its process id do not suffice: containers that share a folder have the same ids, and a clock may
+    be set back.
+
+    Raises:
+        OSError: nothing can be made there.
+    """
+    first = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
+    for number in count(1):
+        name = first if number == 1 else f"{first}-{number}"
+        try:
+            path_of(folder, name).touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            continue
+        return name
+    raise AssertionError("there is always another number")
 
 
 def _version(system: str) -> str:
@@ -81,6 +108,12 @@ class SidecarSink:
             self._is_lagging = False
         return not self._is_lagging
 
+    def wants_checkpoint(self) -> bool:
+        return self.channel.was_asked()
+
+    def tell(self, stalls: Stalls) -> None:
+        self.channel.send(ENCODER.encode([stalls]))
+
     def send(self, records: Sequence[Raw]) -> None:
         if self._is_lagging or not self.channel.send(ENCODER.encode(records)):
             self.lost += len(records)
@@ -119,7 +152,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "KVGATE_SHADOW": "", "PYTHONPATH": path}
 
 
-class StrictSink:
+class StrictSink(Passive):
     """The reference, within the engine's own process: raises at the first difference."""
 
     is_immediate = True
