@@ -11,11 +11,12 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kvgate.sanitizer import VARIABLE
+
 if TYPE_CHECKING:
     from kvgate.sanitizer.adapter.hooks import Sanitizer
     from kvgate.sanitizer.misuse import Misuse
 
-VARIABLE = "KVGATE_SANITIZE"
 SAME_MAX = 3
 """How often the same misuse is logged: of one kind, seen at one place."""
 LOGGED_MAX = 200
