@@ -108,7 +108,7 @@ class Driver:
             self.waiting.append(self._arrive())
         scheduled = [request for request in list(self.running) if self._schedule(request)]
         while self.waiting and len(self.running) < REQUESTS_MAX:
-            if not self._admit(self.waiting[0]):
+            if not self.admit(self.waiting[0]):
                 break
             scheduled.append(self.waiting.pop(0))
         if self.running and self.draw.random() < 0.3:
@@ -139,17 +139,24 @@ class Driver:
             begin = draw.choice((1, 2))
             media = [self._item(draw.choice("ab"), begin), self._item(draw.choice("ab"), begin + 1)]
             tokens[1:4] = [999] * 3
-        reads = draw.random() > 0.1
+        return self.request(
+            tokens,
+            reads=draw.random() > 0.1,
+            mm_features=media,
+            lora_request=LoRARequest("adapter", 1, "/adapter") if draw.random() < 0.15 else None,
+            cache_salt="salt" if draw.random() < 0.15 else None,
+        )
+
+    def request(self, tokens: list[int], reads: bool = True, **keys: Any) -> Any:
+        """A request with this prompt."""
         self._arrived += 1
         return Request(
             request_id=f"request-{self._arrived}",
             prompt_token_ids=tokens,
             sampling_params=SamplingParams(max_tokens=TOKENS_MAX, skip_reading_prefix_cache=not reads),
             pooling_params=None,
-            mm_features=media,
-            lora_request=LoRARequest("adapter", 1, "/adapter") if draw.random() < 0.15 else None,
-            cache_salt="salt" if draw.random() < 0.15 else None,
             block_hasher=self._hasher,
+            **keys,
         )
 
     @staticmethod
@@ -157,7 +164,8 @@ class Driver:
         place = PlaceholderRange(offset=offset, length=1)
         return MultiModalFeatureSpec(data=None, modality="image", identifier=identifier, mm_position=place)
 
-    def _admit(self, request: Any) -> bool:
+    def admit(self, request: Any) -> bool:
+        """Let a waiting request begin; whether it could."""
         manager, hit, blocks = self.manager, 0, None
         if request.num_computed_tokens == 0:
             blocks, hit = manager.get_computed_blocks(request)

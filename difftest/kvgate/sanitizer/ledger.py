@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
+from weakref import ReferenceType
 
 from attrs import define, field
 
@@ -77,6 +78,8 @@ class Ledger:
     """Within it: no token from this one on may be cached, for it is not computed."""
     moved: set[int] = field(factory=set)
     """Blocks that were allocated, touched or freed in this call."""
+    manager: ReferenceType[Any] | None = None
+    """The block manager that has the tables."""
     depth: int = 0
     """How many calls of the pool run."""
     free_at_rest: int | None = None

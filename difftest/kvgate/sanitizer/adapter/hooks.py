@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import vllm
 from vllm.v1.core.block_pool import BlockHashToBlockMap, BlockPool
@@ -394,8 +394,22 @@ class Sanitizer:
                     ledger.found(USE_AFTER_FREE, what, number)
                 if block.ref_cnt <= 0:
                     ledger.freed[number] = site
+            if self.is_exact and not ledger.operation:
+                self._check_freed_outside(pool, ledger, counts)
             if pool.null_block.next_free_block is not None:
                 ledger.found(QUEUE, "the null block is in the free queue", pool.null_block.block_id)
+
+    def _check_freed_outside(self, pool: Any, ledger: Ledger, counts: Counter[int]) -> None:
+        """What a connector or a test frees is its own: as many references remain as tables name the block."""
+        manager = ledger.manager() if ledger.manager is not None else None
+        groups = manager.coordinator.single_type_managers if manager is not None else ()
+        tables = [table for each in groups if _kind(each) is not None for table in each.req_to_blocks.values()]
+        for number in counts:
+            block = pool.blocks[number]
+            owners = sum(each is block for table in tables for each in table)
+            if block.ref_cnt < owners:
+                what = f"block {number} is freed outside of the block manager, and {owners} tables name it"
+                ledger.found(USE_AFTER_FREE, what, number)
 
     def _cache_full_blocks(
         self,
@@ -500,6 +514,7 @@ class Sanitizer:
     def _operation(self, manager: Any, name: str, request_id: str) -> Iterator[Ledger]:
         """A call of the block manager for one request: afterwards each block that moved has one reference an owner."""
         ledger = self.ledger(manager.block_pool)
+        ledger.manager = ref(manager)
         if ledger.operation:
             # A call within another one: that one is checked.
             yield ledger
