@@ -2,4 +2,6 @@
 
 from kvgate_mutants.mutants.registry import mutants_named
 
-mutants_named(["taken-from-the-back"])[0].applied().__enter__()
+# Kept: the mutant is undone when nobody holds it.
+BROKEN = mutants_named(["taken-from-the-back"])[0].applied()
+BROKEN.__enter__()

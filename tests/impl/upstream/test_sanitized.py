@@ -1,8 +1,8 @@
 """vLLM's and vLLM-Ascend's own tests under the sanitizer.
 
-Goal: it reports nothing where nothing is wrong, and takes little time. Method: that of ``test_upstream``; each test must
-end as it does without the sanitizer, and its message must not be the sanitizer's. That the sanitizer was on in the run
-is seen with a mutant: with one, some tests fail by its report.
+Goal: it reports nothing where nothing is wrong, and takes little time. Method: that of ``test_upstream``; each test
+must end as it does without the sanitizer, and its message must not be the sanitizer's. With a mutant of vLLM some tests
+fail by its report: the sanitizer is on in these runs.
 """
 
 from __future__ import annotations
