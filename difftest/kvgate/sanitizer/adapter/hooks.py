@@ -45,6 +45,8 @@ EXACT = ((0, 20, 2),)
 Hook: TypeAlias = Generator[Any, Any, None]
 """Yields None, or the arguments that the engine's own call gets instead."""
 
+_MARK = "kvgate_sanitizer"
+"""An attribute of every wrapper, so that no method is wrapped twice."""
 _FULL, _WINDOW, _CHUNKED = "FullAttentionManager", "SlidingWindowManager", "ChunkedLocalAttentionManager"
 _FAULTS = (AssertionError, KeyError, IndexError, AttributeError, RuntimeError)
 """What a block manager raises if it is broken; with a ValueError it refuses its caller's arguments."""
@@ -116,7 +118,7 @@ class Sanitizer:
         """Put the hooks of ``base`` on a class and on what derives from it, wherever they define a method anew."""
         for name, hook in self._hooks[base].items():
             method = vars(owner).get(name)
-            if method is not None and not hasattr(method, "kvgate_sanitizer"):
+            if method is not None and not hasattr(method, _MARK):
                 self._tap.put(owner, name, self._around(method, name, hook))
         subclasses: list[type] = owner.__subclasses__()
         for each in subclasses:
@@ -146,7 +148,7 @@ class Sanitizer:
             finally:
                 active.discard(key)
 
-        call.kvgate_sanitizer = True  # type: ignore[attr-defined]
+        setattr(call, _MARK, True)
         return call
 
     def _go_on(self, step: Callable[[], object], name: str, raised: Exception | None = None) -> object:
@@ -551,6 +553,8 @@ class Sanitizer:
         if not self.is_exact:
             return
         for index, each in enumerate(manager.coordinator.single_type_managers):
+            if _kind(each) is None:
+                continue
             if hit_tokens % each.block_size or (hit_tokens and len(blocks[index]) * each.block_size != hit_tokens):
                 what = f"a hit of {hit_tokens} tokens has {len(blocks[index])} blocks of {each.block_size}"
                 ledger.found(ANSWER, f"{what} in group {index}")
