@@ -32,7 +32,14 @@ def test_a_single_free():
     pool.free_blocks(pool.get_new_blocks(1))
 """
 SCRIPT = PROGRAM + "\ntest_a_single_free()\ntest_a_double_free()\nprint('the end')\n"
-REGISTERED = "from kvgate.sanitizer.plugin import register; register(); register()\n"
+REGISTERED = """
+import logging
+for each in (logging.getLogger("vllm"), *logging.getLogger("vllm").handlers):
+    each.setLevel("INFO")
+from kvgate.sanitizer.plugin import register
+register()
+register()
+"""
 OFF = """
 import sys
 from importlib.metadata import entry_points
