@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import distributions
 from typing import Any
 
@@ -52,13 +53,13 @@ def cpu_seconds(run: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def test_no_false_alarm_in_vllms_own_tests(place: InPlace) -> None:
-    """All 278 pass, with at most twice the processor time."""
-    place.outcomes(VERSION, *FILES)
-    without, seconds = cpu_seconds(lambda: place.outcomes(VERSION, *FILES))
-    found, sanitized_seconds = cpu_seconds(lambda: place.outcomes(VERSION, *FILES, *SANITIZED))
-    assert (TESTS, set()) == (len(found), failed(found))
-    assert without == found
-    assert sanitized_seconds < TIMES_MAX * seconds
+    """All 278 pass, with at most twice the processor time: the less of two runs each, without torch's own threads."""
+    seconds: dict[tuple[str, ...], list[float]] = {(): [], SANITIZED: []}
+    for arguments in (*seconds, *seconds):
+        found, spent = cpu_seconds(partial(place.outcomes, VERSION, *FILES, *arguments, OMP_NUM_THREADS="1"))
+        assert (TESTS, set()) == (len(found), failed(found))
+        seconds[arguments].append(spent)
+    assert min(seconds[SANITIZED]) < TIMES_MAX * min(seconds[()])
 
 
 def test_no_false_alarm_in_a_later_release(place: InPlace) -> None:
