@@ -58,6 +58,7 @@ BREACHES = {
     "mutants": ("kvgate/cli/app.py", "def late():\n    import kvgate_mutants"),
     "adapters": ("kvgate/gate/campaign.py", "import vllm.v1.core"),
     "monitors": ("kvgate/monitors/ghost.py", "import kvgate.kernel.runner"),
+    "sanitizer": ("kvgate/sanitizer/ledger.py", "def late():\n    import kvreference"),
     "independence": ("kvgate/adapters/stock.py", "from kvreference.hit_lookup import longest_hit"),
 }
 """For each contract, a file and the lines in it that break this contract."""

@@ -112,9 +112,14 @@ def test_each_wheel_requires_as_little_as_it_needs(wheels: dict[str, Wheel]) -> 
 
 @pytest.mark.ci
 def test_each_wheel_has_its_entry_points(wheels: dict[str, Wheel]) -> None:
-    """Goal: vLLM loads one plug-in from each of the two wheels that have one. Method: the metadata that it reads."""
+    """Goal: vLLM and pytest load what is for them, and nothing else. Method: the metadata that they read."""
     assert {"vllm.general_plugins": {"swa_retention"}} == groups(wheels["swa_retention"])
-    assert {"vllm.general_plugins": {"kvgate_shadow"}, "console_scripts": {"kvgate"}} == groups(wheels["kvgate"])
+    expected = {
+        "console_scripts": {"kvgate"},
+        "pytest11": {"kvgate.sanitizer"},
+        "vllm.general_plugins": {"kvgate_shadow", "kvgate_sanitizer"},
+    }
+    assert expected == groups(wheels["kvgate"])
     assert {"kvgate.commands": {"mutants", "corpus"}, "kvgate.mutants": {"named"}} == groups(wheels["kvgate_mutants"])
 
 

@@ -1,0 +1,129 @@
+"""How the sanitizer is switched on: pytest's plug-in, vLLM's entry point, and a script.
+
+Goal: it is off unless it is asked for; each way of asking switches it on; a log never raises. Method: processes with
+vLLM in them, from the fork server, and what they print.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from tests.fork_server import ForkServer
+
+PROGRAM = """
+from vllm.v1.core.block_pool import BlockPool
+
+def test_a_double_free():
+    pool = BlockPool(8, enable_caching=True, hash_block_size=4)
+    blocks = pool.get_new_blocks(1)
+    pool.free_blocks(blocks)
+    pool.free_blocks(blocks)
+
+def test_a_single_free():
+    pool = BlockPool(8, enable_caching=True, hash_block_size=4)
+    pool.free_blocks(pool.get_new_blocks(1))
+"""
+SCRIPT = PROGRAM + "\ntest_a_single_free()\ntest_a_double_free()\nprint('the end')\n"
+REGISTERED = """
+import logging
+for each in (logging.getLogger("vllm"), *logging.getLogger("vllm").handlers):
+    each.setLevel("INFO")
+from kvgate.sanitizer.plugin import register
+register()
+register()
+"""
+OFF = """
+import sys
+from importlib.metadata import entry_points
+before = set(sys.modules)
+(entry,) = [each for each in entry_points(group="vllm.general_plugins") if each.name == "kvgate_sanitizer"]
+entry.load()()
+print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in ("kvgate", "kvreference", "pytest")))
+"""
+FOUND = "double free: block 1 is freed 1 times, and has 0 references"
+TIMEOUT_SECONDS = 120.0
+Run: TypeAlias = Callable[..., tuple[str, int]]
+
+
+@pytest.fixture
+def run(fork_server: ForkServer, tmp_path: Path) -> Run:
+    """Run Python in a folder of its own; what it printed, and its exit code."""
+
+    def in_folder(*arguments: str, **environment: str) -> tuple[str, int]:
+        (tmp_path / "test_program.py").write_text(PROGRAM, encoding="utf-8")
+        (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "KVGATE_SAN"))}
+        with fork_server.start(*arguments, env={**clean, **environment}, cwd=tmp_path) as child:
+            output, errors = child.communicate(TIMEOUT_SECONDS)
+            return output + errors, child.wait(1)
+
+    return in_folder
+
+
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_program.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (("-p", "kvgate.sanitizer"), {}),
+        (("--kvgate-sanitize",), {}),
+        ((), {"KVGATE_SANITIZE": "1"}),
+    ],
+)
+def test_pytest_is_asked(run: Run, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+    """The test with the misuse fails, the other passes, and the last line says what was watched."""
+    printed, code = run(*PYTEST, *arguments, **environment)
+    assert 1 == code, printed
+    assert FOUND in printed
+    assert "allocated at test_program.py:6" in printed
+    assert "1 failed, 1 passed" in printed
+    assert "kvgate sanitizer: 2 tests, 2 block pools, 1 tests with a misuse; all rules" in printed
+
+
+def test_pytest_is_not_asked(run: Run) -> None:
+    """The entry point is there, and both tests pass: vLLM itself does not notice."""
+    assert {"kvgate.sanitizer"} <= {entry.name for entry in entry_points(group="pytest11")}
+    printed, code = run(*PYTEST)
+    assert (0, True) == (code, "kvgate sanitizer" not in printed), printed
+
+
+def test_off_it_imports_nothing(run: Run) -> None:
+    """Neither pytest, which a server does not have, nor the hooks."""
+    printed, code = run("-c", OFF)
+    assert 0 == code
+    assert "kvgate.sanitizer.adapter" not in printed
+    assert "'pytest'" not in printed
+
+
+def test_a_script_is_stopped_at_the_misuse(run: Run) -> None:
+    """``KVGATE_SANITIZE=1`` with vLLM's plug-in, and ``python -m kvgate.sanitizer`` without it."""
+    for arguments in (("-c", REGISTERED + SCRIPT), ("-m", "kvgate.sanitizer", "script.py")):
+        printed, code = run(*arguments, KVGATE_SANITIZE="1")
+        assert 1 == code
+        assert f"MisuseError: kvgate sanitizer: {FOUND}" in printed
+        assert "the end" not in printed
+
+
+def test_a_log_never_raises(run: Run) -> None:
+    """``KVGATE_SANITIZE=log``: the program ends as it does without, and the log has the report."""
+    printed, code = run("-c", REGISTERED + SCRIPT, KVGATE_SANITIZE="log")
+    assert 0 == code, printed
+    assert FOUND in printed
+    assert "the end" in printed
+
+
+def test_an_unknown_mode_is_off(run: Run) -> None:
+    """A server starts whatever its environment says, and its log says why the sanitizer is off."""
+    printed, code = run("-c", REGISTERED + SCRIPT, KVGATE_SANITIZE="perhaps")
+    assert 0 == code, printed
+    assert "kvgate sanitizer: is off: ValueError: KVGATE_SANITIZE=perhaps is unknown: it is 1 or log" in printed
+    assert FOUND not in printed

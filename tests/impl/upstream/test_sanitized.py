@@ -1,0 +1,97 @@
+"""vLLM's and vLLM-Ascend's own tests under the sanitizer.
+
+Goal: it reports nothing where nothing is wrong, and takes little time. Method: that of ``test_upstream``; each test
+must end as it does without the sanitizer, and its message must not be the sanitizer's. With a mutant of vLLM some tests
+fail by its report: the sanitizer is on in these runs.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import distributions
+from typing import Any
+
+import pytest
+
+from kvgate.adapters.releases import ASCEND, LATER_ASCEND
+
+from .archive import archive_of, wheel_of
+from .ascend import RUN as ASCEND_RUN
+from .ascend import RUN_LATER, Result, results
+from .in_place import InPlace, outcome_of, run_tests
+from .stand_ins import write
+from .tables import FOLDER, RUN
+from .test_releases_themselves import TESTS as TESTS_LATER
+from .test_upstream import FILES, TESTS, VERSION, failed
+
+# To look for pip's module would be enough for setuptools to leave distutils alone, which vLLM does not survive.
+INSTALLED = {distribution.name for distribution in distributions()}
+pytestmark = [
+    pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM or pip is not installed"),
+    pytest.mark.deep,
+]
+
+SANITIZED = ("-p", "kvgate.sanitizer")
+TIMES_MAX = 2.0
+ASCEND_TESTS_MIN = 50
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> InPlace:
+    """Where vLLM's tests run, with stand-ins for the models that they name."""
+    return InPlace(tmp_path_factory.mktemp("reports"), write(tmp_path_factory.mktemp("hub")))
+
+
+def cpu_seconds(run: Callable[[], Any]) -> tuple[Any, float]:
+    """What a run returns, and the processor time of the processes that it has started and waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    answer = run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return answer, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_no_false_alarm_in_vllms_own_tests(place: InPlace) -> None:
+    """All 278 pass, with at most twice the processor time: the less of two runs each, without torch's own threads."""
+    seconds: dict[tuple[str, ...], list[float]] = {(): [], SANITIZED: []}
+    for arguments in (*seconds, *seconds):
+        found, spent = cpu_seconds(partial(place.outcomes, VERSION, *FILES, *arguments, OMP_NUM_THREADS="1"))
+        assert (TESTS, set()) == (len(found), failed(found))
+        seconds[arguments].append(spent)
+    assert min(seconds[SANITIZED]) < TIMES_MAX * min(seconds[()])
+
+
+def test_no_false_alarm_in_a_later_release(place: InPlace) -> None:
+    """vLLM 0.23.0, of which only the rules are checked that hold in every release."""
+    later = InPlace(place.scratch, place.hub, (wheel_of("0.23.0"),))
+    found = later.outcomes("0.23.0", *(f"{FOLDER}/{name}.py" for name in RUN), "-p", "on_cpu", *SANITIZED)
+    assert (TESTS_LATER["0.23.0"], set()) == (len(found), failed(found))
+
+
+def test_the_sanitizer_is_on_in_vllms_own_tests(place: InPlace) -> None:
+    """A mutant of vLLM, ``taken-from-the-back``: some of its tests fail, and the sanitizer's report says why."""
+    cases = run_tests(
+        archive_of(VERSION),
+        place.scratch / "mutant.xml",
+        (f"{FOLDER}/test_prefix_caching.py", "-p", "broken_free_queue", *SANITIZED),
+        {"HF_HUB_OFFLINE": "1", "HF_HOME": str(place.hub)},
+    )
+    bad = [case for case in cases if outcome_of(case) != "passed"]
+    reported = [case for case in bad if any("kvgate sanitizer" in f"{child.text}" for child in case)]
+    assert reported
+
+
+@pytest.mark.parametrize("version", [ASCEND.version, "0.23.0"])
+def test_no_false_alarm_in_vllm_ascends_own_tests(version: str) -> None:
+    """Each test ends as it does without."""
+    release = next(each for each in (ASCEND, *LATER_ASCEND) if each.version == version)
+    folders = ASCEND_RUN if release == ASCEND else RUN_LATER
+
+    def outcomes(found: dict[str, Result]) -> dict[str, str]:
+        return {name: each.outcome for name, each in found.items()}
+
+    found = results(*folders, *SANITIZED, release=release)
+    assert [] == [name for name, each in found.items() if "kvgate sanitizer" in each.message]
+    assert outcomes(results(*folders, release=release)) == outcomes(found)
+    assert ASCEND_TESTS_MIN <= sum(each.outcome == "passed" for each in found.values())
