@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -105,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--least", type=int, default=0, help="fail if fewer mutants are reported")
     parser.add_argument("--verbose", action="store_true", help="print the first report of each mutant")
     options = parser.parse_args(arguments)
+    # vLLM logs each reset of the cache, and each that fails.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
     chosen = mutants_named(options.names) if options.names else list(BLOCK_MANAGER_MUTANTS)
     sentences = {each.name: each.sentence for each in chosen if each.equivalent is None}
     found = outcomes(list(sentences), options.seeds, options.steps)
