@@ -31,6 +31,10 @@ SECONDS_MAX = 30
 """How long one mutant may run: some make the block manager loop."""
 
 
+class LateError(BaseException):
+    """A mutant runs too long. No ``except Exception`` of the driver's caller takes it for a crash."""
+
+
 @frozen
 class Outcome:
     """What became of one mutant."""
@@ -77,13 +81,13 @@ def _child(name: str, seeds: int, steps: int) -> str:
     mutant = mutants_named([name])[0] if name else None
 
     def late(*_signal: object) -> None:
-        raise TimeoutError(f"longer than {SECONDS_MAX} s")
+        raise LateError(f"longer than {SECONDS_MAX} s")
 
     signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS_MAX)
     try:
         return json.dumps(asdict(outcome_of(mutant, seeds, steps)))
-    except TimeoutError as error:
+    except LateError as error:
         return json.dumps(asdict(Outcome(None, crashed=str(error))))
     finally:
         signal.alarm(0)
