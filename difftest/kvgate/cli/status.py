@@ -72,6 +72,8 @@ def describe(folder: Path, status: Status) -> Iterator[str]:
         yield f"  first difference{f', {status.first_at}' if status.first_at else ''}: {status.first}"
     if status.raised:
         yield f"  raised: {status.raised}"
+    if status.clocks_ended:
+        yield f"  the stall clocks ended: {status.clocks_ended}; a request that hangs is not reported"
     for title, lines in (("lost", status.lost_blocks), ("stalled", status.stalled), ("see", status.dumps)):
         yield from (f"  {title}: {line}" for line in lines[:LISTED_MAX])
         if len(lines) > LISTED_MAX:

@@ -22,6 +22,8 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """What only ever grows: requests, steps, milliseconds, tokens that were asked for."""
 Seen: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
 """What a broken engine may count below zero: that is a difference to report."""
+MaybeFollowed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+"""A request by its number; below zero if the shadow does not follow it."""
 GROUPS_MAX = 1024
 REGISTERED_MAX = 2**14
 REQUESTS_MAX = 2**20
@@ -206,7 +208,7 @@ class Raised(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="raised
     error: str
     """The type of the exception."""
     text: str
-    number: Seen = -1
+    number: MaybeFollowed = -1
     """The request that the call was about; -1 if there was none, or it is not known."""
 
     @property
@@ -298,7 +300,7 @@ class Suspended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sus
 class Stall(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A request that makes no progress, and what it waits for."""
 
-    number: Number
+    number: MaybeFollowed
     seconds: float
     why: str
 
@@ -307,6 +309,13 @@ class Stalls(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="stalls
     """The requests that make no progress now. Passes to the sidecar at any time, and is not part of a recording."""
 
     requests: list[Stall]
+    ended: str = ""
+    """Why the stall clocks ended; nothing as long as they run."""
+
+
+def request_name(number: int) -> str:
+    """What a request is called, by its number."""
+    return f"request {number}" if number >= 0 else f"unfollowed request {-number}"
 
 
 class End(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="end"):

@@ -23,7 +23,7 @@ from attrs import define
 from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
-from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended
+from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended, request_name
 from kvgate.shadow.channel import LENGTH
 from kvgate.shadow.describe import at, format_finding, headline, utc
 from kvgate.shadow.disk_budget import DIFFERENCE, delete_old_statuses, differences_bytes
@@ -138,7 +138,10 @@ class Sidecar:
 
     def _stall(self, record: Stalls) -> None:
         """What stalls is in the status for as long as it does, and in the log once."""
-        lines = [f"request {each.number}: {each.why}" for each in record.requests]
+        if record.ended:
+            self.status.clocks_ended = record.ended
+            log_line(f"the stall clocks ended: {record.ended}")
+        lines = [f"{request_name(each.number)}: {each.why}" for each in record.requests]
         now = {each.number for each in record.requests}
         for each, line in zip(record.requests, lines, strict=True):
             if each.number not in self._stalled and len(self._stalled) < STALLS_LOGGED_MAX:

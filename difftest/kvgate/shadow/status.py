@@ -72,6 +72,8 @@ class Status:
     """Which blocks are lost, and whose they were: the first ones."""
     stalled: list[str] = field(factory=list)
     """The requests that make no progress now, and what they wait for."""
+    clocks_ended: str = ""
+    """Why the stall clocks ended; nothing as long as they run."""
 
 
 def path_of(folder: Path, engine: str) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from attrs import define, frozen
 
+from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.worker import abort
 from kvgate.shadow.adapter.stall_watch import StallWatch
 
@@ -241,7 +242,7 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
         fault(patch, injected)
     sink = watched(server, checkpoint_calls=10**9)
     clock = [0.0]
-    stalls = StallWatch(server.scheduler, lambda name: int(name.rpartition("-")[2] or -1), lambda: injected.step)
+    stalls = StallWatch(server.scheduler, number_in, lambda: injected.step, lambda: False)
     stalls.now = lambda: clock[0]
     fate, hung = SERVES, list[Any]()
     for step in range(1, START_STEP + STEPS + 1):
@@ -281,8 +282,6 @@ def _fate(server: Server) -> str:
 
 
 def _number_of(server: Server) -> int:
-    from kvgate.levels.scheduler.adapter.names import number_in
-
     running = server.scheduler.running or list(server.scheduler.requests.values())
     return number_in(running[0].request_id) if running else 0
 

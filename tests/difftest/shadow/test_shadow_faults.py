@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvgate.kernel.shadow_switch import Mode
+from kvgate.kernel.shadow_switch import STALL_SECONDS, Mode, Switch
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.worker import abort
 from kvgate.shadow import calls
-from kvgate.shadow.adapter.stall_watch import EVENT_SECONDS, STALL_SECONDS, StallWatch
+from kvgate.shadow.adapter import observer, stall_watch
+from kvgate.shadow.adapter.attachment import attach
+from kvgate.shadow.adapter.stall_watch import ABORT_SECONDS, EVENT_SECONDS, StallWatch
 from kvgate.shadow.shadow_checker import ShadowChecker
 
 from .faults import FAULTS, STALLED, START_STEP, Fault, Injected, assertion_in_the_manager, hang, observe
@@ -28,7 +31,7 @@ def test_a_fault_is_detected_in_its_step(fault: Fault, monkeypatch: pytest.Monke
     row = observe(monkeypatch, fault)
     assert FAULTS[fault] == row.detected
     if row.detected == STALLED:
-        assert STALL_SECONDS <= row.delay_seconds <= 10
+        assert STALL_SECONDS <= row.delay_seconds <= STALL_SECONDS + 1
     else:
         assert row.delay_steps in (0, 1)
     assert ("its own AssertionError" in row.server) is (fault is assertion_in_the_manager)
@@ -118,7 +121,7 @@ def test_the_reason_of_an_end(shadowed: Callable[..., Shadowed], how: str, reaso
 
 
 @pytest.mark.ci
-def test_a_hang_is_told_within_ten_seconds(
+def test_a_hang_is_reported_in_time(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Goal: log and status name the request, though the engine takes no step. Method: the clocks of a real engine."""
@@ -136,7 +139,7 @@ def test_a_hang_is_told_within_ten_seconds(
     (line,) = each.status.stalled
     assert "in no queue" in line
     seconds = float(line.split("known for ")[1].split(" s")[0])
-    assert STALL_SECONDS <= seconds <= 10
+    assert STALL_SECONDS <= seconds <= STALL_SECONDS + 2
     wait_until(lambda: "stalled: request " in capfd.readouterr().err)
     assert 0 == each.end().differences
 
@@ -147,7 +150,8 @@ class Clocked:
     def __init__(self, **more: Any) -> None:
         self.server = Server("full", **more)
         self.seconds, self.steps = 0.0, 0
-        self.watch = StallWatch(self.server.scheduler, number_in, lambda: self.steps, lambda: self.seconds)
+        self.watch = StallWatch(self.server.scheduler, number_in, lambda: self.steps, lambda: False)
+        self.watch.now = lambda: self.seconds
 
     def wait(self, seconds: int) -> list[calls.Stall]:
         """What stalls after so long, looked at once a second."""
@@ -200,11 +204,109 @@ def test_an_event_from_outside_has_more_time() -> None:
     assert "waits for its transfer to end" in stall.why
 
 
+def test_the_blocks_of_a_finished_request_have_the_time_of_its_transfer() -> None:
+    """Goal: no alarm before vLLM itself frees the blocks. Method: a finished request that the scheduler still knows."""
+    from vllm.v1.request import RequestStatus
+
+    clocked = Clocked()
+    while not clocked.server.scheduler.running:
+        clocked.server.serve(1)
+    (request, *_) = clocked.server.scheduler.running
+    clocked.server.scheduler.running.remove(request)
+    request.status = RequestStatus.FINISHED_LENGTH_CAPPED
+    number = number_in(request.request_id)
+    assert number not in {stall.number for stall in clocked.wait(int(ABORT_SECONDS + EVENT_SECONDS))}
+    (stall,) = [stall for stall in clocked.wait(2) if stall.number == number]
+    assert "and its blocks are held by a transfer" in stall.why
+
+
+@pytest.mark.parametrize("state", ["PAUSED_NEW", "PAUSED_ALL"])
+def test_a_paused_scheduler_stalls_no_request(state: str) -> None:
+    """Goal: no alarm while an operator pauses the engine. Method: requests that run and wait; a pause, and its end."""
+    from vllm.v1.core.sched.interface import PauseState
+
+    clocked = Clocked(blocks=20)
+    scheduler = clocked.server.scheduler
+    while not (scheduler.running and scheduler.waiting):
+        clocked.server.serve(1)
+    assert [] == clocked.wait(int(STALL_SECONDS) - 1)
+    scheduler.set_pause_state(PauseState[state])
+    assert [] == clocked.wait(10 * int(STALL_SECONDS))
+    scheduler.set_pause_state(PauseState.UNPAUSED)
+    assert [] == clocked.wait(int(STALL_SECONDS) - 1)
+    assert {number_in(name) for name in scheduler.requests} == {stall.number for stall in clocked.wait(2)}
+
+
+@pytest.mark.ci
+def test_a_step_that_takes_long_is_named(shadowed: Callable[..., Shadowed]) -> None:
+    """Goal: a worker that computes is not called a scheduler that takes no step. Method: a step without a result, which
+    then comes; and no step at all."""
+    each = shadowed(stall_seconds=1)
+    while len(each.server.scheduler.running) < 1:
+        each.server.serve(1)
+    step = each.observer.steps
+    wait_until(lambda: any(f"no step began after step {step}" in line for line in each.status.stalled))
+    output = each.server.scheduler.schedule()
+    wait_until(lambda: any(f"step {step + 1} has taken " in line for line in each.status.stalled))
+    begun = {name for name in output.num_scheduled_tokens if each.server.scheduler.requests[name].is_prefill_chunk}
+    each.server._collect(output, begun)
+    assert not each.observer.stalls.is_computing()
+    assert 0 == each.end().differences
+
+
+@pytest.mark.ci
+def test_a_request_that_is_not_followed_stalls(shadowed: Callable[..., Shadowed]) -> None:
+    """Goal: an alarm, and a sidecar that survives it. Method: requests that arrive while no call is observed."""
+    each = shadowed(stall_seconds=1, sample=0.5, period_steps=10)
+    each.server.serve(12)
+    assert not each.observer.tap.is_on
+    known = set(each.observer.book.followed)
+    while len(each.server.scheduler.requests.keys() - known) < 2:
+        each.server._clients()
+    wait_until(lambda: sum(line.startswith("unfollowed request ") for line in each.status.stalled) >= 2)
+    names = [line.partition(":")[0] for line in each.status.stalled]
+    assert len(names) == len({*names})
+    assert each.end().reason == "the engine was shut down"
+
+
+@pytest.mark.ci
+def test_clocks_that_end_are_reported(shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: an operator sees that hangs are not reported any more. Method: a request that the clocks cannot read."""
+    from kvgate.cli.status import describe
+
+    lines: list[str] = []
+    monkeypatch.setattr(stall_watch, "warn", lines.append)
+    each = shadowed()
+    each.server.serve(5)
+    each.server.scheduler.requests["broken"] = object()
+    wait_until(lambda: bool(each.status.clocks_ended))
+    del each.server.scheduler.requests["broken"]
+    assert each.status.clocks_ended.startswith("AttributeError")
+    assert any("the stall clocks ended: AttributeError" in line for line in describe(each.folder, each.status))
+    (line,) = lines
+    assert "the stall clocks ended: AttributeError: 'object' object has no attribute 'status'" in line
+    each.server.serve(5)
+    assert 0 == each.end().differences
+
+
+def test_clocks_that_do_not_start_leave_no_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: no half of a shadow. Method: a process that can start no thread."""
+
+    def fails(*_arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = Server("full")
+    monkeypatch.setattr(observer, "start", fails)
+    before = dict(vars(server.scheduler)), dict(vars(server.scheduler.kv_cache_manager))
+    assert attach(server.scheduler, Switch(Mode.CHECK, tmp_path)) is None
+    assert before == (vars(server.scheduler), vars(server.scheduler.kv_cache_manager))
+
+
 def test_stalls_are_not_part_of_a_recording(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: what is told in between does no harm. Method: a stall to a process that records."""
+    """Goal: what is reported in between does no harm. Method: a stall to a process that records."""
     each = shadowed(Mode.RECORD)
     each.server.serve(5)
-    beside(each).tell(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))
+    beside(each).report_stalls(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))
     wait_until(lambda: each.status.stalled == ["request 7: known for 9 s, in no queue"])
     each.server.serve(5)
     assert 10 == each.end().steps

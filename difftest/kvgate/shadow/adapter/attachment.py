@@ -128,6 +128,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
             lambda error: _end(switch, sink, error),
             checkpoint_calls=switch.checkpoint_calls,
             sampling=Sampling(switch.sample, switch.period_steps),
+            stall_seconds=switch.stall_seconds,
         )
     except Exception as error:
         warn(f"is off for this engine, which continues without it: {_describe_error(error)}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from kvgate.adapters.tap import CALLS, Tap
 from kvgate.adapters.translate import to_statistics
+from kvgate.kernel.shadow_switch import STALL_SECONDS
 from kvgate.kernel.text import printable
 from kvgate.shadow import calls
 from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, event_runs, more_of
@@ -58,6 +59,7 @@ class Observer:
         checkpoint_calls: int = 20_000,
         share_of_time: int = SHARE_OF_TIME,
         sampling: Sampling | None = None,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         from vllm.v1.request import RequestStatus
 
@@ -77,6 +79,8 @@ class Observer:
         self._registered: list[Registered] = []
         self._granted: set[str] = set()
         """The requests that were given blocks in this step."""
+        self._computing: set[int] = set()
+        """The outputs of steps, by ``id``, whose result the worker has still to return."""
         self._publishes = bool(self.pool.enable_kv_cache_events)
         self._was_asked = False
         self._has_cached = False
@@ -98,12 +102,14 @@ class Observer:
         self._start("the engine starts")
         try:
             self._listen()
+            self.stalls = StallWatch(
+                *(scheduler, self._number_of, lambda: self.steps, lambda: bool(self._computing), stall_seconds)
+            )
+            self._clocks = start(self.stalls, self, sink.report_stalls)
         except Exception:
             # A vLLM that lacks something is not left with half a shadow.
             self.detach()
             raise
-        self.stalls = StallWatch(scheduler, self._number_of, lambda: self.steps)
-        self._clocks = start(self.stalls, self, sink.tell)
 
     # Being there, and going away
 
@@ -113,8 +119,8 @@ class Observer:
         self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
         self.tap.watch(self.scheduler, "add_request", after=self._added)
         self.tap.watch(self.scheduler, "schedule", after=self._scheduled)
-        for name in ("update_from_output", "finish_requests"):
-            self.tap.watch(self.scheduler, name, after=self._ended)
+        self.tap.watch(self.scheduler, "update_from_output", after=self._returned)
+        self.tap.watch(self.scheduler, "finish_requests", after=self._ended)
 
     def at_shutdown(self, then: Callable[[], None]) -> None:
         """Have ``then`` called when the engine ends its scheduler."""
@@ -163,6 +169,7 @@ class Observer:
                 self._emit_checkpoint()
                 self.flush()
             self.tap.is_on = False
+            self._computing.clear()
         elif wanted and is_ready:
             if not self.tap.is_on:
                 if self._may_take_time():
@@ -193,6 +200,7 @@ class Observer:
         self.sink.lost = 0
         self._registered = []
         self._granted.clear()
+        self._computing.clear()
         self.book.clear()
         for request in self.scheduler.requests.values():
             self._emit(self.book.arrival_of(request))
@@ -222,7 +230,8 @@ class Observer:
 
     def end(self) -> None:
         """Nothing follows."""
-        if self.tap.is_on:
+        # Where calls were lost, something is missing at the end.
+        if self.tap.is_on or not (self.tap.is_closed or self.sink.lost):
             self._emit(calls.End())
             self.flush()
         self.detach()
@@ -280,6 +289,10 @@ class Observer:
             return
         self._emit(self.book.arrival_of(request))
 
+    def _returned(self, _answer: Any, scheduler_output: Any, *arguments: Any, **others: Any) -> None:
+        self._computing.discard(id(scheduler_output))
+        self._ended(_answer, *arguments, **others)
+
     def _ended(self, _answer: Any, *arguments: Any, **others: Any) -> None:
         known = self.scheduler.requests
         if len(self.book.followed) > len(known):
@@ -292,6 +305,7 @@ class Observer:
 
     def _scheduled(self, output: Any) -> None:
         """What the step sends to the worker: of a request that runs, only where it was given blocks or is sent some."""
+        self._computing.add(id(output))
         granted, self._granted = self._granted, set()
         followed = self.book.followed
         for new in output.scheduled_new_reqs:
