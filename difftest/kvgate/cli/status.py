@@ -34,7 +34,7 @@ def status(
       kvgate status /tmp/shadow
     """
     from kvgate.kernel.text import printable
-    from kvgate.shadow.status import read_all
+    from kvgate.shadow.status import is_fresh, read_all
 
     found = list(read_all(folder))
     if not found:
@@ -44,7 +44,11 @@ def status(
     for each in found if output is TableFormat.TEXT else ():
         for line in describe(folder, each):
             typer.echo(printable(line, LINE_CHARACTERS_MAX))
-    raise typer.Exit(int(any(each.differences or each.stalled or each.lost_blocks or each.raised for each in found)))
+    wrong = (
+        each.differences or each.lost_blocks or each.raised or (each.stalled and is_fresh(folder, each))
+        for each in found
+    )
+    raise typer.Exit(int(any(wrong)))
 
 
 def describe(folder: Path, status: Status) -> Iterator[str]:

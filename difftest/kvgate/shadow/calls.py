@@ -201,15 +201,24 @@ class Published(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="pub
     runs: Annotated[list[EventRun], msgspec.Meta(max_length=REGISTERED_MAX)]
 
 
+_NOT_ERRORS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")
+
+
 class Raised(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="raised"):
     """A call of the block manager or the scheduler raised."""
 
     call: str
     error: str
-    """The type of the exception."""
-    text: str
+    """The type of the exception. Its text may hold names and tokens, and is not stored."""
+    where: str
+    """The file and line that raised it, below its package."""
     number: MaybeFollowed = -1
     """The request that the call was about; -1 if there was none, or it is not known."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the engine failed; not if it ends, or rejects a request."""
+        return self.error not in _NOT_ERRORS and self.call != "add_request"
 
     @property
     def headline(self) -> str:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvgate.adapters.tap import CALLS
 from kvgate.kernel.shadow_switch import STALL_SECONDS, Mode, Switch
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.worker import abort
 from kvgate.shadow import calls
-from kvgate.shadow.adapter import observer, stall_watch
+from kvgate.shadow.adapter import attachment, observer, stall_watch
 from kvgate.shadow.adapter.attachment import attach
+from kvgate.shadow.adapter.engine_state import LOST_MAX, Followed, RequestBook, checkpoint_of
+from kvgate.shadow.adapter.observer import OPTIONAL
 from kvgate.shadow.adapter.stall_watch import ABORT_SECONDS, EVENT_SECONDS, StallWatch
+from kvgate.shadow.describe import utc
+from kvgate.shadow.salting import Salting
 from kvgate.shadow.shadow_checker import ShadowChecker
+from kvgate.shadow.sidecar import Order, Sidecar
 
 from .faults import FAULTS, STALLED, START_STEP, Fault, Injected, assertion_in_the_manager, hang, observe
 from .faults import one_block_leaks_on_abort as leaks
-from .live import Server
+from .live import Server, watched
 from .test_shadow_sidecar import Shadowed, beside, shadowed, wait_until
 
 __all__ = ["shadowed"]
@@ -94,14 +101,93 @@ def test_what_raised_is_the_reason_of_the_end(
     status = each.end()
     assert 1 == status.differences
     assert status.reason.startswith("AssertionError in allocate_slots of request ")
-    assert f"{status.reason}: injected" in status.raised
+    assert f"{status.reason}, at shadow/faults.py:" in status.raised
     assert status.first.startswith("KV-SYS-01 at step ")
     wait_until(lambda: f"raised: {status.raised}" in capfd.readouterr().err)
 
 
+@pytest.mark.parametrize("mode", [Mode.CHECK, Mode.RECORD])
+def test_the_text_of_an_exception_is_in_the_log_alone(
+    shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """Goal: no name and no token is stored. Method: an exception with both, and every file of the shadow."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    def raises(_self: Any, request: Any, *_arguments: Any, **_named: Any) -> None:
+        raise ValueError(f"client-seven sent {[123454321]} as {request.request_id}")
+
+    logged: list[str] = []
+    monkeypatch.setattr(observer, "warn", logged.append)
+    each = shadowed(mode)
+    each.server.serve(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(KVCacheManager, "allocate_slots", raises)
+        each.observer.tap.close()
+        each.observer.tap.is_closed = False
+        each.observer._listen()
+        each.observer.tap.is_on = True
+        with pytest.raises(ValueError, match="client-seven"):
+            each.server.serve(50)
+    status = each.end()
+    assert status.raised.startswith("ValueError in allocate_slots of request ")
+    assert "at shadow/test_shadow_faults.py:" in status.raised
+    files = [path.read_bytes() for path in each.folder.iterdir()]
+    assert any(b"allocate_slots" in stored for stored in files)
+    assert not any(text in stored for stored in files for text in (b"client-seven", b"123454321"))
+    (line,) = logged
+    assert "client-seven sent [123454321]" in line
+
+
+@pytest.mark.parametrize(("call", "error"), [("add_request", "ValueError"), ("schedule", "SystemExit")])
+def test_what_is_no_error_is_none_in_the_status(tmp_path: Path, call: str, error: str) -> None:
+    """Goal: checker and status agree. Method: a request that is rejected, an engine that is asked to end, and an error
+    as the control."""
+    from .test_shadow_recording import CHECKPOINT, HEADER
+
+    for raised, expected in ((calls.Raised(call, error, "a.py:1"), 0), (calls.Raised("free", "KeyError", "a.py:1"), 1)):
+        sidecar = Sidecar(Order(Mode.CHECK.value, str(tmp_path), 10**6, 10**6, 8, HEADER))
+        sidecar.take(calls.ENCODER.encode([CHECKPOINT, raised]))
+        assert (expected, bool(expected)) == (sidecar.status.differences, bool(sidecar.status.raised))
+
+
+@pytest.mark.parametrize("dumps", [0, 3])
+def test_a_difference_that_recurs_asks_for_few_checkpoints(tmp_path: Path, dumps: int) -> None:
+    """Goal: the engine's cost is bounded. Method: a sidecar that sees the same difference after each checkpoint."""
+    from .test_shadow_recording import CHECKPOINT, HEADER
+
+    asked = list[None]()
+    sidecar = Sidecar(Order(Mode.CHECK.value, str(tmp_path), 10**6, 10**6, dumps, HEADER), lambda: asked.append(None))
+    for _ in range(20):
+        sidecar.take(calls.ENCODER.encode([CHECKPOINT, calls.Evicted([1], calls.After(2, 0, (3, 2, 1)))]))
+    assert (20, dumps) == (sidecar.status.differences, len(asked))
+
+
+def test_checkpoints_that_are_asked_for_become_rare() -> None:
+    """Goal: the same, in the engine. Method: a sink that always asks, for 600 steps, and no other checkpoint."""
+    server = Server("full")
+    sink = watched(server, checkpoint_calls=10**9)
+    sink.asks = True
+    steps: list[int] = []
+    for step in range(1, 601):
+        before = sink.judge.stats.checkpoints
+        server.serve(1)
+        steps += [step] * (sink.judge.stats.checkpoints - before)
+    distances = [after - before for before, after in pairwise(steps)]
+    assert len(steps) >= 4
+    assert all(after >= 2 * before - 16 for before, after in pairwise(distances))
+    assert len(steps) <= 7
+
+
+def test_the_text_of_an_unknown_time() -> None:
+    """Goal: no time ends a report. Method: numbers that are no date."""
+    assert "1970-01-01 00:00:01 UTC" == utc(1000)
+    for number in (2**62, 2**2000, -(2**62)):
+        assert f"{number} ms since 1970" == utc(number)
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [("shutdown", "the engine was shut down"), ("gone", "the engine's process ended without a word"),
+    [("shutdown", "the engine was shut down"), ("gone", "The engine process exited without shutting down"),
      ("asked", "the shadow's process was asked to end")],
 )  # fmt: skip
 def test_the_reason_of_an_end(shadowed: Callable[..., Shadowed], how: str, reason: str) -> None:
@@ -320,4 +406,87 @@ def test_a_leak_is_counted_once() -> None:
     checker = ShadowChecker(SETTINGS)
     found = [finding for state in (EMPTY, lost, lost, lost) for finding in checker.follow(state)]
     assert 1 == len(found)
-    assert ["block 2 is held by no request, and not free; nobody is known to have had it"] == checker.take_lost()
+    assert ["block 2 is held by no request, and not free; its last holder is unknown"] == checker.take_lost()
+
+
+def forgotten(server: Server, patch: pytest.MonkeyPatch) -> Any:
+    """A request that the scheduler forgets with its blocks."""
+    from .faults import leak_on_abort
+
+    injected = Injected(step=START_STEP)
+    with patch.context() as alone:
+        leak_on_abort(alone, injected)
+        while injected.acted is None:
+            server.serve(1)
+            request = next(iter(server.scheduler.running), None)
+            if request is not None:
+                abort(server.scheduler, [number_in(request.request_id)])
+    return request
+
+
+def test_blocks_that_a_forgotten_request_holds_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: one leak, one difference. Method: a leak, checkpoints and restarts after it; then the blocks are freed."""
+    server = Server("full", blocks=100)
+    sink = watched(server, checkpoint_calls=100)
+    request = forgotten(server, monkeypatch)
+    held = {block for group in server.scheduler.kv_cache_manager.get_block_ids(request.request_id) for block in group}
+    for _ in range(3):
+        server.serve(50)
+        sink.lost = 1
+        server.serve(50)
+    assert ["KV-LEAK-01"] == [found.difference.statement for found in sink.found]
+    assert len(held - {0}) == sink.judge.stats.blocks_lost > 1
+    assert 1 == len(sink.judge.take_lost())
+    server.scheduler.kv_cache_manager.free(request)
+    server.serve(50)
+    assert 1 == len(sink.found)
+
+
+def test_what_is_lost_is_bounded_and_ends() -> None:
+    """Goal: nothing grows. Method: names that are used again, tables that are empty, and many names."""
+    server = Server("full")
+    book = RequestBook()
+    while not server.scheduler.requests:
+        server._clients()
+    (request,) = server.scheduler.requests.values()
+    number = book.arrival_of(request).number
+    assert number == book.lose(request.request_id)
+    assert {request.request_id} == book.lost.keys()
+    checkpoint = checkpoint_of(server.scheduler, book)
+    assert ({}, []) == (book.lost, checkpoint.standing)
+    for _ in range(2):
+        book.arrival_of(request)
+        book.lose(request.request_id)
+    book.arrival_of(request)
+    assert {} == book.lost
+    for name in map(str, range(LOST_MAX + 5)):
+        book.followed[name] = Followed(0, 0)
+        book.lose(name)
+    assert (LOST_MAX, "5") == (len(book.lost), next(iter(book.lost)))
+
+
+def test_a_forgotten_request_is_not_salted_any_more() -> None:
+    """Goal: the sidecar's memory is bounded. Method: a request that is forgotten, at the next checkpoint."""
+    from .test_shadow_salting import arriving
+
+    salting = Salting(4, [4])
+    salting.salted([arriving(0, range(8)), arriving(1, range(8)), calls.Forgotten(0, "")])
+    (checkpoint,) = salting.salted([calls.Checkpoint([0], [], {}, [], [])])
+    assert isinstance(checkpoint, calls.Checkpoint)
+    assert [1] == [arrival.number for arrival in checkpoint.arrivals]
+
+
+@pytest.mark.parametrize("call", [name for name in CALLS if name not in OPTIONAL and name != "pop_blocks_for_free"])
+def test_a_manager_that_lacks_a_call_is_refused(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: no shadow that checks nothing. Method: vLLM's own manager without one of its calls."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    said: list[str] = []
+    monkeypatch.setattr(attachment, "warn", said.append)
+    server = Server("full")
+    with monkeypatch.context() as patch:
+        patch.delattr(KVCacheManager, call)
+        assert attach(server.scheduler, Switch(Mode.CHECK, tmp_path)) is None
+    (line,) = said
+    assert f"'KVCacheManager' object has no attribute '{call}'" in line
+    assert not [name for name in CALLS if name in vars(server.scheduler.kv_cache_manager)]

@@ -19,12 +19,14 @@ from kvgate.kernel.shadow_switch import STALL_SECONDS
 from kvgate.kernel.text import printable
 from kvgate.shadow import calls
 from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, event_runs, more_of
-from kvgate.shadow.adapter.log import warn
+from kvgate.shadow.adapter.log import raised_at, warn
 from kvgate.shadow.adapter.stall_watch import StallWatch, start
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink_protocol import DifferenceError, Sink
 
+OPTIONAL = ("can_fit_full_sequence",)
+"""The calls that a followed release may lack. Without any other, nothing would be checked, and that would not show."""
 _NOTHING: list[int] = []
 TAIL = 4
 """How many of the last free blocks are read after each call."""
@@ -34,11 +36,12 @@ _WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 ASKED_EVERY_STEPS = 16
-"""How often the sink is asked whether it wants a checkpoint."""
+"""How often the sink is asked whether it wants a checkpoint, and the least distance of two that it wants; the distance
+doubles with each."""
 ASKED_SHARE_OF_TIME = 20
 """A checkpoint that the sink asks for, after a difference, may take this part of the time."""
 TEXT_CHARACTERS_MAX = 300
-"""How much of an exception's text is passed on."""
+"""How much of an exception's text is logged."""
 SHARED_EVERY_STEPS = 16
 """How often the shared prefix is reported: checking it reads every table."""
 
@@ -81,8 +84,13 @@ class Observer:
         """The requests that were given blocks in this step."""
         self._computing: set[int] = set()
         """The outputs of steps, by ``id``, whose result the worker has still to return."""
+        self._logged: tuple[int, str] = (0, "")
+        """In which step the last exception was logged, and where that one was raised."""
         self._publishes = bool(self.pool.enable_kv_cache_events)
         self._was_asked = False
+        self._asked_from_step = 0
+        """No checkpoint that the sink asks for is sent before this step."""
+        self._asked_interval_steps = ASKED_EVERY_STEPS
         self._has_cached = False
         """Whether anything was cached since the events were last taken."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
@@ -114,7 +122,9 @@ class Observer:
     # Being there, and going away
 
     def _listen(self) -> None:
-        self.tap.listen(self.manager, tuple(name for name in CALLS if hasattr(self.manager, name)))
+        self.tap.listen(
+            self.manager, tuple(name for name in CALLS if name not in OPTIONAL or hasattr(self.manager, name))
+        )
         self.tap.watch(self.manager, "new_step_starts", before=self._begin_step, always=True)
         self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
         self.tap.watch(self.scheduler, "add_request", after=self._added)
@@ -143,9 +153,14 @@ class Observer:
         with suppress(Exception):
             about = arguments[0] if arguments else None
             followed = self.book.followed.get(str(getattr(about, "request_id", about)))
-            text = printable(str(error), TEXT_CHARACTERS_MAX)
-            self._emit(calls.Raised(name, type(error).__name__, text, -1 if followed is None else followed.number))
+            number = -1 if followed is None else followed.number
+            raised = calls.Raised(name, type(error).__name__, raised_at(error), number)
+            self._emit(raised)
             self.flush()
+            if raised.is_error and self._logged != (self.steps, raised.where):
+                # An exception passes several calls on its way.
+                self._logged = self.steps, raised.where
+                warn(f"observed: {raised.headline}: {printable(str(error), TEXT_CHARACTERS_MAX)}")
 
     def failed(self, error: Exception) -> bool:
         """The shadow is over, and the engine continues; but a difference in the mode strict is the engine's to see."""
@@ -185,8 +200,12 @@ class Observer:
         """Where the sink wants a checkpoint before its time, send one as soon as it may take the time."""
         if self.steps % ASKED_EVERY_STEPS == 0 and self.sink.wants_checkpoint():
             self._was_asked = True
-        if self._was_asked and self._may_take_time(ASKED_SHARE_OF_TIME):
+        is_due = self._was_asked and self.steps >= self._asked_from_step
+        if is_due and self._may_take_time(ASKED_SHARE_OF_TIME):
             self._emit_checkpoint()
+            # A difference that recurs is not to cost a checkpoint each time.
+            self._asked_from_step = self.steps + self._asked_interval_steps
+            self._asked_interval_steps *= 2
 
     def _may_take_time(self, share_of_time: int | None = None) -> bool:
         share = self.share_of_time if share_of_time is None else min(share_of_time, self.share_of_time)
@@ -413,7 +432,11 @@ class Observer:
     def after_free(self, _answer: None, request: Any) -> None:
         is_over, name = request.is_finished(), request.request_id
         if name not in self.book.followed:
-            # It was freed before. What that does to the pool shows in the next call.
+            lost = self.book.lost.pop(name, None)
+            if lost is not None:
+                # The scheduler had forgotten it, and its blocks are free at last.
+                self._emit(calls.Freed(lost.number, True, self._after(FREED_TAIL)))
+            # Else it was freed before. What that does to the pool shows in the next call.
             return
         number = self.book.followed[name].number
         self.book.clear_blocks(name)
@@ -433,7 +456,7 @@ class Observer:
         self.flush()
 
     def after_take_events(self, events: Sequence[Any]) -> None:
-        """The events go to whoever listens outside; none at all are told of where there should be some."""
+        """The events are published; an empty list is passed on as well where there should be some."""
         if self._publishes and (events or self._has_cached):
             self._has_cached = False
             self._emit(calls.Published(event_runs(events)))

@@ -20,7 +20,7 @@ from attrs import define, field
 
 from kvgate.kernel.shadow_switch import STALL_SECONDS
 from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
-from kvgate.shadow.adapter.log import warn
+from kvgate.shadow.adapter.log import raised_at, warn
 from kvgate.shadow.calls import Stall, Stalls, request_name
 
 LOOK_SECONDS = 1.0
@@ -239,4 +239,4 @@ def _end(error: Exception, report: Callable[[Stalls], object]) -> None:
     """Log and report that the clocks ended: a request that hangs is not reported any more."""
     warn(f"reports no request that hangs any more: the stall clocks ended: {type(error).__name__}: {error}")
     with suppress(Exception):
-        report(Stalls([], type(error).__name__))
+        report(Stalls([], f"{type(error).__name__} at {raised_at(error)}"))
