@@ -184,6 +184,8 @@ class Sent(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sent"):
     number: Number
     is_whole: bool
     blocks: Blocks
+    is_as_given: bool = False
+    """Whether they are what the last ``Allocated`` of the step says, and ``blocks`` is left empty."""
 
 
 class EventRun(msgspec.Struct, array_like=True, frozen=True, gc=False):

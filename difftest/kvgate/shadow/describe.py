@@ -100,7 +100,8 @@ def describe(record: Stored) -> str:
             f"{record.after.free} blocks free"
         )
     elif isinstance(record, calls.Sent):
-        text = f"the worker is sent of request {record.number}: {'all' if record.is_whole else 'more'}, {record.blocks}"
+        text = f"the worker is sent of request {record.number}: {'all' if record.is_whole else 'more'}, "
+        text += "as it was given" if record.is_as_given else str(record.blocks)
     elif isinstance(record, calls.Published):
         text = "KV events: " + ", ".join(f"{run.kind} of {len(run.hashes)} in group {run.group}" for run in record.runs)
     elif isinstance(record, calls.Raised):

@@ -40,7 +40,7 @@ class Injected:
         return True
 
 
-STALLED, SERVES = "stalled", "serves on"
+STALLED, SERVES, UNANSWERED = "stalled", "serves on", "one request is never answered"
 Fault = Callable[[Patch, Injected], None]
 
 
@@ -246,19 +246,26 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
     stalls.now = lambda: clock[0]
     fate, hung = SERVES, list[Any]()
     for step in range(1, START_STEP + STEPS + 1):
-        injected.step, clock[0] = step, step / 10
+        clock[0] = step / 10
         try:
             if injected.acted is None and fault in (leak_on_abort, one_block_leaks_on_abort) and step > START_STEP:
                 abort(server.scheduler, [_number_of(server)])
-            server.serve(1)
+            server._clients()
+            # What the clients do happens after the step before.
+            injected.step = step
+            server.step()
         except AssertionError as error:
             fate = f"ended by its own {type(error).__name__}"
         hung = hung or stalls.look()
         if sink.found or hung or fate != SERVES:
             break
     first = sink.found[:1]
+    if first or hung:
+        assert injected.acted is not None, "a false alarm: the fault has not acted"
     if fate == SERVES:
         fate = _fate(server)
+    if fate == SERVES and any(_is_unanswered(server, stall.number) for stall in hung):
+        fate = UNANSWERED
     name = fault.__name__.replace("_", " ") if fault is not None else "none"
     if hung:
         return Row(name, STALLED, None, clock[0] - (injected.acted or 0) / 10, fate, hung[0].why)
@@ -266,8 +273,8 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
         return Row(name, "", None, 0.0, fate, "")
     (found,) = first
     said = f"{found.difference.subject}: expected {found.difference.expected}, got {found.difference.got}"
-    # What happens between two steps is counted with the one before.
-    delay = max(0, found.step - (injected.acted or 0))
+    delay = found.step - (injected.acted or 0)
+    assert delay >= 0, "a false alarm: before the fault has acted"
     return Row(name, found.difference.statement, delay, 0.0, fate, said)
 
 
@@ -279,6 +286,12 @@ def _fate(server: Server) -> str:
         except (AssertionError, ValueError, LookupError, AttributeError) as error:
             return f"ends after {step} more steps: {type(error).__name__}"
     return SERVES
+
+
+def _is_unanswered(server: Server, number: int) -> bool:
+    """Whether a request is there, and its client has no token."""
+    requests = server.scheduler.requests.items()
+    return any(number_in(name) == number and not request.num_output_tokens for name, request in requests)
 
 
 def _number_of(server: Server) -> int:

@@ -24,7 +24,18 @@ from kvgate.shadow.salting import Salting
 from kvgate.shadow.shadow_checker import ShadowChecker
 from kvgate.shadow.sidecar import Order, Sidecar
 
-from .faults import FAULTS, STALLED, START_STEP, Fault, Injected, assertion_in_the_manager, hang, observe
+from .faults import (
+    FAULTS,
+    STALLED,
+    START_STEP,
+    UNANSWERED,
+    Fault,
+    Injected,
+    assertion_in_the_manager,
+    hang,
+    hit_one_block_short,
+    observe,
+)
 from .faults import one_block_leaks_on_abort as leaks
 from .live import Server, watched
 from .test_shadow_sidecar import Shadowed, beside, shadowed, wait_until
@@ -42,6 +53,64 @@ def test_a_fault_is_detected_in_its_step(fault: Fault, monkeypatch: pytest.Monke
     else:
         assert row.delay_steps in (0, 1)
     assert ("its own AssertionError" in row.server) is (fault is assertion_in_the_manager)
+    assert (row.server == UNANSWERED) is (fault is hang)
+
+
+def test_an_alarm_before_the_fault_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a false alarm is not counted as a detection. Method: a fault that acts always, and does not say so."""
+    with pytest.raises(AssertionError, match="a false alarm"):
+        observe(monkeypatch, lambda patch, _injected: hit_one_block_short(patch, Injected(START_STEP)))
+
+
+def test_a_wrong_table_of_a_new_request_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the whole table that a new request's worker gets is checked. Method: its first block is another."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = Scheduler.schedule
+
+    def fault(patch: pytest.MonkeyPatch, injected: Injected) -> None:
+        def wrong(self: Any) -> Any:
+            output = original(self)
+            for new in output.scheduled_new_reqs[:1]:
+                if injected.acts():
+                    new.block_ids[0][0] += 1
+            return output
+
+        patch.setattr(Scheduler, "schedule", wrong)
+
+    row = observe(monkeypatch, fault)
+    assert ("KV-SYS-03", 0) == (row.detected, row.delay_steps)
+
+
+@pytest.mark.parametrize("model", ["full", "gpt-oss-hybrid"])
+def test_no_table_is_sent_twice(model: str) -> None:
+    """Goal: the arrival of a request costs its table once. Method: what is sent to the worker, in 200 steps."""
+    server = Server(model, blocks=100)
+    sink = watched(server)
+    sent: list[calls.Sent] = []
+    follow = sink.judge.follow
+
+    def counts(record: calls.Stored) -> Any:
+        sent.extend([record] if isinstance(record, calls.Sent) else [])
+        return follow(record)
+
+    sink.judge.follow = counts  # type: ignore[method-assign]  # counted on its way
+    server.serve(200)
+    assert [] == sink.found
+    assert len(sent) > 100
+    assert [] == [record for record in sent if record.blocks and any(record.blocks)]
+
+
+def test_what_a_worker_is_sent_after_a_gap_is_not_checked() -> None:
+    """Goal: a gap is no difference. Method: a table that is as given, where that was not seen; and where it was."""
+    from .test_shadow_checker import LIFE, SETTINGS
+
+    given = LIFE[:6]
+    checker = ShadowChecker(SETTINGS)
+    found = [finding for record in (*given, calls.Sent(0, True, [], True)) for finding in checker.follow(record)]
+    assert ([], {}) == (found, checker.stats.unjudged)
+    assert [] == [*checker.follow(calls.Step(2, 0)), *checker.follow(calls.Sent(0, True, [], True))]
+    assert 1 == sum(checker.stats.unjudged.values())
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -80,8 +80,8 @@ class Observer:
         self._emit: Callable[[Raw], None] = self._emit_and_flush if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
-        self._granted: set[str] = set()
-        """The requests that were given blocks in this step."""
+        self._granted: dict[str, tuple[bool, Blocks]] = {}
+        """What the requests that were given blocks in this step were given: whether it is whole, and the blocks."""
         self._computing: set[int] = set()
         """The outputs of steps, by ``id``, whose result the worker has still to return."""
         self._logged: tuple[int, str] = (0, "")
@@ -325,15 +325,20 @@ class Observer:
     def _scheduled(self, output: Any) -> None:
         """What the step sends to the worker: of a request that runs, only where it was given blocks or is sent some."""
         self._computing.add(id(output))
-        granted, self._granted = self._granted, set()
-        followed = self.book.followed
+        granted, self._granted = self._granted, {}
         for new in output.scheduled_new_reqs:
-            self._emit(calls.Sent(followed[new.req_id].number, True, [list(blocks) for blocks in new.block_ids]))
+            self._sent(new.req_id, True, list(new.block_ids), granted)
         known = output.scheduled_cached_reqs
         for name, blocks in zip(known.req_ids, known.new_block_ids, strict=True):
             if blocks is not None or name in granted:
-                sent = [list(group) for group in blocks or self._nothing]
-                self._emit(calls.Sent(followed[name].number, name in known.resumed_req_ids, sent))
+                self._sent(name, name in known.resumed_req_ids, list(blocks or self._nothing), granted)
+
+    def _sent(self, name: str, is_whole: bool, blocks: Blocks, granted: dict[str, tuple[bool, Blocks]]) -> None:
+        number = self.book.followed[name].number
+        if granted.get(name) == (is_whole, blocks):
+            self._emit(calls.Sent(number, is_whole, [], True))
+        else:
+            self._emit(calls.Sent(number, is_whole, [list(group) for group in blocks]))
 
     def after_get_computed_blocks(self, answer: Any, request: Any) -> None:
         blocks, tokens = answer
@@ -376,13 +381,13 @@ class Observer:
         if answer is not None:
             name = request.request_id
             gains = any(answer.blocks)
-            if gains:
-                self._granted.add(name)
             if is_whole:
                 given = list(self.manager.get_block_ids(name))
             else:
                 # Most steps give nothing: then nothing is gone through.
                 given = list(answer.get_block_ids()) if gains else self._nothing
+            if gains:
+                self._granted[name] = is_whole, given
             nulls = self._entries_freed(name, followed.nulls)
         self._emit(
             calls.Allocated(
