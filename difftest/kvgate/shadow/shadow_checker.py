@@ -460,7 +460,7 @@ class ShadowChecker:
         """What does not hold at a checkpoint, besides what is known; and name the blocks that are lost."""
         held = Counter(block for tables in seen.tables.values() for table in tables for block in table if block)
         extra = Counter({block: count - held[block] for block, count in enumerate(checkpoint.references) if block})
-        # Positive counts alone.
+        # Only positive counts.
         extra = +extra
         self._lost_requests &= seen.tables.keys()
         of_lost = {block for number in self._lost_requests for table in seen.tables[number] for block in table}

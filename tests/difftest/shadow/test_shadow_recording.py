@@ -341,6 +341,6 @@ def test_a_header_out_of_range_is_refused(tmp_path: Path, field: str, value: int
     path = tmp_path / "a.kvrec"
     path.write_bytes(recordings.beginning(evolve(HEADER, started_unix_ms=2**48, first_record=2**62)))
     assert 2**48 == open_recording(path).header.started_unix_ms
-    path.write_bytes(recordings.beginning(evolve(HEADER, **{field: value})))
+    path.write_bytes(recordings.beginning(evolve(HEADER, **{field: value})))  # type: ignore[arg-type]  # of any field
     with pytest.raises(UsageError, match=f"a.kvrec: header: {field} "):
         open_recording(path)

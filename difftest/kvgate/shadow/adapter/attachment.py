@@ -165,7 +165,7 @@ def _end_with(observer: Any, sink: Any) -> None:
     try:
         observer.at_shutdown(shut_down)
     except Exception as error:
-        warn(f"is ended with the process alone: {_describe_error(error)}")
+        warn(f"ends only with the process: {_describe_error(error)}")
     weakref.finalize(observer, forget).atexit = False
 
 
