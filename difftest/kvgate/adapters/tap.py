@@ -58,7 +58,7 @@ class Raises:
 
 
 class Tap:
-    """The wrappers of one listener. Wrappers stand on single objects, never on classes, and can be removed."""
+    """The wrappers of one listener, on objects or on classes. They can be removed."""
 
     def __init__(self, listener: Listener, is_on: bool = True) -> None:
         self.listener = listener

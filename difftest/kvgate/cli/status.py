@@ -34,7 +34,7 @@ def status(
       kvgate status /tmp/shadow
     """
     from kvgate.kernel.text import printable
-    from kvgate.shadow.status import read_all
+    from kvgate.shadow.status import is_fresh, read_all
 
     found = list(read_all(folder))
     if not found:
@@ -44,7 +44,11 @@ def status(
     for each in found if output is TableFormat.TEXT else ():
         for line in describe(folder, each):
             typer.echo(printable(line, LINE_CHARACTERS_MAX))
-    raise typer.Exit(int(any(each.differences or each.stalled or each.lost_blocks or each.raised for each in found)))
+    wrong = (
+        each.differences or each.lost_blocks or each.raised or (each.stalled and is_fresh(folder, each))
+        for each in found
+    )
+    raise typer.Exit(int(any(wrong)))
 
 
 def describe(folder: Path, status: Status) -> Iterator[str]:
@@ -72,6 +76,8 @@ def describe(folder: Path, status: Status) -> Iterator[str]:
         yield f"  first difference{f', {status.first_at}' if status.first_at else ''}: {status.first}"
     if status.raised:
         yield f"  raised: {status.raised}"
+    if status.clocks_ended:
+        yield f"  the stall clocks ended: {status.clocks_ended}; a request that hangs is not reported"
     for title, lines in (("lost", status.lost_blocks), ("stalled", status.stalled), ("see", status.dumps)):
         yield from (f"  {title}: {line}" for line in lines[:LISTED_MAX])
         if len(lines) > LISTED_MAX:

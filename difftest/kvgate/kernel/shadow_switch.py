@@ -15,6 +15,7 @@ from kvgate.kernel.errors import UsageError
 
 VARIABLE = "KVGATE_SHADOW"
 MEBIBYTE = 2**20
+STALL_SECONDS = 10
 
 
 class Mode(str, Enum):
@@ -61,6 +62,8 @@ class Switch:
 
     worker: int = field(default=0, validator=_bounded(0, 1))
     """Whether the block tables and slots of the model runner are compared too, which waits for the device each step."""
+    stall_seconds: int = field(default=STALL_SECONDS, validator=_bounded(1, 10**6))
+    """A request that makes no progress for so long stalls."""
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Switch | None:

@@ -22,6 +22,8 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """What only ever grows: requests, steps, milliseconds, tokens that were asked for."""
 Seen: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
 """What a broken engine may count below zero: that is a difference to report."""
+MaybeFollowed: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+"""A request by its number; below zero if the shadow does not follow it."""
 GROUPS_MAX = 1024
 REGISTERED_MAX = 2**14
 REQUESTS_MAX = 2**20
@@ -182,6 +184,8 @@ class Sent(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sent"):
     number: Number
     is_whole: bool
     blocks: Blocks
+    is_as_given: bool = False
+    """Whether they are what the last ``Allocated`` of the step says, and ``blocks`` is left empty."""
 
 
 class EventRun(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -199,15 +203,24 @@ class Published(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="pub
     runs: Annotated[list[EventRun], msgspec.Meta(max_length=REGISTERED_MAX)]
 
 
+_NOT_ERRORS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")
+
+
 class Raised(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="raised"):
     """A call of the block manager or the scheduler raised."""
 
     call: str
     error: str
-    """The type of the exception."""
-    text: str
-    number: Seen = -1
+    """The type of the exception. Its text may hold names and tokens, and is not stored."""
+    where: str
+    """The file and line that raised it, below its package."""
+    number: MaybeFollowed = -1
     """The request that the call was about; -1 if there was none, or it is not known."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the engine failed; not if it ends, or rejects a request."""
+        return self.error not in _NOT_ERRORS and self.call != "add_request"
 
     @property
     def headline(self) -> str:
@@ -298,7 +311,7 @@ class Suspended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sus
 class Stall(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A request that makes no progress, and what it waits for."""
 
-    number: Number
+    number: MaybeFollowed
     seconds: float
     why: str
 
@@ -307,6 +320,13 @@ class Stalls(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="stalls
     """The requests that make no progress now. Passes to the sidecar at any time, and is not part of a recording."""
 
     requests: list[Stall]
+    ended: str = ""
+    """Why the stall clocks ended; nothing as long as they run."""
+
+
+def request_name(number: int) -> str:
+    """What a request is called, by its number."""
+    return f"request {number}" if number >= 0 else f"unfollowed request {-number}"
 
 
 class End(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="end"):

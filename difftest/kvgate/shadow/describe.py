@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 from kvgate.kernel.text import printable
 from kvgate.shadow import calls
@@ -38,7 +38,11 @@ def utc(unix_ms: int | None) -> str:
     """A time in words; nothing if it is not known."""
     if unix_ms is None:
         return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_ms / 1000))
+    try:
+        moment = datetime.fromtimestamp(unix_ms / 1000, timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_ms} ms since 1970"
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def at(finding: Finding, started_unix_ms: int | None) -> str:
@@ -96,11 +100,12 @@ def describe(record: Stored) -> str:
             f"{record.after.free} blocks free"
         )
     elif isinstance(record, calls.Sent):
-        text = f"the worker is sent of request {record.number}: {'all' if record.is_whole else 'more'}, {record.blocks}"
+        text = f"the worker is sent of request {record.number}: {'all' if record.is_whole else 'more'}, "
+        text += "as it was given" if record.is_as_given else str(record.blocks)
     elif isinstance(record, calls.Published):
         text = "KV events: " + ", ".join(f"{run.kind} of {len(run.hashes)} in group {run.group}" for run in record.runs)
     elif isinstance(record, calls.Raised):
-        text = f"{record.headline}: {record.text}"
+        text = f"{record.headline}, at {record.where}"
     elif isinstance(record, calls.Forgotten):
         text = f"request {record.number} is forgotten by the scheduler ({record.because or 'for no known reason'})"
     elif isinstance(record, calls.Step):

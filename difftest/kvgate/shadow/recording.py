@@ -36,6 +36,10 @@ FRAME_BYTES_MAX = 192 * 2**20
 HEADER_BYTES_MAX = 2**20
 FILE_BYTES_MAX = 16 * 2**30
 FRAMES_MAX = 50_000_000
+NAME_CHARACTERS_MAX = 200
+"""The longest name in a header: of an engine, a system, its version, a scheduler."""
+_RANGES = {"segment": 2**31, "first_record": 2**62, "started_unix_ms": 2**48, "engine_index": 2**31}
+"""The largest value of a number in a header."""
 _LENGTH = struct.Struct("<I")
 _FRAME = struct.Struct("<III")
 FRAME_OVERHEAD_BYTES = _FRAME.size
@@ -268,5 +272,16 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
         header: Header = _CONVERTER.structure(described, Header)
     except (msgspec.DecodeError, *DOCUMENT_ERRORS) as error:
         raise UsageError(f"{path}: header: {explain(error)}") from error
+    _check_ranges(path, header)
     check_size(f"{path}: header", header.settings)
     return Recording(path, header, file=file, size=size)
+
+
+def _check_ranges(path: Path, header: Header) -> None:
+    for name, most in _RANGES.items():
+        value = getattr(header, name)
+        if value is not None and not 0 <= value <= most:
+            raise UsageError(f"{path}: header: {name} is not between 0 and {most}")
+    for name in ("system", "system_version", "scheduler", "engine"):
+        if len(getattr(header, name)) > NAME_CHARACTERS_MAX:
+            raise UsageError(f"{path}: header: {name} has more than {NAME_CHARACTERS_MAX} characters")

@@ -32,7 +32,7 @@ from kvgate.shadow.recording import Recording, open_recording
 from kvreference.settings import Settings
 
 FREED_TAIL_BEFORE = 4
-"""Of how many free blocks version 2 of the format tells the order after a request has freed its blocks."""
+"""Of how many free blocks version 2 of the format holds the order after a request has freed its blocks."""
 GAPS_MAX = 10
 """How many gaps of a recording are reported."""
 

@@ -25,6 +25,7 @@ from kvgate.shadow.calls import (
     Cached,
     Checkpoint,
     EventRun,
+    Forgotten,
     Freed,
     Grew,
     Media,
@@ -95,7 +96,7 @@ class Salting:
                 ]
                 yield Published(runs)
             elif isinstance(record, Stalls):
-                # What stalls now is told at once, and is not part of what happened.
+                # What stalls now is reported at once, and is not part of what happened.
                 continue
             else:
                 self._follow(record)
@@ -138,7 +139,7 @@ class Salting:
         # What is forgotten need not be followed: at a checkpoint such a block is not known by anything.
         if isinstance(record, (Allocated, Cached)):
             self._register(record.number, record.registered)
-        elif isinstance(record, Freed) and record.is_over:
+        elif isinstance(record, Forgotten) or (isinstance(record, Freed) and record.is_over):
             self._requests.pop(record.number, None)
         elif isinstance(record, Reset) and record.succeeded:
             self._contents.clear()

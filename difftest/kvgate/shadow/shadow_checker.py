@@ -9,7 +9,7 @@ hit that the scheduler used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -35,7 +35,6 @@ AFTER_DIFFERENCE = "after a difference in the state"
 ENDS_MAX = 2**14
 """Of how many requests it is remembered how they ended."""
 _ENDS = {"FINISHED_ABORTED": "aborted", "FINISHED_STOPPED": "stopped", "FINISHED_LENGTH_CAPPED": "ended at its limit"}
-_NOT_ERRORS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")
 CALLS_SHOWN = 12
 """How many calls before a difference are printed with it."""
 
@@ -69,6 +68,8 @@ class CheckStats:
     """Calls that were not compared, by why."""
     lost: int = 0
     """Calls that were not recorded."""
+    blocks_lost: int = 0
+    """Blocks that were found to be lost."""
 
 
 class ShadowChecker:
@@ -90,6 +91,8 @@ class ShadowChecker:
         self._since_start_ms = 0
         self._sent: dict[int, list[int]] = {}
         """How many blocks of each request and group the worker was sent, where that is known."""
+        self._given: dict[int, Blocks] = {}
+        """What each request was given in this step."""
         self._events_are_known = False
         self._hash_of: dict[tuple[int, bytes], bytes] = {}
         """What each cached content is known by outside, as far as that was published."""
@@ -104,6 +107,10 @@ class ShadowChecker:
         self._violated: set[Difference] = set()
         """What was wrong at the last checkpoint: it is counted once."""
         self._lost: list[str] = []
+        self._lost_blocks: set[int] = set()
+        """The blocks that were found to be lost, and still are."""
+        self._lost_requests: set[int] = set()
+        """The requests that the scheduler has forgotten with their blocks."""
 
     @property
     def is_following(self) -> bool:
@@ -129,7 +136,10 @@ class ShadowChecker:
 
     def _note(self, record: Stored) -> None:
         """Remember who had which block, and how requests ended: to name what is lost, also when it is found later."""
-        if isinstance(record, calls.Allocated) and record.given is not None:
+        if isinstance(record, calls.Step):
+            self._given.clear()
+        elif isinstance(record, calls.Allocated) and record.given is not None:
+            self._given[record.number] = record.given
             for blocks in record.given:
                 self._holders.update(dict.fromkeys(blocks, record.number))
         elif isinstance(record, (calls.Freed, calls.Forgotten)):
@@ -144,12 +154,12 @@ class ShadowChecker:
         return f"request {number}" + (f", which was {_ENDS.get(end, f'over as {end}')}" if end else "")
 
     def _at_exception(self, record: calls.Raised) -> Sequence[Difference]:
-        raised = record.error, record.text
-        if record.error in _NOT_ERRORS or record.call == "add_request" or raised == self._raised:
+        raised = record.error, record.where
+        if not record.is_error or raised == self._raised:
             return ()
         self._raised = raised
         self._stop("after an exception")
-        return (Difference("KV-SYS-01", record.headline, "an answer", f"{record.error}: {record.text}"),)
+        return (Difference("KV-SYS-01", record.headline, "an answer", f"{record.error} at {record.where}"),)
 
     def restart(self, lost: int, because: str) -> None:
         """So many calls and maybe more are missing: the checks continue at the next checkpoint."""
@@ -328,21 +338,34 @@ class ShadowChecker:
             return None
         return Difference("KV-OP-13", "answer to Counted", str(ours), str(theirs)), True
 
-    # What is told outside
+    # What is passed on
 
     def _forgotten(self, reference: OrderAgnosticReference, record: calls.Forgotten) -> _Found:
         held = sorted({block for table in reference.tables.get(record.number, ()) for block in table.blocks if block})
         if not held:
             return None
+        reference.leave(record.number)
+        self._lost_requests.add(record.number)
+        self._count_lost(held)
         whose = self._whose(record.number)
         self._lost.append(f"blocks {', '.join(map(str, held))} were never freed; they belong to {whose}")
         return Difference("KV-LEAK-01", f"blocks of {whose}", "freed", str(held)), True
+
+    def _count_lost(self, blocks: Iterable[int]) -> None:
+        new = set(blocks) - self._lost_blocks
+        self._lost_blocks |= new
+        self.stats.blocks_lost += len(new)
 
     def _sent_to_worker(self, reference: OrderAgnosticReference, record: calls.Sent) -> _Found:
         tables = [table.blocks for table in reference.tables.get(record.number, ())]
         known = None if record.is_whole else self._sent.get(record.number)
         self._sent[record.number] = [len(blocks) for blocks in tables]
-        for index, (blocks, sent) in enumerate(zip_longest(tables, record.blocks, fillvalue=())):
+        given = self._given.get(record.number)
+        if record.is_as_given and given is None:
+            self._skip_check("what the worker is sent of a request, after a gap")
+            return None
+        all_sent = given if record.is_as_given and given is not None else record.blocks
+        for index, (blocks, sent) in enumerate(zip_longest(tables, all_sent, fillvalue=())):
             if index < len(tables) and self.settings.geometry.groups[index].kind is Kind.MAMBA:
                 # The blocks of states change their places within a table.
                 continue
@@ -437,16 +460,20 @@ class ShadowChecker:
         """What does not hold at a checkpoint, besides what is known; and name the blocks that are lost."""
         held = Counter(block for tables in seen.tables.values() for table in tables for block in table if block)
         extra = Counter({block: count - held[block] for block, count in enumerate(checkpoint.references) if block})
-        # Positive counts alone.
+        # Only positive counts.
         extra = +extra
-        for block in extra - self._leaked:
+        self._lost_requests &= seen.tables.keys()
+        of_lost = {block for number in self._lost_requests for table in seen.tables[number] for block in table}
+        self._lost_blocks &= extra.keys() | of_lost
+        # Blocks that were counted before are no new difference.
+        before = self._leaked | Counter({block: extra[block] for block in self._lost_blocks})
+        for block in extra - before:
             holder = self._holders.get(block)
-            whose = (
-                "nobody is known to have had it" if holder is None else f"it was last given to {self._whose(holder)}"
-            )
+            whose = "its last holder is unknown" if holder is None else f"it was last given to {self._whose(holder)}"
             self._lost.append(f"block {block} is held by no request, and not free; {whose}")
-        # Such a block is free once nobody can free it: never.
-        explained = list((extra if is_counted else extra & self._leaked).elements())
+            self._count_lost([block])
+        # No request can free such a block: it is never free again.
+        explained = list((extra if is_counted else extra & before).elements())
         self._leaked = extra
         # A checkpoint does not say what the pool counts.
         for violation in check(evolve(seen, blocks_free=len(seen.free), freed_late=(explained,))):
@@ -492,7 +519,7 @@ _CHECKS: dict[type, _CallCheck] = {
 
 
 def _runs(events: Sequence[Event]) -> list[tuple[str, int, list[bytes]]]:
-    """Events as they are told: those of one kind and one group that follow each other as one."""
+    """Events as they are published: those of one kind and one group that follow each other as one."""
     runs: list[tuple[str, int, list[bytes]]] = []
     for event in events:
         kind, contents = "AllBlocksCleared", list[Any]()

@@ -23,7 +23,7 @@ from attrs import define
 from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
-from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended
+from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended, request_name
 from kvgate.shadow.channel import LENGTH
 from kvgate.shadow.describe import at, format_finding, headline, utc
 from kvgate.shadow.disk_budget import DIFFERENCE, delete_old_statuses, differences_bytes
@@ -95,6 +95,7 @@ class Sidecar:
         """Asks the engine for a checkpoint."""
         self.status = Status(header.engine, order.mode, os.getpid(), socket.gethostname())
         self.status.engine_index, self.status.started = header.engine_index, utc(header.started_unix_ms)
+        self._asked = 0
         self._stalled: set[int] = set()
         self._has_ended = False
         self._recent: list[Stored] = []
@@ -116,7 +117,7 @@ class Sidecar:
         for record in records:
             if isinstance(record, (Restart, Suspended)):
                 self._is_suspended = isinstance(record, Suspended)
-            elif isinstance(record, Raised):
+            elif isinstance(record, Raised) and record.is_error:
                 self._raised(record)
             elif isinstance(record, Step):
                 self.status.reason = ""
@@ -131,14 +132,23 @@ class Sidecar:
                 for finding in found:
                     self._found(finding)
                 if found and not self.checker.is_following and not isinstance(record, Checkpoint):
-                    self.ask()
+                    self._ask_for_checkpoint()
                 self._name_lost(self.checker.take_lost())
                 self._recent = [*self._recent[-11:], record]
             self.status.declared = dict(self.checker.known.times)
 
+    def _ask_for_checkpoint(self) -> None:
+        """Ask as often as differences are written, and no more: a checkpoint costs the engine time."""
+        if self._asked < self.order.dumps:
+            self._asked += 1
+            self.ask()
+
     def _stall(self, record: Stalls) -> None:
         """What stalls is in the status for as long as it does, and in the log once."""
-        lines = [f"request {each.number}: {each.why}" for each in record.requests]
+        if record.ended:
+            self.status.clocks_ended = record.ended
+            log_line(f"the stall clocks ended: {record.ended}")
+        lines = [f"{request_name(each.number)}: {each.why}" for each in record.requests]
         now = {each.number for each in record.requests}
         for each, line in zip(record.requests, lines, strict=True):
             if each.number not in self._stalled and len(self._stalled) < STALLS_LOGGED_MAX:
@@ -150,7 +160,7 @@ class Sidecar:
         if self.status.reason:
             # An exception passes several calls on its way.
             return
-        self.status.raised = f"{record.headline}: {record.text}"
+        self.status.raised = f"{record.headline}, at {record.where}"
         self.status.reason = record.headline
         log_line(f"raised: {self.status.raised}")
 
@@ -234,7 +244,7 @@ class Sidecar:
         if checker is not None:
             stats = checker.stats
             status.steps, status.judged, status.checkpoints = stats.steps, stats.judged, stats.checkpoints
-            status.unjudged = dict(stats.unjudged)
+            status.unjudged, status.blocks_lost = dict(stats.unjudged), stats.blocks_lost
         if self.rotation is not None:
             rotation = self.rotation
             status.steps, status.bytes_written, status.unwritten = rotation.steps, rotation.bytes_written, rotation.lost
@@ -249,7 +259,7 @@ class Sidecar:
         """The engine has ended, or this process does, ``because`` of something else."""
         if self.rotation is not None:
             self.rotation.close()
-        ending = "the engine was shut down" if self._has_ended else "the engine's process ended without a word"
+        ending = "the engine was shut down" if self._has_ended else "The engine process exited without shutting down"
         self.status.reason = because or self.status.reason or ending
         self.status.stalled = []
         self.report("ended")

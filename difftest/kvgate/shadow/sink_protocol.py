@@ -28,8 +28,8 @@ class Sink(Protocol):
         """Whether a checkpoint is wanted before its time, because nothing can be checked until the next one."""
         ...
 
-    def tell(self, stalls: Stalls) -> None:
-        """Take what stalls now; called by another thread than the engine's, and raises nothing that matters."""
+    def report_stalls(self, stalls: Stalls) -> None:
+        """Take what stalls now; called by another thread than the engine's."""
         ...
 
     def send(self, records: Sequence[Raw]) -> None:
@@ -44,5 +44,5 @@ class Passive:
         """Never."""
         return False
 
-    def tell(self, stalls: Stalls) -> None:
-        """Nobody listens."""
+    def report_stalls(self, stalls: Stalls) -> None:
+        """Drop them."""

@@ -13,7 +13,9 @@ from attrs import asdict, define, field
 from kvgate.kernel.structure import DOCUMENT_ERRORS, strict_converter
 
 FORMAT = "kvgate-shadow-status"
-VERSION = 1
+VERSION = 2
+VERSIONS_READ = (1, 2)
+"""What version 1 may lack: everything after ``dumps``."""
 FILE_BYTES_MAX = 2**20
 FRESH_SECONDS = 10.0
 """The status is written twice a second."""
@@ -72,6 +74,10 @@ class Status:
     """Which blocks are lost, and whose they were: the first ones."""
     stalled: list[str] = field(factory=list)
     """The requests that make no progress now, and what they wait for."""
+    blocks_lost: int = 0
+    """How many blocks were found to be lost."""
+    clocks_ended: str = ""
+    """Why the stall clocks ended; nothing as long as they run."""
 
 
 def path_of(folder: Path, engine: str) -> Path:
@@ -104,7 +110,7 @@ def is_fresh(folder: Path, status: Status) -> bool:
 
 
 def read_all(folder: Path) -> Iterator[Status]:
-    """The status of every engine in a folder, oldest first; what is none is passed over."""
+    """The status of every engine in a folder, oldest first; other files are skipped."""
     for path in sorted(folder.glob("status-*.json"))[-FILES_MAX:]:
         status = read(path)
         if status is not None:
@@ -112,13 +118,16 @@ def read_all(folder: Path) -> Iterator[Status]:
 
 
 def read(path: Path) -> Status | None:
-    """A status; None if ``path`` is none."""
+    """A status; None if there is none at ``path``, or one of another version."""
     try:
         # Opening a named pipe blocks until its other end is open.
         if not path.is_file() or path.stat().st_size > FILE_BYTES_MAX:
             return None
         document: Any = msgspec.json.decode(path.read_bytes())
+        # A later version may have other fields.
+        if document.get("format") != FORMAT or document.get("version") not in VERSIONS_READ:
+            return None
         status: Status = _CONVERTER.structure(document, Status)
-    except (OSError, msgspec.DecodeError, *DOCUMENT_ERRORS):
+    except (OSError, AttributeError, msgspec.DecodeError, *DOCUMENT_ERRORS):
         return None
-    return status if status.format == FORMAT and status.version == VERSION else None
+    return status

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from attrs import define, frozen
 
-from kvgate.levels.scheduler.adapter.worker import abort
+from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.shadow.adapter.stall_watch import StallWatch
 
 from .live import Server, watched
@@ -39,7 +39,7 @@ class Injected:
         return True
 
 
-STALLED, SERVES = "stalled", "serves on"
+STALLED, SERVES, UNANSWERED = "stalled", "serves on", "one request is never answered"
 Fault = Callable[[Patch, Injected], None]
 
 
@@ -241,23 +241,30 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
         fault(patch, injected)
     sink = watched(server, checkpoint_calls=10**9)
     clock = [0.0]
-    stalls = StallWatch(server.scheduler, lambda name: int(name.rpartition("-")[2] or -1), lambda: injected.step)
+    stalls = StallWatch(server.scheduler, number_in, lambda: injected.step, lambda: False)
     stalls.now = lambda: clock[0]
     fate, hung = SERVES, list[Any]()
     for step in range(1, START_STEP + STEPS + 1):
-        injected.step, clock[0] = step, step / 10
+        clock[0] = step / 10
         try:
             if injected.acted is None and fault in (leak_on_abort, one_block_leaks_on_abort) and step > START_STEP:
-                abort(server.scheduler, [_number_of(server)])
-            server.serve(1)
+                _abort_one(server.scheduler)
+            server._clients()
+            # What the clients do happens after the step before.
+            injected.step = step
+            server.step()
         except AssertionError as error:
             fate = f"ended by its own {type(error).__name__}"
         hung = hung or stalls.look()
         if sink.found or hung or fate != SERVES:
             break
     first = sink.found[:1]
+    if first or hung:
+        assert injected.acted is not None, "a false alarm: the fault has not acted"
     if fate == SERVES:
         fate = _fate(server)
+    if fate == SERVES and any(_is_unanswered(server, stall.number) for stall in hung):
+        fate = UNANSWERED
     name = fault.__name__.replace("_", " ") if fault is not None else "none"
     if hung:
         return Row(name, STALLED, None, clock[0] - (injected.acted or 0) / 10, fate, hung[0].why)
@@ -265,8 +272,8 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
         return Row(name, "", None, 0.0, fate, "")
     (found,) = first
     said = f"{found.difference.subject}: expected {found.difference.expected}, got {found.difference.got}"
-    # What happens between two steps is counted with the one before.
-    delay = max(0, found.step - (injected.acted or 0))
+    delay = found.step - (injected.acted or 0)
+    assert delay >= 0, "a false alarm: before the fault has acted"
     return Row(name, found.difference.statement, delay, 0.0, fate, said)
 
 
@@ -280,11 +287,18 @@ def _fate(server: Server) -> str:
     return SERVES
 
 
-def _number_of(server: Server) -> int:
-    from kvgate.levels.scheduler.adapter.names import number_in
+def _is_unanswered(server: Server, number: int) -> bool:
+    """Whether a request is there, and its client has no token."""
+    requests = server.scheduler.requests.items()
+    return any(number_in(name) == number and not request.num_output_tokens for name, request in requests)
 
-    running = server.scheduler.running or list(server.scheduler.requests.values())
-    return number_in(running[0].request_id) if running else 0
+
+def _abort_one(scheduler: Any) -> None:
+    """A client goes away. The scheduler's own call is used: what wraps it is called, too."""
+    from vllm.v1.request import RequestStatus
+
+    for request in (scheduler.running or list(scheduler.requests.values()))[:1]:
+        scheduler.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
 
 
 def table() -> list[Row]:

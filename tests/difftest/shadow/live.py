@@ -132,7 +132,7 @@ class Beneath:
     def wants_checkpoint(self) -> bool:
         return self.asks
 
-    def tell(self, stalls: Stalls) -> None:
+    def report_stalls(self, stalls: Stalls) -> None:
         self.stalls.append(stalls)
 
     def send(self, records: Sequence[Raw]) -> None:

@@ -329,3 +329,18 @@ def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.Mo
     assert [1, 1] == [rotation.lost, len(said)]
     assert "at most 1000 are read" in said[0]
     assert [CHECKPOINT] == read(rotation.written[0])[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("segment", -1), ("segment", 2**31 + 1), ("first_record", -1), ("first_record", 2**63), ("engine_index", -1),
+     ("started_unix_ms", 2**60), ("started_unix_ms", -1), ("engine", "e" * 300), ("scheduler", "s" * 300)],
+)  # fmt: skip
+def test_a_header_out_of_range_is_refused(tmp_path: Path, field: str, value: int | str) -> None:
+    """Goal: what comes from outside is bounded. Method: each field beyond its range; and within, as the control."""
+    path = tmp_path / "a.kvrec"
+    path.write_bytes(recordings.beginning(evolve(HEADER, started_unix_ms=2**48, first_record=2**62)))
+    assert 2**48 == open_recording(path).header.started_unix_ms
+    path.write_bytes(recordings.beginning(evolve(HEADER, **{field: value})))  # type: ignore[arg-type]  # of any field
+    with pytest.raises(UsageError, match=f"a.kvrec: header: {field} "):
+        open_recording(path)

@@ -370,8 +370,8 @@ def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shado
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("0.33.0", "a shadow follows 0.20.2 alone; kvgate check --sut native@0.33.0 checks its block manager"),
-        ("0.32.0+cpu", "a shadow follows 0.20.2 alone; 0.32.0+cpu is in no description of this kvgate"),
+        ("0.33.0", "only 0.20.2 is followed; kvgate check --sut native@0.33.0 checks its block manager"),
+        ("0.32.0+cpu", "only 0.20.2 is followed; 0.32.0+cpu is in no description of this kvgate"),
     ],
 )
 def test_another_release_is_refused_in_words(
@@ -387,3 +387,37 @@ def test_another_release_is_refused_in_words(
     assert f"is off for this engine, which continues without it: vLLM {version} is not followed: {words}" in line
     server.serve(5)
     assert [] == list(tmp_path.iterdir())
+
+
+STATUS_OF_VERSION_1 = (
+    '{"engine":"20261122T055729-15372","mode":"check","pid":7,"host":"here","format":"kvgate-shadow-status",'
+    '"version":1,"state":"ended","steps":12,"calls":90,"judged":60,"checkpoints":1,"lost":0,"unwritten":0,'
+    '"bytes_written":0,"differences":1,"declared":{"003":2},"unjudged":{},"first":"KV-OP-07","dumps":[]}'
+)
+
+
+def test_a_status_of_another_version(tmp_path: Path) -> None:
+    """Goal: old folders are read, and later versions skipped. Method: what version 1 wrote, today's, and a later
+    one."""
+    old = tmp_path / "status-20261122T055729-15372.json"
+    old.write_text(STATUS_OF_VERSION_1)
+    write(tmp_path, Status("new", "check", 1))
+    (tmp_path / "status-z.json").write_text(STATUS_OF_VERSION_1.replace('"version":1', '"version":3'))
+    (tmp_path / "status-y.json").write_text("[]")
+    found = [(status.version, status.engine, status.steps) for status in read_all(tmp_path)]
+    assert [(1, "20261122T055729-15372", 12), (2, "new", 0)] == found
+
+
+def test_stalls_and_lost_blocks_as_metrics(tmp_path: Path) -> None:
+    """Goal: a shadow that is gone has no stalls, and blocks are counted, not lines. Method: a status of now, and one of
+    a minute ago."""
+    write(tmp_path, Status("a", "check", 1, stalled=["request 1: …"], lost_blocks=["blocks 3, 4 …"], blocks_lost=2))
+
+    def metric(name: str) -> list[float]:
+        families = {family.name: family for family in StatusCollector(tmp_path).collect()}
+        return [sample.value for sample in families[name].samples]
+
+    assert ([1.0], [2.0]) == (metric("kvgate_shadow_stalled"), metric("kvgate_shadow_lost_blocks"))
+    path = status_file(tmp_path, "a")
+    os.utime(path, (time.time() - 60, time.time() - 60))
+    assert ([0.0], [2.0]) == (metric("kvgate_shadow_stalled"), metric("kvgate_shadow_lost_blocks"))

@@ -28,8 +28,11 @@ def test_everything_is_asked_for() -> None:
         "KVGATE_SHADOW_SAMPLE": "0.25",
         "KVGATE_SHADOW_PERIOD_STEPS": "50",
         "KVGATE_SHADOW_CHECKPOINT_CALLS": "700",
+        "KVGATE_SHADOW_STALL_SECONDS": "30",
     }
-    assert Switch(Mode.CHECK, Path("somewhere"), 2000000, 300000, 400000, 2, 0.25, 50, 700) == read(given)
+    assert Switch(Mode.CHECK, Path("somewhere"), 2000000, 300000, 400000, 2, 0.25, 50, 700, stall_seconds=30) == read(
+        given
+    )
 
 
 @pytest.mark.parametrize(

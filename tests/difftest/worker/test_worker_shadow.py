@@ -180,7 +180,7 @@ def test_a_release_that_was_not_tested_has_no_shadow(version: str, monkeypatch: 
     kind = type("NPUModelRunner", (SimpleNamespace,), {"__module__": "vllm_ascend.worker.model_runner_v1"})
     shadow = attach_runner(kind(**vars(_runner([]))), Switch(Mode.STRICT, worker=1))
     assert (shadow is None) is (version != "0.20.2rc1")
-    assert [] == warnings if shadow else "tested with vllm_ascend 0.20.2rc1 alone, and this is 0.23.0" in warnings[0]
+    assert [] == warnings if shadow else "tested only with vllm_ascend 0.20.2rc1, and this is 0.23.0" in warnings[0]
 
 
 def test_a_difference_is_in_the_status(tmp_path: Path) -> None:

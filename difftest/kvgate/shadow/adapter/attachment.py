@@ -128,6 +128,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
             lambda error: _end(switch, sink, error),
             checkpoint_calls=switch.checkpoint_calls,
             sampling=Sampling(switch.sample, switch.period_steps),
+            stall_seconds=switch.stall_seconds,
         )
     except Exception as error:
         warn(f"is off for this engine, which continues without it: {_describe_error(error)}")
@@ -164,7 +165,7 @@ def _end_with(observer: Any, sink: Any) -> None:
     try:
         observer.at_shutdown(shut_down)
     except Exception as error:
-        warn(f"is ended with the process alone: {_describe_error(error)}")
+        warn(f"ends only with the process: {_describe_error(error)}")
     weakref.finalize(observer, forget).atexit = False
 
 

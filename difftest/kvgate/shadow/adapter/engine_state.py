@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import define, field
 
 from kvgate.shadow.calls import Appended, Arriving, Checkpoint, EventRun, Media, Standing
 from kvgate.shadow.salting import TOKEN
+
+LOST_MAX = 1000
+"""How many requests are remembered that the scheduler has forgotten with their blocks."""
 
 
 @define
@@ -34,14 +37,19 @@ class RequestBook:
         self._next = 0
 
     def clear(self) -> None:
-        """Nobody is known. Numbers are not given twice."""
+        """Follow no request. Numbers are not given twice, and blocks that were lost still are."""
         self.followed.clear()
-        self.lost.clear()
 
     def lose(self, name: str) -> int:
         """A request is over, and still has its blocks; its number."""
         lost = self.lost[name] = self.followed.pop(name)
+        if len(self.lost) > LOST_MAX:
+            del self.lost[next(iter(self.lost))]
         return lost.number
+
+    def keep_lost(self, holds: Callable[[str], bool]) -> None:
+        """Drop the requests of which no block is lost any more."""
+        self.lost = {name: lost for name, lost in self.lost.items() if holds(name)}
 
     def forget(self, name: str) -> None:
         """A request is over."""
@@ -54,6 +62,8 @@ class RequestBook:
     def arrival_of(self, request: Any) -> Arriving:
         """A request, with all the tokens that it has."""
         name, tokens = request.request_id, request._all_token_ids
+        # What its table holds is counted with this request from now on.
+        self.lost.pop(name, None)
         self.followed[name] = Followed(self._next, len(tokens), [0] * self._windowed_groups)
         self._next += 1
         return Arriving(
@@ -84,6 +94,7 @@ def checkpoint_of(scheduler: Any, book: RequestBook) -> Checkpoint:
     """All of the block manager's state. It takes time in proportion to the pool."""
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
+    book.keep_lost(lambda name: any(map(any, manager.get_block_ids(name))))
     return Checkpoint(
         [block.ref_cnt for block in pool.blocks],
         _free_queue(pool),

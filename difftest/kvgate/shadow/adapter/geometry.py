@@ -34,7 +34,7 @@ def check_release(version: str) -> None:
     )
     known = "" if release is None else f"; kvgate check --sut native@{release.version} checks its block manager"
     unknown = f"; {version} is in no description of this kvgate: is there a newer one?" if release is None else ""
-    raise ValueError(f"vLLM {version} is not followed: a shadow follows {VLLM_VERSION} alone{known}{unknown}")
+    raise ValueError(f"vLLM {version} is not followed: only {VLLM_VERSION} is followed{known}{unknown}")
 
 
 def settings_of(scheduler: Any) -> Settings:

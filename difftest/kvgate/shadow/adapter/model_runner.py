@@ -116,7 +116,7 @@ def _check_version(runner: Any) -> None:
         if package in TESTED:
             found = str(import_module(f"{package}._version").__version__).partition("+")[0]
             if found != TESTED[package]:
-                raise ValueError(f"it was tested with {package} {TESTED[package]} alone, and this is {found}")
+                raise ValueError(f"it was tested only with {package} {TESTED[package]}, and this is {found}")
             return
 
 
@@ -148,7 +148,7 @@ class RunnerShadow:
         runner._prepare_inputs = self._around(runner._prepare_inputs, self.compare)
 
     def _around(self, original: Callable[..., Any], follow: Callable[[Any], None]) -> Callable[..., Any]:
-        """A method of the runner, and what follows it; a failure of the shadow itself ends the shadow alone."""
+        """A method of the runner, and what follows it; a failure of the shadow itself ends only the shadow."""
 
         def method(output: Any, *arguments: Any, **others: Any) -> Any:
             answer = original(output, *arguments, **others)

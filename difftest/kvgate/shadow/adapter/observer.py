@@ -15,15 +15,18 @@ from typing import Any
 
 from kvgate.adapters.tap import CALLS, Tap
 from kvgate.adapters.translate import to_statistics
+from kvgate.kernel.shadow_switch import STALL_SECONDS
 from kvgate.kernel.text import printable
 from kvgate.shadow import calls
 from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, event_runs, more_of
-from kvgate.shadow.adapter.log import warn
+from kvgate.shadow.adapter.log import raised_at, warn
 from kvgate.shadow.adapter.stall_watch import StallWatch, start
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink_protocol import DifferenceError, Sink
 
+OPTIONAL = ("can_fit_full_sequence",)
+"""The calls that a followed release may lack. Without any other, nothing would be checked, and that would not show."""
 _NOTHING: list[int] = []
 TAIL = 4
 """How many of the last free blocks are read after each call."""
@@ -33,11 +36,12 @@ _WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 ASKED_EVERY_STEPS = 16
-"""How often the sink is asked whether it wants a checkpoint."""
+"""How often the sink is asked whether it wants a checkpoint, and the least distance of two that it wants; the distance
+doubles with each."""
 ASKED_SHARE_OF_TIME = 20
 """A checkpoint that the sink asks for, after a difference, may take this part of the time."""
 TEXT_CHARACTERS_MAX = 300
-"""How much of an exception's text is passed on."""
+"""How much of an exception's text is logged."""
 SHARED_EVERY_STEPS = 16
 """How often the shared prefix is reported: checking it reads every table."""
 
@@ -58,6 +62,7 @@ class Observer:
         checkpoint_calls: int = 20_000,
         share_of_time: int = SHARE_OF_TIME,
         sampling: Sampling | None = None,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         from vllm.v1.request import RequestStatus
 
@@ -75,10 +80,17 @@ class Observer:
         self._emit: Callable[[Raw], None] = self._emit_and_flush if sink.is_immediate else self._records.append
         self._calls = 0
         self._registered: list[Registered] = []
-        self._granted: set[str] = set()
-        """The requests that were given blocks in this step."""
+        self._granted: dict[str, tuple[bool, Blocks]] = {}
+        """What the requests that were given blocks in this step were given: whether it is whole, and the blocks."""
+        self._computing: set[int] = set()
+        """The outputs of steps, by ``id``, whose result the worker has still to return."""
+        self._logged: tuple[int, str] = (0, "")
+        """In which step the last exception was logged, and where that one was raised."""
         self._publishes = bool(self.pool.enable_kv_cache_events)
         self._was_asked = False
+        self._asked_from_step = 0
+        """No checkpoint that the sink asks for is sent before this step."""
+        self._asked_interval_steps = ASKED_EVERY_STEPS
         self._has_cached = False
         """Whether anything was cached since the events were last taken."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
@@ -98,23 +110,27 @@ class Observer:
         self._start("the engine starts")
         try:
             self._listen()
+            self.stalls = StallWatch(
+                *(scheduler, self._number_of, lambda: self.steps, lambda: bool(self._computing), stall_seconds)
+            )
+            self._clocks = start(self.stalls, self, sink.report_stalls)
         except Exception:
             # A vLLM that lacks something is not left with half a shadow.
             self.detach()
             raise
-        self.stalls = StallWatch(scheduler, self._number_of, lambda: self.steps)
-        self._clocks = start(self.stalls, self, sink.tell)
 
     # Being there, and going away
 
     def _listen(self) -> None:
-        self.tap.listen(self.manager, tuple(name for name in CALLS if hasattr(self.manager, name)))
+        self.tap.listen(
+            self.manager, tuple(name for name in CALLS if name not in OPTIONAL or hasattr(self.manager, name))
+        )
         self.tap.watch(self.manager, "new_step_starts", before=self._begin_step, always=True)
         self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
         self.tap.watch(self.scheduler, "add_request", after=self._added)
         self.tap.watch(self.scheduler, "schedule", after=self._scheduled)
-        for name in ("update_from_output", "finish_requests"):
-            self.tap.watch(self.scheduler, name, after=self._ended)
+        self.tap.watch(self.scheduler, "update_from_output", after=self._returned)
+        self.tap.watch(self.scheduler, "finish_requests", after=self._ended)
 
     def at_shutdown(self, then: Callable[[], None]) -> None:
         """Have ``then`` called when the engine ends its scheduler."""
@@ -137,9 +153,14 @@ class Observer:
         with suppress(Exception):
             about = arguments[0] if arguments else None
             followed = self.book.followed.get(str(getattr(about, "request_id", about)))
-            text = printable(str(error), TEXT_CHARACTERS_MAX)
-            self._emit(calls.Raised(name, type(error).__name__, text, -1 if followed is None else followed.number))
+            number = -1 if followed is None else followed.number
+            raised = calls.Raised(name, type(error).__name__, raised_at(error), number)
+            self._emit(raised)
             self.flush()
+            if raised.is_error and self._logged != (self.steps, raised.where):
+                # An exception passes several calls on its way.
+                self._logged = self.steps, raised.where
+                warn(f"observed: {raised.headline}: {printable(str(error), TEXT_CHARACTERS_MAX)}")
 
     def failed(self, error: Exception) -> bool:
         """The shadow is over, and the engine continues; but a difference in the mode strict is the engine's to see."""
@@ -163,6 +184,7 @@ class Observer:
                 self._emit_checkpoint()
                 self.flush()
             self.tap.is_on = False
+            self._computing.clear()
         elif wanted and is_ready:
             if not self.tap.is_on:
                 if self._may_take_time():
@@ -178,8 +200,12 @@ class Observer:
         """Where the sink wants a checkpoint before its time, send one as soon as it may take the time."""
         if self.steps % ASKED_EVERY_STEPS == 0 and self.sink.wants_checkpoint():
             self._was_asked = True
-        if self._was_asked and self._may_take_time(ASKED_SHARE_OF_TIME):
+        is_due = self._was_asked and self.steps >= self._asked_from_step
+        if is_due and self._may_take_time(ASKED_SHARE_OF_TIME):
             self._emit_checkpoint()
+            # A difference that recurs is not to cost a checkpoint each time.
+            self._asked_from_step = self.steps + self._asked_interval_steps
+            self._asked_interval_steps *= 2
 
     def _may_take_time(self, share_of_time: int | None = None) -> bool:
         share = self.share_of_time if share_of_time is None else min(share_of_time, self.share_of_time)
@@ -193,6 +219,7 @@ class Observer:
         self.sink.lost = 0
         self._registered = []
         self._granted.clear()
+        self._computing.clear()
         self.book.clear()
         for request in self.scheduler.requests.values():
             self._emit(self.book.arrival_of(request))
@@ -222,7 +249,8 @@ class Observer:
 
     def end(self) -> None:
         """Nothing follows."""
-        if self.tap.is_on:
+        # Where calls were lost, something is missing at the end.
+        if self.tap.is_on or not (self.tap.is_closed or self.sink.lost):
             self._emit(calls.End())
             self.flush()
         self.detach()
@@ -280,6 +308,10 @@ class Observer:
             return
         self._emit(self.book.arrival_of(request))
 
+    def _returned(self, _answer: Any, scheduler_output: Any, *arguments: Any, **others: Any) -> None:
+        self._computing.discard(id(scheduler_output))
+        self._ended(_answer, *arguments, **others)
+
     def _ended(self, _answer: Any, *arguments: Any, **others: Any) -> None:
         known = self.scheduler.requests
         if len(self.book.followed) > len(known):
@@ -292,15 +324,21 @@ class Observer:
 
     def _scheduled(self, output: Any) -> None:
         """What the step sends to the worker: of a request that runs, only where it was given blocks or is sent some."""
-        granted, self._granted = self._granted, set()
-        followed = self.book.followed
+        self._computing.add(id(output))
+        granted, self._granted = self._granted, {}
         for new in output.scheduled_new_reqs:
-            self._emit(calls.Sent(followed[new.req_id].number, True, [list(blocks) for blocks in new.block_ids]))
+            self._sent(new.req_id, True, list(new.block_ids), granted)
         known = output.scheduled_cached_reqs
         for name, blocks in zip(known.req_ids, known.new_block_ids, strict=True):
             if blocks is not None or name in granted:
-                sent = [list(group) for group in blocks or self._nothing]
-                self._emit(calls.Sent(followed[name].number, name in known.resumed_req_ids, sent))
+                self._sent(name, name in known.resumed_req_ids, list(blocks or self._nothing), granted)
+
+    def _sent(self, name: str, is_whole: bool, blocks: Blocks, granted: dict[str, tuple[bool, Blocks]]) -> None:
+        number = self.book.followed[name].number
+        if granted.get(name) == (is_whole, blocks):
+            self._emit(calls.Sent(number, is_whole, [], True))
+        else:
+            self._emit(calls.Sent(number, is_whole, [list(group) for group in blocks]))
 
     def after_get_computed_blocks(self, answer: Any, request: Any) -> None:
         blocks, tokens = answer
@@ -343,13 +381,13 @@ class Observer:
         if answer is not None:
             name = request.request_id
             gains = any(answer.blocks)
-            if gains:
-                self._granted.add(name)
             if is_whole:
                 given = list(self.manager.get_block_ids(name))
             else:
                 # Most steps give nothing: then nothing is gone through.
                 given = list(answer.get_block_ids()) if gains else self._nothing
+            if gains:
+                self._granted[name] = is_whole, given
             nulls = self._entries_freed(name, followed.nulls)
         self._emit(
             calls.Allocated(
@@ -399,7 +437,11 @@ class Observer:
     def after_free(self, _answer: None, request: Any) -> None:
         is_over, name = request.is_finished(), request.request_id
         if name not in self.book.followed:
-            # It was freed before. What that does to the pool shows in the next call.
+            lost = self.book.lost.pop(name, None)
+            if lost is not None:
+                # The scheduler had forgotten it, and its blocks are free at last.
+                self._emit(calls.Freed(lost.number, True, self._after(FREED_TAIL)))
+            # Else it was freed before. What that does to the pool shows in the next call.
             return
         number = self.book.followed[name].number
         self.book.clear_blocks(name)
@@ -419,7 +461,7 @@ class Observer:
         self.flush()
 
     def after_take_events(self, events: Sequence[Any]) -> None:
-        """The events go to whoever listens outside; none at all are told of where there should be some."""
+        """The events are published; an empty list is passed on as well where there should be some."""
         if self._publishes and (events or self._has_cached):
             self._has_cached = False
             self._emit(calls.Published(event_runs(events)))

@@ -111,7 +111,7 @@ class SidecarSink:
     def wants_checkpoint(self) -> bool:
         return self.channel.was_asked()
 
-    def tell(self, stalls: Stalls) -> None:
+    def report_stalls(self, stalls: Stalls) -> None:
         self.channel.send(ENCODER.encode([stalls]))
 
     def send(self, records: Sequence[Raw]) -> None:
