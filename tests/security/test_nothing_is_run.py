@@ -67,6 +67,10 @@ ARGUED = {
     ("impl/swa_retention/ascend_first.py", "import_module"): _OURS,
     ("impl/swa_retention/register.py", "import_module"): _OURS,
     ("difftest/kvgate/doctor/probe.py", "runpy.run_module"): "the plug-in's own doctor, in a process of its own",
+    (
+        "difftest/kvgate/sanitizer/__main__.py",
+        "runpy.run_path",
+    ): "the script that the user names, as Python runs it",
     ("spec/kvspec/obligation.py", "import_module"): _OURS,
     ("spec/kvspec/registry.py", "import_module"): _OURS,
     ("benchmarks/registry.py", "import_module"): _OURS,
