@@ -80,6 +80,8 @@ class Ledger:
     """Blocks that were allocated, touched or freed in this call."""
     manager: ReferenceType[Any] | None = None
     """The block manager that has the tables."""
+    caches: bool = False
+    """Whether ``cache_full_blocks`` runs: what it registers is known when it returns."""
     depth: int = 0
     """How many calls of the pool run."""
     free_at_rest: int | None = None
@@ -108,12 +110,23 @@ class Ledger:
 
     def drop(self, block: int, why: str) -> None:
         """A block's content may not be used from now on."""
-        had = self.content.get(block)
+        if isinstance(self.content.get(block), Content):
+            self.forget(block)
+            self.content[block] = Gone(why, site_here())
+
+    def forget(self, block: int) -> None:
+        """What a block holds is unknown from now on."""
+        had = self.content.pop(block, None)
         if isinstance(had, Content):
             self.blocks_with[had] -= 1
             if not self.blocks_with[had]:
                 del self.blocks_with[had]
-            self.content[block] = Gone(why, site_here())
+
+    def distrust(self) -> None:
+        """A check has failed: what it should have remembered is missing."""
+        self.follows = self.is_exact = False
+        self.content.clear()
+        self.blocks_with.clear()
 
     def check_hit(self, request: Any, index: int, group: int, size: int, blocks: Sequence[Any]) -> None:
         """The blocks of a hit hold what the request would have computed."""
@@ -145,7 +158,7 @@ class Ledger:
     # Tables
 
     def follow(self, manager: Any, request_id: str) -> None:
-        """Before a call: the tables are as the last call left them, or somebody else has changed them."""
+        """Before a call: the tables are as the last call left them, or they were changed outside of such calls."""
         for index, table in tables_of(manager, request_id):
             if table != self.tables.get((index, request_id), []):
                 self.follows = False
