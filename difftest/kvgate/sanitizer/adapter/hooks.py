@@ -83,6 +83,8 @@ class Sanitizer:
         self._ledgers: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
         self._pool_of_queue: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
         self._active: set[tuple[int, str]] = set()
+        self._raised: Exception | None = None
+        """What vLLM itself raised, while a hook is at it."""
         self._tap = Tap(Raises())
         self._hooks: dict[type, dict[str, Callable[..., Hook]]] = {
             FreeKVCacheBlockQueue: {
@@ -190,6 +192,7 @@ class Sanitizer:
     def _run(self, step: Callable[[], object], name: str, raised: Exception | None = None) -> object:
         """One step of a hook. Only a misuse reaches the caller; if the step fails otherwise, it is noted."""
         try:
+            self._raised = raised
             return step()
         except (StopIteration, MisuseError) as ended:
             if isinstance(ended, MisuseError) and ended is not raised:
@@ -605,7 +608,7 @@ class Sanitizer:
         try:
             yield ledger
         except _FAULTS as error:
-            if not isinstance(error, MisuseError):
+            if error is self._raised and not isinstance(error, MisuseError):
                 ledger.found(RAISED, f"{name} for request {request_id} raised {type(error).__name__}: {error}")
             ledger.follows = False
             raise
@@ -826,7 +829,7 @@ def _mismatch(method: Callable[..., Any], hook: Callable[..., Hook]) -> str | No
         return None
     _, *wanted = inspect.signature(hook).parameters.values()
     for index, each in enumerate(wanted):
-        if each.kind is each.VAR_POSITIONAL:
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             break
         there = named[index] if index < len(named) else None
         if there is not None and there.kind in (there.VAR_POSITIONAL, there.VAR_KEYWORD):
