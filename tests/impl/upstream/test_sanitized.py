@@ -1,13 +1,15 @@
 """vLLM's and vLLM-Ascend's own tests under the sanitizer.
 
 Goal: it reports nothing where nothing is wrong, and takes little time. Method: that of ``test_upstream``; each test
-must end as it does without the sanitizer, and its message must not be the sanitizer's. With a mutant of vLLM some tests
-fail by its report: the sanitizer is on in these runs.
+must end as it does without the sanitizer, and its message must not be the sanitizer's. Each run must have watched block
+pools, and none of the sanitizer's checks may have failed. With a mutant of vLLM some tests fail by its report.
 """
 
 from __future__ import annotations
 
+import re
 import resource
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import distributions
@@ -44,6 +46,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> InPlace:
     return InPlace(tmp_path_factory.mktemp("reports"), write(tmp_path_factory.mktemp("hub")))
 
 
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each run printed."""
+    outputs: list[str] = []
+    run = subprocess.run
+
+    def noting(*arguments: Any, **named: Any) -> Any:
+        finished = run(*arguments, **named)
+        outputs.append(f"{finished.stdout}{finished.stderr}")
+        return finished
+
+    monkeypatch.setattr(subprocess, "run", noting)
+    return outputs
+
+
+def check_watched(printed: list[str], runs: int) -> None:
+    """So many runs had the sanitizer; it watched pools in each, found nothing, and none of its checks failed."""
+    watched = [
+        re.findall(r"kvgate sanitizer: \d+ tests, (\d+) block pools, (\d+) tests with", each) for each in printed
+    ]
+    found = [(int(pools), int(misused)) for each in watched for pools, misused in each]
+    assert runs == len(found)
+    assert all(pools > 0 and misused == 0 for pools, misused in found), found
+    assert not any("a check failed and was left out" in each for each in printed), printed
+
+
 def cpu_seconds(run: Callable[[], Any]) -> tuple[Any, float]:
     """What a run returns, and the processor time of the processes that it has started and waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -52,21 +80,23 @@ def cpu_seconds(run: Callable[[], Any]) -> tuple[Any, float]:
     return answer, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def test_no_false_alarm_in_vllms_own_tests(place: InPlace) -> None:
+def test_no_false_alarm_in_vllms_own_tests(place: InPlace, printed: list[str]) -> None:
     """All 278 pass, with at most twice the processor time: the less of two runs each, without torch's own threads."""
     seconds: dict[tuple[str, ...], list[float]] = {(): [], SANITIZED: []}
     for arguments in (*seconds, *seconds):
         found, spent = cpu_seconds(partial(place.outcomes, VERSION, *FILES, *arguments, OMP_NUM_THREADS="1"))
         assert (TESTS, set()) == (len(found), failed(found))
         seconds[arguments].append(spent)
+    check_watched(printed, 2)
     assert min(seconds[SANITIZED]) < TIMES_MAX * min(seconds[()])
 
 
-def test_no_false_alarm_in_a_later_release(place: InPlace) -> None:
+def test_no_false_alarm_in_a_later_release(place: InPlace, printed: list[str]) -> None:
     """vLLM 0.23.0, of which only the rules are checked that hold in every release."""
     later = InPlace(place.scratch, place.hub, (wheel_of("0.23.0"),))
     found = later.outcomes("0.23.0", *(f"{FOLDER}/{name}.py" for name in RUN), "-p", "on_cpu", *SANITIZED)
     assert (TESTS_LATER["0.23.0"], set()) == (len(found), failed(found))
+    check_watched(printed, 1)
 
 
 def test_the_sanitizer_is_on_in_vllms_own_tests(place: InPlace) -> None:
@@ -83,7 +113,7 @@ def test_the_sanitizer_is_on_in_vllms_own_tests(place: InPlace) -> None:
 
 
 @pytest.mark.parametrize("version", [ASCEND.version, "0.23.0"])
-def test_no_false_alarm_in_vllm_ascends_own_tests(version: str) -> None:
+def test_no_false_alarm_in_vllm_ascends_own_tests(version: str, printed: list[str]) -> None:
     """Each test ends as it does without."""
     release = next(each for each in (ASCEND, *LATER_ASCEND) if each.version == version)
     folders = ASCEND_RUN if release == ASCEND else RUN_LATER
@@ -92,6 +122,7 @@ def test_no_false_alarm_in_vllm_ascends_own_tests(version: str) -> None:
         return {name: each.outcome for name, each in found.items()}
 
     found = results(*folders, *SANITIZED, release=release)
+    check_watched(printed, 1)
     assert [] == [name for name, each in found.items() if "kvgate sanitizer" in each.message]
     assert outcomes(results(*folders, release=release)) == outcomes(found)
     assert ASCEND_TESTS_MIN <= sum(each.outcome == "passed" for each in found.values())
