@@ -199,15 +199,22 @@ def test_a_method_that_cannot_be_watched(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("order", [("retention", "sanitizer"), ("sanitizer", "retention")])
-@pytest.mark.parametrize("switch", ["VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_SWA_TOKENS"])
-def test_with_the_plug_in_for_retention(run: Run, order: tuple[str, ...], switch: str) -> None:
+@pytest.mark.parametrize(
+    ("retains", "switches"),
+    [
+        (True, {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0", "VLLM_PREFIX_CACHE_SCRATCH_FIRST": "0"}),
+        (False, {"VLLM_PIN_SWA_TOKENS": "1"}),
+    ],
+)
+def test_with_the_plug_in_for_retention(
+    run: Run, order: tuple[str, ...], retains: bool, switches: dict[str, str]
+) -> None:
     """In either order both are on; what retention does is not a misuse, and a misuse is still one."""
-    value = "0" if switch.endswith("INTERVAL") else "1"
     program = f"ORDER = {order}{RETENTION}"
-    printed, code = run("-c", program, KVGATE_SANITIZE="1", **{switch: value})
+    printed, code = run("-c", program, KVGATE_SANITIZE="1", **switches)
     assert 1 == code, printed
     assert "retention: True\nfailures: []" in printed
-    assert ("retained: [True, True, True]" in printed) == switch.endswith("INTERVAL")
+    assert ("retained: [True, True, True]" in printed) == retains
     assert "the last line has a misuse" in printed
     assert "MisuseError: kvgate sanitizer: double free: block" in printed
 

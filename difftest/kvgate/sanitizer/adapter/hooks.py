@@ -223,8 +223,6 @@ class Sanitizer:
                 self.pools.append(pool)
             if self.failures:
                 found.distrust()
-        if not _RETENTION.isdisjoint(vars(pool)):
-            found.is_exact = False
         return found
 
     def _managed(self, manager: Any) -> Ledger:
@@ -232,8 +230,8 @@ class Sanitizer:
         ledger = self.ledger(manager.block_pool)
         if ledger.manager is None or ledger.manager() is not manager:
             ledger.manager = ref(manager)
-            coordinator = manager.coordinator
-            if not all(_RETENTION.isdisjoint(vars(each)) for each in (coordinator, *coordinator.single_type_managers)):
+            parts = (manager.block_pool, manager.coordinator, *manager.coordinator.single_type_managers)
+            if not all(_RETENTION.isdisjoint(vars(each)) for each in parts):
                 ledger.is_exact = False
         return ledger
 
