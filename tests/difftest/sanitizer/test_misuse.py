@@ -281,10 +281,11 @@ def test_content_that_was_not_seen_is_unknown(unseen: str, monkeypatch: pytest.M
 
 
 def test_a_version_that_cannot_be_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not the release in which all rules hold."""
-    assert Sanitizer(raise_it).is_exact
-    monkeypatch.setattr(vllm, "__version__", "dev")
-    assert not Sanitizer(raise_it).is_exact
+    """Neither all rules are checked nor those on tables."""
+    for version, expected in (("0.20.2", (True, True)), ("0.23.0", (False, True)), ("dev", (False, False))):
+        monkeypatch.setattr(vllm, "__version__", version)
+        sanitizer = Sanitizer(raise_it)
+        assert expected == (sanitizer.is_exact, sanitizer.knows_tables)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import resource
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import distributions
 from typing import Any
@@ -24,7 +24,9 @@ from .ascend import RUN as ASCEND_RUN
 from .ascend import RUN_LATER, Result, results
 from .in_place import InPlace, outcome_of, run_tests
 from .stand_ins import write
-from .tables import FOLDER, RUN
+from .tables import FOLDER, RUN, RUN_ON_NEWEST
+from .test_newest_itself import TESTS as TESTS_ON_NEWEST
+from .test_newest_itself import VERSION as NEWEST
 from .test_releases_themselves import TESTS as TESTS_LATER
 from .test_upstream import FILES, TESTS, VERSION, failed
 
@@ -91,11 +93,17 @@ def test_no_false_alarm_in_vllms_own_tests(place: InPlace, printed: list[str]) -
     assert min(seconds[SANITIZED]) < TIMES_MAX * min(seconds[()])
 
 
-def test_no_false_alarm_in_a_later_release(place: InPlace, printed: list[str]) -> None:
-    """vLLM 0.23.0, of which only the rules are checked that hold in every release."""
-    later = InPlace(place.scratch, place.hub, (wheel_of("0.23.0"),))
-    found = later.outcomes("0.23.0", *(f"{FOLDER}/{name}.py" for name in RUN), "-p", "on_cpu", *SANITIZED)
-    assert (TESTS_LATER["0.23.0"], set()) == (len(found), failed(found))
+@pytest.mark.parametrize(
+    ("version", "files", "tests"),
+    [("0.23.0", RUN, TESTS_LATER["0.23.0"]), (NEWEST, RUN_ON_NEWEST, TESTS_ON_NEWEST)],
+)
+def test_no_false_alarm_in_a_later_release(
+    place: InPlace, printed: list[str], version: str, files: Iterable[str], tests: int
+) -> None:
+    """Only the rules are checked that hold there."""
+    later = InPlace(place.scratch, place.hub, (wheel_of(version),))
+    found = later.outcomes(version, *(f"{FOLDER}/{name}.py" for name in files), "-p", "on_cpu", *SANITIZED)
+    assert (tests, set()) == (len(found), failed(found))
     check_watched(printed, 1)
 
 

@@ -24,7 +24,7 @@ from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
 from kvgate.adapters.tap import Raises, Tap
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.versions import version_of
+from kvgate.kernel.versions import Version, version_of
 from kvgate.sanitizer.content import Contents
 from kvgate.sanitizer.ledger import (
     ANSWER,
@@ -46,6 +46,9 @@ from kvgate.sanitizer.misuse import Misuse, MisuseError, site_here
 
 EXACT = ((0, 20, 2),)
 """The releases of which all rules were tried on vLLM's own tests. In others only those that hold in every release."""
+TABLES_UNTIL = (0, 23, 0)
+"""The last release of which the rules on tables were tried. Later ones have blocks that no table names, and others that
+several requests' tables name with one reference: tails of Mamba states, and HiSparse."""
 Hook: TypeAlias = Generator[Any, Any, None]
 """Yields None, or the positional and the named arguments that the engine's own call gets instead."""
 FAILURES_MAX = 20
@@ -73,7 +76,9 @@ class Sanitizer:
         self, report: Callable[[Misuse], None], is_exact: bool | None = None, keeps_pools: bool = False
     ) -> None:
         self._report = report
-        self.is_exact = _is_exact_release() if is_exact is None else is_exact
+        release = _release()
+        self.is_exact = release in EXACT if is_exact is None else is_exact
+        self.knows_tables = release is not None and release <= TABLES_UNTIL
         self.failures: list[str] = []
         """Checks of the sanitizer that failed themselves, each once, and hooks that were left out."""
         self._keeps_pools = keeps_pools
@@ -217,7 +222,7 @@ class Sanitizer:
         found = self._ledgers.get(pool)
         if found is None:
             found = self._ledgers[pool] = Ledger(self._report, self._contents, self.is_exact)
-            found.follows = not any(block.ref_cnt for block in pool.blocks if not block.is_null)
+            found.follows = self.knows_tables and not any(block.ref_cnt for block in pool.blocks if not block.is_null)
             self._pool_of_queue[pool.free_block_queue] = found
             if self._keeps_pools:
                 self.pools.append(pool)
@@ -722,7 +727,8 @@ class Sanitizer:
                 ledger.found(ANSWER, what)
             return
         for index, each in enumerate(groups):
-            self._check_table(ledger, request, index, each, start, slots, lengths[index])
+            if self.knows_tables:
+                self._check_table(ledger, request, index, each, start, slots, lengths[index])
             caches = manager.enable_caching and not delay_cache_blocks and ledger.is_exact and _kind(each) is not None
             if caches:
                 self._check_cached(ledger, request, index, each, cached, counted[index])
@@ -811,12 +817,12 @@ class Sanitizer:
                 self.ledger(manager.block_pool).found(ANSWER, what)
 
 
-def _is_exact_release() -> bool:
-    """Whether all rules hold in the vLLM that is installed; a version that cannot be parsed is another one."""
+def _release() -> Version | None:
+    """The vLLM that is installed; None if its version cannot be parsed."""
     try:
-        return version_of(vllm.__version__) in EXACT
+        return version_of(vllm.__version__)
     except UsageError:
-        return False
+        return None
 
 
 def _mismatch(method: Callable[..., Any], hook: Callable[..., Hook]) -> str | None:
