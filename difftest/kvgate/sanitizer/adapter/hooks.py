@@ -221,7 +221,7 @@ class Sanitizer:
         """What is remembered of a pool."""
         found = self._ledgers.get(pool)
         if found is None:
-            found = self._ledgers[pool] = Ledger(self._report, self._contents, self.is_exact)
+            found = self._ledgers[pool] = Ledger(self._report, self._contents, self.is_exact, self.knows_tables)
             found.follows = self.knows_tables and not any(block.ref_cnt for block in pool.blocks if not block.is_null)
             self._pool_of_queue[pool.free_block_queue] = found
             if self._keeps_pools:
@@ -535,7 +535,7 @@ class Sanitizer:
         ledger = self.ledger(pool)
         for group, block in zip(kv_cache_group_ids, answer, strict=False):
             had = ledger.content.get(block.block_id)
-            if isinstance(had, Content) and had.group != group:
+            if ledger.knows_tables and isinstance(had, Content) and had.group != group:
                 what = f"block {block.block_id} serves group {group}, and was written by group {had.group}"
                 ledger.found(FOREIGN_HIT, what, block.block_id)
             listed = _listed(pool.cached_block_hash_to_block, block.block_hash)
