@@ -130,11 +130,13 @@ class Ledger:
         self.content.clear()
         self.blocks_with.clear()
 
-    def check_hit(self, request: Any, index: int, group: int, size: int, blocks: Sequence[Any]) -> None:
-        """The blocks of a hit hold what the request would have computed."""
+    def check_hit(
+        self, request: Any, index: int, group: int, size: int, blocks: Sequence[Any], own: Sequence[Any]
+    ) -> None:
+        """The blocks of a hit hold what the request would have computed; with HiSparse not all are the pool's own."""
         wanted = self.contents.of(request, size, len(blocks))
         for position, block in enumerate(blocks):
-            if block.is_null:
+            if block.is_null or block.block_id >= len(own) or own[block.block_id] is not block:
                 continue
             number, had = block.block_id, self.content.get(block.block_id)
             where = f"block {number} serves block {position} of request {request.request_id}, group {index}"

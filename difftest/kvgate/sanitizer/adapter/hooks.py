@@ -662,7 +662,9 @@ class Sanitizer:
 
     def _check_hit(self, manager: Any, ledger: Ledger, request: Any, blocks: Sequence[Sequence[Any]]) -> None:
         for index, each in enumerate(manager.coordinator.single_type_managers):
-            ledger.check_hit(request, index, each.kv_cache_group_id, each.block_size, blocks[index])
+            ledger.check_hit(
+                request, index, each.kv_cache_group_id, each.block_size, blocks[index], manager.block_pool.blocks
+            )
 
     def _can_fit_full_sequence(
         self,
