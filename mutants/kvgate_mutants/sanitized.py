@@ -21,6 +21,7 @@ from contextlib import nullcontext
 from attrs import asdict, frozen
 
 from kvgate.sanitizer.adapter.hooks import Sanitizer
+from kvgate.sanitizer.ledger import RAISED
 from kvgate.sanitizer.misuse import Misuse, MisuseError
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, mutants_named
@@ -70,10 +71,11 @@ def outcome_of(mutant: Mutant | None, seeds: int = SEEDS, steps: int = STEPS) ->
                     except Exception as error:
                         crashed = crashed or f"{type(error).__name__}: {error}"
                     if found:
-                        return Outcome(found[0].kind, str(found[0]), f"{shape}, seed {seed}")
+                        run, failures = f"{shape}, seed {seed}", tuple(sanitizer.failures)
+                        return Outcome(found[0].kind, str(found[0]), run, crashed, failures)
         finally:
             sanitizer.remove()
-    return Outcome(None, crashed=crashed, failures=tuple(sorted(set(sanitizer.failures))))
+    return Outcome(None, crashed=crashed, failures=tuple(sanitizer.failures))
 
 
 def _child(name: str, seeds: int, steps: int) -> str:
@@ -84,13 +86,15 @@ def _child(name: str, seeds: int, steps: int) -> str:
         raise LateError(f"longer than {SECONDS_MAX} s")
 
     signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS_MAX)
+    # Again each second: an exception that is raised in a callback of the garbage collector is lost.
+    signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX, 1)
     try:
         return json.dumps(asdict(outcome_of(mutant, seeds, steps)))
     except LateError as error:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         return json.dumps(asdict(Outcome(None, crashed=str(error))))
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def outcomes(names: Sequence[str], seeds: int = SEEDS, steps: int = STEPS) -> dict[str, Outcome]:
@@ -121,7 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}, in {each.run}: {each.text}\n")
     for kind, count in Counter(each.kind for each in reported.values()).most_common():
         print(f"{count:4}  {kind}")
-    print(f"{len(reported)} of {len(found)} mutants are reported")
+    misuses = sum(each.kind != RAISED for each in reported.values())
+    print(f"{len(reported)} of {len(found)} mutants are reported, {misuses} without those of the kind '{RAISED}'")
+    for name, each in found.items():
+        for failure in each.failures:
+            print(f"a check of the sanitizer failed: {name}: {failure}")
     for name, each in found.items():
         if each.kind is None:
             print(f"not reported: {name}: {sentences[name]}" + (f" [{each.crashed}]" if each.crashed else ""))

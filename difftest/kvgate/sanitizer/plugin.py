@@ -39,7 +39,8 @@ def register() -> None:
         from kvgate.sanitizer.misuse import raise_it
 
         sanitizer = Sanitizer(raise_it if mode == "1" else Log())
-        sanitizer.install()
+        # Not now: swa_retention replaces functions only if they are vLLM's own, and may be loaded after this.
+        sanitizer.install_at_first_pool()
         installed.append(sanitizer)
         _LOGGER.info("kvgate sanitizer: is on")
     except Exception as error:

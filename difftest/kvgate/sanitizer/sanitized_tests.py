@@ -1,4 +1,8 @@
-"""What ``pytest -p kvgate.sanitizer`` does: each test runs under the sanitizer."""
+"""What ``pytest -p kvgate.sanitizer`` does: each test runs under the sanitizer.
+
+A test in which a block was misused fails, even if it is skipped or expected to fail. A check of the sanitizer that
+fails itself is an error in the teardown of the test in which it did, so that the run does not pass.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 _SHOWN_MAX = 5
 """How many misuses of one test are printed."""
 _FOUND_MAX = 1000
+_FAILED = "kvgate sanitizer: a check failed and was left out"
 
 
 class SanitizedTests:
@@ -26,6 +31,7 @@ class SanitizedTests:
         self.tests = 0
         self.pools = 0
         self.misused = 0
+        self._failures_reported = 0
         # With pytest-xdist the tests run in other processes, and their counts stay there.
         self._counts = not hasattr(config, "workerinput") and not config.getoption("numprocesses", None)
 
@@ -68,7 +74,25 @@ class SanitizedTests:
             answer = yield
         if self.sanitizer is not None:
             self.pools += self.sanitizer.forget_pools()
+            fresh = self.sanitizer.failures[self._failures_reported :]
+            self._failures_reported += len(fresh)
+            if fresh:
+                text = "\n".join(fresh)
+                pytest.fail(
+                    f"{_FAILED}, which is a defect of the sanitizer and not of the test:\n{text}", pytrace=False
+                )
         return answer
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Let no mark turn a misuse into a pass: neither a skip nor an expected failure."""
+        del item
+        report = yield
+        if self.found and report.outcome != "failed":
+            report.outcome, report.longrepr = "failed", self._text()
+            if hasattr(report, "wasxfail"):
+                del report.wasxfail
+        return report
 
     @contextmanager
     def _phase(self, item: pytest.Item, phase: str) -> Iterator[None]:
@@ -97,5 +121,5 @@ class SanitizedTests:
         rules = "all rules" if self.sanitizer.is_exact else "the rules that hold in every release"
         watched = f"{self.tests} tests, {self.pools} block pools, {self.misused} tests with a misuse; {rules}"
         terminalreporter.write_line(f"kvgate sanitizer: {watched}")
-        for failure in sorted(set(self.sanitizer.failures))[:_SHOWN_MAX]:
-            terminalreporter.write_line(f"kvgate sanitizer: a check failed and was skipped: {failure}", yellow=True)
+        for failure in self.sanitizer.failures[:_SHOWN_MAX]:
+            terminalreporter.write_line(f"{_FAILED}: {failure}", red=True)

@@ -7,7 +7,9 @@ Method: programs of a few lines, with the misuse in their last lines; mutants of
 from __future__ import annotations
 
 import inspect
+import logging
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -16,13 +18,18 @@ import pytest
 
 pytest.importorskip("vllm")
 
+import vllm
 from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_manager import KVCacheManager
 
+from kvgate.sanitizer.adapter import hooks
 from kvgate.sanitizer.adapter.hooks import Sanitizer
+from kvgate.sanitizer.content import Contents
 from kvgate.sanitizer.ledger import DOUBLE_FREE, FOREIGN_HIT, LEAK, RAISED, USE_AFTER_FREE
 from kvgate.sanitizer.misuse import Misuse, MisuseError, raise_it
+from kvgate_mutants import random_driver, sanitized
 from kvgate_mutants.mutants.registry import mutants_named
-from kvgate_mutants.random_driver import SHAPES, Driver, drive
+from kvgate_mutants.random_driver import FULL, SHAPES, Driver, Shape, drive
 from kvgate_mutants.sanitized import main, outcome_of
 
 REPORTED_MIN = 90
@@ -41,9 +48,9 @@ def found() -> Iterator[list[Misuse]]:
     assert [] == sanitizer.failures
 
 
-def built() -> Driver:
+def built(shape: Shape = SHAPES["full"]) -> Driver:
     """A block manager without requests."""
-    return Driver(SHAPES["full"], random.Random(0))
+    return Driver(shape, random.Random(0))
 
 
 def free_twice(found: list[Misuse]) -> None:
@@ -154,6 +161,133 @@ def test_raising_stops_at_the_misuse() -> None:
     assert not hasattr(BlockPool.free_blocks, "kvgate_sanitizer")
 
 
+def test_parameters_of_other_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM 0.33.0's ``get_computed_blocks`` is watched; a method whose parameter is named otherwise is not."""
+    original, touch = KVCacheManager.get_computed_blocks, BlockPool.touch
+    lengths: list[int | None] = []
+
+    def get_computed_blocks(self: Any, request: Any, max_cache_hit_length: int | None = None) -> Any:
+        lengths.append(max_cache_hit_length)
+        return original(self, request)
+
+    def renamed(self: Any, items: Any) -> None:
+        touch(self, items)
+
+    monkeypatch.setattr(KVCacheManager, "get_computed_blocks", get_computed_blocks)
+    monkeypatch.setattr(BlockPool, "touch", renamed)
+    misuses: list[Misuse] = []
+    sanitizer = Sanitizer(misuses.append)
+    sanitizer.install()
+    try:
+        assert ["BlockPool.touch is not watched: parameter 1 is items, and not blocks"] == sanitizer.failures
+        made = built()
+        assert made.admit(made.request(PROMPT))
+        pool, other = made.manager.block_pool, made.request([9, *PROMPT[1:]])
+        assert [pool.blocks[1]] == pool.get_cached_block(
+            block_hash=made.running[0].block_hashes[0], kv_cache_group_ids=[0]
+        )
+        pool.touch(items=[pool.blocks[1]])
+        other.block_hashes[:] = made.running[0].block_hashes
+        made.manager.get_computed_blocks(other, max_cache_hit_length=8)
+    finally:
+        sanitizer.remove()
+    assert [None, 8] == lengths
+    assert [FOREIGN_HIT] == [each.kind for each in misuses][:1]
+    assert 1 == len(sanitizer.failures)
+
+
+def test_blocks_that_are_passed_by_name(found: list[Misuse]) -> None:
+    """An iterator, which the sanitizer reads: vLLM gets the blocks all the same."""
+    pool: Any = BlockPool(8, enable_caching=True, hash_block_size=4)
+    blocks = pool.get_new_blocks(num_blocks=2)
+    pool.free_blocks(ordered_blocks=iter(blocks))
+    assert ([0, 0], []) == ([block.ref_cnt for block in blocks], found)
+
+
+def test_the_work_grows_with_the_blocks(found: list[Misuse], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 30 calls of the sanitizer's functions a block: 8,192 are allocated, freed outside, and freed."""
+    blocks = 8192
+    monkeypatch.setattr(random_driver, "TOKENS_MAX", 4 * blocks)
+    made = built(Shape(((FULL, 4),), blocks=blocks + 1))
+    request = made.request([1] * 4 * blocks)
+    calls = 0
+
+    def count(frame: Any, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == hooks.__file__
+
+    sys.setprofile(count)
+    try:
+        assert made.manager.allocate_slots(request, 4 * blocks) is not None
+        table = made.manager.get_blocks(request.request_id).blocks[0]
+        made.manager.block_pool.touch(table)
+        made.manager.block_pool.free_blocks(table)
+        made.manager.free(request)
+    finally:
+        sys.setprofile(None)
+    assert [] == found
+    assert blocks < calls < 30 * blocks
+
+
+def test_a_failed_check_is_logged_once_and_kept_from_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool that lacks what the sanitizer reads: its caller notices nothing, and failures do not pile up."""
+    sanitizer = Sanitizer(raise_it)
+    sanitizer.install()
+    logged: list[str] = []
+    logger = logging.getLogger("vllm.kvgate_sanitizer")
+    monkeypatch.setattr(logger, "error", lambda text, *values: logged.append(text % values))
+    try:
+        for _ in range(3):
+            pool: Any = BlockPool(8, enable_caching=True, hash_block_size=4)
+            pool.null_block = None
+            pool.free_blocks(pool.get_new_blocks(1))
+        for number in range(hooks.FAILURES_MAX):
+            sanitizer._failed(str(number))
+    finally:
+        sanitizer.remove()
+    failure = "free_blocks: AttributeError: 'NoneType' object has no attribute 'next_free_block'"
+    assert (failure, hooks.FAILURES_MAX) == (sanitizer.failures[0], len(sanitizer.failures))
+    assert [f"kvgate sanitizer: a check failed and was left out: {failure}"] == logged[:1]
+    assert hooks.FAILURES_MAX == len(logged)
+
+
+@pytest.mark.parametrize("unseen", ["a failed check", "a registration"])
+def test_content_that_was_not_seen_is_unknown(unseen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block whose content was evicted is cached again without the sanitizer's knowledge: its hit is correct."""
+    misuses: list[Misuse] = []
+    sanitizer = Sanitizer(misuses.append)
+    sanitizer.install()
+    try:
+        made = built(Shape(((FULL, 4),), blocks=4))
+        first, second, third = (made.request(PROMPT) for _ in range(3))
+        assert made.admit(first)
+        pool = made.manager.block_pool
+        block, key = pool.blocks[1], pool.blocks[1].block_hash
+        made.manager.evict_blocks({1, 2})
+        if unseen == "a registration":
+            block.block_hash = key
+            pool.cached_block_hash_to_block.insert(key, block)
+        else:
+            made._end(first)
+            with monkeypatch.context() as broken:
+                broken.setattr(Contents, "of", lambda *_arguments: [][0])
+                assert made.admit(second)
+            made._end(second)
+        assert made.manager.get_computed_blocks(third)[1]
+        assert [] == misuses
+    finally:
+        sanitizer.remove()
+    assert bool(sanitizer.failures) == (unseen == "a failed check")
+
+
+def test_a_version_that_cannot_be_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither all rules are checked nor those on tables."""
+    for version, expected in (("0.20.2", (True, True)), ("0.23.0", (False, True)), ("dev", (False, False))):
+        monkeypatch.setattr(vllm, "__version__", version)
+        sanitizer = Sanitizer(raise_it)
+        assert expected == (sanitizer.is_exact, sanitizer.knows_tables)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_vllm_itself_misuses_nothing(shape: str, found: list[Misuse]) -> None:
     """The random driver on every shape of model."""
@@ -190,9 +324,35 @@ def test_a_mutant_that_wastes_time_survives(capsys: pytest.CaptureFixture[str]) 
     """The count is honest: what misuses no block is not reported, and is named."""
     assert 1 == main(["all-blocks-hashed-again", "salt-ignored", "--seeds", "1", "--least", "2"])
     printed = capsys.readouterr().out
-    assert "1 of 2 mutants are reported" in printed
+    assert "1 of 2 mutants are reported, 1 without those of the kind 'exception in the block manager'" in printed
     assert "not reported: all-blocks-hashed-again: " in printed
     assert "without a mutant: nothing is reported" in printed
+
+
+def test_failures_of_reported_mutants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report does not hide that a check failed before it."""
+    monkeypatch.setattr(Sanitizer, "_pool_built", lambda _sanitizer, _pool, *_more, **_named: iter([][0]))
+    (broken,) = mutants_named(["taken-from-the-back"])
+    outcome = outcome_of(broken)
+    assert ("broken free queue", ("__init__: IndexError: list index out of range",)) == (outcome.kind, outcome.failures)
+
+
+@pytest.mark.ci
+def test_a_mutant_that_loses_the_first_timeout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the garbage collector does it: what a callback raises goes nowhere."""
+
+    def loops(*_arguments: object) -> None:
+        for loses in (True, False):
+            try:
+                while True:
+                    pass
+            except sanitized.LateError:
+                if not loses:
+                    raise
+
+    monkeypatch.setattr(sanitized, "SECONDS_MAX", 0.1)
+    monkeypatch.setattr(sanitized, "outcome_of", loops)
+    assert "longer than 0.1 s" in sanitized._child("", 1, 1)
 
 
 @pytest.mark.deep

@@ -1,6 +1,6 @@
 """The sanitizer in a real server, ``vllm serve`` with a tiny model on the CPU.
 
-Goal: with ``KVGATE_SANITIZE=log`` a server's log names a misuse, and the server goes on; without one it is silent.
+Goal: with ``KVGATE_SANITIZE=log`` a server's log names a misuse, and the server continues; without one it is silent.
 Method: the same prompts, which differ in the last token of a block, with a mutant of vLLM's hashes and without it.
 """
 
@@ -17,7 +17,7 @@ from kvgate.live.server import connected
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutants", [(), ("last-token-ignored",)], ids=["sound", "broken"])
-def test_a_server_logs_and_goes_on(mutants: tuple[str, ...]) -> None:
+def test_a_server_logs_and_continues(mutants: tuple[str, ...]) -> None:
     """Foreign hits are in the log if and only if the server has the mutant."""
     environment = {"KVGATE_SANITIZE": "log", "VLLM_LOGGING_LEVEL": "INFO"}
     serving = Serving("gemma-3", environment, plug_ins=("kvgate_sanitizer",), mutants=mutants)

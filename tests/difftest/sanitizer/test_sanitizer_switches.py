@@ -32,6 +32,78 @@ def test_a_single_free():
     pool.free_blocks(pool.get_new_blocks(1))
 """
 SCRIPT = PROGRAM + "\ntest_a_single_free()\ntest_a_double_free()\nprint('the end')\n"
+MARKED = """
+import pytest
+from vllm.v1.core.block_pool import BlockPool
+
+def misuse():
+    pool = BlockPool(8, enable_caching=True, hash_block_size=4)
+    blocks = pool.get_new_blocks(1)
+    pool.free_blocks(blocks)
+    pool.free_blocks(blocks)
+
+def test_that_skips_itself():
+    misuse()
+    pytest.skip("after a misuse")
+
+@pytest.mark.xfail
+def test_that_may_fail():
+    misuse()
+
+@pytest.mark.xfail
+def test_that_may_fail_and_does():
+    misuse()
+    assert False
+
+@pytest.mark.xfail
+def test_that_fails_as_expected():
+    assert False
+
+def test_that_skips():
+    pytest.skip("without a misuse")
+"""
+CHANGED = """
+from vllm.v1.core.block_pool import BlockPool
+original = BlockPool.get_new_blocks
+
+def get_new_blocks(self, {parameters}):
+    return original(self, {first})
+
+BlockPool.get_new_blocks = get_new_blocks
+
+def test_it():
+    pool = BlockPool(8, enable_caching=True, hash_block_size=4)
+    pool.free_blocks(pool.get_new_blocks(1, hint=2))
+
+def test_it_again():
+    test_it()
+"""
+"""A release in which a method has other parameters."""
+ADDED = CHANGED.format(parameters="num_blocks, hint=None", first="num_blocks")
+RENAMED = CHANGED.format(parameters="count, hint=None", first="count")
+RETENTION = """
+import random
+from kvgate.sanitizer import plugin
+from swa_retention import plugin as retention
+
+plug_ins = {"sanitizer": plugin.register, "retention": retention.register}
+for name in ORDER:
+    plug_ins[name]()
+from kvgate_mutants.random_driver import SHAPES, Driver
+from vllm.v1.core.block_pool import BlockPool
+
+drivers = [Driver(SHAPES[shape], random.Random(0)) for shape in ("hybrid", "window")]
+for driver in drivers:
+    driver.run(100)
+print("retention:", hasattr(BlockPool.free_blocks, "__swa_retention__"))
+print("failures:", plugin.installed[0].failures)
+print("retained:", [hasattr(each, "reach") for each in drivers[0].manager.coordinator.single_type_managers])
+pool = drivers[0].manager.block_pool
+blocks = pool.get_new_blocks(1)
+pool.free_blocks(blocks)
+print("the last line has a misuse")
+pool.free_blocks(blocks)
+"""
 REGISTERED = """
 import logging
 for each in (logging.getLogger("vllm"), *logging.getLogger("vllm").handlers):
@@ -87,6 +159,64 @@ def test_pytest_is_asked(run: Run, arguments: tuple[str, ...], environment: dict
     assert "allocated at test_program.py:6" in printed
     assert "1 failed, 1 passed" in printed
     assert "kvgate sanitizer: 2 tests, 2 block pools, 1 tests with a misuse; all rules" in printed
+
+
+def test_a_mark_hides_no_misuse(run: Run, tmp_path: Path) -> None:
+    """Tests that are skipped or expected to fail: those with a misuse fail, the others end as they do without."""
+    (tmp_path / "test_marked.py").write_text(MARKED, encoding="utf-8")
+    printed, code = run(*PYTEST[:-1], "test_marked.py", "-p", "kvgate.sanitizer")
+    assert 1 == code, printed
+    assert "3 failed, 1 skipped, 1 xfailed" in printed
+    assert "kvgate sanitizer: 5 tests, 3 block pools, 3 tests with a misuse" in printed
+
+
+def test_a_parameter_that_a_release_adds(run: Run, tmp_path: Path) -> None:
+    """It is passed, and the method is watched: under pytest, and in a log."""
+    (tmp_path / "test_added.py").write_text(ADDED, encoding="utf-8")
+    printed, code = run(*PYTEST[:-1], "test_added.py", "-p", "kvgate.sanitizer")
+    assert 0 == code, printed
+    assert "kvgate sanitizer: 2 tests, 2 block pools, 0 tests with a misuse; all rules" in printed
+    again = ADDED + "test_it()\npool = BlockPool(8, True, 4)\npool.free_blocks(pool.get_new_blocks(1, hint=2) * 2)\n"
+    printed, code = run("-c", REGISTERED + again, KVGATE_SANITIZE="log")
+    assert 0 == code, printed
+    assert "kvgate sanitizer: double free: block 1 is freed 2 times" in printed
+    assert "failed" not in printed
+
+
+def test_a_method_that_cannot_be_watched(run: Run, tmp_path: Path) -> None:
+    """vLLM does not notice; pytest's exit code says that a check is missing, and a server's log does."""
+    (tmp_path / "test_renamed.py").write_text(RENAMED, encoding="utf-8")
+    failure = "BlockPool.get_new_blocks is not watched: parameter 1 is count, and not num_blocks"
+    printed, code = run(*PYTEST[:-1], "test_renamed.py", "-p", "kvgate.sanitizer")
+    assert 1 == code, printed
+    assert "2 passed" in printed
+    assert "1 error" in printed
+    assert f"kvgate sanitizer: a check failed and was left out: {failure}" in printed
+    printed, code = run("-c", REGISTERED + RENAMED + "test_it()\nprint('the end')\n", KVGATE_SANITIZE="log")
+    assert (0, True) == (code, "the end" in printed), printed
+    assert f"kvgate sanitizer: a check failed and was left out: {failure}" in printed
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("order", [("retention", "sanitizer"), ("sanitizer", "retention")])
+@pytest.mark.parametrize(
+    ("retains", "switches"),
+    [
+        (True, {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0", "VLLM_PREFIX_CACHE_SCRATCH_FIRST": "0"}),
+        (False, {"VLLM_PIN_SWA_TOKENS": "1"}),
+    ],
+)
+def test_with_the_plug_in_for_retention(
+    run: Run, order: tuple[str, ...], retains: bool, switches: dict[str, str]
+) -> None:
+    """In either order both are on; what retention does is not a misuse, and a misuse is still one."""
+    program = f"ORDER = {order}{RETENTION}"
+    printed, code = run("-c", program, KVGATE_SANITIZE="1", **switches)
+    assert 1 == code, printed
+    assert "retention: True\nfailures: []" in printed
+    assert ("retained: [True, True, True]" in printed) == retains
+    assert "the last line has a misuse" in printed
+    assert "MisuseError: kvgate sanitizer: double free: block" in printed
 
 
 def test_pytest_is_not_asked(run: Run) -> None:

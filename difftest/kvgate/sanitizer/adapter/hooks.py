@@ -2,12 +2,15 @@
 
 A hook is a generator: what it does before its ``yield`` happens before the engine's own call, what comes after it
 afterwards. The engine's own call is always made, with its own arguments, and its answer is what the caller gets. A
-hook that fails is a defect of the sanitizer: it is noted in ``failures``, and the call goes on.
+hook that fails is a defect of the sanitizer: it is noted in ``failures``, the engine's call is made all the same, and
+from then on only the rules are checked that need no history.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +23,8 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
 from kvgate.adapters.tap import Raises, Tap
-from kvgate.kernel.versions import version_of
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.versions import Version, version_of
 from kvgate.sanitizer.content import Contents
 from kvgate.sanitizer.ledger import (
     ANSWER,
@@ -42,14 +46,27 @@ from kvgate.sanitizer.misuse import Misuse, MisuseError, site_here
 
 EXACT = ((0, 20, 2),)
 """The releases of which all rules were tried on vLLM's own tests. In others only those that hold in every release."""
+TABLES_UNTIL = (0, 23, 0)
+"""The last release of which the rules on tables were tried. Later ones have blocks that no table names, and others that
+several requests' tables name with one reference: tails of Mamba states, and HiSparse."""
 Hook: TypeAlias = Generator[Any, Any, None]
-"""Yields None, or the arguments that the engine's own call gets instead."""
+"""Yields None, or the positional and the named arguments that the engine's own call gets instead."""
+FAILURES_MAX = 20
+"""How many different failures of the sanitizer's own checks are kept and logged."""
 
 _MARK = "kvgate_sanitizer"
 """An attribute of every wrapper, so that no method is wrapped twice."""
 _FULL, _WINDOW, _CHUNKED = "FullAttentionManager", "SlidingWindowManager", "ChunkedLocalAttentionManager"
+_RETENTION = frozenset(
+    ("anchor", "boundaries", "cut_groups", "looks_up_tokens", "partial", "pinned_tier", "reach", "scratch_first")
+)
+"""The attributes that the plug-in ``swa_retention`` adds to what it changes: some rules do not hold there."""
 _FAULTS = (AssertionError, KeyError, IndexError, AttributeError, RuntimeError)
 """What a block manager raises if it is broken; with a ValueError it refuses its caller's arguments."""
+
+
+# As in ``kvgate.sanitizer.plugin``: below vLLM's own logger, whose handler and format it then has.
+_LOGGER = logging.getLogger("vllm.kvgate_sanitizer")
 
 
 class Sanitizer:
@@ -59,8 +76,11 @@ class Sanitizer:
         self, report: Callable[[Misuse], None], is_exact: bool | None = None, keeps_pools: bool = False
     ) -> None:
         self._report = report
-        self.is_exact = version_of(vllm.__version__) in EXACT if is_exact is None else is_exact
+        release = _release()
+        self.is_exact = release in EXACT if is_exact is None else is_exact
+        self.knows_tables = release is not None and release <= TABLES_UNTIL
         self.failures: list[str] = []
+        """Checks of the sanitizer that failed themselves, each once, and hooks that were left out."""
         self._keeps_pools = keeps_pools
         self.pools: list[Any] = []
         """The pools that were built since ``forget_pools``, if they are kept: those of one test."""
@@ -68,6 +88,8 @@ class Sanitizer:
         self._ledgers: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
         self._pool_of_queue: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
         self._active: set[tuple[int, str]] = set()
+        self._raised: Exception | None = None
+        """What vLLM itself raised, while a hook is at it."""
         self._tap = Tap(Raises())
         self._hooks: dict[type, dict[str, Callable[..., Hook]]] = {
             FreeKVCacheBlockQueue: {
@@ -110,6 +132,20 @@ class Sanitizer:
         for base in self._hooks:
             self._cover(base, base)
 
+    def install_at_first_pool(self) -> None:
+        """Watch everything as soon as a block pool is built: other plug-ins of vLLM, which are loaded until then, find
+        vLLM's own functions and may replace them.
+        """
+        original = FreeKVCacheBlockQueue.__init__
+
+        @functools.wraps(original)
+        def build(queue: Any, *arguments: Any, **named: Any) -> None:
+            if not self._tap.is_closed:
+                self._run(self.install, "install")
+            original(queue, *arguments, **named)
+
+        self._tap.put(FreeKVCacheBlockQueue, "__init__", build)
+
     def remove(self) -> None:
         """Watch nothing any more."""
         self._tap.close()
@@ -118,8 +154,13 @@ class Sanitizer:
         """Put the hooks of ``base`` on a class and on what derives from it, wherever they define a method anew."""
         for name, hook in self._hooks[base].items():
             method = vars(owner).get(name)
-            if method is not None and not hasattr(method, _MARK):
+            if method is None or hasattr(method, _MARK):
+                continue
+            mismatch = _mismatch(method, hook)
+            if mismatch is None:
                 self._tap.put(owner, name, self._around(method, name, hook))
+            else:
+                self._failed(f"{owner.__name__}.{name} is not watched: {mismatch}")
         subclasses: list[type] = owner.__subclasses__()
         for each in subclasses:
             self._cover(each, base)
@@ -134,16 +175,18 @@ class Sanitizer:
                 return original(target, *arguments, **named)
             active.add(key)
             try:
-                running = hook(target, *arguments, **named)
-                instead = self._go_on(running.__next__, name)
-                if isinstance(instead, tuple):
-                    arguments = instead
+                running: Any = self._run(functools.partial(hook, target, *arguments, **named), name)
+                if running is None:
+                    return original(target, *arguments, **named)
+                instead: Any = self._run(running.__next__, name)
+                if instead is not None:
+                    arguments, named = instead
                 try:
                     answer = original(target, *arguments, **named)
                 except Exception as error:
-                    self._go_on(functools.partial(running.throw, error), name, error)
+                    self._run(functools.partial(running.throw, error), name, error)
                     raise
-                self._go_on(functools.partial(running.send, answer), name)
+                self._run(functools.partial(running.send, answer), name)
                 return answer
             finally:
                 active.discard(key)
@@ -151,16 +194,26 @@ class Sanitizer:
         setattr(call, _MARK, True)
         return call
 
-    def _go_on(self, step: Callable[[], object], name: str, raised: Exception | None = None) -> object:
+    def _run(self, step: Callable[[], object], name: str, raised: Exception | None = None) -> object:
+        """One step of a hook. Only a misuse reaches the caller; if the step fails otherwise, it is noted."""
         try:
+            self._raised = raised
             return step()
         except (StopIteration, MisuseError) as ended:
             if isinstance(ended, MisuseError) and ended is not raised:
                 raise
         except Exception as error:
             if error is not raised:
-                self.failures.append(f"{name}: {type(error).__name__}: {error}")
+                self._failed(f"{name}: {type(error).__name__}: {error}")
         return None
+
+    def _failed(self, what: str) -> None:
+        """Note a failure of the sanitizer, and trust nothing that was remembered."""
+        for ledger in self._ledgers.values():
+            ledger.distrust()
+        if what not in self.failures and len(self.failures) < FAILURES_MAX:
+            self.failures.append(what)
+            _LOGGER.error("kvgate sanitizer: a check failed and was left out: %s", what)
 
     # Ledgers
 
@@ -168,12 +221,24 @@ class Sanitizer:
         """What is remembered of a pool."""
         found = self._ledgers.get(pool)
         if found is None:
-            found = self._ledgers[pool] = Ledger(self._report, self._contents, self.is_exact)
-            found.follows = not any(block.ref_cnt for block in pool.blocks if not block.is_null)
+            found = self._ledgers[pool] = Ledger(self._report, self._contents, self.is_exact, self.knows_tables)
+            found.follows = self.knows_tables and not any(block.ref_cnt for block in pool.blocks if not block.is_null)
             self._pool_of_queue[pool.free_block_queue] = found
             if self._keeps_pools:
                 self.pools.append(pool)
+            if self.failures:
+                found.distrust()
         return found
+
+    def _managed(self, manager: Any) -> Ledger:
+        """The ledger of a block manager's pool."""
+        ledger = self.ledger(manager.block_pool)
+        if ledger.manager is None or ledger.manager() is not manager:
+            ledger.manager = ref(manager)
+            parts = (manager.block_pool, manager.coordinator, *manager.coordinator.single_type_managers)
+            if not all(_RETENTION.isdisjoint(vars(each)) for each in parts):
+                ledger.is_exact = False
+        return ledger
 
     def at_end(self) -> None:
         """At the end of a test: check what must hold when no request is left."""
@@ -208,10 +273,10 @@ class Sanitizer:
     def _found(self, ledger: Ledger | None, kind: str, what: str, block: int | None = None) -> None:
         (ledger or Ledger(self._report, self._contents, False)).found(kind, what, block)
 
-    def _popleft(self, queue: Any) -> Hook:
-        yield from self._taken(queue, 1, _alone)
+    def _popleft(self, queue: Any, *_more: Any, **_named: Any) -> Hook:
+        yield from self._taken(queue, 1, _as_list)
 
-    def _popleft_n(self, queue: Any, n: int) -> Hook:
+    def _popleft_n(self, queue: Any, n: int, *_more: Any, **_named: Any) -> Hook:
         yield from self._taken(queue, n, list)
 
     def _taken(self, queue: Any, count: int, blocks_in: Callable[[Any], list[Any]]) -> Hook:
@@ -232,7 +297,7 @@ class Sanitizer:
                 what = f"block {block.block_id} is taken from the free queue, and has {block.ref_cnt} references"
                 self._found(ledger, USE_AFTER_FREE, what, block.block_id)
 
-    def _remove(self, queue: Any, block: Any) -> Hook:
+    def _remove(self, queue: Any, block: Any, *_more: Any, **_named: Any) -> Hook:
         ledger, free, before, after = self._queue_used(queue), queue.num_free_blocks, *_links(block)
         yield
         if before is not None and before.next_free_block is block:
@@ -244,18 +309,18 @@ class Sanitizer:
             counted = queue.num_free_blocks
             self._found(ledger, QUEUE, f"one block of {free} was removed, and {counted} are counted as free")
 
-    def _append(self, queue: Any, block: Any) -> Hook:
+    def _append(self, queue: Any, block: Any, *_more: Any, **_named: Any) -> Hook:
         yield from self._queued(queue, [block])
 
-    def _append_n(self, queue: Any, blocks: list[Any]) -> Hook:
+    def _append_n(self, queue: Any, blocks: list[Any], *_more: Any, **_named: Any) -> Hook:
         yield from self._queued(queue, list(blocks))
 
     def _queued(self, queue: Any, blocks: list[Any]) -> Hook:
-        ledger, free = self._queue_used(queue), queue.num_free_blocks
+        ledger, free, times = self._queue_used(queue), queue.num_free_blocks, Counter(map(id, blocks))
         # A queue without a pool is a test's own, and its blocks may be in any state.
         for block in blocks if ledger is not None else ():
             number = block.block_id
-            if block.next_free_block is not None or sum(each is block for each in blocks) > 1:
+            if block.next_free_block is not None or times[id(block)] > 1:
                 self._found(ledger, DOUBLE_FREE, f"block {number} is queued, and is in the free queue already", number)
             elif block.is_null:
                 self._found(ledger, QUEUE, "the null block is queued as free", number)
@@ -277,16 +342,21 @@ class Sanitizer:
 
     # The map of cached blocks
 
-    def _insert(self, cached: Any, key: Any, block: Any) -> Hook:
+    def _insert(self, cached: Any, key: Any, block: Any, *_more: Any, **_named: Any) -> Hook:
         before = _listed(cached, key)
         if block.block_id in before:
             self._found(None, CACHED, f"block {block.block_id} is cached, and is cached again")
         yield
+        for pool, ledger in list(self._ledgers.items()):
+            if pool.cached_block_hash_to_block is cached and not ledger.caches:
+                # Registered outside of cache_full_blocks: what it holds is unknown.
+                ledger.forget(block.block_id)
+                ledger.is_exact = False
         lost = {*before, block.block_id} - {*_listed(cached, key)}
         if lost:
             self._found(None, CACHED, f"block {block.block_id} was cached, and {sorted(lost)} are not listed any more")
 
-    def _pop(self, cached: Any, key: Any, block_id: int) -> Hook:
+    def _pop(self, cached: Any, key: Any, block_id: int, *_more: Any, **_named: Any) -> Hook:
         before = _listed(cached, key)
         yield
         lost = {*before} - {block_id} - {*_listed(cached, key)}
@@ -295,16 +365,15 @@ class Sanitizer:
 
     # The pool
 
-    def _pool_built(self, pool: Any, *_arguments: Any, **_named: Any) -> Hook:
+    def _pool_built(self, pool: Any, *_more: Any, **_named: Any) -> Hook:
         yield
         self.ledger(pool)
 
     def _own(self, pool: Any, blocks: Sequence[Any]) -> Counter[int]:
         """How often each of the pool's own blocks is among these; tests pass others, too."""
         own, most = pool.blocks, len(pool.blocks)
-        numbers = (block.block_id for block in blocks if not block.is_null and block.block_id < most)
-        counted = Counter(numbers)
-        return Counter({number: counted[number] for number in counted if any(own[number] is block for block in blocks)})
+        numbers = ((block, block.block_id) for block in blocks if not block.is_null)
+        return Counter(number for block, number in numbers if number < most and own[number] is block)
 
     def _moved(self, ledger: Ledger, counts: Counter[int], sign: int) -> None:
         if ledger.operation:
@@ -313,15 +382,15 @@ class Sanitizer:
             for number, count in counts.items():
                 ledger.external[number] += sign * count
 
-    def _get_new_blocks(self, pool: Any, num_blocks: int) -> Hook:
+    def _get_new_blocks(self, pool: Any, num_blocks: int, *_more: Any, **_named: Any) -> Hook:
         with self._within(pool) as ledger:
             if ledger.operation == "allocate_slots" and num_blocks > pool.free_block_queue.num_free_blocks:
                 free = pool.free_block_queue.num_free_blocks
-                ledger.found(ANSWER, f"an allocation that was found to fit takes {num_blocks} blocks of {free}")
+                ledger.found(ANSWER, f"allocate_slots checked that {num_blocks} blocks fit, and {free} are free")
             hashes = [(block.block_id, block.block_hash) for block in _first_of(pool.free_block_queue, num_blocks)]
             answer = yield
             if len(answer) != num_blocks:
-                ledger.found(QUEUE, f"{num_blocks} blocks were asked for, and {len(answer)} given")
+                ledger.found(QUEUE, f"{num_blocks} blocks were requested, and {len(answer)} allocated")
             counts = self._own(pool, answer)
             before = set(ledger.moved)
             self._moved(ledger, counts, 1)
@@ -357,7 +426,7 @@ class Sanitizer:
                 if pool.enable_kv_cache_events:
                     ledger.events.append(("removed", had.group))
 
-    def _touch(self, pool: Any, blocks: Sequence[Any], *_arguments: Any, **_named: Any) -> Hook:
+    def _touch(self, pool: Any, blocks: Sequence[Any], *_more: Any, **_named: Any) -> Hook:
         with self._within(pool) as ledger:
             counts = self._own(pool, blocks)
             before = {number: pool.blocks[number].ref_cnt for number in counts}
@@ -371,7 +440,7 @@ class Sanitizer:
                 if block.next_free_block is not None:
                     ledger.found(USE_AFTER_FREE, f"block {number} was touched, and is still in the free queue", number)
 
-    def _free_blocks(self, pool: Any, ordered_blocks: Any, *arguments: Any, **_named: Any) -> Hook:
+    def _free_blocks(self, pool: Any, ordered_blocks: Any, *more: Any, **named: Any) -> Hook:
         with self._within(pool) as ledger:
             blocks = list(ordered_blocks)
             counts = self._own(pool, blocks)
@@ -381,7 +450,7 @@ class Sanitizer:
                     what = f"block {number} is freed {count} times, and has {before[number]} references"
                     ledger.found(DOUBLE_FREE, what, number)
             # The blocks may come from an iterator, which is used up by now.
-            yield (blocks, *arguments)
+            yield (blocks, *more), named
             self._moved(ledger, counts, -1)
             site = site_here()
             for number, count in counts.items():
@@ -396,7 +465,7 @@ class Sanitizer:
                     ledger.found(USE_AFTER_FREE, what, number)
                 if block.ref_cnt <= 0:
                     ledger.freed[number] = site
-            if self.is_exact and not ledger.operation:
+            if ledger.is_exact and not ledger.operation:
                 self._check_freed_outside(pool, ledger, counts)
             if pool.null_block.next_free_block is not None:
                 ledger.found(QUEUE, "the null block is in the free queue", pool.null_block.block_id)
@@ -404,14 +473,21 @@ class Sanitizer:
     def _check_freed_outside(self, pool: Any, ledger: Ledger, counts: Counter[int]) -> None:
         """What a connector or a test frees is its own: as many references remain as tables name the block."""
         manager = ledger.manager() if ledger.manager is not None else None
-        groups = manager.coordinator.single_type_managers if manager is not None else ()
-        tables = [table for each in groups if _kind(each) is not None for table in each.req_to_blocks.values()]
-        for number in counts:
-            block = pool.blocks[number]
-            owners = sum(each is block for table in tables for each in table)
-            if block.ref_cnt < owners:
-                what = f"block {number} is freed outside of the block manager, and {owners} tables name it"
-                ledger.found(USE_AFTER_FREE, what, number)
+        suspects = [
+            block
+            for block in map(pool.blocks.__getitem__, counts)
+            if not ledger.follows or block.ref_cnt < ledger.owners[block.block_id]
+        ]
+        if manager is None or not suspects:
+            return
+        # The tables themselves decide, for a test may have changed them since the last call.
+        groups = [each for each in manager.coordinator.single_type_managers if _kind(each) is not None]
+        tables = (table for each in groups for table in each.req_to_blocks.values())
+        owners = Counter(id(block) for table in tables for block in table)
+        for block in suspects:
+            if block.ref_cnt < owners[id(block)]:
+                what = f"block {block.block_id} is freed outside of the block manager, and {owners[id(block)]} tables"
+                ledger.found(USE_AFTER_FREE, f"{what} name it", block.block_id)
 
     def _cache_full_blocks(
         self,
@@ -433,7 +509,11 @@ class Sanitizer:
                 ledger.found(FOREIGN_HIT, f"{what} {kv_cache_group_id}, and {end} are computed")
             fresh = [(place, blocks[place]) for place in span if not blocks[place].is_null]
             fresh = [(place, each) for place, each in fresh if each.block_hash is None]
-            yield
+            ledger.caches = True
+            try:
+                yield
+            finally:
+                ledger.caches = False
             chain = self._contents.of(request, block_size, num_full_blocks)
             for place, block in fresh:
                 if block.block_hash is None or block.block_id >= len(pool.blocks):
@@ -445,36 +525,39 @@ class Sanitizer:
             if pool.enable_kv_cache_events and span:
                 ledger.events.append(_stored(request, blocks, span, block_size, kv_cache_group_id))
 
-    def _get_cached_block(self, pool: Any, _block_hash: Any, kv_cache_group_ids: Sequence[int]) -> Hook:
+    def _get_cached_block(
+        self, pool: Any, block_hash: Any, kv_cache_group_ids: Sequence[int], *_more: Any, **_named: Any
+    ) -> Hook:
+        del block_hash
         answer = yield
         if not answer:
             return
         ledger = self.ledger(pool)
         for group, block in zip(kv_cache_group_ids, answer, strict=False):
             had = ledger.content.get(block.block_id)
-            if isinstance(had, Content) and had.group != group:
+            if ledger.knows_tables and isinstance(had, Content) and had.group != group:
                 what = f"block {block.block_id} serves group {group}, and was written by group {had.group}"
                 ledger.found(FOREIGN_HIT, what, block.block_id)
             listed = _listed(pool.cached_block_hash_to_block, block.block_hash)
-            if self.is_exact and listed and listed[0] != block.block_id:
+            if ledger.is_exact and listed and listed[0] != block.block_id:
                 what = f"block {block.block_id} serves, and block {listed[0]} was cached first with the same content"
                 ledger.found(CACHED, what, block.block_id)
 
-    def _evict_blocks(self, pool: Any, block_ids: Any) -> Hook:
+    def _evict_blocks(self, pool: Any, block_ids: Any, *_more: Any, **_named: Any) -> Hook:
         with self._within(pool) as ledger:
             hashes = [(each, pool.blocks[each].block_hash) for each in block_ids if each < len(pool.blocks)]
-            if self.is_exact and ledger.operation == "free" and any(key is not None for _, key in hashes):
+            if ledger.is_exact and ledger.operation == "free" and any(key is not None for _, key in hashes):
                 ledger.found(CACHED, "the end of a request makes its cached blocks unusable")
             yield
             self._forgotten(pool, ledger, hashes, "evicted")
 
-    def _reset_prefix_cache(self, pool: Any) -> Hook:
+    def _reset_prefix_cache(self, pool: Any, *_more: Any, **_named: Any) -> Hook:
         with self._within(pool) as ledger:
             held = [block.block_id for block in pool.blocks if block.ref_cnt > 0 and not block.is_null]
             succeeded = yield
             if not succeeded:
                 return
-            if self.is_exact and held:
+            if ledger.is_exact and held:
                 ledger.found(CACHED, f"the prefix cache is reset while blocks are held: {held[:20]}", held[0])
             kept = [block.block_id for block in pool.blocks if block.block_hash is not None]
             if kept:
@@ -486,37 +569,36 @@ class Sanitizer:
             if pool.enable_kv_cache_events:
                 ledger.events.append(("cleared",))
 
-    def _get_num_free_blocks(self, pool: Any) -> Hook:
+    def _get_num_free_blocks(self, pool: Any, *_more: Any, **_named: Any) -> Hook:
         answer = yield
-        if self.is_exact and answer != pool.free_block_queue.num_free_blocks:
-            free = pool.free_block_queue.num_free_blocks
-            self.ledger(pool).found(ANSWER, f"{answer} blocks are reported free, and {free} are in the free queue")
+        ledger, free = self.ledger(pool), pool.free_block_queue.num_free_blocks
+        if ledger.is_exact and answer != free:
+            ledger.found(ANSWER, f"{answer} blocks are reported free, and {free} are in the free queue")
 
-    def _take_events(self, pool: Any) -> Hook:
+    def _take_events(self, pool: Any, *_more: Any, **_named: Any) -> Hook:
         answer = yield
         ledger = self.ledger(pool)
         expected, ledger.events = ledger.events, []
-        if not self.is_exact or not pool.enable_kv_cache_events:
+        if not ledger.is_exact or not pool.enable_kv_cache_events:
             return
-        told = [_told(event) for event in answer]
-        if told != expected:
-            differ = next((pair for pair in zip(told, expected, strict=False) if pair[0] != pair[1]), None)
-            what = f"{len(expected)} things happened, and {len(told)} events tell of it"
+        got = [_summary_of(event) for event in answer]
+        if got != expected:
+            differ = next((pair for pair in zip(got, expected, strict=False) if pair[0] != pair[1]), None)
+            what = f"{len(expected)} events are expected, and {len(got)} were taken"
             ledger.found(EVENTS, what if differ is None else f"{what}; the first that differs is {differ[0]}")
 
     # The block manager
 
-    def _manager_built(self, manager: Any, *_arguments: Any, **_named: Any) -> Hook:
+    def _manager_built(self, manager: Any, *_more: Any, **_named: Any) -> Hook:
         self._cover(type(manager), KVCacheManager)
         yield
         self._cover(type(manager.block_pool), BlockPool)
-        self.ledger(manager.block_pool)
+        self._managed(manager)
 
     @contextmanager
     def _operation(self, manager: Any, name: str, request_id: str) -> Iterator[Ledger]:
         """A call of the block manager for one request: afterwards each block that moved has one reference an owner."""
-        ledger = self.ledger(manager.block_pool)
-        ledger.manager = ref(manager)
+        ledger = self._managed(manager)
         if ledger.operation:
             # A call within another one: that one is checked.
             yield ledger
@@ -529,7 +611,7 @@ class Sanitizer:
         try:
             yield ledger
         except _FAULTS as error:
-            if not isinstance(error, MisuseError):
+            if error is self._raised and not isinstance(error, MisuseError):
                 ledger.found(RAISED, f"{name} for request {request_id} raised {type(error).__name__}: {error}")
             ledger.follows = False
             raise
@@ -541,16 +623,16 @@ class Sanitizer:
         finally:
             ledger.operation, ledger.end_tokens = "", None
 
-    def _get_computed_blocks(self, manager: Any, request: Any) -> Hook:
+    def _get_computed_blocks(self, manager: Any, request: Any, *_more: Any, **_named: Any) -> Hook:
         answer = yield
         blocks, hit_tokens = answer[0].blocks, answer[1]
-        ledger = self.ledger(manager.block_pool)
+        ledger = self._managed(manager)
         if hit_tokens and request.skip_reading_prefix_cache:
             ledger.found(FOREIGN_HIT, f"request {request.request_id} may not be served from the cache, and is")
         if hit_tokens and hit_tokens >= request.num_tokens:
             ledger.found(ANSWER, f"a hit covers all {hit_tokens} tokens of request {request.request_id}")
         self._check_hit(manager, ledger, request, blocks)
-        if not self.is_exact:
+        if not ledger.is_exact:
             return
         for index, each in enumerate(manager.coordinator.single_type_managers):
             if _kind(each) is None:
@@ -580,11 +662,20 @@ class Sanitizer:
 
     def _check_hit(self, manager: Any, ledger: Ledger, request: Any, blocks: Sequence[Sequence[Any]]) -> None:
         for index, each in enumerate(manager.coordinator.single_type_managers):
-            ledger.check_hit(request, index, each.kv_cache_group_id, each.block_size, blocks[index])
+            ledger.check_hit(
+                request, index, each.kv_cache_group_id, each.block_size, blocks[index], manager.block_pool.blocks
+            )
 
     def _can_fit_full_sequence(
-        self, manager: Any, request: Any, _tokens: int = 0, new_computed_blocks: Any = None, *_more: Any, **_named: Any
+        self,
+        manager: Any,
+        request: Any,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: Any = None,
+        *_more: Any,
+        **_named: Any,
     ) -> Hook:
+        del num_new_computed_tokens
         needed = self._needed(manager, request, request.num_tokens, new_computed_blocks)
         answer = yield
         free = manager.block_pool.free_block_queue.num_free_blocks
@@ -594,10 +685,10 @@ class Sanitizer:
 
     def _needed(self, manager: Any, request: Any, tokens: int, hit: Any) -> int | None:
         """How many blocks a request takes from the free queue to have so many tokens; None if it is not that simple."""
-        needed = 0
+        needed, is_exact = 0, self._managed(manager).is_exact
         tokens = min(tokens, manager.max_model_len)
         for index, each in enumerate(manager.coordinator.single_type_managers):
-            if not self.is_exact or type(each).__name__ != _FULL:
+            if not is_exact or type(each).__name__ != _FULL:
                 return None
             blocks = hit.blocks[index] if hit is not None else ()
             has = len(each.req_to_blocks.get(request.request_id, ())) + len(blocks)
@@ -634,12 +725,13 @@ class Sanitizer:
             answer = yield
         if answer is None:
             if needed is not None and needed <= free:
-                what = f"request {request.request_id} needs {needed} blocks and is refused, and {free} are free"
+                what = f"request {request.request_id} needs {needed} blocks and is rejected, and {free} are free"
                 ledger.found(ANSWER, what)
             return
         for index, each in enumerate(groups):
-            self._check_table(ledger, request, index, each, start, slots, lengths[index])
-            caches = manager.enable_caching and not delay_cache_blocks and self.is_exact and _kind(each) is not None
+            if self.knows_tables:
+                self._check_table(ledger, request, index, each, start, slots, lengths[index])
+            caches = manager.enable_caching and not delay_cache_blocks and ledger.is_exact and _kind(each) is not None
             if caches:
                 self._check_cached(ledger, request, index, each, cached, counted[index])
 
@@ -654,7 +746,7 @@ class Sanitizer:
         where = f"the table of request {request.request_id} in group {index}"
         if len(table) * size < slots:
             ledger.found(TABLE, f"{where} has {len(table)} blocks of {size}, and {slots} tokens need slots")
-        elif self.is_exact and len(table) > length and (len(table) - 1) * size >= slots:
+        elif ledger.is_exact and len(table) > length and (len(table) - 1) * size >= slots:
             ledger.found(LEAK, f"{where} has {len(table)} blocks of {size}, and only {slots} tokens need slots")
         spec, first = each.kv_cache_spec, 0
         if kind == _WINDOW:
@@ -667,7 +759,7 @@ class Sanitizer:
                 what = f"{where} has no block for tokens from {place * size} on, and token {start} reads them"
                 ledger.found(USE_AFTER_FREE, what)
                 break
-        if self.is_exact and first and not table[min(first, len(table)) - 1].is_null:
+        if ledger.is_exact and first and not table[min(first, len(table)) - 1].is_null:
             number = table[min(first, len(table)) - 1].block_id
             ledger.found(LEAK, f"{where} still has block {number}, and no token from {start} on reads it", number)
 
@@ -682,16 +774,16 @@ class Sanitizer:
             if not block.is_null and block.block_hash is None:
                 ledger.found(CACHED, f"block {block.block_id} of {where} counts as cached, and is not", block.block_id)
 
-    def _cache_blocks(self, manager: Any, request: Any, num_computed_tokens: int) -> Hook:
+    def _cache_blocks(self, manager: Any, request: Any, num_computed_tokens: int, *_more: Any, **_named: Any) -> Hook:
         with self._operation(manager, "cache_blocks", request.request_id) as ledger:
             ledger.end_tokens = min(num_computed_tokens, request.num_tokens)
             yield
 
-    def _free(self, manager: Any, request: Any) -> Hook:
+    def _free(self, manager: Any, request: Any, *_more: Any, **_named: Any) -> Hook:
         number = request.request_id
         with self._operation(manager, "free", number) as ledger:
             yield
-        if not self.is_exact:
+        if not ledger.is_exact:
             return
         for index, each in enumerate(manager.coordinator.single_type_managers):
             for what, kept in (("table", each.req_to_blocks), ("count of cached blocks", each.num_cached_block)):
@@ -699,20 +791,20 @@ class Sanitizer:
                     ledger.found(LEAK, f"the {what} of request {number} in group {index} outlives it")
         ledger.check_rest(manager.block_pool)
 
-    def _remove_skipped_blocks(self, manager: Any, request_id: str, *_arguments: Any, **_named: Any) -> Hook:
+    def _remove_skipped_blocks(self, manager: Any, request_id: str, *_more: Any, **_named: Any) -> Hook:
         with self._operation(manager, "remove_skipped_blocks", request_id):
             yield
 
-    def _get_block_ids(self, manager: Any, request_id: str) -> Hook:
+    def _get_block_ids(self, manager: Any, request_id: str, *_more: Any, **_named: Any) -> Hook:
         answer = yield
         held = [table for _, table in tables_of(manager, request_id)]
         if [list(table) for table in answer] != held:
             what = f"the worker gets {answer} as the tables of request {request_id}, which are {held}"
             self.ledger(manager.block_pool).found(TABLE, what)
 
-    def _get_num_common_prefix_blocks(self, manager: Any, running_request_id: str) -> Hook:
+    def _get_num_common_prefix_blocks(self, manager: Any, running_request_id: str, *_more: Any, **_named: Any) -> Hook:
         answer = yield
-        if not self.is_exact or not manager.enable_caching:
+        if not self._managed(manager).is_exact or not manager.enable_caching:
             return
         for index, each in enumerate(manager.coordinator.single_type_managers):
             if type(each).__name__ != _FULL:
@@ -727,13 +819,43 @@ class Sanitizer:
                 self.ledger(manager.block_pool).found(ANSWER, what)
 
 
+def _release() -> Version | None:
+    """The vLLM that is installed; None if its version cannot be parsed."""
+    try:
+        return version_of(vllm.__version__)
+    except UsageError:
+        return None
+
+
+def _mismatch(method: Callable[..., Any], hook: Callable[..., Hook]) -> str | None:
+    """Why a hook cannot be called as its method is; None if it can."""
+    try:
+        _, *named = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    _, *wanted = inspect.signature(hook).parameters.values()
+    for index, each in enumerate(wanted):
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            break
+        there = named[index] if index < len(named) else None
+        if there is not None and there.kind in (there.VAR_POSITIONAL, there.VAR_KEYWORD):
+            break
+        if there is None or there.name != each.name:
+            if there is None and each.default is not each.empty:
+                break
+            return f"parameter {index + 1} is {there.name if there else 'absent'}, and not {each.name}"
+        if there.default is not there.empty and each.default is each.empty:
+            return f"{each.name} has a default"
+    return None
+
+
 def _kind(manager: Any) -> str | None:
     """Which attention a group has, if the sanitizer knows what it reads."""
     name = type(manager).__name__
     return name if name in (_FULL, _WINDOW, _CHUNKED) else None
 
 
-def _alone(block: Any) -> list[Any]:
+def _as_list(block: Any) -> list[Any]:
     return [block]
 
 
@@ -760,7 +882,7 @@ def _listed(cached: Any, key: Any) -> list[int]:
 
 
 def _stored(request: Any, blocks: Sequence[Any], span: range, size: int, group: int) -> tuple[object, ...]:
-    """What the event of newly cached blocks must tell."""
+    """What of the event of newly cached blocks is compared."""
     real = [place for place in span if not blocks[place].is_null]
     keyed = sum(
         bool(request.lora_request)
@@ -777,8 +899,8 @@ def _stored(request: Any, blocks: Sequence[Any], span: range, size: int, group: 
     return ("stored", group, len(real), span.start == 0, tokens, keyed)
 
 
-def _told(event: Any) -> tuple[object, ...]:
-    """What an event tells."""
+def _summary_of(event: Any) -> tuple[object, ...]:
+    """What of an event is compared."""
     kind = type(event).__name__
     if kind == "BlockRemoved":
         return ("removed", event.group_idx)
