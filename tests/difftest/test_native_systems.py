@@ -64,11 +64,6 @@ def test_every_release_with_the_plug_in_takes_its_own_models(name: str) -> None:
     [
         ("0.21.0", "gpt-oss-hybrid+retention", "a retention interval of 0 tokens: vLLM 0.21.0 has none"),
         ("0.22.1", "gpt-oss-hybrid+retention", "a retention interval of 0 tokens: vLLM 0.22.1 has none"),
-        (
-            "0.33.0",
-            "gpt-oss-hybrid+retention+scratch",
-            "a retention interval without junctions: vLLM 0.33.0 keeps them (+junctions)",
-        ),
         ("0.22.1", "mixed-blocks", "caching of blocks that no hit can read: vLLM 0.22.1 leaves them out (+masked)"),
         ("0.22.1", "full+scratch", "scratch first on: vLLM 0.22.1 has not"),
         ("0.23.0", "full", "scratch first off: vLLM 0.23.0 always has it (+scratch)"),
@@ -86,11 +81,7 @@ def test_what_a_release_does_not_have_is_refused(version: str, model: str, why: 
 
 @pytest.mark.parametrize(
     ("version", "model"),
-    [
-        ("0.33.0", "gpt-oss-hybrid+retention=64+junctions+scratch"),
-        ("0.23.0", "local+scratch"),
-        ("0.21.0", "compressed"),
-    ],
+    [("0.33.0", "gpt-oss-hybrid+retention=64+scratch"), ("0.23.0", "local+scratch"), ("0.21.0", "compressed")],
 )
 def test_what_it_has_is_not(version: str, model: str) -> None:
     """The control of the one before."""

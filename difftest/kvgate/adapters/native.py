@@ -160,21 +160,13 @@ def not_retained(release: Release, settings: Settings) -> Iterator[str]:
         yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
     if settings.geometry.hashed_ahead_tokens and not release.hashes_ahead:
         yield f"hashes that cover the token after a block: {name} has none"
-    yield from not_at_junctions(release, settings)
+    if settings.keeps_junctions and not release.pins_junctions:
+        yield f"junctions: {name} keeps none"
     first = release.choices is not None
     if settings.scratch_first != first:
         yield f"scratch first {'off' if first else 'on'}: {name} {'always has it (+scratch)' if first else 'has not'}"
     if settings.pin_drop_blocks_min is not None:
         yield f"a pinned tier (drops of {settings.pin_drop_blocks_min} blocks and more): {name} pins nothing"
-
-
-def not_at_junctions(release: Release, settings: Settings) -> Iterator[str]:
-    """Whether the release does something else where a prompt parts from what is cached."""
-    if settings.keeps_junctions and not release.pins_junctions:
-        yield f"junctions: vLLM {release.version} keeps none"
-    is_sparse = settings.retention_interval_tokens not in (None, settings.geometry.alignment_tokens)
-    if is_sparse and release.pins_junctions and not settings.keeps_junctions:
-        yield f"a retention interval without junctions: vLLM {release.version} keeps them (+junctions)"
 
 
 def leaves_out(geometry: Geometry) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from kvgate.adapters.groups import counts_begun_slots, not_represented
-from kvgate.adapters.native import Native, leaves_out, not_at_junctions, not_had, not_retained
+from kvgate.adapters.native import Native, leaves_out, not_had, not_retained
 from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.adapters.stock import Stock
@@ -234,8 +234,8 @@ def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
     blocks = lcm(*(group.block_size_tokens for group in geometry.groups))
     if release.interval is not None and interval and interval != geometry.alignment_tokens and interval % blocks:
         yield f"a retention interval of {interval} tokens: {name} takes multiples of {blocks} tokens"
-    if release.interval is not None:
-        yield from not_at_junctions(release, settings)
+    if settings.keeps_junctions and release.interval is not None and not release.pins_junctions:
+        yield f"junctions: {name} keeps none"
     if release.choices is not None and not settings.scratch_first:
         yield f"scratch first off: {name} always has it (+scratch)"
 

@@ -20,9 +20,13 @@ def served_by(setting: Setting) -> tuple[Release, bool]:
     Raises:
         UsageError: the version is not known, or it cannot have the policy.
     """
-    release = release_described(setting.serving.version)
+    release, settings = release_described(setting.serving.version), setting.settings
+    interval = settings.retention_interval_tokens
+    is_sparse = interval is not None and interval != settings.geometry.alignment_tokens
     try:
-        return release, needs_plug_in(release, setting.settings)
+        if release.pins_junctions and is_sparse and not settings.keeps_junctions:
+            raise ValueError(f"junctions left out: vLLM {release.version} always keeps them (+junctions)")
+        return release, needs_plug_in(release, settings)
     except ValueError as error:
         raise UsageError(f"policy {setting.policy.name!r}: {error}") from error
 

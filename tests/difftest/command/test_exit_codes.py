@@ -121,7 +121,7 @@ def test_the_exit_code_is_the_one_in_the_table(
 
 def test_every_command_that_runs_cases_is_in_the_table() -> None:
     """Goal: a new command is not forgotten. Method: those that run none are named here."""
-    run_none = {"rule", "record", "diff", "explain", "simulate", "prove", "doctor", "fetch"}
+    run_none = {"rule", "record", "status", "diff", "explain", "simulate", "prove", "doctor", "fetch"}
     assert set(COMMANDS) - run_none == set(TABLE)
     assert all(rows[-1][0] == 5 for rows in TABLE.values())
 
