@@ -115,7 +115,8 @@ def reusing(sent: Sent, holders: Iterable[int], nodes: OtherNodes, scheduler: An
     They were given the blocks after that step.
     """
     found: dict[int, int] = {}
-    for number in holders:
+    # A scheduler that lost a request has no table of it. That it did is found where its requests are compared.
+    for number in (each for each in holders if name_of(each) in scheduler.requests):
         table = _books(scheduler, number)[1]
         first = next((index for index, block in enumerate(table) if block in sent.invalid), None)
         if first is not None:
