@@ -204,6 +204,7 @@ def test_blocks_that_are_passed_by_name(found: list[Misuse]) -> None:
     assert ([0, 0], []) == ([block.ref_cnt for block in blocks], found)
 
 
+@pytest.mark.ci
 def test_the_work_grows_with_the_blocks(found: list[Misuse], monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 30 calls of the sanitizer's functions a block: 8,192 are allocated, freed outside, and freed."""
     blocks = 8192
@@ -320,6 +321,7 @@ def test_a_defect_of_vllm_is_reported(mutant: str, kind: str) -> None:
     assert kind == outcome_of(broken).kind
 
 
+@pytest.mark.ci
 def test_a_mutant_that_wastes_time_survives(capsys: pytest.CaptureFixture[str]) -> None:
     """The count is honest: what misuses no block is not reported, and is named."""
     assert 1 == main(["all-blocks-hashed-again", "salt-ignored", "--seeds", "1", "--least", "2"])

@@ -143,6 +143,7 @@ def run(fork_server: ForkServer, tmp_path: Path) -> Run:
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_program.py")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("arguments", "environment"),
     [

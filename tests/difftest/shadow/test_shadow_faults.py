@@ -43,6 +43,7 @@ from .test_shadow_sidecar import Shadowed, beside, shadowed, wait_until
 __all__ = ["shadowed"]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_fault_is_detected_in_its_step(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: each is reported, by the guarantee that it violates. Method: it acts once; a hang is given its seconds."""
@@ -125,6 +126,7 @@ def aborted(each: Shadowed) -> None:
         abort(each.server.scheduler, [number_in(request.request_id)])
 
 
+@pytest.mark.ci
 def test_a_second_leak_is_counted_within_100_steps(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,6 +459,7 @@ def test_clocks_that_do_not_start_leave_no_wrapper(tmp_path: Path, monkeypatch: 
     assert before == (vars(server.scheduler), vars(server.scheduler.kv_cache_manager))
 
 
+@pytest.mark.ci
 def test_stalls_are_not_part_of_a_recording(shadowed: Callable[..., Shadowed]) -> None:
     """Goal: what is reported in between does no harm. Method: a stall to a process that records."""
     each = shadowed(Mode.RECORD)

@@ -200,6 +200,7 @@ def test_two_engines_in_one_folder_are_checked_apart(tmp_path: Path) -> None:
     assert ([], []) == (found["20261128T110000-7"].gaps, found["20261128T110000-7"].endings)
 
 
+@pytest.mark.ci
 def test_two_engines_never_have_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a second engine of that second and number, of another container or after the clock was set back, writes to
     files of its own. Method: a clock that stands still."""
