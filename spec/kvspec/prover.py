@@ -26,6 +26,7 @@ from kvspec.symbolic import (
     Term,
     Truth,
     all_paths,
+    collection_waits,
     current_path,
     expression_of,
     formula_of,
@@ -81,6 +82,7 @@ class Proof:
     """Why it is unknown, or what was raised."""
 
 
+@collection_waits()
 def prove(obligation: Obligation, fixed: Mapping[str, int] = NO_VALUES, effort: int = EFFORT) -> Proof:
     """Whether ``obligation`` holds for all values of its unknowns, or of those that are not ``fixed``.
 
@@ -120,6 +122,7 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
     return Proof(verdict, ways, time.perf_counter() - started, detail=undecided)
 
 
+@collection_waits()
 def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VALUES) -> Values | None:
     """Values for which what is assumed holds, and the witness ``name`` too; None if none are found."""
     claim = obligation.witnesses[name]

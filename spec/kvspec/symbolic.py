@@ -18,6 +18,7 @@ they are.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -432,6 +433,25 @@ class Path:
         """A new unknown; the same one whenever this way is run."""
         self._named += 1
         return z3.Int(f"{prefix}!{self._named}")
+
+
+@contextmanager
+def collection_waits() -> Iterator[None]:
+    """No term of z3 is freed by another thread meanwhile.
+
+    Python's collector runs in whichever thread allocates, and z3 works without the GIL: a term that another thread
+    frees while z3 works here ends the process.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        # All that was made meanwhile is in the youngest generation.
+        gc.collect(0)
+        gc.enable()
 
 
 def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple[Path, Result]]:

@@ -7,6 +7,8 @@ neither. Method: statements of which the answer is known.
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -231,3 +233,24 @@ def _larger(factor: int, less: int, more: int, off: int) -> Any:
 
     numbers = (factor, less, factor * less, more, factor * more + off)
     return larger(*(z3.IntVal(number) for number in numbers))
+
+
+def test_other_threads_may_allocate() -> None:
+    """Goal: a proof ends although Python's collector may run in another thread at any time. Method: a process with a
+    thread that only allocates; z3 works without the GIL, and the process ends by a signal if that thread frees a term.
+    """
+    program = """
+import sys, threading
+from kvspec.prover import prove
+from kvspec.refuted.admission import HANGS
+
+def allocate():
+    while True:
+        [[number] for number in range(3000)]
+
+sys.setswitchinterval(1e-6)
+threading.Thread(target=allocate, daemon=True).start()
+for refuted in HANGS:
+    prove(refuted.obligation)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=300).returncode == 0
