@@ -269,7 +269,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     assert 0 == found["refused for good"]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_other_model_does_everything(name: str) -> None:
     """The same over all presets; and what its mechanisms do: transfers, copies, waits for a dispatch."""

@@ -96,6 +96,7 @@ def test_the_published_geometries_agree(size: int, suffix: str) -> None:
     assert UNCUT == published("stock", model)
 
 
+@pytest.mark.ci
 def test_vllm_as_published_does_not() -> None:
     """The second group's blocks go on behind the hit: what the plug-in is for."""
     assert UNCUT in differences("stock", "compressed")

@@ -337,6 +337,7 @@ def swarm(level: str, percent: int) -> list[Case]:
     return [LEVELS[level].draw_with(generator, "m", "p", f"0/{index}") for index in range(SWARM)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("level", "optional", "always"),
     [

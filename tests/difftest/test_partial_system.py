@@ -66,13 +66,14 @@ def statements(outcome: Outcome) -> set[str]:
     return {found.divergence.difference.statement for found in outcome.found}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", AGREED)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""
     assert set() == statements(campaign(model))
 
 
+@pytest.mark.ci
 def test_hits_do_end_inside_blocks() -> None:
     """What agrees is not that nothing happens: copies are made, and hits wait until a step is dispatched."""
     ordered, order = Counter[str](), PartialHits.entered

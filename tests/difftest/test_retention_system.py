@@ -58,7 +58,7 @@ def undeclared(found: Counter[str]) -> set[str]:
     return {name.removeprefix("undeclared ") for name in found if name.startswith("undeclared")}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", AGREED)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""

@@ -73,7 +73,7 @@ def drawn(
         performed, index = performed + len(lockstep.performed), index + 1
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("model", "operations"), AGREED.items(), ids=AGREED)
 def test_vllm_and_the_reference_agree(model: str, operations: int) -> None:
     """But for what is declared; and where other nodes take part, they do."""

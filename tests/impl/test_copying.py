@@ -74,6 +74,7 @@ def test_axes(name: str) -> None:
     )
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("how", ["by index", "by views"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("padding", [0, 64])

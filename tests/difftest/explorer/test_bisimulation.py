@@ -22,6 +22,7 @@ from kvreference.manager import Manager
 from .stage import Drawn
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_no_tiny_model_merges_what_differs(name: str) -> None:
     """Not near the initial state, where most kinds of states are."""
@@ -115,6 +116,7 @@ def forget_free_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canonical, "_waiting", waiting)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("forget", "model"),
     [

@@ -57,7 +57,7 @@ def test_a_published_defect_is_reported(fork_server: ForkServer, trace: str, kin
     assert kind == reported(fork_server, trace)[0]
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("trace", NOT_REPORTED)
 def test_what_misuses_no_block_is_not_reported(fork_server: ForkServer, trace: str) -> None:
     """Estimates of the gate, events, decisions of the scheduler."""

@@ -162,6 +162,7 @@ def test_pytest_is_asked(run: Run, arguments: tuple[str, ...], environment: dict
     assert "kvgate sanitizer: 2 tests, 2 block pools, 1 tests with a misuse; all rules" in printed
 
 
+@pytest.mark.ci
 def test_a_mark_hides_no_misuse(run: Run, tmp_path: Path) -> None:
     """Tests that are skipped or expected to fail: those with a misuse fail, the others end as they do without."""
     (tmp_path / "test_marked.py").write_text(MARKED, encoding="utf-8")

@@ -71,7 +71,7 @@ def drawn(model: str) -> list[Case]:
     return [SCHEDULER.draw(load(model), preset, str(seed)) for preset in presets for seed in range(CASES)]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("model", AGREED)
 def test_the_reference_follows(model: str) -> None:
     """Nothing that is not declared of vLLM itself, and something was followed."""

@@ -116,6 +116,7 @@ STAGES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("who", [0, 1, 2])
 def test_an_abort_at_any_point_leaves_nothing(who: int, stage: str) -> None:

@@ -56,7 +56,7 @@ RUN_ON_INTS = tuple(
 # What is proved of a model
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "model", ["gemma-hybrid+eagle", "dsv4-flash-ascend-128+mtp", "dsv4-flash-ascend-64+partial", "local", "mamba-align"]
 )

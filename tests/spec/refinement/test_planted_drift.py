@@ -64,7 +64,7 @@ def driven(model: str, pool: type[BlockPool] | None = None, holdings: type[Holdi
     return drive([load(model)], OPERATIONS, Counter(), factory=Planted)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", [SHARING, PARTIAL, PINNED, STATES])
 def test_without_a_change_there_is_no_drift(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
