@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from kvgate.adapters import work_meter
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
@@ -46,6 +47,22 @@ def test_a_library_raises_for_its_caller(module: str, body: str, ours: bool) -> 
     """The caller is the last function that is in no library."""
     with pytest.raises(Exception) as raised:  # noqa: PT011 (which it is, the table says)
         in_module(module, body)(SETTINGS)
+    assert ours is is_ours(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "body", "ours"),
+    [
+        ("vllm.v1.core", "called[9]", False),
+        ("vllm.v1.core", "called.index('no entry')", False),
+        ("kvgate.levels", "called[9]", True),
+        ("vllm.v1.core", "called._tally = None; called[0]", True),
+    ],
+)
+def test_a_counted_list_raises_for_its_caller(module: str, body: str, ours: bool) -> None:
+    """As a list would. A fault in counting is the gate's."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (which it is, the table says)
+        in_module(module, body)(work_meter._Table(work_meter.Tally(1), 0, ["entry"]))
     assert ours is is_ours(raised.value)
 
 

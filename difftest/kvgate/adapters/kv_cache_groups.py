@@ -2,7 +2,8 @@
 
 The model is built without weights, on torch's device ``meta``, and its layers say what they keep; vLLM's own functions
 make groups of that. ``python -m kvgate.adapters.kv_cache_groups FOLDER…`` prints a dump for each folder with a
-``config.json``, one a line, or why there is none.
+``config.json``, one a line, or why there is none. The flags of vLLM are in the folder's ``flags.json``, or, as JSON, in
+the word after it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from kvgate.adapters.kv_cache_dump import groups_of
+from kvgate.kernel.child_process import describe_end, run
 
+SECONDS_MAX = 120
+_SAID = "kvgate "
+"""What an answer begins with, since vLLM prints too."""
 _OFFLINE = {
     "HF_HUB_OFFLINE": "1",
     "TORCHDYNAMO_DISABLE": "1",
@@ -63,6 +68,24 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
         return groups_of(get_kv_cache_groups(config, specs))
 
 
+def asked_in_a_process(folder: Path, flags: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same, asked in a process of its own, which takes about ten seconds.
+
+    Raises:
+        ValueError: vLLM does not say, and why.
+    """
+    command = [sys.executable, "-m", __name__, str(folder.resolve()), json.dumps(flags)]
+    ended = run(command, SECONDS_MAX)
+    said = [line.removeprefix(_SAID) for line in ended.output.splitlines() if line.startswith(_SAID)]
+    if not said:
+        raise ValueError(describe_end(ended.code))
+    answer: dict[str, Any] = json.loads(said[-1])
+    if "refused" in answer:
+        raise ValueError(answer["refused"])
+    made: list[dict[str, Any]] = answer["groups"]
+    return made
+
+
 def _alone() -> None:
     """One worker, and no others: set up anew, since some groups of workers are there for some models only."""
     import torch
@@ -76,16 +99,20 @@ def _alone() -> None:
     distributed.ensure_model_parallel_initialized(1, 1)
 
 
-def _main(folders: list[str]) -> None:
-    for folder in folders:
+def _main(words: list[str]) -> None:
+    for place, folder in enumerate(words):
+        if folder.startswith("{"):
+            continue
         path = Path(folder)
         flags = path / "flags.json"
         given = json.loads(flags.read_text()) if flags.is_file() else {}
+        if words[place + 1 : place + 2] and words[place + 1].startswith("{"):
+            given = json.loads(words[place + 1])
         try:
             answer: dict[str, Any] = {"groups": groups(path, **given)}
         except Exception as error:
             answer = {"refused": f"{type(error).__name__}: {error}"[:500]}
-        print(f"kvgate {json.dumps({'folder': path.name, **answer})}", flush=True)
+        print(f"{_SAID}{json.dumps({'folder': path.name, **answer})}", flush=True)
 
 
 if __name__ == "__main__":

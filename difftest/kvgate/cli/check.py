@@ -139,7 +139,7 @@ def check(
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
-    models = models_on(sut, model or (), flags_of(serving))
+    models, sources = models_on(sut, model or (), flags_of(serving))
     tree = tree_of(vllm_path, diff, base)
     if report is not None:
         make_writable(report, "--report")
@@ -183,7 +183,11 @@ def check(
         return side_by_side(each.trials, each.plan, jobs or os.cpu_count() or 1)
 
     checkers = checkers_of(preparations)
-    begun = evolve(begun_with(system, profile.value, seed, checkers, preload or ()), over=tree.options if tree else ())
+    begun = evolve(
+        begun_with(system, profile.value, seed, checkers, preload or ()),
+        over=tree.options if tree else (),
+        models=sources,
+    )
 
     def first(found: Found) -> None:
         """The whole report comes at the end, which may be far."""

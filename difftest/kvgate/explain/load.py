@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 
+from kvgate.adapters.kv_cache_dump import FORMAT, FORMAT_VERSION
 from kvgate.adapters.releases import LATER_ASCEND
 from kvgate.explain import config_file, deepseek_v4, dump
 from kvgate.explain.families import layers_of
@@ -50,10 +52,15 @@ def load(name: str, serving: Serving) -> Layout:
     return of_document(_document(path), path, serving)
 
 
-def model_of(name: str, served: Callable[[], Serving]) -> models.Model:
+AskVllm = Callable[[Path, Serving], Sequence[dict[str, Any]]]
+"""What vLLM itself says of a file's groups, as a dump has them; raises ValueError if it does not."""
+
+
+def model_of(name: str, served: Callable[[], Serving], ask: AskVllm | None = None) -> models.Model:
     """The model of the gate that ``name`` names: of a ``config.json`` or a dump, the groups and what stays cached.
 
-    ``served`` is asked for such a file alone.
+    ``served`` is asked for such a file alone. The groups of a ``config.json`` are those that vLLM says if it is asked,
+    and those of kvgate's own table otherwise.
 
     Raises:
         UsageError: it names nothing, or nothing that can be served so.
@@ -67,13 +74,32 @@ def model_of(name: str, served: Callable[[], Serving]) -> models.Model:
         if serving.enable_prefix_caching is False:
             raise UsageError("--no-enable-prefix-caching: then nothing is cached, and nothing can hit; leave it out")
         layout = load(str(path), serving) if path.is_dir() else of_document(document, path, serving)
+        source = f"read from {path}"
+        if ask is not None and not dump.is_dump(document):
+            layout, whose = _as_vllm_says(layout, path, serving, ask)
+            source = f"{source}, {whose}"
         geometry = layout.geometry
         models.refuse_long(path, geometry)
         # A config.json is called as the folder of its model.
         named = path.resolve().parent.name if path.name == "config.json" else path.resolve().name.removesuffix(".json")
-        return models.Model(named, geometry, f"read from {path}", serving.features(geometry))
+        return models.Model(named, geometry, source, serving.features(geometry))
 
     return models.load(name, read)
+
+
+def _as_vllm_says(layout: Layout, path: Path, serving: Serving, ask: AskVllm) -> tuple[Layout, str]:
+    """The layout with vLLM's groups, and whose they are."""
+    try:
+        said = dump.of({"format": FORMAT, "version": FORMAT_VERSION, "groups": ask(path, serving)}, path)
+    except ValueError as error:
+        return layout, f"groups by kvgate's table: vLLM does not say ({error})"
+    theirs = said.placed()
+    if layout.hashed_ahead_tokens:
+        theirs = dump.with_drafts(theirs, looks_ahead=False)
+    ours = tuple(evolve(placed, label="") for placed in layout.groups)
+    if theirs == ours:
+        return layout, f"groups as vLLM {serving.version} makes them"
+    return evolve(layout, groups=theirs), f"groups as vLLM {serving.version} makes them: kvgate's table has others"
 
 
 def _document(path: Path) -> object:

@@ -143,6 +143,8 @@ class Verdict:
     """The files that were run before the system was built: without them it is another system."""
     over: tuple[str, ...] = ()
     """The options that laid other files over the system."""
+    models: tuple[str, ...] = ()
+    """Whence the models come, if one was read from a file."""
     patch: PatchCoverage | None = None
     """How much ran of what was changed, if that was measured."""
     ended: str = field(default="completed")

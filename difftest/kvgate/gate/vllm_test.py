@@ -23,7 +23,7 @@ from kvgate.gate.level import Bench, Case
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.text import printable
-from kvreference.answers import Granted, Hit, Refused
+from kvreference.answers import Granted, Hit, Refused, Success
 from kvreference.operations import Arrive, Run
 from kvreference.snapshot import Snapshot
 
@@ -298,6 +298,9 @@ def _assertions(recorded: _Recorded, answers: tuple[Any, Any], expected: Snapsho
             yield f"assert {recorded.gate} is {isinstance(due, Granted)}"
         else:
             yield f"assert {recorded.last} is {'not None' if isinstance(due, Granted) else 'None'}"
+        said = True
+    if isinstance(due, Success) and isinstance(answer, Success) and due != answer:
+        yield f"assert {recorded.last} is {due.succeeded}"
         said = True
     pool = "manager.block_pool"
     for number in sorted({*expected.tables, *got.tables}):

@@ -10,6 +10,9 @@ _CALLED = {"attr", "attrs", "cattrs", "msgspec", "numpy", "safetensors", "torch"
 """What both the gate and a system call."""
 _LIBRARIES = sys.stdlib_module_names | _CALLED | {""}
 """Packages that raise for their caller. Methods that attrs generates are in no module."""
+_CONTAINERS = "kvgate.adapters.work_meter"
+"""Where lists and maps of a system are counted: what its own methods of a container raise, the system has called."""
+_METHODS = {*dir(list), *dir(dict)}
 
 
 def is_ours(error: BaseException) -> bool:
@@ -22,7 +25,9 @@ def raised_in(error: BaseException) -> str:
     package = ""
     at: TracebackType | None = error.__traceback__
     while at is not None:
-        name = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        package = package if name in _LIBRARIES else name
+        module, code = str(at.tb_frame.f_globals.get("__name__", "")), at.tb_frame.f_code
+        name = module.partition(".")[0]
+        is_container = module == _CONTAINERS and code.co_name in _METHODS
+        package = package if name in _LIBRARIES or is_container else name
         at = at.tb_next
     return package

@@ -92,6 +92,7 @@ def report_of(
             "system": _cut(verdict.system),
             "version": _cut(verdict.version),
             **({"changed by": printable(_cut(" ".join(verdict.changed)))} if verdict.changed else {}),
+            **({"models": printable(_cut("; ".join(verdict.models)))} if verdict.models else {}),
             "profile": _cut(verdict.profile),
             "seed": verdict.seed,
             **({"digest": verdict.digest} if verdict.digest else {}),

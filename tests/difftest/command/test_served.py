@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from kvgate.cli import served
 from kvgate.cli.app import app
 from kvgate.cli.served import models_of, models_on
+from kvgate.explain.serving import Serving
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.variants import Features
 from kvgate.report.document import from_json
@@ -56,16 +59,69 @@ def test_the_groups_are_those_of_the_model(
     assert name.partition("/")[0] == model.name
 
 
-def test_what_stays_cached_is_the_release_s(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_stays_cached_is_the_release_s(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its own interval, in tokens, unless another is given; suffixes come on top."""
     kept = Features(retention_interval_tokens=0, scratch_first=True, keeps_junctions=True)
-    assert [Features()] == [model.features for model in models_on("stock", (GPT_OSS,), ())]
-    assert [kept] == [model.features for model in models_on("native@0.33.0", (GPT_OSS,), ())]
+    monkeypatch.setattr(served, "_ask_vllm", lambda _version: None)
+    assert [Features()] == [model.features for model in models_on("stock", (GPT_OSS,), ())[0]]
+    assert [kept] == [model.features for model in models_on("native@0.33.0", (GPT_OSS,), ())[0]]
     flags = ["--prefix-cache-retention-interval", "1024", "--max-num-seqs", "7"]
-    assert [kept] == [model.features for model in models_on("native", (GPT_OSS,), ())], "the newest release"
-    (model,) = models_on("native@0.33.0", (f"{GPT_OSS}+transfers",), flags)
+    assert [kept] == [model.features for model in models_on("native", (GPT_OSS,), ())[0]], "the newest release"
+    ((model,), _) = models_on("native@0.33.0", (f"{GPT_OSS}+transfers",), flags)
     assert (1024, True) == (model.features.retention_interval_tokens, model.features.transfers)
     assert "without effect here: --max-num-seqs\n" == capsys.readouterr().err
+
+
+WINDOW: dict[str, Any] = {"kind": "sliding_window", "block_size_tokens": 16, "layers": 4, "window_tokens": 128}
+FULL: dict[str, Any] = {"kind": "full", "block_size_tokens": 16, "layers": 4}
+
+
+@pytest.mark.parametrize(
+    ("said", "source", "window"),
+    [
+        ([WINDOW, FULL], "groups as vLLM 0.20.2 makes them", 128),
+        (
+            [{**WINDOW, "window_tokens": 64}, FULL],
+            "groups as vLLM 0.20.2 makes them: kvgate's table has others",
+            64,
+        ),
+        (None, "groups by kvgate's table: vLLM does not say (no such model)", 128),
+    ],
+)
+def test_vllm_is_asked_for_the_groups(said: Any, source: str, window: int) -> None:
+    """Its answer is taken, and whose it is stands in the report."""
+
+    def ask(_path: Path, _serving: Serving) -> Any:
+        if said is None:
+            raise ValueError("no such model")
+        return said
+
+    ((model,), _) = models_of((GPT_OSS,), (), "0.20.2", ask=ask)
+    assert f"read from {GPT_OSS}, {source}" == model.source
+    assert window == model.geometry.groups[0].window_tokens
+
+
+@pytest.mark.parametrize("flags", [["--mtp", "1"], ["--tensor-parallel-size", "2"]])
+def test_vllm_is_not_asked_for_what_is_not_built(flags: list[str]) -> None:
+    """Draft layers and several workers: the table says, and the report says so, with the flags."""
+    ((_model,), (source,)) = models_on("stock", (GPT_OSS,), flags)
+    assert "groups by kvgate's table: vLLM does not say (draft layers" in source
+    assert source.endswith(f"served with {' '.join(flags)}")
+
+
+@pytest.mark.ci
+def test_the_installed_vllm_says_its_groups(tmp_path: Path) -> None:
+    """In a process of its own; a folder that vLLM cannot read is no reason to end. A preset has no such line."""
+    ((model,), (source,)) = models_on("stock", (GPT_OSS,), ["--block-size", "32"])
+    assert f"gpt-oss: read from {GPT_OSS}, groups as vLLM 0.20.2 makes them, served with --block-size 32" == source
+    assert {32} == {group.block_size_tokens for group in model.geometry.groups}
+    config = json.loads(Path(GPT_OSS).read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["NoSuchModel"]}))
+    (source,) = models_on("stock", (str(tmp_path),), ())[1]
+    assert "groups by kvgate's table: vLLM does not say (" in source
+    assert () == models_on("stock", ("swa",), ())[1]
 
 
 def test_a_suffix_takes_the_place_of_what_the_release_keeps() -> None:
