@@ -266,7 +266,7 @@ class Stock:
             blocks, hit = self.found(request)
             # The last token is computed here: now, or again after the load, unless its state could not be taken back.
             left = 0 if operation.loads and not self.settings.geometry.keeps_states else 1
-            external = min(operation.external_tokens, request.num_tokens - hit - left)
+            external = max(0, min(operation.external_tokens, request.num_tokens - hit - left))
             if external and self.settings.geometry.state_block_tokens is not None:
                 raise UsageError(
                     "the system does not support transfers where states are kept in mode align: the scheduler of vLLM "

@@ -94,7 +94,8 @@ def vllm_test(bench: Bench, case: Case) -> str:
         if isinstance(operation, Arrive):
             recorded.arrivals[lockstep.system.name_of(operation.request)] = operation
     expected, got = lockstep.reference.snapshot(), lockstep.system.snapshot()
-    lines = [*recorded.lines(), *_assertions(recorded, lockstep.answers, expected, got)]
+    assertions = list(_assertions(recorded, lockstep.answers, expected, got))
+    lines = [*recorded.lines(), *assertions]
     for number, line in enumerate(lines):
         name, _, call = line.partition(" = ")
         if name.startswith("got_") and not re.search(rf"\b{name}\b", "\n".join(lines[number + 1 :])):
@@ -130,6 +131,8 @@ class _Recorded:
         self.raised = False
         self.last: str | None = None
         """The variable of what the last call returned."""
+        self.found: tuple[str, int] | None = None
+        """If the last call was made with a hit, its variable and its tokens."""
         self.gate: str | None = None
         """The same of the last question whether a whole request fits."""
         self._calls: list[tuple[str, ...]] = []
@@ -163,6 +166,7 @@ class _Recorded:
         number = len(self._calls)
         hit = self._hits.get(requests[0].request_id) if requests and "new_computed_blocks" in named else None
         call = f"manager.{name}({self._arguments(arguments, named)})"
+        self.found = self.found if hit is not None else None
         if hit is not None:
             # What was found is passed on, also by a block manager that finds something else.
             tokens, blocks = named["num_new_computed_tokens"], self._spell(named["new_computed_blocks"])
@@ -177,6 +181,7 @@ class _Recorded:
             raise
         if name == "get_computed_blocks":
             self._hits[requests[0].request_id] = self.last
+            self.found = self.last, returned[1]
         elif name == "allocate_slots":
             self._hits.pop(requests[0].request_id, None)
         self.gate = self.last if name == "can_fit_full_sequence" else self.gate
@@ -185,6 +190,13 @@ class _Recorded:
             for index, each in enumerate(returned):
                 self._name(each, f"{self.last}[{index}]")
         return returned
+
+    def end_with_the_hit(self) -> None:
+        """What was called after the last look-up, with what it found, means nothing where it finds something else."""
+        assert self.found is not None
+        self.last, _ = self.found
+        while not self._calls[-1][-1].startswith(f"{self.last} = "):
+            self._calls.pop()
 
     def lines(self) -> Iterator[str]:
         """All that was called; requests are made before they are named first."""
@@ -284,10 +296,14 @@ def _tokens(prompt: Sequence[Run]) -> str:
 
 def _assertions(recorded: _Recorded, answers: tuple[Any, Any], expected: Snapshot, got: Snapshot) -> Iterator[str]:
     """What holds if the block manager does what the reference does, as far as it differs."""
+    due, answer = answers
+    if recorded.found and isinstance(due, (Granted, Refused)) and recorded.found[1] != due.hit_tokens:
+        recorded.end_with_the_hit()
+        yield f"assert {recorded.last}[1] == {due.hit_tokens}"
+        return
     if recorded.raised:
         # What should have come of the call is what the next lines would say.
         return
-    due, answer = answers
     said = False
     if isinstance(due, Hit) and isinstance(answer, Hit) and due != answer:
         yield f"assert {recorded.last}[1] == {due.tokens}"
