@@ -437,7 +437,7 @@ class Path:
 
 @contextmanager
 def collection_waits() -> Iterator[None]:
-    """No term of z3 is freed by another thread meanwhile.
+    """No term of z3 is freed by another thread meanwhile. One thread at a time may use it.
 
     Python's collector runs in whichever thread allocates, and z3 works without the GIL: a term that another thread
     frees while z3 works here ends the process.

@@ -6,6 +6,7 @@ neither. Method: statements of which the answer is known.
 
 from __future__ import annotations
 
+import gc
 import operator
 import subprocess
 import sys
@@ -235,6 +236,24 @@ def _larger(factor: int, less: int, more: int, off: int) -> Any:
     return larger(*(z3.IntVal(number) for number in numbers))
 
 
+def test_no_thread_frees_a_term_meanwhile() -> None:
+    """While a statement is proved or shown to be possible, Python collects nothing; afterwards it does again."""
+    seen: list[bool] = []
+
+    def claim(u: Any) -> Any:
+        seen.append(gc.isenabled())
+        return u.x >= 0
+
+    gc.enable()
+    prove(statement(claim))
+    assert gc.isenabled()
+    witness(statement(lambda u: u.x >= 0, witnesses={"any": claim}), "any")
+    assert gc.isenabled()
+    assert seen == [False] * len(seen)
+    assert len(seen) > 1
+
+
+@pytest.mark.ci
 def test_other_threads_may_allocate() -> None:
     """Goal: a proof ends although Python's collector may run in another thread at any time. Method: a process with a
     thread that only allocates; z3 works without the GIL, and the process ends by a signal if that thread frees a term.

@@ -2,8 +2,7 @@
 
 The model is built without weights, on torch's device ``meta``, and its layers say what they keep; vLLM's own functions
 make groups of that. ``python -m kvgate.adapters.kv_cache_groups FOLDER…`` prints a dump for each folder with a
-``config.json``, one a line, or why there is none. The flags of vLLM are in the folder's ``flags.json``, or, as JSON, in
-the word after it.
+``config.json``, one a line, or why there is none. The flags of vLLM are in the folder's ``flags.json``.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kvgate.adapters.kv_cache_dump import groups_of
@@ -74,16 +74,28 @@ def asked_in_a_process(folder: Path, flags: dict[str, Any]) -> list[dict[str, An
     Raises:
         ValueError: vLLM does not say, and why.
     """
-    command = [sys.executable, "-m", __name__, str(folder.resolve()), json.dumps(flags)]
-    ended = run(command, SECONDS_MAX)
-    said = [line.removeprefix(_SAID) for line in ended.output.splitlines() if line.startswith(_SAID)]
+    program = f"from {__name__} import answer; answer({str(folder.resolve())!r}, {flags!r})"
+    # Python imports from the current folder first, and a user's may have a package called vllm.
+    with TemporaryDirectory() as nothing:
+        ended = run([sys.executable, "-c", program], SECONDS_MAX, cwd=nothing)
+    lines = ended.output.splitlines()
+    said = [line.partition(_SAID)[2] for line in lines if _SAID in line]
     if not said:
-        raise ValueError(describe_end(ended.code))
-    answer: dict[str, Any] = json.loads(said[-1])
-    if "refused" in answer:
-        raise ValueError(answer["refused"])
-    made: list[dict[str, Any]] = answer["groups"]
+        raise ValueError(f"{describe_end(ended.code)}: {lines[-1] if lines else 'no output'}"[:500])
+    answered: dict[str, Any] = json.loads(said[-1])
+    if "refused" in answered:
+        raise ValueError(answered["refused"])
+    made: list[dict[str, Any]] = answered["groups"]
     return made
+
+
+def answer(folder: str, flags: dict[str, Any]) -> None:
+    """Print the groups of one folder, or why there are none."""
+    try:
+        said: dict[str, Any] = {"groups": groups(Path(folder), **flags)}
+    except Exception as error:
+        said = {"refused": f"{type(error).__name__}: {error}"[:500]}
+    print(f"{_SAID}{json.dumps({'folder': Path(folder).name, **said})}", flush=True)
 
 
 def _alone() -> None:
@@ -99,20 +111,10 @@ def _alone() -> None:
     distributed.ensure_model_parallel_initialized(1, 1)
 
 
-def _main(words: list[str]) -> None:
-    for place, folder in enumerate(words):
-        if folder.startswith("{"):
-            continue
-        path = Path(folder)
-        flags = path / "flags.json"
-        given = json.loads(flags.read_text()) if flags.is_file() else {}
-        if words[place + 1 : place + 2] and words[place + 1].startswith("{"):
-            given = json.loads(words[place + 1])
-        try:
-            answer: dict[str, Any] = {"groups": groups(path, **given)}
-        except Exception as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:500]}
-        print(f"{_SAID}{json.dumps({'folder': path.name, **answer})}", flush=True)
+def _main(folders: list[str]) -> None:
+    for folder in folders:
+        flags = Path(folder) / "flags.json"
+        answer(folder, json.loads(flags.read_text()) if flags.is_file() else {})
 
 
 if __name__ == "__main__":

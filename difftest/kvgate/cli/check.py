@@ -25,7 +25,7 @@ from kvgate.cli.options import (
     Sut,
     VllmPath,
 )
-from kvgate.cli.served import ServingFlags, flags_of, models_on
+from kvgate.cli.served import ServingFlags, asking, flags_of, models_on, sources_of
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
@@ -139,13 +139,17 @@ def check(
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
-    models, sources = models_on(sut, model or (), flags_of(serving))
+    flags = flags_of(serving)
+    models = models_on(sut, model or (), flags)
     tree = tree_of(vllm_path, diff, base)
     if report is not None:
         make_writable(report, "--report")
     if corpus is not None:
         require("coverage", "kvgate check --corpus", "gate")
         make_writable(corpus, "--corpus")
+    if sources_of(models, flags):
+        # Last, since it takes long, and a wrong option is to be named at once.
+        models = models_on(sut, model or (), flags, asking(sut, bool(preload or tree)))
     with progress_line() as line:
         compared = f", and comparing {vllm_path} with it" if vllm_path is not None and base is None else ""
         line.say(f"loading {sut}{compared} …", at_once=imports_vllm(sut))
@@ -186,7 +190,7 @@ def check(
     begun = evolve(
         begun_with(system, profile.value, seed, checkers, preload or ()),
         over=tree.options if tree else (),
-        models=sources,
+        models=sources_of(models, flags),
     )
 
     def first(found: Found) -> None:

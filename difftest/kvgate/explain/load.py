@@ -26,6 +26,8 @@ from kvreference.geometry import Geometry
 
 TOKENS_MAX = 2**24
 """The longest request, window and alignment that are explained: where hits can end is tried one by one."""
+AskVllm = Callable[[Path, Serving], Sequence[dict[str, Any]]]
+"""What vLLM itself says of a file's groups, as a dump has them; raises ValueError if it does not."""
 _OF_DRAFTS = "the layers of a draft model that is a model of its own are not counted: a dump has them"
 _HASHES_AHEAD = (
     "hashes cover the token after a block, so hits need no look-ahead block, unless there is a KV connector or "
@@ -52,10 +54,6 @@ def load(name: str, serving: Serving) -> Layout:
     return of_document(_document(path), path, serving)
 
 
-AskVllm = Callable[[Path, Serving], Sequence[dict[str, Any]]]
-"""What vLLM itself says of a file's groups, as a dump has them; raises ValueError if it does not."""
-
-
 def model_of(name: str, served: Callable[[], Serving], ask: AskVllm | None = None) -> models.Model:
     """The model of the gate that ``name`` names: of a ``config.json`` or a dump, the groups and what stays cached.
 
@@ -77,7 +75,7 @@ def model_of(name: str, served: Callable[[], Serving], ask: AskVllm | None = Non
         source = f"read from {path}"
         if ask is not None and not dump.is_dump(document):
             layout, whose = _as_vllm_says(layout, path, serving, ask)
-            source = f"{source}, {whose}"
+            source = f"{source}; {whose}"
         geometry = layout.geometry
         models.refuse_long(path, geometry)
         # A config.json is called as the folder of its model.
@@ -91,11 +89,9 @@ def _as_vllm_says(layout: Layout, path: Path, serving: Serving, ask: AskVllm) ->
     """The layout with vLLM's groups, and whose they are."""
     try:
         said = dump.of({"format": FORMAT, "version": FORMAT_VERSION, "groups": ask(path, serving)}, path)
-    except ValueError as error:
-        return layout, f"groups by kvgate's table: vLLM does not say ({error})"
+    except (ValueError, UsageError) as error:
+        return layout, f"groups by kvgate's table, not by vLLM: {error}"
     theirs = said.placed()
-    if layout.hashed_ahead_tokens:
-        theirs = dump.with_drafts(theirs, looks_ahead=False)
     ours = tuple(evolve(placed, label="") for placed in layout.groups)
     if theirs == ours:
         return layout, f"groups as vLLM {serving.version} makes them"

@@ -144,7 +144,7 @@ class Verdict:
     over: tuple[str, ...] = ()
     """The options that laid other files over the system."""
     models: tuple[str, ...] = ()
-    """Whence the models come, if one was read from a file."""
+    """Where the models that were read from files come from."""
     patch: PatchCoverage | None = None
     """How much ran of what was changed, if that was measured."""
     ended: str = field(default="completed")

@@ -92,7 +92,6 @@ def report_of(
             "system": _cut(verdict.system),
             "version": _cut(verdict.version),
             **({"changed by": printable(_cut(" ".join(verdict.changed)))} if verdict.changed else {}),
-            **({"models": printable(_cut("; ".join(verdict.models)))} if verdict.models else {}),
             "profile": _cut(verdict.profile),
             "seed": verdict.seed,
             **({"digest": verdict.digest} if verdict.digest else {}),
@@ -100,6 +99,7 @@ def report_of(
         },
         claimed=tuple(f"{printable(name)}: {claim}" for name, claim in claimed),
         tested=(
+            *([Section("", notes=tuple(printable(_cut(each)) for each in verdict.models))] if verdict.models else []),
             Section("", _TESTED, tallies, total, keys=2),
             *_patch(verdict.patch),
             Section("detectors", (Column("detector"), Column("claim")), tuple(claimed), shown=False),

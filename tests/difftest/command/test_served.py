@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kvgate.cli import served
 from kvgate.cli.app import app
-from kvgate.cli.served import models_of, models_on
+from kvgate.cli.served import asking, models_of, models_on, sources_of
 from kvgate.explain.serving import Serving
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.variants import Features
@@ -59,17 +58,14 @@ def test_the_groups_are_those_of_the_model(
     assert name.partition("/")[0] == model.name
 
 
-def test_what_stays_cached_is_the_release_s(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stays_cached_is_the_release_s(capsys: pytest.CaptureFixture[str]) -> None:
     """Its own interval, in tokens, unless another is given; suffixes come on top."""
     kept = Features(retention_interval_tokens=0, scratch_first=True, keeps_junctions=True)
-    monkeypatch.setattr(served, "_ask_vllm", lambda _version: None)
-    assert [Features()] == [model.features for model in models_on("stock", (GPT_OSS,), ())[0]]
-    assert [kept] == [model.features for model in models_on("native@0.33.0", (GPT_OSS,), ())[0]]
+    assert [Features()] == [model.features for model in models_on("stock", (GPT_OSS,), ())]
+    assert [kept] == [model.features for model in models_on("native@0.33.0", (GPT_OSS,), ())]
     flags = ["--prefix-cache-retention-interval", "1024", "--max-num-seqs", "7"]
-    assert [kept] == [model.features for model in models_on("native", (GPT_OSS,), ())[0]], "the newest release"
-    ((model,), _) = models_on("native@0.33.0", (f"{GPT_OSS}+transfers",), flags)
+    assert [kept] == [model.features for model in models_on("native", (GPT_OSS,), ())], "the newest release"
+    (model,) = models_on("native@0.33.0", (f"{GPT_OSS}+transfers",), flags)
     assert (1024, True) == (model.features.retention_interval_tokens, model.features.transfers)
     assert "without effect here: --max-num-seqs\n" == capsys.readouterr().err
 
@@ -82,46 +78,79 @@ FULL: dict[str, Any] = {"kind": "full", "block_size_tokens": 16, "layers": 4}
     ("said", "source", "window"),
     [
         ([WINDOW, FULL], "groups as vLLM 0.20.2 makes them", 128),
-        (
-            [{**WINDOW, "window_tokens": 64}, FULL],
-            "groups as vLLM 0.20.2 makes them: kvgate's table has others",
-            64,
-        ),
-        (None, "groups by kvgate's table: vLLM does not say (no such model)", 128),
+        ([{**WINDOW, "window_tokens": 64}, FULL], "groups as vLLM 0.20.2 makes them: kvgate's table has others", 64),
+        (ValueError("no such model"), "groups by kvgate's table, not by vLLM: no such model", 128),
+        ([], "groups by kvgate's table, not by vLLM: ", 128),
+        ([{**FULL, "kind": "unheard-of"}], "groups by kvgate's table, not by vLLM: ", 128),
     ],
 )
 def test_vllm_is_asked_for_the_groups(said: Any, source: str, window: int) -> None:
-    """Its answer is taken, and whose it is stands in the report."""
+    """Its answer is taken, and whose it is stands in the report; an answer that cannot be read is none."""
 
     def ask(_path: Path, _serving: Serving) -> Any:
-        if said is None:
-            raise ValueError("no such model")
+        if isinstance(said, Exception):
+            raise said
         return said
 
     ((model,), _) = models_of((GPT_OSS,), (), "0.20.2", ask=ask)
-    assert f"read from {GPT_OSS}, {source}" == model.source
+    assert model.source.startswith(f"read from {GPT_OSS}; {source}")
     assert window == model.geometry.groups[0].window_tokens
 
 
-@pytest.mark.parametrize("flags", [["--mtp", "1"], ["--tensor-parallel-size", "2"]])
-def test_vllm_is_not_asked_for_what_is_not_built(flags: list[str]) -> None:
-    """Draft layers and several workers: the table says, and the report says so, with the flags."""
-    ((_model,), (source,)) = models_on("stock", (GPT_OSS,), flags)
-    assert "groups by kvgate's table: vLLM does not say (draft layers" in source
-    assert source.endswith(f"served with {' '.join(flags)}")
+@pytest.mark.parametrize(
+    ("sut", "is_changed", "model", "flags", "reason"),
+    [
+        ("stock", False, GPT_OSS, ["--mtp", "1"], "draft layers, or several workers, cannot be asked here"),
+        ("stock", False, GPT_OSS, ["--tensor-parallel-size", "2"], "draft layers, or several workers"),
+        ("stock", True, GPT_OSS, [], "the files that change it are not asked"),
+        ("native@0.33.0", False, GPT_OSS, [], "the installed one is not under test"),
+        ("reference", False, GPT_OSS, [], "the installed one is not under test"),
+    ],
+)
+def test_vllm_is_not_asked_where_it_would_not_be_its_own_word(
+    sut: str, is_changed: bool, model: str, flags: list[str], reason: str
+) -> None:
+    """The table says, and the report says so and why, with the flags; of a preset it says nothing."""
+    models = models_on(sut, (model, "swa"), flags, asking(sut, is_changed))
+    (source,) = sources_of(models, flags)
+    assert f"; groups by kvgate's table, not by vLLM: {reason}" in source
+    assert source.endswith(f"; served with {' '.join(flags)}") or not flags
 
 
 @pytest.mark.ci
-def test_the_installed_vllm_says_its_groups(tmp_path: Path) -> None:
-    """In a process of its own; a folder that vLLM cannot read is no reason to end. A preset has no such line."""
-    ((model,), (source,)) = models_on("stock", (GPT_OSS,), ["--block-size", "32"])
-    assert f"gpt-oss: read from {GPT_OSS}, groups as vLLM 0.20.2 makes them, served with --block-size 32" == source
+def test_the_installed_vllm_says_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, whatever the current folder has; a model that vLLM does not know is no reason to end."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise SystemExit('the wrong vllm')")
+    monkeypatch.chdir(tmp_path)
+    (model,) = models_on("stock", (GPT_OSS,), ["--block-size", "32"], asking("stock", False))
+    assert f"read from {GPT_OSS}; groups as vLLM 0.20.2 makes them" == model.source
     assert {32} == {group.block_size_tokens for group in model.geometry.groups}
     config = json.loads(Path(GPT_OSS).read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["NoSuchModel"]}))
-    (source,) = models_on("stock", (str(tmp_path),), ())[1]
-    assert "groups by kvgate's table: vLLM does not say (" in source
-    assert () == models_on("stock", ("swa",), ())[1]
+    (model,) = models_on("stock", (str(tmp_path),), (), asking("stock", False))
+    assert "; groups by kvgate's table, not by vLLM: " in model.source
+
+
+def test_a_report_says_where_models_come_from() -> None:
+    """Under what was tested, a line for each file."""
+    command = [
+        "check",
+        "--sut",
+        "reference",
+        "--model",
+        GPT_OSS,
+        "--model",
+        "swa",
+        "--time-budget",
+        "1s",
+        "--jobs",
+        "1",
+    ]
+    checked = CliRunner().invoke(app, [*command, "--", "--block-size", "32"])
+    (line,) = [line for line in checked.stdout.splitlines() if "read from" in line]
+    assert line.startswith("gpt-oss: read from ")
+    assert line.endswith("; served with --block-size 32")
 
 
 def test_a_suffix_takes_the_place_of_what_the_release_keeps() -> None:
