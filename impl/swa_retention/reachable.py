@@ -29,8 +29,6 @@ class Reach:
     """How much behind a boundary must match here: one block with a draft layer, else 0."""
     interval_tokens: int
     """At which boundaries the group is kept; 0 if at none but the replay boundary."""
-    keeps_all: bool = False
-    """Whether every block is due once it is full."""
 
     def due(
         self, start: int, tokens: int, replay_tokens: int, junction_tokens: int = 0

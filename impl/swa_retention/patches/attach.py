@@ -111,7 +111,6 @@ def attach(coordinator: Any, configuration: Configuration, tokens_max: int) -> N
 
 def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
     """Whether it has an effect on this model."""
-    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
     from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, SlidingWindowSpec
 
     managers = coordinator.single_type_managers
@@ -146,8 +145,6 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
             lookahead[index],
             # What is not a window is read from every boundary on, whatever is kept of the windows.
             interval if slides else alignment,
-            # A hit can end behind every block, and reads all before it.
-            type(manager) is FullAttentionManager and manager.block_size == alignment,
         )
         manager.replay_boundary_tokens = boundary
     full = [

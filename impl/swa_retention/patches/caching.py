@@ -31,9 +31,6 @@ def cache_blocks(original: Any) -> Callable[..., None]:
         full = num_tokens // self.block_size
         if start >= full:
             return
-        if reach.keeps_all:
-            original(self, request, num_tokens)
-            return
         junction_tokens = getattr(request, JUNCTION, 0)
         spans, position = reach.due(start, num_tokens, self.replay_boundary_tokens(request), junction_tokens)
         pool = self.block_pool

@@ -109,17 +109,6 @@ def full_attention_kept_like_windows(original: Any, coordinator: Any, configurat
     for manager in coordinator.single_type_managers:
         if configuration.retention_interval_tokens and hasattr(manager, "reach"):
             object.__setattr__(manager.reach, "interval_tokens", configuration.retention_interval_tokens)
-            object.__setattr__(manager.reach, "keeps_all", False)
-    return attached
-
-
-@breaks(f"{_ATTACH}:_attach_retention", violates="KV-OP-15", models=("compressed+masked+scratch",))
-def full_attention_as_vllm_keeps_it(original: Any, coordinator: Any, configuration: Any) -> Any:
-    """Full attention is cached as by vLLM itself, where hits end only at larger blocks."""
-    attached = original(coordinator, configuration)
-    for manager in coordinator.single_type_managers:
-        if hasattr(manager, "reach") and type(manager).__name__ == "FullAttentionManager":
-            object.__setattr__(manager.reach, "keeps_all", True)
     return attached
 
 
