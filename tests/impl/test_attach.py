@@ -95,6 +95,18 @@ def test_each_switch_of_its_own(switches: dict[str, str], interval: int | None, 
 
 
 @pytest.mark.parametrize(
+    "model", ["gpt-oss-hybrid", "gpt-oss-hybrid+eagle", "mixed-blocks", "gemma-hybrid", "dsv4-flash"]
+)
+def test_full_attention_is_left_to_vllm(model: str) -> None:
+    """Where each of its blocks ends at a boundary, and nowhere else: otherwise a block is due when one is reached."""
+    coordinator = coordinator_of(model, {INTERVAL: "0"})
+    alignment = load(model).geometry.alignment_tokens
+    for manager in coordinator.single_type_managers:
+        slides = bool(getattr(manager.kv_cache_spec, "sliding_window", None))
+        assert hasattr(manager, "reach") == (slides or manager.block_size != alignment)
+
+
+@pytest.mark.parametrize(
     ("model", "switches", "are_kept"),
     [
         ("mixed-blocks", {INTERVAL: "0"}, True),
