@@ -7,6 +7,7 @@ can be built on 0.20.2. Method: real constructors with the plug-in's patches, an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,6 +107,18 @@ def test_a_newer_coordinator_is_built() -> None:
         coordinator = newer_coordinator(scheduler_block_size=ALIGNMENT, **{name: 2 * ALIGNMENT})
         assert (ALIGNMENT, 2 * ALIGNMENT) == (coordinator.scheduler_block_size, coordinator.retention_interval)
     assert newer_coordinator().retention_interval is None
+
+
+def test_a_newer_coordinator_caches() -> None:
+    """What it says of retention is passed over where vLLM's own function caches."""
+    from vllm.v1.core.kv_cache_utils import BlockHash
+
+    coordinator = newer_coordinator()
+    tokens = 2 * ALIGNMENT
+    hashes = [BlockHash(bytes([index])) for index in range(tokens // MODEL.geometry.grain_tokens)]
+    coordinator.allocate_new_blocks("r", tokens, tokens)
+    coordinator.cache_blocks(SimpleNamespace(request_id="r", block_hashes=hashes), tokens)
+    assert all(manager.req_to_blocks["r"][0].block_hash for manager in coordinator.single_type_managers)
 
 
 def test_layers_that_draft() -> None:
