@@ -53,11 +53,12 @@ class PinnedTier:
         """
         pinned, keeps_all, blocks = self.pinned, self.keeps_all, [*blocks]
         tail = self.queue.fake_free_list_tail
-        last, count = tail.prev_free_block, 0
+        last, count, has_others = tail.prev_free_block, 0, False
         for block in blocks:
             if keeps_all and not block.is_null and (block._block_hash is not None or not is_scratch(self.pool, block)):
                 pinned[block.block_id] = True
             elif not pinned[block.block_id]:
+                has_others = True
                 continue
             block.ref_cnt -= 1
             if not block.ref_cnt:
@@ -67,7 +68,7 @@ class PinnedTier:
         last.next_free_block = tail
         tail.prev_free_block = last
         self.queue.num_free_blocks += count
-        return [block for block in blocks if not pinned[block.block_id]]
+        return [block for block in blocks if not pinned[block.block_id]] if has_others else []
 
     def resume(self, blocks: Sequence[Any]) -> None:
         """``blocks`` are held again, and vLLM is about to take those that wait out of the free queue.
@@ -88,7 +89,7 @@ class PinnedTier:
         if lacking <= 0 or lacking > self.queue.num_free_blocks:
             return
         if not kept:
-            self.demote(self.queue.popleft_n(lacking))
+            self.demote_oldest(lacking)
             return
         oldest: list[Any] = []
         block = self.queue.fake_free_list_head.next_free_block
@@ -107,6 +108,20 @@ class PinnedTier:
         for block in blocks:
             self.pinned[block.block_id] = False
         self.pool.free_block_queue.append_n(blocks)
+
+    def demote_oldest(self, count: int) -> None:
+        """Demote the first ``count`` blocks of the queue, which has as many; they move as they are linked."""
+        pinned, head, tail = self.pinned, self.queue.fake_free_list_head, self.pool.free_block_queue.fake_free_list_tail
+        first, last = head.next_free_block, head
+        for _ in range(count):
+            last = last.next_free_block
+            pinned[last.block_id] = False
+        head.next_free_block, last.next_free_block.prev_free_block = last.next_free_block, head
+        first.prev_free_block, tail.prev_free_block.next_free_block = tail.prev_free_block, first
+        last.next_free_block, tail.prev_free_block = tail, last
+        self.demoted += count
+        self.queue.num_free_blocks -= count
+        self.pool.free_block_queue.num_free_blocks += count
 
     def unpin(self, block: Any) -> None:
         """A waiting block is pinned no longer: it is free."""

@@ -41,6 +41,10 @@ class Reach:
         """
         full = tokens // self.block_size_tokens
         reached = tokens - tokens % self.interval_tokens if self.interval_tokens else 0
+        if self._end(max(reached, replay_tokens, junction_tokens)) <= start:
+            # Most steps have left all boundaries behind, except for the next one of the interval.
+            following = self._first(reached + self.interval_tokens) if self.interval_tokens else full
+            return [], min(full, max(start, following))
         # Up to here every block has a boundary of the interval behind it that is reached. No later one reads it.
         settled = min(max(start, self._end(reached)), full)
         spans = self._at_intervals(start, settled, reached) if start < settled else []

@@ -27,7 +27,7 @@ from kvreference.operations import Admit, Arrive, Finish, Run, Schedule
 from kvreference.settings import Settings
 from swa_retention.config import Configuration, ConfigurationError, read
 from swa_retention.features import FEATURES
-from swa_retention.patches.attach import activate
+from swa_retention.patches.attach import activate, alignment_tokens
 from swa_retention.register import apply
 
 JUNCTIONS = "VLLM_PREFIX_CACHE_JUNCTIONS"
@@ -92,6 +92,19 @@ def test_each_switch_of_its_own(switches: dict[str, str], interval: int | None, 
     assert 32 == load("mixed-blocks").geometry.alignment_tokens
     expected = set() if interval is None else {interval}
     assert (expected, scratch_first) == kept(coordinator_of("mixed-blocks", switches))
+
+
+@pytest.mark.parametrize(
+    ("model", "partial"),
+    [("gpt-oss-hybrid", "0"), ("gpt-oss-hybrid+eagle", "0"), ("dsv4-flash", "0"), ("dsv4-flash", "auto")],
+)
+def test_full_attention_is_left_to_vllm(model: str, partial: str) -> None:
+    """Where each of its blocks ends at a boundary, and nowhere else: otherwise a block is due when one is reached."""
+    coordinator = coordinator_of(model, {INTERVAL: "0", "VLLM_PREFIX_CACHE_PARTIAL_HITS": partial})
+    alignment = alignment_tokens(coordinator)
+    for manager in coordinator.single_type_managers:
+        slides = bool(getattr(manager.kv_cache_spec, "sliding_window", None))
+        assert hasattr(manager, "reach") == (slides or manager.block_size != alignment)
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,6 @@ class PartialHits(LookUp):
         cursor = self.cursors.get(request.request_id)
         if cursor is None:
             cursor = self.cursors[request.request_id] = Cursor(0, [0] * len(self.copying))
-        if tokens < cursor.wake_tokens:
-            return
         cursor.single_tokens = self.replay_tokens(request), getattr(request, JUNCTION, 0)
         hashes, hash_block_tokens = request.block_hashes, self.pool.hash_block_size
         for group, end_tokens in reached(self.copying, self.admitted, cursor, tokens):

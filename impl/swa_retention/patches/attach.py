@@ -139,6 +139,9 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
             # vLLM counts on every state being cached that it has passed.
             continue
         slides = isinstance(manager.kv_cache_spec, SlidingWindowSpec)
+        if not slides and manager.block_size == alignment:
+            # Each block is due when it is full: vLLM's own function does that.
+            continue
         manager.reach = Reach(
             manager.block_size,
             manager.get_num_skipped_tokens,

@@ -20,16 +20,23 @@ def cache_blocks(original: Any) -> Callable[..., None]:
     """
     parameters = inspect.signature(original).parameters
 
-    def cache_blocks(self: Any, request: Any, num_tokens: int, **newer: Any) -> None:
+    # A coordinator of a newer vLLM says more, by keyword, than this one's managers know. Each keyword is named: to call
+    # a function that takes any keyword is slower, and this one is called in every step.
+    def cache_blocks(
+        self: Any,
+        request: Any,
+        num_tokens: int,
+        alignment_tokens: int | None = None,
+        retention_interval: int | None = None,
+    ) -> None:
+        start = self.num_cached_block.get(request.request_id, 0)
+        if start >= num_tokens // self.block_size:
+            # In most steps no block has become full, and vLLM's own does nothing then either.
+            return
         reach = getattr(self, "reach", None)
         if reach is None:
-            # A coordinator of a newer vLLM says more, by keyword, than this one's managers know.
-            named = {name: value for name, value in newer.items() if name in parameters} if newer else newer
-            original(self, request, num_tokens, **named)
-            return
-        start = self.num_cached_block.get(request.request_id, 0)
-        full = num_tokens // self.block_size
-        if start >= full:
+            newer = {"alignment_tokens": alignment_tokens, "retention_interval": retention_interval}
+            original(self, request, num_tokens, **{name: newer[name] for name in newer if name in parameters})
             return
         junction_tokens = getattr(request, JUNCTION, 0)
         spans, position = reach.due(start, num_tokens, self.replay_boundary_tokens(request), junction_tokens)

@@ -50,8 +50,12 @@ def allocate_new_computed_blocks(original: Any) -> Callable[..., None]:
 def allocate_new_blocks(original: Any) -> Callable[..., tuple[list[Any], ...]]:
     """``KVCacheCoordinator.allocate_new_blocks`` behind which the copies are ordered: their destinations are there."""
 
-    def allocate_new_blocks(self: Any, request_id: str, *arguments: Any, **keywords: Any) -> tuple[list[Any], ...]:
-        blocks: tuple[list[Any], ...] = original(self, request_id, *arguments, **keywords)
+    def allocate_new_blocks(
+        self: Any, request_id: str, num_tokens: int, num_tokens_main_model: int, num_encoder_tokens: int = 0
+    ) -> tuple[list[Any], ...]:
+        blocks: tuple[list[Any], ...] = original(
+            self, request_id, num_tokens, num_tokens_main_model, num_encoder_tokens
+        )
         partial = getattr(self, "partial", None)
         if partial is not None and partial.entering:
             partial.entered(request_id, _tables(self, request_id))
@@ -80,7 +84,9 @@ def cache_blocks(original: Any) -> Callable[..., None]:
         original(self, request, num_computed_tokens)
         partial = getattr(self, "partial", None)
         if partial is not None:
-            partial.register(request, num_computed_tokens, self.single_type_managers)
+            cursor = partial.cursors.get(request.request_id)
+            if cursor is None or num_computed_tokens >= cursor.wake_tokens:
+                partial.register(request, num_computed_tokens, self.single_type_managers)
 
     return cache_blocks
 

@@ -5,6 +5,7 @@ A pool that has one carries it as ``pinned_tier``; where it has none, each of th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
@@ -55,7 +56,9 @@ def reset_prefix_cache(original: Any) -> Callable[..., bool]:
 def remove_skipped_blocks(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.remove_skipped_blocks`` that pins the anchor in a long window drop."""
 
-    def remove_skipped_blocks(self: Any, request_id: str, total_computed_tokens: int, *newer: Any) -> None:
+    def remove_skipped_blocks(
+        self: Any, request_id: str, total_computed_tokens: int, num_prompt_tokens: int | None = None
+    ) -> None:
         anchor: Any = getattr(self, "anchor", None)
         if anchor is not None and request_id in self.req_to_blocks:
             blocks, tier = self.req_to_blocks[request_id], self.block_pool.pinned_tier
@@ -69,6 +72,8 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
             if end >= tier.min_drop_blocks and not blocks[end - tier.min_drop_blocks].is_null:
                 first, last = anchor.before(end)
                 tier.pin(blocks[first:last])
+        # vLLM 0.33 alone says how long the prompt is.
+        newer = () if num_prompt_tokens is None else (num_prompt_tokens,)
         original(self, request_id, total_computed_tokens, *newer)
 
     return remove_skipped_blocks
@@ -126,6 +131,21 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
     are held with the hit. A hit that must wait for the step to be dispatched needs more than there is.
     """
 
+    def since_33(
+        self: Any,
+        request_id: str,
+        num_tokens: int,
+        new_computed_blocks: tuple[Sequence[Any], ...],
+        num_encoder_tokens: int,
+        total_computed_tokens: int,
+        *more: Any,
+        **named: Any,
+    ) -> int:
+        leading = (request_id, num_tokens, new_computed_blocks, num_encoder_tokens, total_computed_tokens, *more)
+        needed: int = original(self, *leading, **named)
+        is_whole = named.get("apply_admission_cap", False)
+        return _with_room(self, needed, new_computed_blocks, total_computed_tokens, is_whole)
+
     def get_num_blocks_to_allocate(
         self: Any,
         request_id: str,
@@ -133,8 +153,8 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
         new_computed_blocks: tuple[Sequence[Any], ...],
         num_encoder_tokens: int,
         total_computed_tokens: int,
-        *arguments: Any,
-        **keywords: Any,
+        num_tokens_main_model: int,
+        apply_admission_cap: bool = False,
     ) -> int:
         needed: int = original(
             self,
@@ -143,39 +163,42 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
             new_computed_blocks,
             num_encoder_tokens,
             total_computed_tokens,
-            *arguments,
-            **keywords,
+            num_tokens_main_model,
+            apply_admission_cap,
         )
-        kept_free = getattr(self, "kept_free", 0)
-        if kept_free and keywords.get("apply_admission_cap"):
-            # The gate for a whole request leaves other requests nothing.
-            kept_free -= self.kept_for_others
-        if not any(new_computed_blocks):
-            # A request that runs already hits nothing, and this is asked in every step.
-            if kept_free is not None and needed + kept_free > self.block_pool.free_block_queue.num_free_blocks:
-                tier = _tier(self.block_pool)
-                if tier is not None:
-                    tier.make_room(needed + kept_free, ())
-            return needed
-        partial = getattr(self, "partial", None)
-        if partial is not None and partial.is_fenced(new_computed_blocks):
-            return int(self.block_pool.num_gpu_blocks) + 1
-        tier = _tier(self.block_pool)
-        sources = [source.block for source in sources_of(new_computed_blocks)]
-        needed += len([block for block in sources if not block.ref_cnt])
-        if tier is not None:
-            hit = sources + [
-                block
-                for manager, blocks in zip(self.single_type_managers, new_computed_blocks, strict=True)
-                for block in blocks[manager.get_num_skipped_tokens(total_computed_tokens) // manager.block_size :]
-            ]
-            # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
-            needed -= len([block for block in hit if not block.ref_cnt and tier.pinned[block.block_id]])
-            if kept_free is not None:
-                tier.make_room(needed + kept_free, {block.block_id for block in hit})
-        return needed
+        if needed or any(new_computed_blocks) or getattr(self, "kept_free", 0):
+            return _with_room(self, needed, new_computed_blocks, total_computed_tokens, apply_admission_cap)
+        # Most steps hit nothing and need nothing.
+        return 0
 
-    return get_num_blocks_to_allocate
+    return since_33 if "prefill_end" in inspect.signature(original).parameters else get_num_blocks_to_allocate
+
+
+def _with_room(
+    coordinator: Any, needed: int, hit_blocks: tuple[Sequence[Any], ...], computed_tokens: int, is_whole: bool
+) -> int:
+    """What a gate is told whose request needs ``needed`` blocks; as many are demoted as are missing."""
+    kept_free, tier = getattr(coordinator, "kept_free", 0), _tier(coordinator.block_pool)
+    if kept_free and is_whole:
+        # The gate for a whole request leaves other requests nothing.
+        kept_free -= coordinator.kept_for_others
+    hit: list[Any] = []
+    # A request that runs already hits nothing.
+    if any(hit_blocks):
+        partial = getattr(coordinator, "partial", None)
+        if partial is not None and partial.is_fenced(hit_blocks):
+            return int(coordinator.block_pool.num_gpu_blocks) + 1
+        hit = [source.block for source in sources_of(hit_blocks)]
+        needed += len([block for block in hit if not block.ref_cnt])
+    if tier is not None:
+        pinned = tier.pinned
+        for manager, blocks in zip(coordinator.single_type_managers, hit_blocks, strict=True):
+            hit += blocks[manager.get_num_skipped_tokens(computed_tokens) // manager.block_size :] if blocks else ()
+        # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
+        needed -= len([block for block in hit if not block.ref_cnt and pinned[block.block_id]])
+        if kept_free is not None and needed + kept_free > coordinator.block_pool.free_block_queue.num_free_blocks:
+            tier.make_room(needed + kept_free, {block.block_id for block in hit})
+    return needed
 
 
 def allocate_slots(original: Any) -> Callable[..., Any]:

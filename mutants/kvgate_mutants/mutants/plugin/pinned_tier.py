@@ -107,18 +107,28 @@ def demoted_in_vain(original: Any, self: Any, count: int, kept: Any) -> None:
     original(self, min(count, count - lacking + len(waiting)), kept)
 
 
-@breaks(f"{_TIER}.demote", violates="KV-OP-23", models=(_PINNED,))
-def demoted_to_the_front(original: Any, self: Any, blocks: Any) -> None:
+@breaks(f"{_TIER}.demote_oldest", violates="KV-OP-23", models=(_PINNED,))
+def demoted_to_the_front(original: Any, self: Any, count: int) -> None:
     """A demoted block is the next to be handed out."""
-    original(self, blocks)
+    blocks = self.queue.get_all_free_blocks()[:count]
+    original(self, count)
     for block in blocks:
         self.pool.free_block_queue.remove(block)
         self.pool.free_block_queue.prepend_n([block])
 
 
-@breaks(f"{_TIER}.demote", violates="KV-INV-07", models=(_PINNED,))
-def demoted_and_still_pinned(original: Any, self: Any, blocks: Any) -> None:
+@breaks(f"{_TIER}.demote_oldest", violates="KV-INV-07", models=(_PINNED,))
+def demoted_and_still_pinned(original: Any, self: Any, count: int) -> None:
     """A demoted block is said to be pinned."""
+    blocks = self.queue.get_all_free_blocks()[:count]
+    original(self, count)
+    for block in blocks:
+        self.pinned[block.block_id] = True
+
+
+@breaks(f"{_TIER}.demote", violates="KV-INV-07", models=(_PINNED,))
+def demoted_beside_a_hit_and_still_pinned(original: Any, self: Any, blocks: Any) -> None:
+    """A block that is demoted for a request with a hit is said to be pinned."""
     original(self, blocks)
     for block in blocks:
         self.pinned[block.block_id] = True

@@ -105,10 +105,13 @@ def alignment_of_the_last_group(_original: Any, coordinator: Any) -> Any:
 @breaks(f"{_ATTACH}:_attach_retention", violates="KV-OP-15", models=("mixed-blocks+retention=64+scratch",))
 def full_attention_kept_like_windows(original: Any, coordinator: Any, configuration: Any) -> Any:
     """Full attention, which any hit reads whole, is cached at the interval alone."""
+    from swa_retention.reachable import Reach
+
     attached = original(coordinator, configuration)
     for manager in coordinator.single_type_managers:
-        if configuration.retention_interval_tokens and hasattr(manager, "reach"):
-            object.__setattr__(manager.reach, "interval_tokens", configuration.retention_interval_tokens)
+        if configuration.retention_interval_tokens and not hasattr(manager, "reach"):
+            settings = (manager.block_size, manager.get_num_skipped_tokens, 0, configuration.retention_interval_tokens)
+            manager.reach, manager.replay_boundary_tokens = Reach(*settings), lambda _request: 0
     return attached
 
 
