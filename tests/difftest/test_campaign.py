@@ -163,6 +163,7 @@ def test_a_case_need_not_be_shortened() -> None:
     assert len(found.case.operations) - 1 == found.divergence.step > 10
 
 
+@pytest.mark.ci
 def test_to_make_cases_smaller_may_be_bounded() -> None:
     """Without time the case is as it was drawn, and that is said; with time enough it is as without a bound."""
     (bare,) = campaign(HeadFirst, shrinks=False).found
@@ -172,6 +173,7 @@ def test_to_make_cases_smaller_may_be_bounded() -> None:
     assert (found_head_first().found, False) == ((ample,), ample.out_of_time)
 
 
+@pytest.mark.ci
 def test_each_defect_leaves_time_for_the_next() -> None:
     """A half of what is left, each time."""
     asked: list[float] = []
@@ -194,6 +196,7 @@ def test_each_defect_leaves_time_for_the_next() -> None:
     assert asked[0] > asked[1] > asked[2] > 0
 
 
+@pytest.mark.ci
 def test_enough_is_enough() -> None:
     """One kind of fault is found, and the campaign says why it ended; with room for more it goes on."""
     early, late, whole = (campaign(MovesEvicted, 4000, kinds_max=kinds, shrinks=False) for kinds in (1, 2, 3))

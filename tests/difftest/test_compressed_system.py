@@ -42,7 +42,7 @@ def differences(system: str, model: str, operations: int = OPERATIONS) -> Counte
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("model", MODELS)
 def test_it_agrees(model: str) -> None:
     """Nothing that is not declared of vLLM itself."""

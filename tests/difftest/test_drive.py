@@ -240,7 +240,7 @@ BROKEN: dict[str, tuple[Factory, str, set[str]]] = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("factory", "model", "statements"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_reference_is_found(factory: Factory, model: str, statements: set[str]) -> None:
     """Once, before long, with the case that shows it again at the same step."""

@@ -115,6 +115,7 @@ def least(model: str, cases: int) -> dict[str, AtLeast]:
     return {acting(): AtLeast(cases, cases / 2)} if model == LANE.model.name else {}
 
 
+@pytest.mark.ci
 def test_a_finding_that_acts_too_seldom_is_a_divergence() -> None:
     """With the model, how often it was expected there, and how often it did act."""
     plan = Plan((LANE,), 10**6, cases=CASES, shrinks=False, least=least)
@@ -157,6 +158,7 @@ def silent(*must: str, trials: type[Trials] = Trials) -> Outcome:
     return Campaign(trials(Bench(having(), ("lockstep",))), plan).run()
 
 
+@pytest.mark.ci
 def test_a_finding_that_never_acts_is_a_divergence() -> None:
     """Another one that does act is none."""
     run = silent("000-acts-nowhere", acting())

@@ -337,7 +337,7 @@ def swarm(level: str, percent: int) -> list[Case]:
     return [LEVELS[level].draw_with(generator, "m", "p", f"0/{index}") for index in range(SWARM)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("level", "optional", "always"),
     [
@@ -372,6 +372,7 @@ def test_cases_of_a_swarm_differ_in_their_features() -> None:
     assert 0 == max(keyed(keys_percent=0))
 
 
+@pytest.mark.ci
 def test_half_of_the_cases_are_of_a_swarm() -> None:
     """And which of them, and what they draw, follows from the seed."""
     assert swarm("blocks", 100) == swarm("blocks", 100)

@@ -114,6 +114,7 @@ class GivesUpLoading(Reference):
         return super().apply(operation)
 
 
+@pytest.mark.ci
 def test_what_only_some_models_do_is_searched() -> None:
     """Transfers, say; where there are none, the same fault is none."""
     look(GivesUpLoading)
@@ -165,6 +166,7 @@ def test_every_kind_of_operation_has_a_rule(name: str) -> None:
     assert len(set(rules)) == len(rules) > len(kinds)
 
 
+@pytest.mark.ci
 def test_a_rule_applies_if_its_operation_means_something() -> None:
     """Goal: nothing is drawn in vain. Method: every operation of every case is performed, on the request it names."""
     performed: set[type] = set()

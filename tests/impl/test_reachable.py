@@ -38,6 +38,7 @@ def said(reach: Reach, start: int, tokens: int, *boundaries: int) -> tuple[set[i
     return {index for first, end in spans for index in range(first, end)}, behind
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.ci), 2, pytest.param(4, marks=pytest.mark.ci)])
 def test_as_the_reference_says(block: int) -> None:
     """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead.

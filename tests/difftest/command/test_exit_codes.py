@@ -96,6 +96,7 @@ def _raises(*_arguments: object, **_named: object) -> None:
     raise KeyError("no such thing")
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("command", "code", "arguments", "replaced"), ROWS)
 def test_the_exit_code_is_the_one_in_the_table(
     command: str,

@@ -69,6 +69,7 @@ def test_a_preset_is_explained(kvgate: Kvgate) -> None:
     assert any("└────" in line for line in lines)
 
 
+@pytest.mark.ci
 def test_the_prompts_tell_which_cause_it_is(kvgate: Kvgate) -> None:
     """Exit 1 where nothing of them can hit, and 0 where something can."""
     arguments = ("explain", "dsv4-flash-ascend-128", "--platform", "ascend")
@@ -175,7 +176,7 @@ def test_a_version_between_two_takes_the_findings_of_the_one_before(kvgate: Kvga
     assert "is not described" not in kvgate("explain", "full", "--vllm-version", "0.27.1").out
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("version", ["0.20.2", "0.23.0", "0.33.0"])
 def test_a_finding_of_the_release_is_applied(kvgate: Kvgate, version: str) -> None:
     """Finding 006: of 65 tokens nothing hits, and 32 tokens on a release that has not got it.
@@ -214,6 +215,7 @@ def test_a_cache_that_is_off_has_no_shortest_prompt(kvgate: Kvgate) -> None:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_curve_is_drawn(kvgate: Kvgate, tmp_path: Path, suffix: str) -> None:
     """With a title and axes that say what they are; the same figures make the same picture."""

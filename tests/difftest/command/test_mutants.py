@@ -98,6 +98,7 @@ def test_a_mutant_that_is_found_is_exit_code_0(registered: Callable[..., None], 
     assert "unchanged is equivalent: Nothing [is] broken." in ended.out
 
 
+@pytest.mark.ci
 def test_a_mutant_that_survives_is_exit_code_1(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """By name."""
     registered(KILLED, SURVIVING)
@@ -137,6 +138,7 @@ def test_a_false_alarm_is_exit_code_1(registered: Callable[..., None], kvgate: K
     assert "vLLM as it is: FOUND Divergence(" in kvgate("mutants").out
 
 
+@pytest.mark.ci
 def test_detectors_can_be_tried_alone(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """A column for each, and for programs the same."""
     registered(KILLED)

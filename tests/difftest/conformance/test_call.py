@@ -104,7 +104,7 @@ def test_order_is_compared_where_it_is_promised() -> None:
     assert _run(_HeadFirst, Capabilities(order="any")).passed
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("order", ["vllm", "any"])
 def test_what_was_found_can_be_run_again(order: str, tmp_path: Path) -> None:
     """Goal: a finding is data. Method: run its trace on the broken system, and on a sound one."""

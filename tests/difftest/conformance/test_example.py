@@ -100,7 +100,7 @@ def test_the_example_conforms() -> None:
     assert _Counted.lost > 50
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("broken", "statements"),
     [

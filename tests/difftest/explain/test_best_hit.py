@@ -113,7 +113,7 @@ def test_a_finding_is_calculated_as_it_acts() -> None:
     assert hits != [best_hit(settings, prompts) for prompts in prompts_for(settings)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("release", [*OF_VLLM, ASCEND], ids=lambda release: release.label)
 def test_the_formula_is_the_reference_of_a_release(release: Release) -> None:
     """With the choices and the findings of the release; in some of the cases a finding changes what can hit."""

@@ -47,7 +47,7 @@ def test_a_deep_scope_is_not_the_shallow_one(name: str) -> None:
     assert shallow != deep
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_every_design_is_refuted(name: str) -> None:
     """In the model that shows it, by the statement that it violates; the reference in the same scope is the control."""

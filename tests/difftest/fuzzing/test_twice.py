@@ -70,6 +70,7 @@ def _case(number: int, preset: str = "hostile") -> Case:
     return draw_case(generator, lane, str(number), 0)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("system", [Reference, _NamesAnew])
 def test_the_same_twice_is_no_finding(system: type[Reference]) -> None:
     """Goal: no false alarm. Method: the reference, and one that gives new names to its contents in every run."""

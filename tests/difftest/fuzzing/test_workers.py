@@ -88,6 +88,7 @@ def test_workers_that_die_at_once_end_the_run(tmp_path: Path) -> None:
         workers.stop()
 
 
+@pytest.mark.ci
 def test_a_worker_that_hangs_is_ended(tmp_path: Path) -> None:
     """Goal: no shard holds a run for ever. Method: a system that sleeps when it is built, and little patience."""
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")

@@ -29,7 +29,7 @@ def exercised(pretended: Pretended, name: str) -> Tally:
         return EXERCISES[name](Exercises(server))
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_right_cache_passes(name: str) -> None:
     """And prompts were served from it."""

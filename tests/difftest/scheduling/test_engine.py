@@ -80,7 +80,7 @@ def test_the_reference_follows(model: str) -> None:
     assert followed > 300
 
 
-@pytest.mark.few(1)
+@pytest.mark.ci
 @pytest.mark.parametrize("model", PLUGGED_IN)
 def test_the_reference_follows_the_plug_in(model: str) -> None:
     """The same on the plug-in's block manager, with retention, a pinned tier, and hits that end inside blocks."""

@@ -67,6 +67,7 @@ def test_with_drafts(acceptance: float) -> None:
     assert ours.computed_tokens > tokens
 
 
+@pytest.mark.ci
 def test_the_release_is_vllm() -> None:
     """Goal: with its findings the release agrees with vLLM where the reference does not. Method: drawn, with drafts."""
     acted, apart = set[str](), 0

@@ -105,6 +105,7 @@ def _drawn(obligation: Obligation, random: Random) -> dict[str, int]:
     }
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("obligation", RUN_ON_INTS, ids=lambda obligation: obligation.id)
 def test_terms_agree_with_ints(obligation: Obligation) -> None:
     """On values drawn at random, what is shown is so of terms exactly if it is so of ints, also where it is not so."""
