@@ -282,7 +282,7 @@ ended; a waiting request that would fit; a reset in between, which makes no diff
 ends at the end of a run as well."""
 
 
-@pytest.mark.few(2)
+@pytest.mark.ci
 @of_every_trace
 def test_no_operation_can_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any one of them the run does not show it, or not yet."""
