@@ -131,6 +131,7 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
     are held with the hit. A hit that must wait for the step to be dispatched needs more than there is.
     """
 
+    # The arguments of vLLM 0.33 are others behind these.
     def since_33(
         self: Any,
         request_id: str,
@@ -177,7 +178,7 @@ def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
 def _with_room(
     coordinator: Any, needed: int, hit_blocks: tuple[Sequence[Any], ...], computed_tokens: int, is_whole: bool
 ) -> int:
-    """What a gate is told whose request needs ``needed`` blocks; as many are demoted as are missing."""
+    """How many blocks count for a request that needs ``needed``; as many are demoted as are missing."""
     kept_free, tier = getattr(coordinator, "kept_free", 0), _tier(coordinator.block_pool)
     if kept_free and is_whole:
         # The gate for a whole request leaves other requests nothing.
