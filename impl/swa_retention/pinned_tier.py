@@ -46,39 +46,58 @@ class PinnedTier:
         """Whether ``block`` is pinned."""
         return bool(self.pinned[block.block_id])
 
-    def release_pinned(self, blocks: Iterable[Any]) -> list[Any]:
+    def release_pinned(self, blocks: Sequence[Any]) -> Sequence[Any]:
         """Take one holder off each of ``blocks`` that is pinned, those without another wait; returns the others.
 
         In one pass, which makes no call for a block that is cached: a request may end with thousands.
         """
-        pinned, keeps_all, blocks = self.pinned, self.keeps_all, [*blocks]
+        pinned, keeps_all = self.pinned, self.keeps_all
+        # A window drops hundreds, of which a few are pinned.
+        candidates = blocks if keeps_all else [block for block in blocks if pinned[block.block_id]]
+        has_others = len(candidates) < len(blocks)
         tail = self.queue.fake_free_list_tail
-        last, count, has_others = tail.prev_free_block, 0, False
-        for block in blocks:
-            if keeps_all and not block.is_null and (block._block_hash is not None or not is_scratch(self.pool, block)):
-                pinned[block.block_id] = True
-            elif not pinned[block.block_id]:
-                has_others = True
-                continue
-            block.ref_cnt -= 1
-            if not block.ref_cnt:
+        last, count = tail.prev_free_block, 0
+        for block in candidates:
+            if keeps_all:
+                # The null block has no hash.
+                if block._block_hash is not None or not (block.is_null or is_scratch(self.pool, block)):
+                    pinned[block.block_id] = True
+                elif not pinned[block.block_id]:
+                    has_others = True
+                    continue
+            holders = block.ref_cnt = block.ref_cnt - 1
+            if not holders:
                 last.next_free_block = block
                 block.prev_free_block = last
-                last, count = block, count + 1
+                last = block
+                count += 1
         last.next_free_block = tail
         tail.prev_free_block = last
         self.queue.num_free_blocks += count
         return [block for block in blocks if not pinned[block.block_id]] if has_others else []
 
-    def resume(self, blocks: Sequence[Any]) -> None:
-        """``blocks`` are held again, and vLLM is about to take those that wait out of the free queue.
+    def resume(self, blocks: Sequence[Any]) -> Sequence[Any]:
+        """Take those of ``blocks`` that wait out of the queue, each with a holder; returns the others.
 
-        It takes a block out by the block's own links, so that the queues' counters alone have to move.
+        vLLM's own function would make a call for each, and take it out of the other queue's count.
         """
-        pinned = self.pinned
-        count = len({block.block_id for block in blocks if not block.ref_cnt and pinned[block.block_id]})
-        self.queue.num_free_blocks -= count
-        self.pool.free_block_queue.num_free_blocks += count
+        pinned, metrics = self.pinned, self.pool.metrics_collector
+        waiting = [block for block in blocks if not block.ref_cnt and pinned[block.block_id]]
+        if not waiting:
+            return blocks
+        for block in waiting:
+            before, behind = block.prev_free_block, block.next_free_block
+            before.next_free_block = behind
+            behind.prev_free_block = before
+            block.prev_free_block = block.next_free_block = None
+            block.ref_cnt = 1
+            if metrics:
+                metrics.on_block_accessed(block)
+        self.queue.num_free_blocks -= len(waiting)
+        if len(waiting) == len(blocks):
+            return []
+        resumed = {block.block_id for block in waiting}
+        return [block for block in blocks if block.block_id not in resumed]
 
     def make_room(self, count: int, kept: Collection[int]) -> None:
         """Demote the oldest, so that ``count`` blocks are free; nothing if that is not enough.

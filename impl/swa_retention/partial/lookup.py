@@ -72,18 +72,21 @@ class Window:
 
     def at_most(self, hit_tokens: int) -> int:
         """The same for a window: a block that is missing rules out every length that reads it."""
-        group, found, cached = self.group, self.found, self.cached
+        found, cached, unit_tokens = self.found, self.cached, self.unit_tokens
+        # Where a window has nothing, this is done once for each window in the prompt: no call that can be left out.
+        skipped, block_tokens, lookahead_tokens = (
+            self.group.skipped,
+            self.group.block_tokens,
+            self.group.lookahead_tokens,
+        )
         while hit_tokens > 0:
-            first, end = group.blocks_needed(hit_tokens)
-            # The first that is missing rules out most: where a window has nothing, it is one look-up for each window,
-            # and not for each block.
-            for index in range(first, end):
+            # The first that is missing rules out most.
+            for index in range(skipped(hit_tokens) // block_tokens, (hit_tokens + lookahead_tokens) // block_tokens):
                 if index in found:
                     continue
                 block = cached(index)
                 if block is None:
-                    behind = index * group.block_tokens - group.lookahead_tokens
-                    hit_tokens = behind // self.unit_tokens * self.unit_tokens
+                    hit_tokens = (index * block_tokens - lookahead_tokens) // unit_tokens * unit_tokens
                     break
                 found[index] = block
             else:
@@ -131,8 +134,9 @@ class LookUp:
         self.worthwhile = worthwhile
         self.found: dict[int, int] = {}
         """By group of full attention, how many blocks from the first on the last look-up has found; at least."""
-        # Full attention first: it needs all there is, and so lowers the length most.
-        self._order = sorted(groups, key=lambda group: not group.is_full_attention)
+        # Full attention first: it needs all there is, and so lowers the length most. Then small blocks: keys of large
+        # ones are made of many hashes, and where windows have nothing, the first of them rules out everything.
+        self._order = sorted(groups, key=lambda group: (not group.is_full_attention, group.block_tokens))
         self._lookahead_tokens = max(group.lookahead_tokens for group in groups)
 
     def find(self, hashes: Sequence[bytes], tokens_max: int) -> tuple[tuple[Sequence[Any], ...], int]:

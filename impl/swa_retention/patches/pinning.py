@@ -23,9 +23,7 @@ def touch(original: Any) -> Callable[..., None]:
 
     def touch(self: Any, blocks: Sequence[Any]) -> None:
         tier = getattr(self, "pinned_tier", None)
-        if tier is not None:
-            tier.resume(blocks)
-        original(self, blocks)
+        original(self, blocks if tier is None else tier.resume(blocks))
 
     return touch
 
@@ -119,7 +117,7 @@ def free_blocks(original: Any) -> Callable[..., None]:
 
     def free_blocks(self: Any, ordered_blocks: Iterable[Any], *where: Any, **named: Any) -> None:
         tier = _tier(self)
-        original(self, ordered_blocks if tier is None else tier.release_pinned(ordered_blocks), *where, **named)
+        original(self, ordered_blocks if tier is None else tier.release_pinned([*ordered_blocks]), *where, **named)
 
     return free_blocks
 
@@ -247,7 +245,7 @@ PATCHES = (
     Patch(
         f"{_POOL}.touch",
         "A pinned block that is hit waits in another queue than vLLM takes it from.",
-        "It is moved to the free queue, from where vLLM takes it.",
+        "It is taken out of its own queue and held; vLLM takes the others.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "b3df81c93d24f2ac", "0.33.0": "191cb0620050da8c"},
