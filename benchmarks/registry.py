@@ -36,6 +36,7 @@ BENCHMARKS = {
         Registered("long_request", "benchmarks.long_request", "a request of 131,072 tokens in lockstep"),
         Registered("simulation", "benchmarks.simulation", "simulated tokens a second, by arm"),
         Registered("shared_prompt", "benchmarks.shared_prompt", "hit rates of a shared system prompt, by switch"),
+        Registered("chats", "benchmarks.chats", "hit rates of chats of several turns on a real engine, by switch"),
         Registered("copying", "benchmarks.copying", "what the copies of partial hits cost a worker"),
         Registered("fuzz", "benchmarks.fuzz", "what a second worker adds to `kvgate fuzz`"),
         Registered("plugin", "benchmarks.plugin", "what the plug-in costs vLLM's block manager, by switch"),
