@@ -108,7 +108,6 @@ class Exemption:
 
 EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption("proof", ("KV-INV-04", "KV-OP-20"), "the proved transitions have neither requests nor steps"),
-    Exemption("proof", ("KV-MEM-04",), "the proved transitions know no steps in flight"),
     Exemption(
         "monitor", ("KV-MEM-04",), "ghost memory and lockstep report its effect: a misread, or another free queue"
     ),

@@ -101,12 +101,18 @@ def _never(tally: Counter[str]) -> list[str]:
 def _driven(
     mechanism: Mechanism, operations: int, seed: int, tally: Counter[str], say: Callable[[str], None]
 ) -> Driven:
-    from kvgate.explore.refinement_run import drive
+    from kvgate.explore.refinement_run import drive, world_of
+    from kvgate.explore.tiny_models import load as load_tiny
+    from kvgate.explore.walk import walk
     from kvgate.kernel.models import load
     from kvgate.report.mechanisms import Driven
 
+    def report(done: int) -> None:
+        say(f"{mechanism.name}: {done:,} of {operations:,} operations")
+
     models = [load(name) for name in mechanism.models]
-    driven = drive(
-        models, operations, tally, seed, lambda done: say(f"{mechanism.name}: {done:,} of {operations:,} operations")
-    )
+    if not models:
+        walked = walk([world_of(load_tiny(name), tally) for name in mechanism.tiny], operations, seed, report)
+        return Driven(mechanism, walked.operations, walked.walks, walked.wrong)
+    driven = drive(models, operations, tally, seed, report)
     return Driven(mechanism, driven.operations, driven.cases, tuple(driven.wrong))

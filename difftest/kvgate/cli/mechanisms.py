@@ -96,14 +96,20 @@ def run(
 
 def _driven(mechanism: Mechanism, operations: int, seed: int, say: Callable[[str], None]) -> Driven:
     from kvgate.explore.drive import drive
+    from kvgate.explore.tiny_models import load as load_tiny
+    from kvgate.explore.walk import walk
     from kvgate.gate.story import describe
     from kvgate.kernel.models import load
     from kvgate.report.mechanisms import Driven
 
+    def report(done: int) -> None:
+        say(f"{mechanism.name}: {done:,} of {operations:,} operations")
+
     models = [load(name) for name in mechanism.models]
-    driven = drive(
-        models, operations, seed, lambda done: say(f"{mechanism.name}: {done:,} of {operations:,} operations")
-    )
+    if not models:
+        walked = walk([load_tiny(name).world() for name in mechanism.tiny], operations, seed, report)
+        return Driven(mechanism, walked.operations, walked.walks, walked.wrong)
+    driven = drive(models, operations, seed, report)
     wrong = []
     for divergence, case in driven.found:
         where = "at rest" if divergence.operation is None else describe(divergence.operation)

@@ -63,7 +63,8 @@ class AheadWorld(ManagerWorld):
         alive = answering(manager)
         drafts = {request.number: count for request, count in memory.answers(alive)}
         numbers = [work.request for work in memory.in_flight[0]]
-        wrong = list(violations_of(memory.compute(alive)) if self.checks.watches_memory else ())
+        misread = violations_of(memory.compute(alive))
+        wrong = list(misread if self.checks.watches_memory else ())
         manager.returned(numbers)
         for answer in move.answers:
             if manager.population.resolve(answer) != answer:

@@ -20,7 +20,7 @@ class Mechanism:
 
     name: str
     models: tuple[str, ...]
-    """What is driven at random; see ``kvgate.kernel.models``."""
+    """What is driven at random; see ``kvgate.kernel.models``. Without any, its tiny models are."""
     tiny: tuple[str, ...]
     """What is explored; see ``kvgate.explore.tiny_models``."""
     witnesses: tuple[str, ...]
@@ -96,6 +96,12 @@ _ALL = (
         ("gemma-hybrid+transfers", "mixed-blocks+mtp+transfers+masked+scratch"),
         ("tiny-transfers",),
         ("external tokens", "loads", "failed loads", "sends"),
+    ),
+    Mechanism(
+        "steps in flight",
+        (),
+        ("tiny-ahead", "tiny-ahead-drafts", "tiny-ahead-loads", "tiny-ahead-preempted"),
+        (),
     ),
     Mechanism(
         "scheduler",

@@ -7,13 +7,14 @@ edge of the tiny models. What is compared, and what is not, is in ``kvspec.refin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import cycle
 from typing import Any
 
 from attrs import frozen
 
 from kvgate.adapters.reference import Reference
+from kvgate.explore.ahead_world import AheadWorld
 from kvgate.explore.exploration import Exploration, Limits, Sighting
 from kvgate.explore.invariants import Checks
 from kvgate.explore.manager_world import ManagerWorld
@@ -26,7 +27,8 @@ from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import Model
 from kvgate.levels.manager import draw_case
 from kvreference.answers import Answer
-from kvreference.manager import Manager
+from kvreference.choices import Choices
+from kvreference.manager import OWN, Manager
 from kvreference.operations import Operation
 from kvreference.scheduler.limits import Limits as StepLimits
 from kvreference.scheduler.scheduler import Scheduler
@@ -46,8 +48,8 @@ class DriftError(Exception):
 class Followed(Reference):
     """A manager that is followed."""
 
-    def __init__(self, settings: Settings, tally: Tally | None = None) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, tally: Tally | None = None, choices: Choices = OWN) -> None:
+        super().__init__(settings, choices)
         self.follower = Follower(self, tally)
 
     def copy(self) -> Followed:
@@ -67,6 +69,17 @@ class Followed(Reference):
         if drift is not None:
             raise DriftError(str(drift))
         return answer
+
+    def returned(self, requests: Collection[int]) -> None:
+        """The oldest step in flight is over; compare.
+
+        Raises:
+            DriftError: the model does something else.
+        """
+        super().returned(requests)
+        drift = self.follower.step_over(self)
+        if drift is not None:
+            raise DriftError(str(drift))
 
     def drifts(self) -> list[Drift]:
         """Where an invariant of the model does not hold, anywhere."""
@@ -148,7 +161,8 @@ def world_of(tiny: Explorable, tally: Tally) -> World[Any, Any]:
         )
     assert isinstance(tiny, Tiny)
     checks = Checks(_violations, watches_memory=False, of_steps=())
-    return ManagerWorld(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), checks)
+    kind = AheadWorld if tiny.shallow.settings.steps_in_flight_max > 1 else ManagerWorld
+    return kind(tiny.name, tiny.shallow, lambda settings: Followed(settings, tally), checks)
 
 
 def explore(

@@ -115,7 +115,7 @@ def _verdict(wrong: Sequence[str], noun: str) -> str:
 def _driven(each: Driven, noun: str) -> tuple[Any, ...]:
     return (
         *(each.mechanism.name, each.operations, each.cases, dict(each.seen), _verdict(each.wrong, noun)),
-        *(list(each.mechanism.models), list(each.wrong)),
+        *(list(each.mechanism.models or each.mechanism.tiny), list(each.wrong)),
     )
 
 
@@ -129,5 +129,5 @@ def _explored(each: ExploredModel, noun: str) -> tuple[Any, ...]:
 
 def list_of(command: str, chosen: Sequence[Mechanism]) -> Report:
     """What can be driven, and on which models."""
-    rows = tuple((each.name, list(each.models), list(each.tiny)) for each in chosen)
+    rows = tuple((each.name, list(each.models or each.tiny), list(each.tiny)) for each in chosen)
     return Report(f"{command} --list", tested=(Section("", columns("mechanism", "driven on", "explored on"), rows),))

@@ -22,26 +22,27 @@ Step = Callable[[Any], Any]
 
 ANY_STATE: Mapping[str, Unknown] = {
     "blocks": Count(1),
+    "out_of_turn": Count(0, 1),
     **{name: AMap(arity) for name, arity in MAPS.items()},
-    **{f"any_{name}": Count(0) for name in ("block", "entry", "copy", "content")},
+    **{f"any_{name}": Count(0) for name in ("block", "entry", "copy", "content", "use")},
 }
 """A state, and an arbitrary point in it."""
 ANY_STEP: Mapping[str, Unknown] = {
     **ANY_STATE,
     "transition": Count(0, len(TRANSITIONS) - 1),
-    **{f"at_{name}": Count(0) for name in ("block", "entry", "other", "copy", "content")},
+    **{f"at_{name}": Count(0) for name in ("block", "entry", "other", "copy", "content", "use")},
 }
 """A transition, by its place in ``TRANSITIONS``, with its operands."""
 
 
 def before(u: Any) -> State:
     """The state that the unknowns stand for."""
-    return State(u.blocks, **{name: getattr(u, name) for name in MAPS})
+    return State(u.blocks, u.out_of_turn, **{name: getattr(u, name) for name in MAPS})
 
 
 def operands(u: Any) -> Operands:
     """What the transition is about."""
-    return Operands(u.at_block, u.at_entry, u.at_other, u.at_copy, u.at_content)
+    return Operands(u.at_block, u.at_entry, u.at_other, u.at_copy, u.at_content, u.at_use)
 
 
 def chosen(u: Any) -> type[Transition]:
@@ -57,12 +58,13 @@ def after(u: Any) -> State:
 
 def anywhere(u: Any) -> Point:
     """The arbitrary point."""
-    return Point(u.any_block, u.any_entry, 0, u.any_copy, u.any_content)
+    return Point(u.any_block, u.any_entry, 0, u.any_copy, u.any_content, u.any_use)
 
 
 def recalled(state: State, at: Point) -> None:
     """Whoever names, reads or writes a block is counted there, and a block that is held among those."""
-    for holders, key in ((state.named, at.entry), (state.reads, at.copy), (state.writes, at.copy)):
+    keyed = ((state.named, at.entry), (state.reads, at.copy), (state.writes, at.copy), (state.uses, at.use))
+    for holders, key in keyed:
         holders.sees(key, holders[key])
     state.where.sees(at.block, HELD)
 
@@ -87,6 +89,7 @@ def points_of(state: State, own: Operands, some: Point) -> Iterator[Point]:
     yield evolve(own, content=state.content[own.block])
     yield evolve(some, block=state.reads[some.copy])
     yield evolve(some, block=state.writes[some.copy])
+    yield evolve(some, block=state.uses[some.use])
 
 
 def is_sound(u: Any) -> Any:

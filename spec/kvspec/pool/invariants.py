@@ -114,6 +114,23 @@ def destination_is_held(state: State, at: Point) -> Any:
     return (destination == 0) | (state.refs[destination] >= 1)
 
 
+def used_is_held(state: State, at: Point) -> Any:
+    """Where another node may write out of turn, a block that a step in flight reads or writes counts a reference."""
+    used = (state.out_of_turn != 0) & (state.uses.count(at.block) != 0)
+    return implies((at.block != 0) & used, state.refs[at.block] >= 1)
+
+
+def filled_is_held(state: State, at: Point) -> Any:
+    """A block that another node writes counts a reference."""
+    return implies(state.filled[at.block] != 0, state.refs[at.block] >= 1)
+
+
+def filled_is_unused(state: State, at: Point) -> Any:
+    """Where it may write out of turn, no step in flight reads or writes a block that another node writes."""
+    filled = (state.out_of_turn != 0) & (state.filled[at.block] != 0)
+    return implies((at.block != 0) & filled, state.uses.count(at.block) == 0)
+
+
 INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
     {
         in_one_place: Law("KV-INV-02", About.BLOCK),
@@ -129,6 +146,9 @@ INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
         source_is_held: Law("KV-INV-09", About.COPY),
         destination_is_named: Law("KV-INV-09", About.COPY),
         destination_is_held: Law("KV-INV-09", About.COPY),
+        used_is_held: Law("KV-MEM-04", About.BLOCK),
+        filled_is_held: Law("KV-MEM-04", About.BLOCK),
+        filled_is_unused: Law("KV-MEM-04", About.BLOCK),
     }
 )
 """All of them. Together they are inductive: each is preserved if all hold before."""

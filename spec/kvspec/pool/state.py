@@ -23,6 +23,8 @@ class State:
 
     blocks: Number
     """How many blocks there are, the null block included."""
+    out_of_turn: Number
+    """1 if another node may write to blocks while a step in flight reads or writes them, else 0."""
     refs: Map
     """Block to its reference count."""
     named: Map
@@ -43,9 +45,15 @@ class State:
     """Block to how many boundaries inside it are entries."""
     begins: Map
     """Content up to a boundary, and block, to the block, if the map of the entries lists it for the content."""
+    uses: Map
+    """Use by a step in flight to the block that the step reads or writes."""
+    filled: Map
+    """Block to 1 if another node writes it now."""
 
 
-MAPS = {name: 2 if name in ("listed", "begins") else 1 for name in State.__annotations__ if name != "blocks"}
+FIXED = ("blocks", "out_of_turn")
+"""What no transition changes."""
+MAPS = {name: 2 if name in ("listed", "begins") else 1 for name in State.__annotations__ if name not in FIXED}
 """The maps of a state, and how many numbers a key of each has."""
 
 
@@ -59,12 +67,13 @@ class Operands:
     """The entry that a block moves to."""
     copy: Any = 0
     content: Any = 0
+    use: Any = 0
 
 
 def initial(like: State) -> State:
     """A pool of as many blocks as ``like``, in which everything is free."""
     nothing = {name: getattr(like, name).emptied() for name in MAPS}
-    return State(like.blocks, **{**nothing, "where": filled(1, like.blocks, FREE)})
+    return State(like.blocks, like.out_of_turn, **{**nothing, "where": filled(1, like.blocks, FREE)})
 
 
 def in_pool(state: State, block: Number) -> Condition:

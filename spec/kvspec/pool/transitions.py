@@ -1,7 +1,7 @@
 """All transitions: whatever can happen to a block is one of these.
 
 What a block holds becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it, and the
-copies that read it.
+copies that read it. Steps in flight read and write it, and another node may write it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Register(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return (state.where[at.block] == HELD) & (state.content[at.block] == 0) & (at.content != 0)
+        unknown = (state.content[at.block] == 0) & (state.filled[at.block] == 0)
+        return (state.where[at.block] == HELD) & unknown & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -49,7 +50,8 @@ class Begin(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return (state.where[at.block] == HELD) & (state.begins[at.content, at.block] == 0) & (at.content != 0)
+        new = (state.begins[at.content, at.block] == 0) & (state.filled[at.block] == 0)
+        return (state.where[at.block] == HELD) & new & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -156,6 +158,61 @@ class Take(Transition):
         )
 
 
+class Fill(Take):
+    """A free block is handed out to a table entry, and another node writes it from now on."""
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        after = Take.effect(state, at)
+        return evolve(after, filled=after.filled.put(at.block, 1))
+
+
+class Filled(Transition):
+    """Another node has written a block, or has given up."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return state.filled[at.block] != 0
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, filled=state.filled.put(at.block, 0))
+
+
+class Use(Transition):
+    """A step is dispatched that reads or writes a block which a table entry names, and which no other node writes."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        named = (state.named[at.entry] == at.block) & (at.block != 0)
+        return named & (state.filled[at.block] == 0) & (state.uses[at.use] == 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, uses=state.uses.put(at.use, at.block))
+
+
+class Used(Transition):
+    """The step is over, or it is known that it does not reach the block."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.uses[at.use] == at.block) & (at.block != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, uses=state.uses.put(at.use, 0))
+
+
+def is_let_go(state: State, block: Any) -> Any:
+    """Whether a holder may give up ``block``: nobody else writes it, and the last holder waits for steps in flight.
+
+    Steps are computed in order, so they wait for none of them where no other node writes out of turn.
+    """
+    unused = (state.out_of_turn == 0) | (state.uses.count(block) == 0) | (state.refs[block] != 1)
+    return (state.filled[block] == 0) & unused
+
+
 class Hold(Transition):
     """A table entry names a block as well that is known to hold the content asked for: a hit."""
 
@@ -215,7 +272,8 @@ class Drop(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return (state.named[at.entry] == at.block) & (at.block != 0) & (state.writes.count(at.block) == 0)
+        own = (state.named[at.entry] == at.block) & (at.block != 0)
+        return own & (state.writes.count(at.block) == 0) & is_let_go(state, at.block)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -228,7 +286,8 @@ class ReadDone(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return (state.reads[at.copy] == at.block) & (at.block != 0) & (state.writes[at.copy] != 0)
+        own = (state.reads[at.copy] == at.block) & (at.block != 0)
+        return own & (state.writes[at.copy] != 0) & is_let_go(state, at.block)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -238,6 +297,10 @@ class ReadDone(Transition):
 
 TRANSITIONS: tuple[type[Transition], ...] = (
     Take,
+    Fill,
+    Filled,
+    Use,
+    Used,
     Hold,
     Read,
     Aim,

@@ -19,10 +19,11 @@ from kvspec.pool.induction import (
     happens,
     inductive,
     of_every_step,
+    recalled,
     unguarded,
 )
 from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
-from kvspec.pool.transitions import Drop, Hold, Pin, Register, Reset, Take
+from kvspec.pool.transitions import Drop, Fill, Hold, Pin, Register, Reset, Take, Use
 from kvspec.symbolic import either, implies, negated
 
 CHAPTER = "blocks-and-references"
@@ -154,7 +155,7 @@ NOT_LIVE = of_every_step(
     f"{CHAPTER}.no-live-block-handed-out",
     ("KV-INV-02", "KV-OP-05", "KV-MEM-01"),
     "A block that is handed out was named by no table, read or written by no pending copy, and not pinned.",
-    lambda u: implies(happens(u, Take), _no_request_needs(before(u), u.at_block, anywhere(u))),
+    lambda u: implies(happens(u, Take, Fill), _no_request_needs(before(u), u.at_block, anywhere(u))),
     (
         unguarded(
             "taken-from-anywhere",
@@ -189,6 +190,104 @@ def _has_holders(state: State, block: Any) -> Any:
     return (state.named.count(block) >= 1) | (state.reads.count(block) >= 1)
 
 
+def _given_up_in_flight(state: State, at: Operands) -> Any:
+    named = (state.named[at.entry] == at.block) & (at.block != 0)
+    return named & (state.writes.count(at.block) == 0) & (state.filled[at.block] == 0)
+
+
+_GIVEN_UP = unguarded(
+    "given-up-in-flight",
+    "The last holder of a block gives it up while a step in flight uses it, as in finding 022.",
+    Drop,
+    _given_up_in_flight,
+)
+_TAKEN_WHILE_USED = {
+    "another node writes a block while a step in flight uses another": lambda u: (
+        (u.out_of_turn == 1) & (u.filled[u.at_block] == 1) & (u.uses[u.any_use] >= 1)
+    )
+}
+
+USED_IS_HELD = inductive(
+    CHAPTER,
+    invariants.used_is_held,
+    ("KV-MEM-04",),
+    "Where another node may write out of turn, a block that a step in flight reads or writes has a holder: it is free "
+    "for nobody.",
+    (_GIVEN_UP,),
+    {"one of two holders gives up what a step uses": lambda u: happens(u, Drop) & (u.uses.count(u.at_block) >= 1)},
+)
+
+FILLED_IS_HELD = inductive(
+    CHAPTER,
+    invariants.filled_is_held,
+    ("KV-MEM-04",),
+    "A block that another node writes has a holder until it has arrived, or the other node has given up.",
+    (
+        unguarded(
+            "given-up-while-loaded",
+            "A table gives up a block that another node still writes.",
+            Drop,
+            lambda state, at: (
+                (state.named[at.entry] == at.block)
+                & (at.block != 0)
+                & (state.writes.count(at.block) == 0)
+                & (state.uses.count(at.block) == 0)
+            ),
+        ),
+    ),
+    {"another node begins to write": lambda u: happens(u, Fill)},
+)
+
+FILLED_IS_UNUSED = inductive(
+    CHAPTER,
+    invariants.filled_is_unused,
+    ("KV-MEM-04",),
+    "Where another node may write out of turn, it writes no block that a step in flight reads or writes.",
+    (
+        unguarded(
+            "loads-into-what-is-held",
+            "What another node provides goes into any block of the pool.",
+            Fill,
+            lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
+        ),
+        unguarded(
+            "computed-while-loaded",
+            "A step computes for a request whose blocks another node still writes.",
+            Use,
+            lambda state, at: (state.named[at.entry] == at.block) & (at.block != 0) & (state.uses[at.use] == 0),
+        ),
+    ),
+    _TAKEN_WHILE_USED,
+)
+
+
+def _is_kept(u: Any) -> Any:
+    """Of a block that a step in flight uses before and after: that nobody else gets it meanwhile."""
+    block, now = before(u).uses[u.any_use], after(u)
+    recalled(before(u), anywhere(u))
+    used = (u.out_of_turn == 1) & (block != 0) & (now.uses[u.any_use] == block)
+    given = happens(u, Take, Fill) & (u.at_block == block)
+    return implies(used, (now.where[block] == HELD) & (now.filled[block] == 0) & negated(given))
+
+
+FENCE = of_every_step(
+    f"{CHAPTER}.fence",
+    ("KV-MEM-04", "KV-MEM-01"),
+    "Where another node may write out of turn, no block that a step in flight reads or writes is free or waits as "
+    "pinned, is handed out, or is written by another node, in whatever happens until the step is over.",
+    _is_kept,
+    (
+        _GIVEN_UP,
+        unguarded(
+            "taken-from-anywhere",
+            "Any block of the pool is handed out, whether it is free or not.",
+            Take,
+            lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
+        ),
+    ),
+    _TAKEN_WHILE_USED,
+)
+
 OBLIGATIONS = (
     COUNTS,
     ONE_PLACE,
@@ -198,4 +297,8 @@ OBLIGATIONS = (
     NULL,
     NOT_LIVE,
     NOTHING_LEAKS,
+    USED_IS_HELD,
+    FILLED_IS_HELD,
+    FILLED_IS_UNUSED,
+    FENCE,
 )

@@ -12,7 +12,7 @@ from attrs import evolve
 from kvspec.pool import invariants
 from kvspec.pool.induction import after, before, broken, happens, inductive, of_every_step, unguarded
 from kvspec.pool.state import FREE, HELD, Operands, State, in_pool, is_cached
-from kvspec.pool.transitions import Demote, Forget, Hold, Read, Reset, Take, forgotten
+from kvspec.pool.transitions import Demote, Fill, Forget, Hold, Read, Reset, Take, forgotten
 from kvspec.symbolic import implies, negated
 
 CHAPTER = "content-and-cached-map"
@@ -78,7 +78,7 @@ FORGOTTEN = of_every_step(
     f"{CHAPTER}.handed-out-is-forgotten",
     ("KV-OP-10", "KV-OP-18"),
     "A block that is handed out, or evicted by its id, is cached no longer, has no entries, and is not pinned.",
-    lambda u: implies(happens(u, Take, Forget), _is_forgotten(u)),
+    lambda u: implies(happens(u, Take, Fill, Forget), _is_forgotten(u)),
     (
         broken("take-does-not-forget", "A block keeps its content when it is handed out.", Take, _take_forgets_nothing),
         broken("eviction-leaves-the-map", "An evicted block stays in the cached map.", Forget, _forget_leaves_map),
@@ -99,7 +99,7 @@ ONLY_THESE_FORGET = of_every_step(
     f"{CHAPTER}.only-these-forget",
     ("KV-OP-10", "KV-OP-12", "KV-OP-16"),
     "What a block holds is lost only when it is handed out, evicted by its id, or with everything at a reset.",
-    lambda u: implies(_was_lost(u), (happens(u, Take, Forget) & (u.any_block == u.at_block)) | happens(u, Reset)),
+    lambda u: implies(_was_lost(u), (happens(u, Take, Fill, Forget) & (u.any_block == u.at_block)) | happens(u, Reset)),
     (
         broken(
             "demotion-forgets",

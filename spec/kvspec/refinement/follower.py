@@ -9,18 +9,21 @@ before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from attrs import evolve
+
+from kvreference.ahead import tokens_answered
 from kvreference.answers import Answer, Granted
 from kvreference.cached_map import Content
 from kvreference.manager import Manager
-from kvreference.operations import Dispatch, OfRequest, Operation, Transferred
-from kvreference.population import Request
+from kvreference.operations import Dispatch, OfRequest, Operation, Sample, Transferred
+from kvreference.population import Request, Status
 from kvspec.maps import entries_of
 from kvspec.pool.invariants import INVARIANTS, About, Point
 from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition
-from kvspec.pool.transitions import Reset
-from kvspec.refinement.picture import picture
+from kvspec.pool.transitions import Drop, Reset, Use, Used
+from kvspec.refinement.picture import Entry, Picture, picture
 from kvspec.refinement.recording import Call, Did, RecordedPool, record
 from kvspec.refinement.requirements import (
     ALLOWED,
@@ -70,7 +73,9 @@ class Follower:
         pool.calls.clear()
         after = picture(manager, self.now)
         run = Run(operation, self.now.state)
-        drift = run.through(Labels(operation, answer, manager, self.now, after), calls)
+        drift = run.through(Labels(operation, answer, manager, self.now, after).of(calls))
+        drift = drift or run.through(_used(self.now, after)) or run.through(_uses(self.now, after))
+        after = evolve(after, state=evolve(after.state, filled=run.state.filled))
         drift = drift or _first(_differences(operation, run.state, after.state))
         if drift is None:
             was = self._requests.get(operation.request) if isinstance(operation, OfRequest) else None
@@ -79,6 +84,24 @@ class Follower:
             self._follow(step)
         drift = drift or _first(wrong(operation, after.state, run.touched))
         self.now = after
+        self.tally.update(transition.__name__.lower() for transition, _ in run.happened)
+        return drift
+
+    def step_over(self, manager: Manager) -> Drift | None:
+        """The first difference after the oldest step in flight was over, or None: what waited for it is free."""
+        pool = manager.pool
+        assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
+        calls = list(pool.calls)
+        pool.calls.clear()
+        after, run = picture(manager, self.now), Run(None, self.now.state)
+        given_up = [each for each in self.now.raw.given_up.items() if each[0] not in after.raw.given_up]
+        released = (_given_back(given_up, call.block) for call in calls)
+        drift = run.through(_used(self.now, after)) or run.through(released) or run.through(_uses(self.now, after))
+        after = evolve(after, state=evolve(after.state, filled=run.state.filled))
+        drift = drift or _first(_differences(None, run.state, after.state))
+        drift = drift or _first(wrong(None, after.state, run.touched))
+        self.now = after
+        self._requests = {number: request.copy() for number, request in manager.population.alive.items()}
         self.tally.update(transition.__name__.lower() for transition, _ in run.happened)
         return drift
 
@@ -102,6 +125,9 @@ class Follower:
                 return None
         elif isinstance(step.operation, Transferred) and number in step.manager.population.alive:
             tokens = begun = step.was.tokens_computed
+        elif isinstance(step.operation, Sample) and step.was.awaited and step.was.status is not Status.LOADING:
+            # What was computed before it was known is known now.
+            tokens = begun = tokens_answered(step.manager.population[number])
         else:
             return None
         found = due(
@@ -131,19 +157,19 @@ class Follower:
 
 
 class Run:
-    """The transitions of one operation."""
+    """The transitions of one operation, or of the end of a step in flight."""
 
-    def __init__(self, operation: Operation, state: State) -> None:
+    def __init__(self, operation: Operation | None, state: State) -> None:
         self.operation = operation
         self.state = state
         self.happened: list[Labelled] = []
         self.touched: list[Point] = []
-        self._allowed = ALLOWED.get(type(operation), frozenset())
+        self._allowed = ALLOWED.get(type(operation), frozenset()) | {Use, Used}
 
-    def through(self, labels: Labels, calls: Sequence[Call]) -> Drift | None:
-        """Run what the calls stand for; the first that cannot be, or None."""
+    def through(self, labels: Iterable[Labelled | Call]) -> Drift | None:
+        """Run what calls stand for; the first that cannot be, or None."""
         try:
-            for each in labels.of(calls):
+            for each in labels:
                 drift = self._other(each) if isinstance(each, Call) else self._happens(*each)
                 if drift is not None:
                     return drift
@@ -177,6 +203,26 @@ class Run:
         return None
 
 
+def _given_back(given_up: list[tuple[Entry, int]], block: int) -> Labelled:
+    """What releases ``block``: one of the entries that name it, each once; none if there is none left."""
+    place = next((place for place, (_, named) in enumerate(given_up) if named == block), None)
+    return Drop, Operands(block, 0 if place is None else given_up.pop(place)[0])
+
+
+def _used(before: Picture, after: Picture) -> Iterator[Labelled]:
+    """What steps in flight use no longer."""
+    for entry, block in before.raw.uses.items():
+        if after.raw.uses.get(entry) != block:
+            yield Used, Operands(block, use=entry)
+
+
+def _uses(before: Picture, after: Picture) -> Iterator[Labelled]:
+    """What they use from now on."""
+    for entry, block in after.raw.uses.items():
+        if before.raw.uses.get(entry) != block:
+            yield Use, Operands(block, entry, use=entry)
+
+
 def _has_room(state: State, call: Call) -> bool:
     """Whether blocks are free or can be demoted for whoever asks."""
     kept = sum(state.where[block] == WAITING for block in call.kept)
@@ -184,7 +230,7 @@ def _has_room(state: State, call: Call) -> bool:
     return room
 
 
-def _differences(operation: Operation, expected: State, got: State) -> Iterator[Drift]:
+def _differences(operation: Operation | None, expected: State, got: State) -> Iterator[Drift]:
     """Where two states differ, map by map."""
     for name in MAPS:
         wanted, seen = getattr(expected, name), getattr(got, name)

@@ -1,11 +1,16 @@
 """A picture: the state of a manager's blocks, as a state of ``kvspec.pool``.
 
 A table entry is named by request, group and position, a copy by its place among those that are pending, and a content
-by itself. What did not change since the picture before is not looked at again.
+by itself. A table that waits for steps in flight is named by when it is free, and by its place among those. What did
+not change since the picture before is not looked at again.
+
+A request that has steps in flight uses whatever these may read or write, by the requests' books. What another node
+writes is seen in operations alone: ``picture`` leaves ``filled`` empty.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -16,11 +21,12 @@ from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.manager import Manager
 from kvreference.pinned_tier import PinnedPool
+from kvreference.population import Status
 from kvspec.maps import FiniteMap
 from kvspec.pool.state import FREE, HELD, WAITING, State
 
-Entry: TypeAlias = tuple[int, int, int]
-"""Request, group and position."""
+Entry: TypeAlias = tuple[int, ...]
+"""Request, group and position; or of what was given up, when it is free, which it is of those, group and position."""
 
 IN_BOTH = -1
 """Where a block would be that two queues have."""
@@ -38,6 +44,10 @@ class Raw:
     listed: Mapping[Content, tuple[int, ...]]
     begins: Mapping[Content, tuple[int, ...]]
     copies: tuple[Copy, ...]
+    given_up: Mapping[Entry, int]
+    """What waits for steps in flight, by entry."""
+    uses: Mapping[Entry, int]
+    """What steps in flight use, by entry."""
 
 
 @frozen(eq=False)
@@ -53,6 +63,10 @@ class Picture:
             return {}
         return {block: entry for entry, block in self.raw.tables[request][1].items()}
 
+    def given_up_since(self, before: Picture) -> Mapping[int, Entry]:
+        """Where each block is named that was given up since ``before``."""
+        return {block: entry for entry, block in self.raw.given_up.items() if entry not in before.raw.given_up}
+
 
 def picture(manager: Manager, before: Picture | None = None) -> Picture:
     """The picture of ``manager``, which does not change with it."""
@@ -65,6 +79,8 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
         pool.cached.entries(),
         pool.partial.entries(),
         tuple(manager.copies),
+        _given_up(manager),
+        _uses(manager, {} if was is None else was.uses) if manager.settings.steps_in_flight_max > 1 else {},
     )
 
     def map_of(name: str, *fields: str) -> FiniteMap | None:
@@ -76,6 +92,7 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
 
     state = State(
         blocks=len(raw.references),
+        out_of_turn=int(manager.settings.loads_out_of_turn),
         refs=map_of("refs", "references") or _numbered(raw.references),
         named=_named(raw, before),
         reads=map_of("reads", "copies") or _numbered([copy.source for copy in raw.copies]),
@@ -86,6 +103,8 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
         listed=map_of("listed", "listed") or _listed(raw.listed),
         begun=_begun(manager) if raw.begins or pool.partial.blocks() else NOTHING,
         begins=map_of("begins", "begins") or _listed(raw.begins),
+        uses=FiniteMap.of(dict(raw.uses)),
+        filled=NOTHING,
     )
     return Picture(state, raw)
 
@@ -109,14 +128,50 @@ def _entries(number: int, tables: list[list[int]]) -> dict[Entry, int]:
 
 
 def _named(raw: Raw, before: Picture | None) -> Any:
-    if before is not None and len(before.raw.tables) == len(raw.tables):
+    same = before is not None and before.raw.given_up == raw.given_up
+    if before is not None and same and len(before.raw.tables) == len(raw.tables):
         known = before.raw.tables
         if all(known.get(number) is tables for number, tables in raw.tables.items()):
             return before.state.named
-    named: dict[Entry, int] = {}
+    named: dict[Entry, int] = dict(raw.given_up)
     for _, entries in raw.tables.values():
         named.update(entries)
     return FiniteMap.of(named)
+
+
+def _given_up(manager: Manager) -> dict[Entry, int]:
+    among = Counter[int]()
+    entries: dict[Entry, int] = {}
+    for steps, tables in manager.holdings.deferred:
+        for (_, group, place), block in _entries(0, [table.blocks for table in tables]).items():
+            # Below 0, where no request is.
+            entries[(-1 - steps, among[steps], group, place)] = block
+        among[steps] += 1
+    return entries
+
+
+def _uses(manager: Manager, before: Mapping[Entry, int]) -> Mapping[Entry, int]:
+    """What the steps in flight may read or write; ``before`` is what they used so far.
+
+    Whatever waits for them; and of a request that runs from what the first token reads that is not sure to be computed,
+    to the end: any of the drafts may be taken back.
+    """
+    uses = _given_up(manager)
+    for number, request in manager.population.alive.items():
+        if number not in manager.tables or not request.in_flight:
+            continue
+        if request.status is not Status.RUNNING:
+            # It runs no more, or loads anew: at most what steps use that it was part of.
+            names = _entries(number, [table.blocks for table in manager.tables[number]])
+            uses.update(each for each in before.items() if names.get(each[0]) == each[1])
+            continue
+        unsure = min(request.tokens_computed, max(sum(request.in_flight), request.drafts_in_flight))
+        for index, (group, table) in enumerate(zip(manager.geometry.groups, manager.tables[number], strict=True)):
+            first = group.blocks_unread(request.tokens_computed - unsure)
+            for place in range(first, min(group.blocks_occupied(request.tokens_computed), len(table.blocks))):
+                if table.blocks[place] != NULL:
+                    uses[(number, index, place)] = table.blocks[place]
+    return uses
 
 
 def _numbered(values: Sequence[Any]) -> FiniteMap:

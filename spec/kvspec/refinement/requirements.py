@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
+from kvreference.ahead import tokens_unsure
 from kvreference.answers import Copies, Granted, Refused, Success
 from kvreference.attention import grown
 from kvreference.block_pool import NULL
@@ -32,6 +33,7 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Rewind,
+    Sample,
     Schedule,
     Transferred,
 )
@@ -46,6 +48,8 @@ from kvspec.pool.transitions import (
     Begin,
     Demote,
     Drop,
+    Fill,
+    Filled,
     Forget,
     Hold,
     Move,
@@ -60,24 +64,31 @@ from kvspec.refinement.step import Blocks, Drift, Step, content_of_block, conten
 
 _CACHES = frozenset[type[Transition]]({Register, Begin})
 _FREES = frozenset[type[Transition]]({Pin, Drop})
+_ENDS = frozenset[type[Transition]]({*_FREES, Move})
+"""What is given up may be free only when steps in flight are over: until then another table names it."""
 _GROWS = frozenset[type[Transition]]({Demote, Take, Move, *_FREES, *_CACHES})
 
-ALLOWED: Mapping[type[Operation], frozenset[type[Transition]]] = MappingProxyType(
+ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = MappingProxyType(
     {
-        Admit: _GROWS | {Hold, Read, Aim},
+        Admit: _GROWS | {Fill, Hold, Read, Aim},
         Schedule: _GROWS,
         Rewind: frozenset({Forget}),
+        Sample: _CACHES,
         ReleaseSkipped: _FREES,
-        Preempt: _FREES,
-        Finish: _FREES,
-        Abort: _FREES,
-        Transferred: _FREES | _CACHES,
+        Preempt: _ENDS,
+        Finish: _ENDS,
+        Abort: _ENDS,
+        Transferred: _ENDS | _CACHES | {Filled},
         Evict: frozenset({Forget}),
         Dispatch: frozenset({ReadDone}),
+        type(None): frozenset({Drop}),
         ResetOperation: frozenset({Reset}),
     }
 )
-"""By operation; one that is not here changes no block."""
+"""By operation; one that is not here changes no block. None stands for the end of a step in flight.
+
+In each, steps in flight may come to use a block, or use it no longer.
+"""
 
 
 Known: TypeAlias = tuple[Content, int]
@@ -185,15 +196,18 @@ Pattern: TypeAlias = "list[Sequence[int | None]]"
 def computed_before(step: Step, was: Request) -> int:
     """How many tokens are computed, or come from elsewhere, before the tokens of this step.
 
-    The last token is computed here even if it arrives.
+    The last token is computed here even if it arrives. Where steps are ahead, more may be computed than is known.
     """
+    if was.status is Status.RUNNING:
+        return was.tokens_computed
     found = step.answer.hit_tokens + step.answer.external_tokens if isinstance(step.answer, Granted) else 0
     return min(was.tokens_computed + found, len(was.tokens) - 1)
 
 
 def _allocated(step: Step, was: Request) -> Pattern | None:
     """The tables of a request that was granted slots, or was refused."""
-    answer, computed, named = step.answer, computed_before(step, was), step.named
+    answer, named = step.answer, step.named
+    computed = computed_before(step, was) - (0 if named is None else _unsure(step, was))
     if isinstance(answer, Granted):
         groups = enumerate(step.manager.geometry.groups)
         return [_grown(step, was, group, _kept(step, index, group, computed)) for index, group in groups]
@@ -242,7 +256,12 @@ def _unchanged(step: Step, _was: Request) -> Pattern | None:
 
 def _skipped(step: Step, was: Request) -> Pattern | None:
     assert step.named is not None, "a running request names blocks"
-    return _without_dead(step, step.named, was.tokens_computed)
+    return _without_dead(step, step.named, was.tokens_computed - _unsure(step, was))
+
+
+def _unsure(step: Step, was: Request) -> int:
+    """Of how many of the tokens that a request has computed a window leaves nothing yet."""
+    return tokens_unsure(was, step.manager.settings.loads_out_of_turn)
 
 
 def _nothing(_step: Step, _was: Request) -> Pattern | None:
@@ -256,7 +275,7 @@ def _ended(step: Step, was: Request) -> Pattern | None:
         return None
     if was.status is not Status.RUNNING or step.named is None:
         return _unchanged(step, was)
-    return _without_dead(step, step.named, was.tokens_computed - was.drafts_in_flight)
+    return _without_dead(step, step.named, was.tokens_computed - _unsure(step, was))
 
 
 def _transferred(step: Step, was: Request) -> Pattern | None:

@@ -16,7 +16,7 @@ from attrs import frozen
 from kvreference.answers import Answer, Copy, Granted
 from kvreference.cached_map import Content
 from kvreference.manager import Manager
-from kvreference.operations import Dispatch, OfRequest, Operation
+from kvreference.operations import Dispatch, OfRequest, Operation, Transferred
 from kvreference.population import Request
 from kvspec.pool.state import Operands, Transition
 from kvspec.pool.transitions import (
@@ -24,6 +24,8 @@ from kvspec.pool.transitions import (
     Begin,
     Demote,
     Drop,
+    Fill,
+    Filled,
     Forget,
     Hold,
     Move,
@@ -106,8 +108,11 @@ class Labels:
         request = operation.request if isinstance(operation, OfRequest) else None
         self._place: dict[int, Entry] = dict(before.entries(request))
         """Where the request names each block by now."""
-        self._will = after.entries(request)
-        """Where it names each block in the end."""
+        self._will = {**after.given_up_since(before), **after.entries(request)}
+        """Where it names each block in the end, or what it gave up and waits for steps in flight."""
+        self._loaded = _loaded(manager, request, answer)
+        arrives = isinstance(operation, Transferred)
+        self._filled = [block for block in self._place if arrives and before.state.filled[block]]
         self._dispatched = list(enumerate(before.raw.copies)) if isinstance(operation, Dispatch) else []
         self._unread = list(enumerate(after.raw.copies))[len(before.raw.copies) :]
         self._copies = list(self._unread)
@@ -120,6 +125,7 @@ class Labels:
         Raises:
             UnexplainedError: nobody accounts for a call.
         """
+        yield from ((Filled, Operands(block)) for block in self._filled)
         for call in calls:
             if call.did in (Did.REGISTER, Did.BEGIN):
                 # All tables stand by then.
@@ -132,7 +138,8 @@ class Labels:
         if call.did in _OF_BLOCK:
             return _OF_BLOCK[call.did], Operands(block)
         if call.did is Did.TAKE:
-            return Take, Operands(block, self._named(call))
+            entry = self._named(call)
+            return (Fill if entry[-1] in self._loaded.get(entry[-2], ()) else Take), Operands(block, entry)
         if call.did is Did.TOUCH:
             if block in self._will and block not in self._place:
                 entry = self._named(call)
@@ -183,6 +190,17 @@ class Labels:
                 yield Move, Operands(block, entry, other)
         for place, copy in self._copies:
             yield Aim, Operands(copy.destination, self._will.get(copy.destination, 0), copy=place)
+
+
+def _loaded(manager: Manager, request: int | None, answer: Answer) -> Mapping[int, range]:
+    """Per group, the positions that another node writes from this operation on."""
+    if request is None or not (isinstance(answer, Granted) and answer.loads):
+        return {}
+    end = manager.population[request].tokens_computed
+    return {
+        index: range((end - answer.external_tokens) // group.block_size_tokens, group.blocks_occupied(end))
+        for index, group in enumerate(manager.geometry.groups)
+    }
 
 
 def _of_source(copies: list[tuple[int, Copy]], call: Call) -> tuple[int, Copy]:

@@ -21,6 +21,7 @@ NOTHING = FiniteMap()
 
 SOUND = State(
     blocks=8,
+    out_of_turn=1,
     # 1 is shared by two tables and read by a copy into 2; 3 waits as pinned, 4 is cached and free, 5 has an entry.
     refs=FiniteMap({1: 3, 2: 1, 5: 1}),
     named=FiniteMap({1: 1, 2: 1, 3: 2, 4: 5}),
@@ -32,6 +33,9 @@ SOUND = State(
     listed=FiniteMap({(11, 1): 1, (13, 3): 3, (11, 4): 4}),
     begun=FiniteMap({5: 2}),
     begins=FiniteMap({(15, 5): 5, (16, 5): 5}),
+    # A step in flight uses 1 and 5, and another node writes 2.
+    uses=FiniteMap({1: 1, 2: 5}),
+    filled=FiniteMap({2: 1}),
 )
 """A state in which every invariant says something."""
 
@@ -49,6 +53,9 @@ BROKEN: dict[str, dict[str, Any]] = {
     "source_is_held": {"refs": SOUND.refs.put(1, 0)},
     "destination_is_named": {"named": SOUND.named.put(3, 0)},
     "destination_is_held": {"refs": SOUND.refs.put(2, 0)},
+    "used_is_held": {"uses": SOUND.uses.put(3, 6)},
+    "filled_is_held": {"filled": SOUND.filled.put(6, 1)},
+    "filled_is_unused": {"filled": SOUND.filled.put(5, 1)},
 }
 
 
@@ -73,7 +80,7 @@ def test_a_sound_state_violates_none() -> None:
 @pytest.mark.parametrize("blocks", [1, 2, 9])
 def test_they_hold_at_the_start(blocks: int) -> None:
     """In a pool of any size, a null block alone included."""
-    state = initial(State(blocks, **dict.fromkeys(MAPS, SOUND.refs)))
+    state = initial(State(blocks, 1, **dict.fromkeys(MAPS, SOUND.refs)))
     assert set() == told(state)
     assert blocks - 1 == state.where.count(FREE)
     assert all(getattr(state, name) == NOTHING for name in MAPS if name != "where")

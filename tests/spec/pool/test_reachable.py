@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
 
 from kvspec.maps import FiniteMap
-from kvspec.pool.state import MAPS, Operands, State, initial
+from kvspec.pool.state import FIXED, MAPS, Operands, State, initial
 from kvspec.pool.transitions import TRANSITIONS, Reset
 from kvspec.registry import obligations
 
@@ -39,24 +40,34 @@ SELDOM = {
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
     """Steps of a walk: the unknowns of each, with an arbitrary point beside it."""
     draw = random.Random(seed)
-    state = State(BLOCKS, **{name: FiniteMap() for name in MAPS})
+    state = State(BLOCKS, 0, **{name: FiniteMap() for name in MAPS})
     for number in range(tries):
-        state = initial(state) if number % sum(LEGS) in (0, LEGS[0]) else state
+        if number % sum(LEGS) in (0, LEGS[0]):
+            state = initial(evolve(state, out_of_turn=draw.randint(0, 1)))
         place = draw.randrange(len(TRANSITIONS))
         transition = TRANSITIONS[place]
-        at = Operands(*(draw.randint(least, most) for least, most in ((0, BLOCKS), (1, 5), (1, 5), (1, 2), (0, 2))))
+        at = Operands(*(draw.randint(least, most) for least, most in OPERANDS.values()))
         if (transition is Reset and draw.random() < 0.5) or not transition.guard(state, at):
             continue
         yield SimpleNamespace(
-            **{name: getattr(state, name) for name in ("blocks", *MAPS)},
+            **{name: getattr(state, name) for name in (*FIXED, *MAPS)},
             **{name: draw.randint(least, most) for name, (least, most) in POINT.items()},
             transition=place,
-            **{f"at_{name}": getattr(at, name) for name in ("block", "entry", "other", "copy", "content")},
+            **{f"at_{name}": getattr(at, name) for name in OPERANDS},
         )
         state = transition.effect(state, at)
 
 
-POINT = {"any_block": (0, BLOCKS), "any_entry": (1, 5), "any_copy": (1, 2), "any_content": (0, 2)}
+OPERANDS = {
+    "block": (0, BLOCKS),
+    "entry": (1, 5),
+    "other": (1, 5),
+    "copy": (1, 2),
+    "content": (0, 2),
+    "use": (1, 2),
+}
+"""By operand, its least and its largest value, in the order of ``Operands``."""
+POINT = {f"any_{name}": span for name, span in OPERANDS.items() if name != "other"}
 
 
 def first(seen: Callable[[SimpleNamespace], bool], tries: int, seed: str) -> SimpleNamespace | None:

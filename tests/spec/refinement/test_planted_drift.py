@@ -13,21 +13,43 @@ from unittest.mock import patch
 
 import pytest
 
+from kvgate.explore.ahead_world import AheadWorld
+from kvgate.explore.invariants import Checks, no_invariants, nothing_in_flight
 from kvgate.explore.refinement_run import Driven, Followed, Tally, drive
+from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.walk import Walked, walk
 from kvgate.kernel.models import load
+from kvreference.ahead import is_fenced, tokens_answered, tokens_unsure
 from kvreference.answers import Copy, Hit
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import CachedMap, Content
-from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.choices import Choices
+from kvreference.holdings import Allocation, Holdings, Span, freed_late
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 from kvreference.refuted.unheld_copy import UnheldSources
+from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
 from kvspec.pool.state import Operands, State, Transition
-from kvspec.pool.transitions import TRANSITIONS, Aim, Begin, Demote, Move, Pin, Read, ReadDone, Reset
+from kvspec.pool.transitions import (
+    TRANSITIONS,
+    Aim,
+    Begin,
+    Demote,
+    Fill,
+    Filled,
+    Move,
+    Pin,
+    Read,
+    ReadDone,
+    Reset,
+    Use,
+    Used,
+)
 from kvspec.refinement.follower import Follower
 
 OPERATIONS = 1_000
+NO_CHECKS = Checks(no_invariants, watches_memory=False, of_flight=nothing_in_flight, of_steps=())
 
 SHARING, PARTIAL, PINNED, STATES = (
     "mixed-blocks",
@@ -35,6 +57,7 @@ SHARING, PARTIAL, PINNED, STATES = (
     "gemma-hybrid+pinned=2",
     "mamba-align+eagle+transfers",
 )
+TRANSFERS, AHEAD = "gemma-hybrid+transfers", ("tiny-ahead", "tiny-ahead-drafts", "tiny-ahead-loads")
 WHERE = {
     Begin: PARTIAL,
     Read: PARTIAL,
@@ -43,6 +66,8 @@ WHERE = {
     Pin: PINNED,
     Demote: PINNED,
     Move: STATES,
+    Fill: TRANSFERS,
+    Filled: TRANSFERS,
 }
 """On which model a transition happens; where nothing is said, on all of them."""
 
@@ -64,8 +89,24 @@ def driven(model: str, pool: type[BlockPool] | None = None, holdings: type[Holdi
     return drive([load(model)], OPERATIONS, Counter(), factory=Planted)
 
 
+def walked(*deltas: Delta) -> Walked:
+    """Follow the reference with other rules where steps are in flight."""
+
+    class Planted(Followed):
+        def __init__(self, settings: Settings) -> None:
+            super().__init__(settings, Counter(), Choices(rules=Rules(deltas)))
+
+    scopes = {name: MODELS[name].shallow for name in AHEAD}  # type: ignore[attr-defined]  # none is of a scheduler
+    return walk([AheadWorld(name, each, Planted, NO_CHECKS) for name, each in scopes.items()], OPERATIONS)
+
+
+def found_in(transition: type[Transition]) -> tuple[str, ...]:
+    """The drift where ``transition`` happens."""
+    return walked().wrong if transition in (Use, Used) else driven(WHERE.get(transition, SHARING)).wrong
+
+
 @pytest.mark.few(1)
-@pytest.mark.parametrize("model", [SHARING, PARTIAL, PINNED, STATES])
+@pytest.mark.parametrize("model", [SHARING, PARTIAL, PINNED, STATES, TRANSFERS])
 def test_without_a_change_there_is_no_drift(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
     found = driven(model)
@@ -84,8 +125,7 @@ def test_a_transition_that_does_nothing_is_noticed(transition: type[Transition])
         return state
 
     with patch.object(transition, "effect", staticmethod(nothing)):
-        found = driven(WHERE.get(transition, SHARING))
-    assert 1 == len(found.wrong)
+        assert 1 == len(found_in(transition))
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS)
@@ -96,7 +136,7 @@ def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]
         return False
 
     with patch.object(transition, "guard", staticmethod(never)):
-        (told,) = driven(WHERE.get(transition, SHARING)).wrong
+        (told,) = found_in(transition)
     assert f"{transition.__name__.lower()} at Operands(" in told
     assert "expected it cannot happen, got it happens" in told
 
@@ -121,6 +161,30 @@ def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
 
 
 # The reference is changed
+
+
+def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
+    """The control of the next test."""
+    assert () == walked().wrong
+
+
+@pytest.mark.parametrize(
+    ("delta", "seen"),
+    [
+        # Finding 022: what a request gives up is free although a step in flight uses it.
+        (Delta(is_fenced.__name__, lambda *_: False), "drop at Operands("),
+        # Finding 028: a window leaves what steps in flight read if drafts do not hold.
+        (Delta(tokens_unsure.__name__, lambda *_: 0), "tables of request"),
+        # What is freed when steps are over is not all of it.
+        (Delta(freed_late.__name__, lambda _rule, tables: tables[1:]), "None: "),
+        # The last token is cached before it is computed.
+        (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), ""),
+    ],
+)
+def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) -> None:
+    """What another rule does is no transition that can happen."""
+    (told,) = walked(delta).wrong
+    assert seen in told
 
 
 class LeavesQueued(BlockPool):
