@@ -32,6 +32,8 @@ from kvreference.snapshot import Snapshot
 
 SLACK = 8
 """By how many operations two steps that look the same may differ, besides one for each block that changes hands."""
+TWO_ENDS = 3
+"""How many links more a group's release takes if it puts blocks to both ends of the free queue."""
 _EMPTY = Snapshot({}, [], [], 0, [], dict)
 
 Shape = tuple[object, ...]
@@ -166,6 +168,7 @@ class WorkMonitor:
             return None
         # Of several blocks with the same content one is looked for: whether there are others takes an operation more.
         slack = SLACK + len(change.contents)
+        links = len(work.tables) + 1
         context, free, counts = len(request.tokens), change.blocks_free, work.counts()
         least = self._least.get(shape)
         if least is None:
@@ -173,7 +176,9 @@ class WorkMonitor:
         for place, (known, count) in enumerate(zip(least, counts, strict=True)):
             if count < known.count:
                 least[place] = Least(count, context, free)
-            elif count > known.count + slack and count > known.count + slack + self._passed(request.number, place - 1):
+            elif count > known.count + slack and count > known.count + slack + (
+                self._two_ends(change) if place == links else self._passed(request.number, place - 1)
+            ):
                 where = f"a context of {context} tokens, {free} blocks free"
                 there = f"a context of {known.context_tokens} tokens, {known.blocks_free} blocks free"
                 what = "an answer" if isinstance(step.operation, Sample) else "a decode step"
@@ -181,6 +186,12 @@ class WorkMonitor:
                 subject = f"{counter_name(place, len(work.tables))} of {what}"
                 return Difference("KV-WORK-02", subject, expected, f"{count} at {where}")
         return None
+
+    def _two_ends(self, change: Change) -> int:
+        """How many links more a step may take because some groups release to both ends of the queue, and not to one."""
+        if not self.settings.scratch_first:
+            return 0
+        return TWO_ENDS * sum(left > 0 for _, left in change.tables())
 
     def _passed(self, number: int, index: int) -> int:
         """How many null blocks more a request's step may go over in a group. Other counters have no group."""
@@ -213,7 +224,7 @@ class WorkMonitor:
 
 def _change(before: Snapshot, after: Snapshot, request: int) -> Change:
     """What a step did to a request's tables and to the pool."""
-    tables = zip(before.tables.get(request, ()), after.tables.get(request, ()), strict=False)
+    tables = list(zip(before.tables.get(request, ()), after.tables.get(request, ()), strict=False))
     return Change(
         lambda: [(len(new) - len(old), sum(map(ne, old, new))) for old, new in tables],
         _changed(before.references, after.references),

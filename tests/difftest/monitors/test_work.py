@@ -12,7 +12,7 @@ import pytest
 from kvgate.adapters.reference import Reference
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference
-from kvgate.monitors.work import SLACK, Work, WorkMonitor
+from kvgate.monitors.work import SLACK, TWO_ENDS, Work, WorkMonitor
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
@@ -93,6 +93,22 @@ def test_answers_are_compared_too() -> None:
     found = watched((*step(1), *step(2), *step(3)), works)
     assert found is not None
     assert ("KV-WORK-02", "hashes of an answer") == (found.statement, found.subject)
+
+
+def most_links_of_a_drop(scratch_first: bool) -> int:
+    """How many links a window's drop may take, after one that took none."""
+    settings = settings_of(Group(Kind.SLIDING_WINDOW, 4, 4), blocks=64, tokens_max=32, scratch_first=scratch_first)
+    steps = [each for token in range(1, 9) for each in step(token)]
+    for links in range(SLACK + 3 * TWO_ENDS):
+        monitor = WorkMonitor(settings, Told(*[NOTHING] * (len(steps) + 1), Work(0, (0,), links, 0)))
+        if watch(monitor, Reference(settings), *LET_IN, *steps) is not None:
+            return links - 1
+    raise AssertionError("any number may be taken")
+
+
+def test_a_group_may_release_to_both_ends_of_the_queue() -> None:
+    """Where scratch goes first, a drop of scratch and of what is cached takes a few links more than one of either."""
+    assert most_links_of_a_drop(scratch_first=True) - most_links_of_a_drop(scratch_first=False) == TWO_ENDS
 
 
 NULLS = 9

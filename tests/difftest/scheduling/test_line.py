@@ -36,10 +36,11 @@ class Told:
         adapters_max: int | None = None,
         may_split: bool = True,
         padded_tokens: int = 1,
+        provided_tokens: int = 0,
     ) -> None:
         self.population = Population(SETTINGS)
         stage = Stage(running_max, by_priority=by_priority, connector=connector, adapters_max=adapters_max)
-        self.line = Line(stage, 64, may_split, holders_first, padded_tokens, tokens_max=64)
+        self.line = Line(stage, 64, may_split, holders_first, padded_tokens, 64, lambda _number: provided_tokens)
         for request in requests:
             self.population.settle(request.arrival, Done())
             self.line.submitted(request.arrival.request, request)
@@ -250,10 +251,18 @@ def test_nobody_after_a_chunk_of_nothing_is_looked_at() -> None:
     assert (1, 2, 0) == told.line.lengths
 
 
-@pytest.mark.parametrize(("hit", "tokens", "left_out"), [(7, 59, True), (7, 60, False), (6, 60, True), (0, 60, True)])
-def test_a_request_with_one_token_left_waits_for_room_for_its_drafts(hit: int, tokens: int, left_out: bool) -> None:
-    """Of eight tokens seven were hit: it needs room for five. With more to compute, or with room, it is left out."""
-    line = Told(serve(0), serve(1), padded_tokens=5)
+@pytest.mark.parametrize(
+    ("hit", "provided", "tokens", "left_out"),
+    [(7, 0, 59, True), (7, 0, 60, False), (6, 0, 60, True), (0, 0, 60, True), (2, 5, 60, False), (2, 4, 60, True)],
+)
+def test_a_request_with_one_token_left_waits_for_room_for_its_drafts(
+    hit: int, provided: int, tokens: int, left_out: bool
+) -> None:
+    """Of eight tokens seven were hit, or come from another node within the step: it needs room for five.
+
+    With more to compute, or with room, it is left out.
+    """
+    line = Told(serve(0), serve(1), padded_tokens=5, provided_tokens=provided)
     assert line.line.observe(LookUp(0), Hit(hit, ())) is None
     found = line.end(tokens)
     assert left_out == (found is not None)

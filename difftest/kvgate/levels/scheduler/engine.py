@@ -174,7 +174,7 @@ class Engine:
         self.batch = Batch(settings.chunk_tokens, stage.running_max)
         traits, may_split = self.followed.scheduling, settings.geometry.state_block_tokens is None
         padded_tokens = 1 + settings.drafts_max if traits.pads_drafts else 1
-        limits = padded_tokens, settings.tokens_max
+        limits = padded_tokens, settings.tokens_max, self.nodes.provides_now
         self.line = Line(stage, settings.chunk_tokens, may_split, not traits.joins_queues, *limits)
         self.chunks = Chunks(
             settings,

@@ -125,6 +125,11 @@ class OtherNodes:
         """Whether what a request was just told to have comes while it waits."""
         return self._asked.get(number, (0, 0, False))[2]
 
+    def provides_now(self, number: int) -> int:
+        """How many tokens a request was just told to have without waiting for them."""
+        _, external, waits = self._asked.get(number, (0, 0, False))
+        return 0 if waits else external
+
     def decline(self, number: int) -> None:
         """A request was given blocks, and takes nothing that was offered; no other offer is made."""
         self._asked.pop(number, None)

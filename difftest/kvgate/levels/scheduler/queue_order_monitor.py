@@ -11,6 +11,8 @@ aside.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from attrs import define
 
 from kvgate.kernel.difference import Difference
@@ -59,6 +61,7 @@ class Line:
         holders_first: bool = False,
         padded_tokens: int = 1,
         tokens_max: int = 0,
+        provided_now: Callable[[int], int] = lambda _number: 0,
     ) -> None:
         self.stage = stage
         self.budget_tokens = budget_tokens
@@ -71,8 +74,10 @@ class Line:
         """How many tokens a request needs room for that has one left to compute, and is not all that runs."""
         self.tokens_max = tokens_max
         """How long a request may become: one that has no room for so many is not padded."""
+        self.provided_now = provided_now
+        """How many tokens another node provides within the step to a request that was looked up in it."""
         self._hits: dict[int, int] = {}
-        """The hits of the requests that were looked up in this step."""
+        """Of the requests that were looked up in this step, how many tokens need not be computed."""
         self.resets = False
         """Whether all that run are preempted at once, whoever comes last."""
         self._waiting: list[_Waits] = []
@@ -157,7 +162,8 @@ class Line:
                 self._let_in(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
-            self._hits[operation.request] = answer.tokens if isinstance(answer, Hit) else 0
+            hit_tokens = answer.tokens if isinstance(answer, Hit) else 0
+            self._hits[operation.request] = hit_tokens + self.provided_now(operation.request)
             # Of a prompt that is computed whole there is too much for the step: no other is looked at.
             undecided = any(each.undecided for each in self._named(operation.request))
             self._held_up |= self.stage.options.whole_prompts and not undecided
