@@ -155,6 +155,7 @@ RELEASE = evolve(
         "065-evicted-state-cached-again",
         "066-sharer-of-a-failed-load-stays-cached",
         "067-events-of-embedded-prompts",
+        "090-load-kept-out-by-its-own-drafts",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

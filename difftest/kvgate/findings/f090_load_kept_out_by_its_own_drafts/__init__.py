@@ -1,0 +1,37 @@
+"""Finding 090: A load that fits is refused for as long as the blocks of a draft's step do not fit too."""
+
+from __future__ import annotations
+
+from kvgate.findings.engine_state import blocks_lacking
+from kvgate.findings.finding import Engine, Finding
+from kvgate.kernel.difference import Divergence
+from kvreference.population import Status
+from kvreference.settings import Settings
+
+
+def blocks_of_a_draft_step(settings: Settings) -> int:
+    """How many blocks the slots of one step with all its drafts take at most, in groups without states."""
+    slots = 1 + settings.drafts_max + settings.lookahead_tokens
+    return sum(-(-slots // group.block_size_tokens) for group in settings.geometry.groups if not group.keeps_states)
+
+
+def _kept_for_its_drafts(divergence: Divergence, engine: Engine) -> bool:
+    """Nobody holds a block, and a request that would load has room, but not with the blocks of a draft's step."""
+    free, kept = engine.followed.snapshot().blocks_free, blocks_of_a_draft_step(engine.settings)
+    if divergence.detector != "progress" or free != engine.settings.blocks - 1 or engine.followed.kept_last != kept:
+        return False
+    alive, offers = engine.followed.population.alive, engine.nodes.offers
+    loading = (number for number, each in alive.items() if each.status is Status.WAITING and number in offers)
+    return any(offers[number].loads and free - kept < blocks_lacking(engine, number) <= free for number in loading)
+
+
+FINDING = Finding(
+    id="090-load-kept-out-by-its-own-drafts",
+    rank=90,
+    statement="KV-LIVE-03",
+    condition="drafts, an empty pool, and a request that would load and fits, but not with the blocks of a draft's step",
+    where=lambda settings: settings.drafts_max > 0,
+    on=lambda stage: stage.connector,
+    goes_on=True,
+    explains_engine=_kept_for_its_drafts,
+)
