@@ -1,11 +1,51 @@
-"""vLLM 0.27.1: look-ups are counted by the scheduler. Its scheduler is not described yet."""
+"""vLLM 0.27.1: look-ups are counted where requests are admitted, and what steps in flight read stays held."""
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import COORDINATOR, MANAGER, SPECS, UTILS, Additions
+from kvgate.adapters.releases.description import (
+    COORDINATOR,
+    MANAGER,
+    SCHEDULER,
+    SCHEDULER_OUTPUT,
+    SPECS,
+    UTILS,
+    Additions,
+)
 from kvgate.adapters.releases.v0_23_0 import RELEASE as OLDER
+from kvgate.adapters.releases.v0_23_0 import SCHEDULER_RULES as OLDER_SCHEDULER
+
+SCHEDULER_RULES = evolve(
+    OLDER_SCHEDULER,
+    signatures={
+        **OLDER_SCHEDULER.signatures,
+        f"{SCHEDULER}.schedule": "self, throttle_prefills",
+        f"{SCHEDULER_OUTPUT}:SchedulerOutput": (
+            "scheduled_new_reqs, scheduled_cached_reqs, num_scheduled_tokens, total_num_scheduled_tokens, "
+            "scheduled_spec_decode_tokens, scheduled_encoder_inputs, num_common_prefix_blocks, finished_req_ids, "
+            "free_encoder_mm_hashes, scheduled_encoder_input_stats, preempted_req_ids, has_structured_output_requests, "
+            "pending_structured_output_tokens, num_invalid_spec_tokens, kv_connector_metadata, ec_connector_metadata, "
+            "ec_manager_metadata, new_block_ids_to_zero, kv_cache_block_copies, partial_tail_offloads, "
+            "num_spec_tokens_to_schedule"
+        ),
+        "vllm.v1.engine:EngineCoreOutput": (
+            "request_id, new_token_ids, new_logprobs, new_prompt_logprobs_tensors, pooling_output, finish_reason, "
+            "stop_reason, events, kv_transfer_params, ec_transfer_params, trace_headers, prefill_stats, "
+            "routed_experts, num_nans_in_logits"
+        ),
+        f"{MANAGER}.pop_blocks_for_free": "self, request",
+    },
+    counts_admitted=True,
+    pads_drafts=True,
+    zeroes_loaded=False,
+    reports_preempted_later=True,
+    frees_late=True,
+    drops_answers=True,
+    stops_at_junctions=True,
+    ends_before_an_answer=True,
+    ends_with_computed=True,
+)
 
 RELEASE = evolve(
     OLDER,
@@ -62,36 +102,19 @@ RELEASE = evolve(
     - {
         "001-new-block-ids-never-drained",
         "008-external-tokens-take-other-hits",
-        "020-preempted-in-its-step-stays-cached",
-        "021-behind-a-failed-load-stays-cached",
         "022-given-up-while-in-flight",
-        "023-parked-loads-leave-no-room",
-        "024-refused-before-whoever-loaded",
-        "025-aborted-load-never-reclaimed",
-        "026-failed-load-of-several-groups",
-        "027-oversized-request-blocks-the-queue",
         "028-window-left-while-in-flight",
-        "029-chunk-shorter-than-a-state-block",
         "030-ends-without-its-blocks",
         "036-states-hit-past-attention",
-        "048-item-of-a-victim-counts-as-computed",
-        "049-next-item-of-a-draft-layer",
-        "050-later-item-after-a-failed-load",
         "052-older-state-goes-last",
-        "053-no-end-before-its-shortest",
-        "060-computed-again-with-the-next-item",
-        "061-sent-with-what-follows-the-end",
-        "062-steps-after-a-failed-load-count",
-        "063-load-fails-after-a-preemption",
         "064-failed-load-sets-back-another",
-        "066-sharer-of-a-failed-load-stays-cached",
-        "067-events-of-embedded-prompts",
-        "068-item-as-long-as-a-step",
-        "069-steps-after-a-part-count",
     }
     | {
         "012-prompt-tail-that-serves-nobody",
+        "071-freed-late-counts-as-shared",
+        "072-state-before-a-gap-stays-held",
     },
-    scheduler=None,
-    additions=Additions(reason="its scheduler is not driven: 0.33.0 lists what came since 0.23.0"),
+    pins_junctions=True,
+    scheduler=SCHEDULER_RULES,
+    additions=Additions(reason="0.33.0 lists what came since 0.23.0"),
 )

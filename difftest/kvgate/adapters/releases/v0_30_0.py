@@ -1,14 +1,49 @@
-"""vLLM 0.30.0: the interval is part of the configuration; scratch first without prefix caching too.
-
-Its scheduler is not described yet.
-"""
+"""vLLM 0.30.0: the interval is part of the configuration; scratch first without prefix caching too."""
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from kvgate.adapters.releases.description import MANAGER, REQUEST, SPECS, UTILS, Additions
+from kvgate.adapters.releases.description import (
+    MANAGER,
+    OUTPUTS,
+    REQUEST,
+    SCHEDULER_OUTPUT,
+    SPECS,
+    UTILS,
+    Additions,
+)
 from kvgate.adapters.releases.v0_27_1 import RELEASE as OLDER
+from kvgate.adapters.releases.v0_27_1 import SCHEDULER_RULES as OLDER_SCHEDULER
+
+SCHEDULER_RULES = evolve(
+    OLDER_SCHEDULER,
+    signatures={
+        **OLDER_SCHEDULER.signatures,
+        f"{SCHEDULER_OUTPUT}:SchedulerOutput": (
+            "scheduled_new_reqs, scheduled_cached_reqs, num_scheduled_tokens, total_num_scheduled_tokens, "
+            "scheduled_spec_decode_tokens, scheduled_encoder_inputs, num_common_prefix_blocks, finished_req_ids, "
+            "free_encoder_mm_hashes, scheduled_encoder_input_stats, preempted_req_ids, has_structured_output_requests, "
+            "pending_structured_output_tokens, num_invalid_spec_tokens, kv_connector_metadata, has_sync_kv_loads, "
+            "ec_connector_metadata, ec_manager_metadata, new_block_ids_to_zero, kv_cache_block_copies, "
+            "block_table_updates, kv_connector_block_state, num_spec_tokens_to_schedule"
+        ),
+        f"{OUTPUTS}:ModelRunnerOutput": (
+            "req_ids, req_id_to_index, sampled_token_ids, logprobs, prompt_logprobs_dict, pooler_output, "
+            "kv_connector_output, ec_connector_output, num_nans_in_logits, cudagraph_stats, routed_experts, "
+            "sampling_masks"
+        ),
+        f"{OUTPUTS}:KVConnectorOutput": (
+            "finished_sending, finished_recving, kv_connector_stats, kv_cache_events, kv_connector_worker_meta, "
+            "invalid_block_ids, failed_recving, expected_finished_count"
+        ),
+        "vllm.v1.engine:EngineCoreOutput": (
+            "request_id, new_token_ids, new_logprobs, new_prompt_logprobs_tensors, pooling_output, finish_reason, "
+            "stop_reason, events, kv_transfer_params, ec_transfer_params, trace_headers, prefill_stats, "
+            "routed_experts, num_nans_in_logits, mm_cache_miss_hashes, new_sampling_mask, spec_decode_metrics"
+        ),
+    },
+)
 
 RELEASE = evolve(
     OLDER,
@@ -75,11 +110,18 @@ RELEASE = evolve(
     - {
         "014-second-full-group-not-cut",
         "015-replay-above-its-look-ahead",
+        "026-failed-load-of-several-groups",
+        "029-chunk-shorter-than-a-state-block",
+        "049-next-item-of-a-draft-layer",
+        "050-later-item-after-a-failed-load",
+        "053-no-end-before-its-shortest",
+        "072-state-before-a-gap-stays-held",
     }
     | {
         "016-look-ahead-kept-at-zero",
         "031-replay-an-alignment-too-low",
         "059-null-blocks-gone-over-once",
     },
-    additions=Additions(reason="its scheduler is not driven: 0.33.0 lists what came since 0.23.0"),
+    scheduler=SCHEDULER_RULES,
+    additions=Additions(reason="0.33.0 lists what came since 0.23.0"),
 )

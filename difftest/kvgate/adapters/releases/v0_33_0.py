@@ -8,21 +8,19 @@ from kvgate.adapters.releases.description import (
     MANAGER,
     OUTPUTS,
     REQUEST,
-    SCHEDULER,
     SCHEDULER_OUTPUT,
     SPECS,
     UTILS,
     Additions,
     Mechanism,
 )
-from kvgate.adapters.releases.v0_23_0 import SCHEDULER_RULES as OLDER_SCHEDULER
 from kvgate.adapters.releases.v0_30_0 import RELEASE as OLDER
+from kvgate.adapters.releases.v0_30_0 import SCHEDULER_RULES as OLDER_SCHEDULER
 
 SCHEDULER_RULES = evolve(
     OLDER_SCHEDULER,
     signatures={
         **OLDER_SCHEDULER.signatures,
-        f"{SCHEDULER}.schedule": "self, throttle_prefills",
         f"{SCHEDULER_OUTPUT}:SchedulerOutput": (
             "scheduled_new_reqs, scheduled_cached_reqs, num_scheduled_tokens, total_num_scheduled_tokens, "
             "scheduled_spec_decode_tokens, scheduled_encoder_inputs, finished_req_ids, free_encoder_mm_hashes, "
@@ -41,30 +39,18 @@ SCHEDULER_RULES = evolve(
             "prompt_token_id_logprobs_dict, pooler_output, kv_connector_output, ec_connector_output, "
             "num_nans_in_logits, cudagraph_stats, aux_output_connector_output, sampling_masks"
         ),
-        f"{OUTPUTS}:KVConnectorOutput": (
-            "finished_sending, finished_recving, kv_connector_stats, kv_cache_events, kv_connector_worker_meta, "
-            "invalid_block_ids, failed_recving, expected_finished_count"
-        ),
         "vllm.v1.engine:EngineCoreOutput": (
             "request_id, new_token_ids, new_logprobs, new_prompt_logprobs_tensors, pooling_output, finish_reason, "
             "stop_reason, events, kv_transfer_params, ec_transfer_params, trace_headers, prefill_stats, "
             "routed_experts, num_nans_in_logits, mm_cache_miss_hashes, new_sampling_mask, spec_decode_metrics, "
             "prompt_token_id_logprobs, error"
         ),
-        f"{MANAGER}.pop_blocks_for_free": "self, request",
     },
-    counts_admitted=True,
-    pads_drafts=True,
     caches_answers=True,
     spares_the_only_one=True,
-    zeroes_loaded=False,
     queues=("kv_holding_waiting", "waiting"),
     joins_queues=False,
-    reports_preempted_later=True,
-    frees_late=True,
-    stops_at_junctions=True,
     offers_to_readers_only=True,
-    ends_with_computed=True,
     # Its hashes then cover what a draft layer reads after a block: another cache, which the reference does not have.
     hashing_option="disable_lookahead_block_hashes",
 )
@@ -136,25 +122,22 @@ RELEASE = evolve(
     },
     distribution="vllm",
     choices="look-ahead-at-the-end",
-    pins_junctions=True,
     hashes_ahead=True,
     findings=OLDER.findings
     - {
         "003-salt-collides-with-adapter-name",
         "004-media-forgotten-in-prompt-tail",
+        "023-parked-loads-leave-no-room",
+        "024-refused-before-whoever-loaded",
         "051-loaded-state-waits-for-a-step",
+        "060-computed-again-with-the-next-item",
+        "061-sent-with-what-follows-the-end",
+        "068-item-as-long-as-a-step",
+        "069-steps-after-a-part-count",
+        "071-freed-late-counts-as-shared",
     }
     | {
-        "020-preempted-in-its-step-stays-cached",
-        "021-behind-a-failed-load-stays-cached",
-        "025-aborted-load-never-reclaimed",
-        "027-oversized-request-blocks-the-queue",
-        "048-item-of-a-victim-counts-as-computed",
-        "062-steps-after-a-failed-load-count",
-        "063-load-fails-after-a-preemption",
         "065-evicted-state-cached-again",
-        "066-sharer-of-a-failed-load-stays-cached",
-        "067-events-of-embedded-prompts",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
