@@ -20,7 +20,7 @@ from kvgate.findings.modelled import reference_of
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, LookUp, Operation, Preempt, Run, Sample, Schedule
+from kvreference.operations import Admit, Arrive, Dispatch, LookUp, Operation, Preempt, Run, Sample, Schedule
 from kvreference.settings import Settings
 
 SETTINGS = Settings(
@@ -110,8 +110,8 @@ def test_all_but_the_last_token_of_an_answered_request(names: tuple[str, ...], t
     not; nor does one of nine tokens, which does not end with a block."""
     states = Geometry((Group("full", 4), Group("mamba", 4, states="align")))
     manager = asked(*names)(Settings(states, 20, 64, 32, full_sequence_must_fit=False))
-    performed(manager, arrive(0, 7), Admit(0, 32), Schedule(0, 32), Sample(0, 0, 7, 0), Preempt(0))
-    performed(manager, arrive(1, 8), arrive(2, 8), Admit(2, 32), Sample(2, 0, 7, 0), Preempt(2))
+    performed(manager, arrive(0, 7), Admit(0, 32), Dispatch(), Schedule(0, 32), Dispatch(), Sample(0, 0, 7, 0))
+    performed(manager, Preempt(0), arrive(1, 8), arrive(2, 8), Admit(2, 32), Dispatch(), Sample(2, 0, 7, 0), Preempt(2))
     population = manager.population
     assert (tokens, 4, 8) == tuple(
         population.tokens_to_schedule(population[each], 7 + (each == 2)) for each in range(3)
