@@ -53,6 +53,12 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
     return ()
 
 
+def places_released(group: Group, blocks: Sequence[int], passed: range) -> Sequence[int]:
+    """Of the places of a table that were ``passed``, and no later token reads, those that are released: all of them."""
+    del group, blocks
+    return tuple(passed)
+
+
 def tokens_passed(request: int, groups: Sequence[Group], computed: int, unsure: int) -> int:
     """By how many of its ``computed`` tokens a request releases what no later token reads: by those that are sure."""
     del request, groups
@@ -221,11 +227,13 @@ class Holdings:
             if dead > table.dead:
                 first, end = self.settings.geometry.anchor(group, dead)
                 anchor = table.blocks[max(first, table.dead) : end][::-1]
-                blocks = table.blocks[table.dead : dead][::-1]
+                places = self.rules.ask(places_released, group, table.blocks, range(table.dead, dead))
+                blocks = [table.blocks[place] for place in reversed(places)]
                 last = self.rules.ask(goes_last, group, blocks)
                 self.pool.slide([block for block in blocks if block not in last], anchor)
                 self.pool.release_last(last)
-                table.blocks[table.dead : dead] = (NULL,) * (dead - table.dead)
+                for place in places:
+                    table.blocks[place] = NULL
                 table.dead = dead
 
     def blocks_dead(self, group: Group, computed: int) -> int:
@@ -246,7 +254,8 @@ class Holdings:
         tables = self.tables.pop(request, [])
         for table in tables:
             self.pool.give_up(table.blocks[::-1])
-        self.deferred.append((steps, tables))
+        if tables:
+            self.deferred.append((steps, tables))
 
     def steps_over(self, steps: int) -> None:
         """So many steps are over."""

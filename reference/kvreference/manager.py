@@ -45,6 +45,7 @@ from kvreference.operations import (
 )
 from kvreference.population import Population, Request, Status, holds_on
 from kvreference.prefix_cache import no_hit
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
 from kvreference.tables import Tables, content_up_to
@@ -77,7 +78,7 @@ class Manager:
         self.settings = settings
         self.choices = choices
         self.geometry = settings.geometry
-        self.population = population_of(settings)
+        self.population = population_of(settings, choices.rules)
         self.holdings = choices.holdings(settings, choices.rules)
         self.cache = choices.cache(settings, choices.rules)
         self._interned = Prefixes(self.geometry.grain_tokens, choices.rules, self.geometry.hashed_ahead_tokens)
@@ -333,9 +334,9 @@ class Manager:
         )
 
 
-def population_of(settings: Settings) -> Population:
+def population_of(settings: Settings, rules: Rules = OWN_RULES) -> Population:
     """The requests of a system, of which there are none yet."""
-    return (PopulationAhead if settings.steps_in_flight_max > 1 else Population)(settings)
+    return (PopulationAhead if settings.steps_in_flight_max > 1 else Population)(settings, rules)
 
 
 def prefixes_kept(prefixes: Sequence[Prefix], computed: int) -> int:

@@ -37,6 +37,7 @@ from kvreference.operations import (
     Transferred,
     spell,
 )
+from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 
 
@@ -110,11 +111,22 @@ def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:
     return tuple(runs)
 
 
+def tokens_to_a_state(tokens: int, computed: int, serves: int, block: int, answers: bool) -> int:
+    """How many of ``tokens`` tokens are computed at once after ``computed`` ones, where states are kept at block ends.
+
+    ``serves`` is the last place where a state serves a hit. If it ``answers``, those are all but the last token of a
+    request that was answered before.
+    """
+    del answers
+    return tokens if computed >= serves else min(tokens_to_boundary(computed, tokens, block), serves - computed)
+
+
 class Population:
     """The requests alive, by number, in the order of arrival."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
         self.settings = settings
+        self.rules = rules
         self.alive: dict[int, Request] = {}
         self.arrived = 0
         self.dispatched = self.over = 0
@@ -125,7 +137,7 @@ class Population:
 
     def copy(self) -> Population:
         """An independent population in the same state."""
-        other = type(self)(self.settings)
+        other = type(self)(self.settings, self.rules)
         other.alive = {number: request.copy() for number, request in self.alive.items()}
         other.arrived = self.arrived
         other.dispatched, other.over = self.dispatched, self.over
@@ -151,7 +163,8 @@ class Population:
             return tokens
         lookahead = self.settings.geometry.lookahead_tokens if self.settings.drafts_max else 0
         serves = (len(request.tokens) - lookahead) // block * block
-        return tokens if computed >= serves else min(tokens_to_boundary(computed, tokens, block), serves - computed)
+        answers = request.prompt_tokens < len(request.tokens) == computed + tokens + 1
+        return self.rules.ask(tokens_to_a_state, tokens, computed, serves, block, answers)
 
     def resolve(self, operation: Operation) -> Operation | None:
         """The legal operation that ``operation`` stands for now, or None if there is none.

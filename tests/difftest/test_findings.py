@@ -102,6 +102,8 @@ OF_ENGINES = {
     "059-null-blocks-gone-over-once",
     "061-sent-with-what-follows-the-end",
     "066-sharer-of-a-failed-load-stays-cached",
+    "071-freed-late-counts-as-shared",
+    "072-state-before-a-gap-stays-held",
 }
 """Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 

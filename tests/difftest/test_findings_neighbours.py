@@ -145,6 +145,7 @@ BROKEN = {
     "all of it goes last": Fault(
         "goes_last", lambda _last, _group, blocks: [*filter(None, blocks)], "mamba-align+scratch", "native@0.23.0"
     ),
+    "nothing passed is released": Fault("places_released", lambda _released, *_rest: (), "swa"),
     "everything is shared": Fault("is_held_by_all", lambda _held, *_rest: True, "full"),
     "one grain less": Fault("content_up_to", one_grain_less, "f013*/trace.jsonl", "ascend"),
 }

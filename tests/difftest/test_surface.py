@@ -125,6 +125,8 @@ def untrue(
     [
         pytest.param("0.33.0", 3, marks=pytest.mark.ci),
         pytest.param("0.33.0", 12, marks=pytest.mark.deep),
+        pytest.param("0.30.0", 3, marks=pytest.mark.deep),
+        pytest.param("0.27.1", 3, marks=pytest.mark.deep),
         pytest.param("0.23.0", 3, marks=pytest.mark.deep),
         pytest.param("0.22.1", 3, marks=pytest.mark.deep),
     ],

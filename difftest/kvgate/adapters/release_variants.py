@@ -32,7 +32,7 @@ from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, freed_late
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation
-from kvreference.population import Request
+from kvreference.population import Request, tokens_to_a_state
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
@@ -109,9 +109,10 @@ class WhenFull:
         self.admitted = Sparse(geometry, interval_tokens)
         self.masked = Sparse(geometry, geometry.alignment_tokens)
         self.keeps_extension = keeps_extension
-        """Whether with a draft layer, for prompts that end with an alignment, the boundary of a longer one is kept."""
+        """Whether with a draft layer further boundaries are kept: where prompts end with an alignment, that of a longer
+        one; and the one a block before a junction."""
         self.junction_tokens = 0
-        """The junction of the request; with a draft layer, the boundary a block before it is kept as well."""
+        """The junction of the request."""
 
     def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
         kept = self.admitted.due_tokens(group, index, prompt_tokens) is not None
@@ -119,7 +120,7 @@ class WhenFull:
             alignment = self.geometry.alignment_tokens
             first, end = group.blocks_needed(max(prompt_tokens // alignment - 1, 0) * alignment)
             kept = first <= index < end
-        if not kept and self.junction_tokens and group.lookahead:
+        if not kept and self.keeps_extension and self.junction_tokens and group.lookahead:
             lower = max(0, self.junction_tokens - group.block_size_tokens)
             first, end = group.blocks_needed(lower // self.geometry.alignment_tokens * self.geometry.alignment_tokens)
             kept = first <= index < end
@@ -192,6 +193,15 @@ def _as_scheduled(rules: SchedulerRules, padded: Mapping[int, int], manager: Man
     if rules.counts_admitted and (isinstance(operation, LookUp) or (isinstance(operation, Admit) and not granted)):
         manager.cache.statistics = statistics
     return answer
+
+
+def _or_a_token_less(
+    rule: Callable[..., int], tokens: int, computed: int, serves: int, block: int, answers: bool
+) -> int:
+    """If all tokens of an answered request may be computed at once, so may all but the last, which ends the block."""
+    if answers and rule(tokens + 1, computed, serves, block, False) == tokens + 1:
+        return tokens
+    return rule(tokens, computed, serves, block, answers)
 
 
 CHOICES: Mapping[str, Choices] = {
@@ -293,8 +303,10 @@ def scheduled(
     """The choices, with those of a scheduler with these rules."""
     if rules is None:
         return choices
+    deltas = [Delta(tokens_to_a_state.__name__, _or_a_token_less)] if rules.ends_before_an_answer else []
     return evolve(
         choices,
+        rules=Rules((*choices.rules.deltas, *deltas)),
         lookahead_when_admitted=rules.lookahead_when_admitted,
         caches_answers=rules.caches_answers,
         blocks_reserved=kept,

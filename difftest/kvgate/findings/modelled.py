@@ -228,7 +228,7 @@ def _reference(
     reference = new(asked, _with_findings(choices, known, settings, release))
     if asked != settings:
         # What the model is, is still what the settings say.
-        reference.population = population_of(settings)
+        reference.population = population_of(settings, reference.choices.rules)
     return reference, known
 
 

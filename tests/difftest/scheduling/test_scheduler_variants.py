@@ -20,7 +20,7 @@ from kvgate.findings.modelled import reference_of
 from kvreference.answers import Answer, Granted, Refused
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Arrive, LookUp, Operation, Run, Sample
+from kvreference.operations import Admit, Arrive, Dispatch, LookUp, Operation, Preempt, Run, Sample, Schedule
 from kvreference.settings import Settings
 
 SETTINGS = Settings(
@@ -102,6 +102,20 @@ def test_drafts_that_nobody_proposed() -> None:
     manager = asked(padded={3: 3})(evolve(SETTINGS, blocks=3))
     performed(manager, arrive(0, 8), Admit(0, 8), arrive(1, 1), Admit(1, 4))
     assert [] == manager.population[1].drafts
+
+
+@pytest.mark.parametrize(("names", "tokens"), [((), 4), (("ends_before_an_answer",), 7)])
+def test_all_but_the_last_token_of_an_answered_request(names: tuple[str, ...], tokens: int) -> None:
+    """Eight tokens in blocks of four: a prompt's own chunk of seven ends with a block, one that is computed again may
+    not; nor does one of nine tokens, which does not end with a block."""
+    states = Geometry((Group("full", 4), Group("mamba", 4, states="align")))
+    manager = asked(*names)(Settings(states, 20, 64, 32, full_sequence_must_fit=False))
+    performed(manager, arrive(0, 7), Admit(0, 32), Dispatch(), Schedule(0, 32), Dispatch(), Sample(0, 0, 7, 0))
+    performed(manager, Preempt(0), arrive(1, 8), arrive(2, 8), Admit(2, 32), Dispatch(), Sample(2, 0, 7, 0), Preempt(2))
+    population = manager.population
+    assert (tokens, 4, 8) == tuple(
+        population.tokens_to_schedule(population[each], 7 + (each == 2)) for each in range(3)
+    )
 
 
 def test_only_who_is_let_in_is_counted() -> None:

@@ -9,7 +9,6 @@ from attrs import evolve
 
 from kvgate.adapters.releases.ascend_0_23_0 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_30_0 import RELEASE as VLLM
-from kvgate.adapters.releases.v0_33_0 import SCHEDULER_RULES as NEXT
 
 RELEASE = evolve(
     VLLM,
@@ -23,7 +22,5 @@ RELEASE = evolve(
     below=VLLM.name,
     patches=("patch.platform.patch_kv_cache_utils", "patch.platform.patch_kv_cache_coordinator"),
     choices=None,
-    # The scheduler of vLLM 0.30.0 is not described: of these rules, only where it keeps its requests is made use of.
-    scheduler=evolve(NEXT, queues=("skipped_waiting", "waiting"), offers_to_readers_only=False, hashing_option=""),
     checked=False,
 )

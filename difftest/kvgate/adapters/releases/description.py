@@ -46,9 +46,14 @@ class SchedulerRules:
     """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
     frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
+    drops_answers: bool = False
+    """Whether with a connector, what steps in flight answer a request that is preempted counts for nothing."""
     stops_at_junctions: bool = False
     """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends. What a step
     computes there is not checked."""
+    ends_before_an_answer: bool = False
+    """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
+    at block ends and it ends with a block."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     announces_requests: bool = False

@@ -40,7 +40,6 @@ RELEASE = evolve(
     findings=OLDER.findings
     - {
         "011-mask-omits-look-ahead",
-        "034-window-released-before-a-failed-load",
         "035-next-item-has-no-room",
         "037-fewer-drafts-end-the-process",
         "038-adapter-of-a-paused-request",

@@ -365,6 +365,8 @@ class Engine:
         divergence = (self.lockstep.run_ahead if ahead else self.lockstep.perform)(operation)
         if divergence is not None:
             raise Stop(divergence)
+        if isinstance(operation, Preempt) and self.stage.connector and self.followed.scheduling.drops_answers:
+            self._drop_answers(operation.request)
         self._check("line", self.line.observe(operation, answered))
 
     def _expect_legal(self, operation: Operation, population: Population) -> None:
@@ -578,6 +580,14 @@ class Engine:
             del request.tokens[end:]
             request.tokens_computed = min(request.tokens_computed, end - 1)
             request.drafts, request.drafts_in_flight, request.awaited = [], 0, []
+        for sent in self.in_flight:
+            sent.late.add(number)
+
+    def _drop_answers(self, number: int) -> None:
+        """A request was preempted, and what steps in flight answer it counts for nothing: it computes that again."""
+        del self.followed.population[number].tokens[len(self._known[number].tokens) :]
+        for population in (self.followed.population, self._known):
+            population[number].drafts, population[number].awaited = [], []
         for sent in self.in_flight:
             sent.late.add(number)
 
@@ -902,7 +912,7 @@ class Engine:
         together = self.interception.granted(due)
         follows = {number for number in self.structured.intersection(due) if population[number].answers_next}
         rest: dict[str, object] = {}
-        if any(number in sent.sampled for sent in self.in_flight for number in follows):
+        if any(number in sent.sampled and number not in sent.late for sent in self.in_flight for number in follows):
             rest["pending_structured_output_tokens"] = True
         if self.stage.connector:
             rest["kv_connector_metadata"] = self.scheduler.connector.metadata

@@ -35,13 +35,14 @@ class Sent:
     rejected: dict[int, int] = field(factory=dict)
     """Per request, how many of them its grammar rejected after the step was sent."""
     late: set[int] = field(init=False, factory=set)
-    """The sessions of which a step before it answered the last token of a part: what it answers counts for nothing."""
+    """The requests to which what it answers counts for nothing: sessions of which a step before it answered the last
+    token of a part, and requests that were preempted since, if their answers are dropped then."""
     failing: set[int] = field(init=False, default=Factory(lambda sent: set(sent.invalid), takes_self=True))
     """Of the invalid blocks, those that no later step has written since."""
 
     @property
     def answered(self) -> dict[int, list[int]]:
-        """What the model answers that follows from no failed load, and to no part that has ended."""
+        """What the model answers that follows from no failed load, and that counts."""
         worthless = self.spoilt.keys() | self.late
         return {number: tokens for number, tokens in self.sampled.items() if number not in worthless}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from kvgate.adapters.release_variants import PADDING
+from kvgate.adapters.release_variants import PADDING, choices_of
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.stock import Stock
 from kvreference.answers import Answer, Refused
@@ -39,7 +39,7 @@ class Followed(Stock):
             raise ValueError(refused)
         # Not the parent's: the scheduler has built the manager.
         self.settings = settings
-        self.population = Population(settings)
+        self.population = Population(settings, choices_of(self).rules)
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
         self._requests: dict[int, Request] = {}
@@ -74,7 +74,7 @@ class Followed(Stock):
     def snapshot(self) -> Snapshot:
         late = [blocks for _, blocks in getattr(self.scheduler, "deferred_frees", ())]
         late += self.popped
-        freed_late = [[block.block_id for block in blocks if not block.is_null] for blocks in late]
+        freed_late = [[block.block_id for block in blocks if not block.is_null] for blocks in late if blocks]
         return evolve(super().snapshot(), freed_late=freed_late)
 
     def note_answer(self, answer: Answer) -> None:

@@ -188,6 +188,10 @@ class Grammar:
 
 def grammar_ready(request: Any, answers_max: int | None) -> Grammar:
     """The grammar of a request is compiled."""
+    from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+    # Some releases assert that it is one of theirs.
+    StructuredOutputGrammar.register(Grammar)
     request.structured_output_request.grammar = compiled = Grammar(answers_max)
     return compiled
 
