@@ -76,7 +76,7 @@ class ReferenceRun:
         self.clients = Clients(setting.workload)
         self.drafting = Drafting(setting)
         self.memory = BlockMemory(setting.settings.geometry)
-        self.scheduler = WatchedScheduler(self)
+        self.scheduler = self.new_scheduler()
         self.ledger = Ledger(setting, name)
         self._works: list[Work] = []
         self._copies: tuple[Copy, ...] = ()
@@ -85,6 +85,10 @@ class ReferenceRun:
     def new_manager(self) -> CountingManager:
         """The block manager that serves."""
         return CountingManager(self.setting.settings)
+
+    def new_scheduler(self) -> WatchedScheduler:
+        """The scheduler that serves."""
+        return WatchedScheduler(self)
 
     @property
     def manager(self) -> Manager:
@@ -183,7 +187,9 @@ class ReferenceRun:
         """What the model answers to a request whose tokens are all computed."""
         turn = self.ledger.entries[request.number].sending.asked
         tokens = len(request.tokens)
-        accepted = self.drafting.accepted(request.number, tokens, request.drafts_in_flight)
+        # Rows for drafts that nobody proposed hold in no case.
+        proposed = sum(draft >= 0 for draft in request.drafts[: request.drafts_in_flight])
+        accepted = self.drafting.accepted(request.number, tokens, proposed)
         accepted = min(accepted, turn.tokens - tokens - 1)
         return Reply(accepted, answers(turn, tokens, accepted + 1)[-1], self.drafting.drafts_max)
 

@@ -14,6 +14,7 @@ from kvgate.simulation.policy import Serving, policy_of
 from kvgate.simulation.release import served_by
 from kvgate.simulation.workload import Session, Turn, Workload
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.operations import Run
 from kvreference.scheduler.room import blocks_to_run
 
@@ -44,6 +45,19 @@ DRAFTED = (
     Geometry((Group("full", 32, lookahead=True), Group("sliding_window", 16, 64, lookahead=True))),
 )
 """The same with draft layers."""
+
+
+def with_states(mode: StateMode, drafts: int = 0) -> list[Geometry]:
+    """Hybrids with state-space layers that vLLM makes; with drafts, with room for as many, and with draft layers too."""
+    size = STATE_SPAN_TOKENS if mode is StateMode.NONE else 16
+    states, full = Group("mamba", size, states=mode, draft_states=drafts), Group("full", 16)
+    mixed = [Geometry((full, states)), Geometry((*(states,) * 3, full))]
+    drafting = evolve(full, lookahead=True)
+    return [*mixed, *([Geometry((drafting, states)), Geometry((*(states,) * 3, drafting))] if drafts else [])]
+
+
+STATE_SPAN_TOKENS = 4096
+"""What a block spans where no state is kept: more than a request ever has."""
 
 
 class Drawn:

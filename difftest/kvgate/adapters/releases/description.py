@@ -47,8 +47,8 @@ class SchedulerRules:
     frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
     stops_at_junctions: bool = False
-    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends. What a step
-    computes there is not checked."""
+    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends, and never go
+    on from the last end of a block that a hit can use. What a step computes there is not checked."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     announces_requests: bool = False
@@ -168,6 +168,9 @@ class Release:
     """Whether the manager has a parameter for the alignment."""
     counts_apart: bool = False
     """Whether the scheduler, and not the look-up, counts hits."""
+
+    keeps_all_states: bool = True
+    """Whether the states of state-space layers can be kept at every block's end."""
 
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
