@@ -52,7 +52,7 @@ def draw(version: str, seed: int) -> Setting:
         geometries += DRAFTED
     if drafts and release.hashes_ahead:
         geometries += [HASHED_AHEAD(each) for each in geometries if each.has_draft_layer]
-    return draw_for_vllm(Random(seed), drafts, 0.6, geometries, version)
+    return draw_for_vllm(Random(seed), drafts, 0.6, geometries, version, all_lanes=seed % 2 == 0)
 
 
 def compare(setting: Setting) -> Compared:

@@ -121,10 +121,11 @@ def draw_for_vllm(
     acceptance: float = 1.0,
     geometries: Sequence[Geometry] = SERVED_BY_VLLM,
     version: str = VLLM_VERSION,
+    all_lanes: bool = True,
 ) -> Setting:
     """A setting that the real scheduler of a vLLM serves, as published or with the plug-in.
 
-    The pool holds all lanes at once: what vLLM's admission gate does wrong (finding 002) then decides nothing.
+    If the pool holds all lanes at once, what vLLM's admission gate does wrong (finding 002) decides nothing.
     """
     geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
@@ -138,7 +139,7 @@ def draw_for_vllm(
     )
     workload = Drawn(rng, 6).workload()
     served = [each for each in policies if _is_served(Setting(workload, serving, policy_of(each)))]
-    return _with_pool(rng, workload, serving, rng.choice(served), all_lanes=True)
+    return _with_pool(rng, workload, serving, rng.choice(served), all_lanes)
 
 
 def _is_served(setting: Setting) -> bool:
