@@ -79,6 +79,8 @@ def _row(result: Result) -> tuple[Any, ...]:
 
 def _found(results: Sequence[Result]) -> Iterator[Story]:
     for result in results:
+        if result.crash:
+            yield Story(f"CRASH: {result.arm}, {result.policy}, step {result.steps}: {result.crash}")
         if result.soundness.unsound:
             yield Story(f"UNSOUND: {result.arm}, {result.policy}: {result.soundness.unsound}")
     yield from (Story(f"DIFFERENT: {each}") for each in disagreements(results))

@@ -44,6 +44,10 @@ class CountingManager(Manager):
         return lost
 
 
+class EngineEndedError(Exception):
+    """A release's engine ends here, by a finding."""
+
+
 class WatchedScheduler(Scheduler):
     """The reference's scheduler: everything that it asks of the block manager is seen, and answered by the workload."""
 
@@ -96,9 +100,9 @@ class ReferenceRun:
         return self.scheduler.manager
 
     def finish(self, progress: Progress | None = None) -> Result:
-        """Serve the whole workload."""
+        """Serve the whole workload, or up to where the engine's process ends."""
         warm = Counters()
-        while not self.clients.over:
+        while not self.clients.over and self.ledger.crash is None:
             warming = self.clients.warming
             self._send()
             self._step()
@@ -123,7 +127,12 @@ class ReferenceRun:
     def _step(self) -> None:
         ledger = self.ledger
         ledger.steps += 1
-        if not self.scheduler.apply(Step()).advanced:
+        try:
+            advanced = self.scheduler.apply(Step()).advanced
+        except EngineEndedError as error:
+            ledger.crash = str(error)
+            return
+        if not advanced:
             raise UsageError(f"step {ledger.steps}: no request gets blocks, and there is nothing to wait for")
         for number in self._ended:
             self.clients.end(number)

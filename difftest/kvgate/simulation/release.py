@@ -8,11 +8,12 @@ from kvgate.adapters.release_variants import PADDING
 from kvgate.adapters.releases import INSTALLED, release_described
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import needs_plug_in
+from kvgate.findings.f037_fewer_drafts_end_the_process import FINDING as FEWER_DRAFTS
 from kvgate.findings.modelled import Modelled, reference_of_release
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.chunks import tokens_to_a_state
 from kvgate.simulation.arm import Progress, Setting
-from kvgate.simulation.reference import CountingManager, ReferenceRun, WatchedScheduler
+from kvgate.simulation.reference import CountingManager, EngineEndedError, ReferenceRun, WatchedScheduler
 from kvgate.simulation.result import Result
 from kvreference.answers import Hit
 from kvreference.mamba import StateMode
@@ -72,6 +73,7 @@ class ReleasedScheduler(WatchedScheduler):
             tokens = self._admit(operation, request)
         else:
             budget = self._chunk(request, request.tokens_computed, operation.tokens)
+            self._end_with_fewer_drafts(request, request.tokens_computed + budget)
             tokens = super()._compute(evolve(operation, tokens=budget)) if budget else 0
             if tokens:
                 self._running_served = True
@@ -80,6 +82,17 @@ class ReleasedScheduler(WatchedScheduler):
             is_left = request.tokens_computed < len(request.tokens)
             (self._prefilling.add if is_left else self._prefilling.discard)(request.number)
         return tokens
+
+    def _end_with_fewer_drafts(self, request: Request, end: int) -> None:
+        """Finding 037: a step that needs fewer states than the request holds ends the process, if it has any tokens."""
+        if not self.run.ends_with_fewer_drafts or end == request.tokens_computed:
+            return
+        for group, table in zip(self.settings.geometry.groups, self.manager.tables[request.number], strict=True):
+            needed = group.entries(end, end)
+            if group.attention.stops_at_block_ends and needed < len(table.blocks):
+                self.run.known.times[FEWER_DRAFTS.id] = 1
+                held = f"request {request.number} holds {len(table.blocks)} blocks of states and needs {needed}"
+                raise EngineEndedError(f"{held} (finding {FEWER_DRAFTS.id})")
 
     def _admit(self, operation: Admit, request: Request) -> int | None:
         padded = self.settings.drafts_max if self.run.scheduling.pads_drafts else 0
@@ -145,6 +158,12 @@ class ReleaseRun(ReferenceRun):
     """One simulation."""
 
     known: Modelled
+
+    @property
+    def ends_with_fewer_drafts(self) -> bool:
+        """Whether the release has finding 037, and it can act."""
+        has_it = FEWER_DRAFTS.id in release_described(self.setting.serving.version).findings
+        return has_it and FEWER_DRAFTS.where(self.setting.settings)
 
     @property
     def scheduling(self) -> SchedulerRules:

@@ -61,6 +61,8 @@ def compare(setting: Setting) -> Compared:
     theirs = arm_of("retention" if ours.system.startswith("retention") else "stock").run(setting)
     seen = frozenset(_seen(setting, ours))
     found = difference(ours, theirs)
+    if ours.crash is not None:
+        return Compared(seen | {"ends of the process by a finding"}, found)
     if found is None and ours.soundness != theirs.soundness:
         found = f"{ours.arm} and {theirs.arm}: {ours.soundness} and {theirs.soundness}"
     if found is None and ours.soundness.unsound is not None:
