@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +26,8 @@ from kvgate.kernel.child_process import describe_end, run
 SECONDS_MAX = 120
 _KERNEL_TOKENS = 16
 """What attention's kernels on a GPU want blocks to be a multiple of; those of a CPU may want more."""
+_LATENT = f"{__spec__.name if __spec__ else __name__}.Latent"
+"""What is taken for latent attention, as vLLM names a back-end: ``Latent``, below."""
 _SAID = "kvgate "
 """What an answer begins with, since vLLM prints too."""
 _OFFLINE = {
@@ -53,7 +57,6 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
     from vllm.platforms.interface import Platform
     from vllm.usage.usage_lib import UsageContext
 
-    _operators_by_name()
     # vLLM looks at a model's class in a process of its own, which imports vLLM again, to leave CUDA alone in this one.
     registry._run_in_subprocess = lambda fn: fn()
     arguments: dict[str, Any] = {"skip_tokenizer_init": True, "dtype": "bfloat16", "enforce_eager": True, **flags}
@@ -69,6 +72,8 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
         update: Any = getattr(Platform, "update_block_size_for_backend", None)
         if update is not None:
             update.__func__(type(current_platform), config)
+        elif config.model_config.use_mla:
+            raise ValueError("this release sizes blocks of latent attention in the code of its platform for CUDA")
         kind: Any = AttentionLayerBase
         layers: dict[str, Any] = get_layers_from_vllm_config(config, kind)
         kept = {
@@ -111,9 +116,10 @@ def answer(folder: str, flags: dict[str, Any]) -> None:
     print(f"{_SAID}{json.dumps({'folder': Path(folder).name, **said})}", flush=True)
 
 
+@cache
 def _on_a_cpu() -> None:
     """Take the CPU for vLLM's platform, also where the release was built for another one that is not here; but with
-    the blocks of attention on a GPU."""
+    the blocks that attention has on a GPU."""
     import torch
 
     if not hasattr(torch._C._cpu, "_is_avx512_supported"):
@@ -125,17 +131,51 @@ def _on_a_cpu() -> None:
         from vllm.platforms.cpu import CpuPlatform
 
         platforms.current_platform = CpuPlatform()
-    from vllm.v1.attention.backends import cpu_attn
-    from vllm.v1.attention.backends.flash_attn import MultipleOf
+    _operators_by_name()
+    _blocks_of_a_gpu(type(platforms.current_platform))
+
+
+def _blocks_of_a_gpu(platform: Any) -> None:
+    from vllm.v1.attention.backends import cpu_attn, flash_attn
 
     backend: Any = cpu_attn.CPUAttentionBackend
-    backend.get_supported_kernel_block_sizes = staticmethod(lambda *_arguments: [MultipleOf(_KERNEL_TOKENS)])
+    sizes = [vars(flash_attn)["MultipleOf"](_KERNEL_TOKENS)]
+    backend.get_supported_kernel_block_sizes = staticmethod(lambda *_arguments: sizes)
+    choose = platform.get_attn_backend_cls.__func__
+
+    def chosen(cls: Any, *arguments: Any, **options: Any) -> Any:
+        asked = (*arguments, *options.values())
+        is_latent = options.get("use_mla") or any(getattr(each, "use_mla", False) for each in asked)
+        return _LATENT if is_latent else choose(cls, *arguments, **options)
+
+    platform.get_attn_backend_cls = classmethod(chosen)
+    try:
+        latent: Any = import_module("vllm.model_executor.layers.attention.mla_attention")
+    except ImportError:
+        return
+    if hasattr(latent, "get_mla_prefill_backend"):
+        # What computes prompts keeps nothing, and some of it wants compiled parts when it is built.
+        latent.get_mla_prefill_backend = lambda *_arguments, **_options: lambda *_built, **_with: None
+
+
+def __getattr__(name: str) -> Any:
+    """``Latent``: what computes latent attention on a GPU of the Hopper generation, for a CPU has nothing for it. Its
+    kernels are not looked for."""
+    if name != "Latent":
+        raise AttributeError(name)
+    from vllm.v1.attention.backends.mla.flashmla import FlashMLABackend
+
+    base: Any = FlashMLABackend
+    kernels = type("Kernels", (base.get_impl_cls(),), {"__init__": lambda *_arguments, **_options: None})
+    return type("Latent", (base,), {"get_impl_cls": staticmethod(lambda: kernels)})
 
 
 def _operators_by_name() -> None:
     """Answer the names of compiled operators that are not there."""
     import torch
 
+    # It describes to torch those that there are: it must have been imported.
+    import_module("vllm._custom_ops")
     namespace = type(torch.ops._C)
     original: Any = namespace.__getattr__
 
@@ -162,25 +202,23 @@ def _resolve_layout(config: Any, specs: dict[str, Any]) -> None:
     """Where the engine decides once how blocks lie in memory, before it makes groups, decide as it does."""
     from vllm.v1.attention.backends import utils
 
-    resolve = getattr(utils, "resolve_kv_cache_layout", None)
-    if resolve is not None:
+    deciding: Any = utils
+    if hasattr(deciding, "resolve_kv_cache_layout"):
         from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 
-        backends = get_current_attn_backends(config)
-        resolve(config, [[each.name for each in utils.get_supported_kv_cache_layouts(backends)]], specs.values())
+        layouts = deciding.get_supported_kv_cache_layouts(get_current_attn_backends(config))
+        deciding.resolve_kv_cache_layout(config, [[each.name for each in layouts]], specs.values())
 
 
 def _grouped(config: Any, specs: dict[str, Any]) -> Any:
     """The groups that the release's engine makes of its layers."""
+    from vllm.v1.core import kv_cache_utils
+
     try:
-        from vllm.v1.core.kv_cache_planning import get_kv_cache_groups_from_builder
+        planning: Any = import_module("vllm.v1.core.kv_cache_planning")
     except ImportError:
-        from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
-
-        return get_kv_cache_groups(config, specs)
-    from vllm.v1.core.kv_cache_planning import DefaultKVCacheConfigBuilder
-
-    return get_kv_cache_groups_from_builder(DefaultKVCacheConfigBuilder(), config, specs)
+        return kv_cache_utils.get_kv_cache_groups(config, specs)
+    return planning.get_kv_cache_groups_from_builder(planning.DefaultKVCacheConfigBuilder(), config, specs)
 
 
 def _alone() -> None:

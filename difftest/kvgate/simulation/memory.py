@@ -199,9 +199,9 @@ class BlockMemory:
                 self._blame(work.number, index, work.start - 1, what)
 
     def _write_states(self, index: int, group: Group, table: Sequence[int], work: Work) -> None:
-        """The state after the step, and those on the way where the worker keeps them: at every block's end, or drafts'."""
+        """The state after the step; and those on the way, where the worker keeps them: at blocks' ends, or drafts'."""
         size, drafts = group.block_size_tokens, work.end - work.verified
-        if len(table) - group.blocks_occupied(work.verified) < drafts:
+        if drafts and len(table) - group.blocks_occupied(work.verified) < drafts:
             self._blame(work.number, index, work.verified, f"there is no state for each of {drafts} drafts")
         running = (work.end - 1) // size
         if running >= len(table) or table[running] == NULL:

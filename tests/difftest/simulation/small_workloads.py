@@ -48,7 +48,7 @@ DRAFTED = (
 
 
 def with_states(mode: StateMode, drafts: int = 0) -> list[Geometry]:
-    """Hybrids with state-space layers that vLLM makes; with drafts, with room for as many, and with draft layers too."""
+    """Hybrids with state-space layers; with drafts, there is room for as many states, and some have draft layers."""
     size = STATE_SPAN_TOKENS if mode is StateMode.NONE else 16
     states, full = Group("mamba", size, states=mode, draft_states=drafts), Group("full", 16)
     mixed = [Geometry((full, states)), Geometry((*(states,) * 3, full))]
@@ -99,9 +99,9 @@ class Drawn:
         return Session(tuple(turns))
 
 
-def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
+def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0, geometries: Sequence[Geometry] = GEOMETRIES) -> Setting:
     """A setting that the reference serves, under any policy that ranges know."""
-    geometry = rng.choice(GEOMETRIES)
+    geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
     words = [rng.choice(["dense", "masked", "retention=0", f"retention={interval}"]) if _slides(geometry) else "dense"]
     if words[0].startswith("retention") and rng.random() < 0.5:
