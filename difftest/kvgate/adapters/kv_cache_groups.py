@@ -38,8 +38,9 @@ _OFFLINE = {
 }
 
 
-def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
-    """The groups of the model in ``folder``, as a dump has them, served with vLLM's ``flags``.
+def groups(folder: Path, **flags: Any) -> tuple[list[dict[str, Any]], int | None]:
+    """The groups of the model in ``folder``, as a dump has them, served with vLLM's ``flags``; and how many bytes a
+    block of the pool takes, where vLLM has a function that says it.
 
     This process is then set up for that model: ask for each in turn, and serve nothing in it.
     """
@@ -83,7 +84,9 @@ def groups(folder: Path, **flags: Any) -> list[dict[str, Any]]:
         }
         specs = {name: spec for name, spec in kept.items() if spec is not None}
         _resolve_layout(config, specs)
-        return groups_of(_grouped(config, specs))
+        made = _grouped(config, specs)
+        count = getattr(import_module("vllm.v1.core.kv_cache_utils"), "_pool_bytes_per_block", None)
+        return groups_of(made), count(made) if count is not None else None
 
 
 def asked_in_a_process(folder: Path, flags: dict[str, Any]) -> list[dict[str, Any]]:
@@ -110,7 +113,8 @@ def asked_in_a_process(folder: Path, flags: dict[str, Any]) -> list[dict[str, An
 def answer(folder: str, flags: dict[str, Any]) -> None:
     """Print the groups of one folder, or why there are none."""
     try:
-        said: dict[str, Any] = {"groups": groups(Path(folder), **flags)}
+        made, block_bytes = groups(Path(folder), **flags)
+        said: dict[str, Any] = {"groups": made, "block_bytes": block_bytes}
     except Exception as error:
         said = {"refused": f"{type(error).__name__}: {error}"[:500]}
     print(f"{_SAID}{json.dumps({'folder': Path(folder).name, **said})}", flush=True)

@@ -1,4 +1,6 @@
-"""From a model's configuration to its layers, for the architectures of which a test has asked vLLM 0.20.2 as well.
+"""From a model's configuration to its layers, for the architectures of which vLLM was asked as well.
+
+Which releases make the same groups of them: ``difftest/families.md``.
 
 What is not here is not guessed: an unknown architecture is an error that says what to give instead.
 """
@@ -97,11 +99,10 @@ def _full(config: Config, serving: Serving) -> list[Layer]:
 
 def _multi_query(config: Config, serving: Serving) -> list[Layer]:
     """Full attention, of which all heads may share one key (Falcon, GPTBigCode), or a few (ChatGLM, newer Falcon)."""
-    few = config.optional("multi_query_group_num") or config.number("num_kv_heads", config.heads)
-    grouped = config.model_type == "chatglm" or bool(config.values.get("new_decoder_architecture"))
-    heads = (few if grouped else 1) if config.values.get("multi_query_attention", True) else config.heads
-    if not config.values.get("multi_query", True) and not grouped:
-        heads = config.heads
+    shared = config.values.get("multi_query", config.values.get("multi_query_attention", True))
+    heads = (config.optional("multi_query_group_num") or 1) if shared else config.heads
+    if config.values.get("new_decoder_architecture"):
+        heads = config.number("num_kv_heads", config.heads)
     return [_attention(serving, heads, config.head_size)] * config.layers
 
 

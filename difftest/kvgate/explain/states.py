@@ -118,8 +118,7 @@ def mode_of(serving: Serving, keeps_all: bool = False, attends: bool = True) -> 
     keeps_all = keeps_all and serving.described.keeps_all_states
     if serving.mamba_cache_mode == StateMode.ALL.value and not keeps_all:
         raise UsageError(
-            f"--mamba-cache-mode all: {serving.engine} cannot keep all states of this model; leave it out, or give "
-            "align"
+            "--mamba-cache-mode all: this vLLM cannot keep all states of this model; leave it out, or give align"
         )
     if not serving.caches(has_states=True, attends=attends):
         return StateMode.NONE

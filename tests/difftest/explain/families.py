@@ -22,9 +22,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from kvgate.adapters.fetching import fetch
-from kvgate.adapters.kv_cache_dump import FORMAT, FORMAT_VERSION
 from kvgate.adapters.releases import INSTALLED, RELEASES
-from kvgate.explain import dump
 from kvgate.explain.layers import Placed
 from kvgate.explain.load import load
 from kvgate.explain.serving import Serving
@@ -46,15 +44,14 @@ Answers: TypeAlias = dict[str, dict[str, list[str]]]
 """By configuration: each answer, and the releases that gave it."""
 
 
-def in_words(groups: Sequence[Placed]) -> str:
-    """All that is compared of groups: kind, block, window, states and layers, in order; equal ones in a row are one."""
+def in_words(groups: Sequence[Mapping[str, Any]]) -> str:
+    """All that is compared of the groups of a dump, in order; equal ones in a row are one."""
 
-    def words(placed: Placed) -> str:
-        group, states = placed.group, ""
-        if group.states is not None:
-            states = f" {group.states.value}" + (f" and {group.draft_states} drafts" if group.draft_states else "")
-        window = f", window {group.window_tokens:,}" if group.window_tokens else ""
-        return f"{group.kind.value}{states} of {group.block_size_tokens:,}{window} ({placed.layers} layers)"
+    def words(group: Mapping[str, Any]) -> str:
+        states, drafts, window = group.get("states"), group.get("draft_states"), group.get("window_tokens")
+        kind = " ".join(filter(None, (group["kind"], states, f"and {drafts} drafts" if drafts else "")))
+        of = f"{group['block_size_tokens']:,}" + ("" if window is None else f", window {window:,}")
+        return f"{kind} of {of} ({group['layers']} layers)"
 
     runs = [(text, len(list(run))) for text, run in groupby(map(words, groups))]
     return "; ".join(f"{times} x {text}" if times > 1 else text for text, times in runs)
@@ -73,7 +70,14 @@ def ours(name: str, version: str) -> str:
         layout = load(str(CONFIGS / name), Serving(version=version, **flags_of(name)))
     except UsageError as error:
         return f"{REFUSED}{error}"
-    return in_words([Placed(placed.group, placed.layers) for placed in layout.groups])
+    return in_words([_as_in_a_dump(placed) for placed in layout.groups])
+
+
+def _as_in_a_dump(placed: Placed) -> dict[str, Any]:
+    group, states = placed.group, placed.group.states
+    named = {"kind": group.kind.value, "block_size_tokens": group.block_size_tokens, "layers": placed.layers}
+    kept = {"states": states and states.value, "draft_states": group.draft_states}
+    return {**named, **kept, "window_tokens": group.window_tokens}
 
 
 def theirs(answer: Mapping[str, Any]) -> str:
@@ -81,8 +85,7 @@ def theirs(answer: Mapping[str, Any]) -> str:
     if "refused" in answer:
         why: str = answer["refused"]
         return REFUSED + why.splitlines()[0][:REFUSED_CHARACTERS_MAX]
-    document = {"format": FORMAT, "version": FORMAT_VERSION, "groups": answer["groups"]}
-    return in_words(list(dump.of(document, Path("vLLM")).placed()))
+    return in_words(answer["groups"])
 
 
 def asked() -> Answers:
