@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from kvgate.explain.config_file import DUMP_INSTEAD, Config
 from kvgate.explain.layers import Layer
-from kvgate.explain.serving import SEES_ONE_MORE, Platform, Serving
+from kvgate.explain.serving import LEFT_TO_TRANSFORMERS, SEES_ONE_MORE, Platform, Serving
 from kvgate.explain.states import (
     State,
     block_tokens,
@@ -53,7 +53,16 @@ def layers_of(config: Config, serving: Serving) -> list[Layer]:
             f"{config.path}: the architecture {config.model_type!r} is not known here, so its groups would be a "
             f"guess: {DUMP_INSTEAD}. Known are {known}"
         )
+    if config.model_type in _LEFT and serving.release in LEFT_TO_TRANSFORMERS:
+        raise UsageError(
+            f"{config.path}: {serving.engine} has no model of its own for {config.model_type!r}, and takes another: "
+            f"{DUMP_INSTEAD}"
+        )
     return family(config, serving)
+
+
+_LEFT = ("bamba", "minimax")
+"""The families of which later releases have no model."""
 
 
 def _block_tokens(serving: Serving) -> int:

@@ -177,7 +177,8 @@ class ReleaseRun(ReferenceRun):
         release, has_plug_in = served_by(self.setting)
         settings = self.setting.settings
         manager, self.known = reference_of_release(release, settings, has_plug_in, True, CountingManager)
-        if self.scheduling.stops_at_junctions and isinstance(manager.cache, PrefixCache):
+        stops = self.scheduling.stops_at_junctions and settings.geometry.state_block_tokens is not None
+        if stops and isinstance(manager.cache, PrefixCache):
             # Chunks end there, whether or not it decides what stays cached.
             manager.cache.junction_of = junction_of
         return manager

@@ -203,7 +203,7 @@ def test_a_finding_of_the_release_is_applied(kvgate: Kvgate, version: str) -> No
 
 
 def test_a_cache_that_is_off_has_no_shortest_prompt(kvgate: Kvgate) -> None:
-    """Qwen3-Next by default before 0.27; a block of 144 tokens and one more suffice where its states are cached."""
+    """Qwen3-Next by default before 0.28; a block of 144 tokens and one more suffice where its states are cached."""
     config = str(REPORTS.parent / "configs" / "qwen3-next" / "config.json")
     off = kvgate("explain", config, "--vllm-version", "0.20.2")
     assert 1 == off.code

@@ -121,6 +121,9 @@ def merged(answers: Answers, version: str, said: Mapping[str, str]) -> Answers:
     return found
 
 
+_UNKNOWN = "kvgate explain does not read it: that vLLM has no model of its own for it, and takes that of Transformers"
+
+
 @frozen
 class Row:
     """One configuration."""
@@ -147,6 +150,13 @@ def rows() -> list[Row]:
 def _row(name: str, answers: Mapping[str, Sequence[str]]) -> Row:
     document = json.loads((CONFIGS / name / "config.json").read_text(encoding="utf-8"))
     made = {text: tuple(said_by) for text, said_by in answers.items() if not text.startswith(REFUSED)}
+    refused = {text.removeprefix(REFUSED): tuple(said_by) for text, said_by in answers.items() if text not in made}
+    for text, said_by in list(made.items()):
+        unknown = tuple(version for version in said_by if ours(name, version).startswith(REFUSED))
+        if unknown:
+            made[text] = tuple(version for version in said_by if version not in unknown)
+            refused[_UNKNOWN] = (*refused.get(_UNKNOWN, ()), *unknown)
+    made = {text: said_by for text, said_by in made.items() if said_by}
     alike = {version for text, said_by in made.items() for version in said_by if ours(name, version) == text}
     every = [version for version in VERSIONS if any(version in said_by for said_by in made.values())]
     return Row(
@@ -155,7 +165,7 @@ def _row(name: str, answers: Mapping[str, Sequence[str]]) -> Row:
         document.get("_name_or_path", ""),
         tuple(version for version in every if version in alike),
         tuple(version for version in every if version not in alike),
-        {text.removeprefix(REFUSED): tuple(said_by) for text, said_by in answers.items() if text.startswith(REFUSED)},
+        refused,
         made,
     )
 
