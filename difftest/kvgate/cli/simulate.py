@@ -143,7 +143,6 @@ def simulate(
     from kvgate.simulation.catalogue import workload_of
     from kvgate.simulation.policy import Serving, policy_of
     from kvgate.simulation.sweep import run_all
-    from kvreference.geometry import Geometry
 
     if list_only:
         _list(output)
@@ -151,14 +150,17 @@ def simulate(
     words = list(workload or ())
     first_flag = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     workloads = [workload_of(each, _workloads()) for each in words[:first_flag] or (WORKLOAD,)]
-    geometry, served = _served(model, words[first_flag:], version)
+    geometry, served, is_read = _served(model, words[first_flag:], version)
     version = served.version
     policies = [policy_of(each) for each in policy or (_policy(served, geometry),)]
     if drafts is None:
         drafts = served.drafts if served.speculation else _drafts(geometry)
-    if not drafts:
-        # Served without speculation, no layer of the model drafts, and a hit asks for no look-ahead.
-        geometry = Geometry(tuple(evolve(group, lookahead=False) for group in geometry.groups))
+    if is_read and geometry.keeps_states and drafts != served.drafts:
+        raise UsageError(
+            f"--drafts {drafts}: the states of {model}, and so its blocks, are as large as its drafts make them: give "
+            "--speculative-config, or --mtp, after --"
+        )
+    geometry = _drafting(geometry, drafts)
     limits = (
         tokens_max or served.max_model_len or TOKENS_MAX,
         chunk_tokens or served.max_num_batched_tokens or CHUNK_TOKENS,
@@ -205,15 +207,16 @@ def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequen
     return [Job(name, setting) for setting in settings for name in arms]
 
 
-def _served(name: str, flags: Sequence[str], version: str | None) -> tuple[Geometry, Served]:
-    """The groups of a model, and the server; what its cache keeps is said with a policy, not with the model's name."""
+def _served(name: str, flags: Sequence[str], version: str | None) -> tuple[Geometry, Served, bool]:
+    """The groups of a model, the server, and whether they were read for that server; what its cache keeps is said with
+    a policy, not with the model's name."""
     from kvgate.explain.serving import Serving as Served
     from kvgate.kernel.variants import Features
 
     ((model,), serving) = models_of((name,), flags, version, used=KEPT | _SIZES)
     if model.features != (serving.features(model.geometry) if serving else Features()):
         raise UsageError(f"model {name!r}: say with --policy what stays in the cache, not with the model's name")
-    return model.geometry, serving or Served(version=version_of(version))
+    return model.geometry, serving or Served(version=version_of(version)), serving is not None
 
 
 def _policy(served: Served, geometry: Geometry) -> str:
@@ -223,6 +226,29 @@ def _policy(served: Served, geometry: Geometry) -> str:
     words = ["masked" if kept.masked else "dense" if interval is None else f"retention={interval}"]
     junctions, scratch = ["junctions"] * kept.keeps_junctions, ["scratch"] * kept.scratch_first
     return "+".join([*words, *junctions, *scratch])
+
+
+def _drafting(geometry: Geometry, drafts: int) -> Geometry:
+    """The groups as they are with that many drafts: there is a state for each. Served without speculation, no layer of
+    the model drafts, and a hit asks for no look-ahead.
+
+    Raises:
+        UsageError: blocks of states are too short for so many.
+    """
+    from kvreference.geometry import Geometry
+
+    try:
+        groups = tuple(
+            evolve(group, draft_states=drafts)
+            if group.keeps_states
+            else group
+            if drafts
+            else evolve(group, lookahead=False)
+            for group in geometry.groups
+        )
+    except ValueError as error:
+        raise UsageError(f"--drafts {drafts}: {error}") from error
+    return Geometry(groups, geometry.hashed_ahead_tokens if drafts else 0)
 
 
 _SIZES = frozenset({"max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override"})

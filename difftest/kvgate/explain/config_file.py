@@ -79,7 +79,7 @@ class Config:
     @property
     def layers(self) -> int:
         """How many layers there are."""
-        layers = self.number("num_hidden_layers")
+        layers = self.number(self._spelt("num_hidden_layers", "n_layers", "n_layer", "num_layers"))
         if not 1 <= layers <= LAYERS_MAX:
             raise UsageError(f"{self.path}: num_hidden_layers must be 1 to {LAYERS_MAX}, got {layers}")
         return layers
@@ -87,12 +87,28 @@ class Config:
     @property
     def head_size(self) -> int:
         """How many elements a head has."""
-        return self.optional("head_dim") or self.number("hidden_size") // max(1, self.number("num_attention_heads"))
+        given = self._spelt("head_dim", "attention_head_dim", "kv_channels")
+        hidden = self._spelt("hidden_size", "n_embd", "d_model")
+        return self.optional(given) or self.number(hidden) // max(1, self.heads)
+
+    @property
+    def heads(self) -> int:
+        """How many heads ask."""
+        return self.number(self._spelt("num_attention_heads", "n_heads", "n_head"))
 
     @property
     def kv_heads(self) -> int:
         """How many heads keep keys and values."""
-        return self.optional("num_key_value_heads") or self.number("num_attention_heads")
+        return self.optional("num_key_value_heads") or self.heads
+
+    def inner(self, name: str) -> Config:
+        """The object of that name in the file; empty if there is none."""
+        value = self.values.get(name)
+        return Config(self.path, {**(value if isinstance(value, dict) else {}), "model_type": self.model_type})
+
+    def _spelt(self, *names: str) -> str:
+        """The one of several names for a thing that the file has; the first, if none."""
+        return next((name for name in names if self.values.get(name) is not None), names[0])
 
 
 def read(path: Path) -> Config:

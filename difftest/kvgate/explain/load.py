@@ -212,7 +212,8 @@ def _layout(
         blocks = serving.kv_cache_memory_bytes // block_bytes
         if blocks < 2:
             raise UsageError(f"--kv-cache-memory-bytes: not enough for two blocks of {block_bytes} bytes")
-    caches = serving.caches(has_states) and serves
+    attends = any(not placed.group.keeps_states for placed in found.groups)
+    caches = serving.caches(has_states, attends) and serves
     longest = serving.max_model_len or limit
     _refuse_what_is_too_long(name, found, longest)
     all_notes = (*notes, *_taken_for_granted(serving, longest))

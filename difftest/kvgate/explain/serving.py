@@ -45,8 +45,19 @@ RETAINS_LEAST = Span("0.29.0")
 """Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
 KEEPS_JUNCTIONS = Span("0.33.0")
 """From here on the boundary at which a prompt parts from what is cached is kept, as with the plug-in for 0.20.2."""
-CACHES_HYBRIDS = Span("0.27.0")
-"""From here on prefix caching is on by default for models with state-space layers too."""
+CACHES_HYBRIDS = Span("0.28.0")
+"""Since vllm-project/vllm#50991 prefix caching is on by default for models with state-space layers next to attention
+too: not in 0.27.1, and in 0.30.0; the releases in between were not asked. So it is with the next three."""
+
+
+KEEPS_LAST_STATES = Span("0.28.0")
+"""With the same change states are kept at block ends alone, unless all of them are asked for."""
+SEES_ONE_MORE = Span("0.28.0")
+"""From here on a window of Cohere's models has a token more than its file says."""
+WIDE_STATES = Span("0.28.0")
+"""From here on an element of a recurrent state has four bytes unless the model says otherwise."""
+LEFT_TO_TRANSFORMERS = Span("0.24.0")
+"""From here on vLLM has no models of its own of some families. 0.23.0 still has."""
 
 
 class Platform(str, Enum):
@@ -186,13 +197,13 @@ class Serving:
         """Whether the boundary is kept at which a prompt parts from what is cached: with the plug-in, too."""
         return self.on_stock or self.release in KEEPS_JUNCTIONS
 
-    def caches(self, has_states: bool) -> bool:
-        """Whether prefix caching is on."""
+    def caches(self, has_states: bool, attends: bool = True) -> bool:
+        """Whether prefix caching is on for a model that keeps states, or ``attends``, or both."""
         if has_states and self.mamba_cache_mode == StateMode.NONE.value:
             return False
         if self.enable_prefix_caching is not None:
             return self.enable_prefix_caching
-        return not has_states or self.release in CACHES_HYBRIDS
+        return not has_states or (attends and self.release in CACHES_HYBRIDS)
 
     def interval_tokens(self, alignment_tokens: int, has_states: bool) -> int | None:
         """The retention interval in effect; None where every block is cached.

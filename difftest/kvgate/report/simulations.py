@@ -58,7 +58,8 @@ def _sections(results: Sequence[Result]) -> Iterator[Section]:
 def _notes(results: Sequence[Result]) -> Iterator[str]:
     """What the releases are known for that was seen, and what of it makes them differ from the reference."""
     for system in dict.fromkeys(each.system for each in results if "@" in each.system):
-        yield f"{system}: its block manager is followed, on the scheduler of the reference"
+        known = "with what its own is known to decide differently"
+        yield f"{system}: its block manager is followed, on the scheduler of the reference {known}"
     for result in results:
         for finding, times in result.findings:
             acted = f"{result.arm} ({result.system}), {result.policy}, {result.blocks:,} blocks"
@@ -79,6 +80,8 @@ def _row(result: Result) -> tuple[Any, ...]:
 
 def _found(results: Sequence[Result]) -> Iterator[Story]:
     for result in results:
+        if result.crash:
+            yield Story(f"CRASH: {result.arm}, {result.policy}, step {result.steps}: {result.crash}")
         if result.soundness.unsound:
             yield Story(f"UNSOUND: {result.arm}, {result.policy}: {result.soundness.unsound}")
     yield from (Story(f"DIFFERENT: {each}") for each in disagreements(results))

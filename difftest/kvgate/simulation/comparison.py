@@ -20,6 +20,9 @@ def difference(ours: Result, theirs: Result) -> str | None:
     evictions. Times are not.
     """
     names = f"{ours.arm} and {theirs.arm}"
+    if ours.crash or theirs.crash:
+        # Of a step in which the process ends, nothing is reported.
+        return _crashed_apart(names, ours, theirs)
     if len(ours.served) != len(theirs.served):
         return f"{names}: {len(ours.served)} and {len(theirs.served)} requests were served"
     for one, other in zip(ours.served, theirs.served, strict=True):
@@ -31,6 +34,13 @@ def difference(ours: Result, theirs: Result) -> str | None:
         if getattr(ours, what) != getattr(theirs, what):
             return f"{names}: {what}: {getattr(ours, what)} and {getattr(theirs, what)}"
     return None
+
+
+def _crashed_apart(names: str, ours: Result, theirs: Result) -> str | None:
+    if (ours.crash is None, ours.steps) == (theirs.crash is None, theirs.steps):
+        return None
+    how = (f"step {each.steps}: {each.crash}" if each.crash else "no crash" for each in (ours, theirs))
+    return f"{names}: {' and '.join(how)}"
 
 
 def disagreements(results: Iterable[Result]) -> list[str]:

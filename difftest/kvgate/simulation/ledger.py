@@ -76,6 +76,8 @@ class Ledger:
     evictions: int = 0
     system: str = ""
     """The system whose block manager serves, or is followed; none for the reference."""
+    crash: str | None = None
+    """Why the engine's process ended, if it did."""
     started: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -109,4 +111,5 @@ class Ledger:
             tuple(self.samples.kept),
             self.clock() - self.started,
             self.system,
+            crash=self.crash,
         )

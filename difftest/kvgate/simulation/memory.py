@@ -7,7 +7,8 @@ text agrees with the writer's up to the last token read. No hash and no block ma
 worker was told, what it computed, and what the prompts say.
 
 Blocks of full attention are checked when they come into a request's table, and again if another request writes to them;
-those of sliding windows at every step that reads them.
+those of sliding windows at every step that reads them. A block of a state-space layer holds one state: of all tokens up
+to one. It is read when a step begins, before anything is written, and must be that of the tokens computed so far.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, field, frozen
 
-from kvgate.kernel.errors import UsageError
 from kvgate.monitors.slot_memory import first_read
 from kvgate.simulation.result import Soundness
 from kvgate.simulation.workload import common_tokens
 from kvreference.answers import Copy
-from kvreference.geometry import Geometry
+from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.operations import Run
 
 NULL = 0
@@ -53,7 +54,8 @@ class _Written:
     low: int
     high: int
     tentative: int
-    """To here there are drafts after ``high``, which are not yet accepted or rejected."""
+    """To here there are drafts after ``high``, which are not yet accepted or rejected. A state is that of the tokens up
+    to here."""
 
 
 @define
@@ -71,15 +73,9 @@ class _Reader:
 
 
 class BlockMemory:
-    """The blocks of one system, and what they hold.
-
-    Raises:
-        UsageError: a group keeps states; those are not simulated.
-    """
+    """The blocks of one system, and what they hold."""
 
     def __init__(self, geometry: Geometry) -> None:
-        if geometry.keeps_states:
-            raise UsageError("state-space groups are not simulated: use kvgate check")
         self.groups = geometry.groups
         self.reads = 0
         self.hits = 0
@@ -106,6 +102,8 @@ class BlockMemory:
         for copy in copies:
             self._copy(copy)
         for work in works:
+            self._read_states(work)
+        for work in works:
             self._write(work)
         for work in works:
             self._read(work)
@@ -117,6 +115,9 @@ class BlockMemory:
         if work is None:
             return
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            if group.keeps_states:
+                self._keep_states(index, table, work, tokens)
+                continue
             for block in table[work.verified // group.block_size_tokens : group.blocks_occupied(work.end)]:
                 held = self._written.get(block)
                 if held is not None and (held.group, held.writer) == (index, number):
@@ -149,6 +150,9 @@ class BlockMemory:
             reader = self._readers[work.number] = _Reader([0] * len(self.groups))
             self.hits += work.start > 0
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            if group.keeps_states:
+                self._write_states(index, group, table, work)
+                continue
             start, end = group.tokens_stored(work.start), group.tokens_stored(work.end)
             reached = max(end, work.drafted if group.lookahead else end)
             size = group.block_size_tokens
@@ -175,6 +179,51 @@ class BlockMemory:
         high = max(min(work.verified, end), low)
         self._put(block, _Written(index, work.number, low, high, end), work.number)
 
+    # States
+
+    def _read_states(self, work: Work) -> None:
+        """A step goes on from the state after the tokens computed so far."""
+        if not work.start:
+            return
+        for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            if not group.keeps_states:
+                continue
+            self.reads += 1
+            position = (work.start - 1) // group.block_size_tokens
+            if position >= len(table) or table[position] == NULL:
+                self._blame(work.number, index, work.start - 1, "there is no state to go on from")
+                continue
+            held = self._written.get(table[position])
+            if held is None or held.tentative != work.start or not self._agrees(held, index, work.number, work.start):
+                what = f"block {table[position]} holds {_describe(held)}"
+                self._blame(work.number, index, work.start - 1, what)
+
+    def _write_states(self, index: int, group: Group, table: Sequence[int], work: Work) -> None:
+        """The state after the step; and those on the way, where the worker keeps them: at blocks' ends, or drafts'."""
+        size, drafts = group.block_size_tokens, work.end - work.verified
+        if drafts and len(table) - group.blocks_occupied(work.verified) < drafts:
+            self._blame(work.number, index, work.verified, f"there is no state for each of {drafts} drafts")
+        running = (work.end - 1) // size
+        if running >= len(table) or table[running] == NULL:
+            self._blame(work.number, index, work.end - 1, "there is no state to write to")
+            return
+        keeps_those_passed = group.states is StateMode.ALL or drafts > 0
+        for position in range(work.start // size if keeps_those_passed else running, running + 1):
+            if table[position] != NULL:
+                end = min((position + 1) * size, work.end)
+                self._put(table[position], _Written(index, work.number, 0, min(end, work.verified), end), work.number)
+
+    def _keep_states(self, index: int, table: Sequence[int], work: Work, tokens: int) -> None:
+        """The state after the last draft that holds is kept; those after a draft that does not are nobody's."""
+        size = self.groups[index].block_size_tokens
+        for position in range(work.start // size, min((work.end - 1) // size + 1, len(table))):
+            held = self._written.get(table[position])
+            if held is None or (held.group, held.writer) != (index, work.number):
+                continue
+            end = tokens if position == (tokens - 1) // size else held.tentative
+            writer = work.number if end <= tokens else JUNK
+            self._put(table[position], _Written(index, writer, 0, end, end), work.number)
+
     # Reading
 
     def _agrees(self, held: _Written, index: int, number: int, end: int) -> bool:
@@ -198,6 +247,8 @@ class BlockMemory:
     def _read(self, work: Work) -> None:
         reader = self._readers[work.number]
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):
+            if group.keeps_states:
+                continue
             size, end = group.block_size_tokens, group.tokens_stored(work.end)
             begin = first_read(group, work.start)
             first = max(begin // size, reader.judged[index])

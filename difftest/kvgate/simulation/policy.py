@@ -88,6 +88,8 @@ class Policy:
                 chunk_tokens=serving.chunk_tokens,
                 requests_max=requests_max,
                 drafts_max=serving.drafts_max,
+                # Where no state is kept, vLLM has no prefix cache either.
+                caches=all(group.attention.serves_hits for group in geometry.groups),
                 tells_events=False,
                 retention_interval_tokens=geometry.alignment_tokens if self.masked else self.interval_tokens,
                 keeps_junctions=self.keeps_junctions,

@@ -44,6 +44,10 @@ class CountingManager(Manager):
         return lost
 
 
+class EngineEndedError(Exception):
+    """A release's engine ends here, by a finding."""
+
+
 class WatchedScheduler(Scheduler):
     """The reference's scheduler: everything that it asks of the block manager is seen, and answered by the workload."""
 
@@ -76,7 +80,7 @@ class ReferenceRun:
         self.clients = Clients(setting.workload)
         self.drafting = Drafting(setting)
         self.memory = BlockMemory(setting.settings.geometry)
-        self.scheduler = WatchedScheduler(self)
+        self.scheduler = self.new_scheduler()
         self.ledger = Ledger(setting, name)
         self._works: list[Work] = []
         self._copies: tuple[Copy, ...] = ()
@@ -86,15 +90,19 @@ class ReferenceRun:
         """The block manager that serves."""
         return CountingManager(self.setting.settings)
 
+    def new_scheduler(self) -> WatchedScheduler:
+        """The scheduler that serves."""
+        return WatchedScheduler(self)
+
     @property
     def manager(self) -> Manager:
         """The block manager."""
         return self.scheduler.manager
 
     def finish(self, progress: Progress | None = None) -> Result:
-        """Serve the whole workload."""
+        """Serve the whole workload, or up to where the engine's process ends."""
         warm = Counters()
-        while not self.clients.over:
+        while not self.clients.over and self.ledger.crash is None:
             warming = self.clients.warming
             self._send()
             self._step()
@@ -119,7 +127,12 @@ class ReferenceRun:
     def _step(self) -> None:
         ledger = self.ledger
         ledger.steps += 1
-        if not self.scheduler.apply(Step()).advanced:
+        try:
+            advanced = self.scheduler.apply(Step()).advanced
+        except EngineEndedError as error:
+            ledger.crash = str(error)
+            return
+        if not advanced:
             raise UsageError(f"step {ledger.steps}: no request gets blocks, and there is nothing to wait for")
         for number in self._ended:
             self.clients.end(number)
@@ -183,7 +196,9 @@ class ReferenceRun:
         """What the model answers to a request whose tokens are all computed."""
         turn = self.ledger.entries[request.number].sending.asked
         tokens = len(request.tokens)
-        accepted = self.drafting.accepted(request.number, tokens, request.drafts_in_flight)
+        # Rows for drafts that nobody proposed hold in no case.
+        proposed = sum(draft >= 0 for draft in request.drafts[: request.drafts_in_flight])
+        accepted = self.drafting.accepted(request.number, tokens, proposed)
         accepted = min(accepted, turn.tokens - tokens - 1)
         return Reply(accepted, answers(turn, tokens, accepted + 1)[-1], self.drafting.drafts_max)
 

@@ -120,6 +120,8 @@ class Result:
     """What the release decides differently by design, by name."""
     findings: tuple[tuple[str, int], ...] = ()
     """The findings of the release that acted, and how often."""
+    crash: str | None = None
+    """Why the engine's process ended in the last step, before all was served; None: it did not."""
 
     @property
     def counted(self) -> tuple[Served, ...]:

@@ -23,6 +23,7 @@ from kvreference.holdings import Holdings
 from .stage import run_kvgate
 
 SMALL = ("prefixes:prefixes=4,prefix_tokens=200,own_tokens=16,answer_tokens=4", "--model", "compressed")
+CONFIGS = Path(__file__).parents[1] / "explain" / "configs"
 POOL = ("--blocks", "120", "--max-num-batched-tokens", "128")
 
 
@@ -84,6 +85,48 @@ def test_drafts_follow_the_model() -> None:
 
     assert computed() == computed("--drafts", "1") > computed("--drafts", "0")
     assert computed("--model", "mixed-blocks") == computed("--model", "mixed-blocks", "--drafts", "0")
+
+
+STATES = ("--model", "mamba-align+eagle", "--blocks", "500")
+
+
+def test_states_follow_the_drafts() -> None:
+    """Goal: a model with states is simulated, with one draft if it has a draft layer. Method: what is computed."""
+
+    def computed(*arguments: str) -> int:
+        ended = CliRunner().invoke(app, ["simulate", SMALL[0], *STATES, "--jobs", "1", "--format", "json", *arguments])
+        return results_in(ended.stdout)[0].computed_tokens
+
+    assert computed() == computed("--drafts", "1") != computed("--drafts", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "mamba-align+eagle", "--drafts", "9"), "--drafts 9: states kept at block ends need blocks"),
+        (("--model", "mamba-all", "--vllm-version", "0.33.0"), "vLLM 0.33.0 keeps those at block ends, or none"),
+        (("--model", str(CONFIGS / "falcon-h1/config.json"), "--drafts", "2"), "give --speculative-config, or --mtp"),
+    ],
+)
+def test_states_that_cannot_be_served(arguments: tuple[str, ...], message: str) -> None:
+    """Goal: it is said what to do. Method: more drafts than states, a release without them, states of a file."""
+    error = CliRunner().invoke(app, ["simulate", SMALL[0], *arguments]).exception
+    assert isinstance(error, UsageError)
+    assert message in str(error)
+
+
+def test_an_engine_that_ends_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a crash is found, and said with its finding. Method: vLLM 0.20.2 on a budget that cuts drafts."""
+    from kvgate.simulation.reference import EngineEndedError
+    from kvgate.simulation.release import ReleasedScheduler
+
+    def ends(*_arguments: object) -> None:
+        raise EngineEndedError("request 0 holds 3 blocks of states and needs 2")
+
+    monkeypatch.setattr(ReleasedScheduler, "_end_with_fewer_drafts", ends)
+    ended = CliRunner().invoke(app, ["simulate", SMALL[0], *STATES, "--jobs", "1"])
+    assert 1 == ended.exit_code
+    assert "CRASH: release, dense, step 2: request 0 holds 3 blocks of states and needs 2" in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The groups that vLLM itself makes.
 
 Goal: what ``kvgate explain`` reads out of a configuration is what vLLM 0.20.2 makes of it. Method: a process that has
-vLLM build each model in ``configs``, small and without weights, and ask its layers; the same for DeepSeek-V4 and latent
-attention, whose layers are asked one by one because no CPU builds the model.
+vLLM build each model in ``configs``, without weights, and ask its layers; the same for DeepSeek-V4, whose layers are
+asked one by one because no CPU builds the model. Other releases are in ``test_families.py``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvgate.adapters.kv_cache_dump import FORMAT, document_of, groups_of, write
+from kvgate.adapters.releases import INSTALLED
 from kvgate.explain import dump
-from kvgate.explain.families import FAMILIES
 from kvgate.explain.layers import Placed
 from kvgate.explain.load import load, of_document
 from kvgate.explain.serving import Serving, Speculation
 from kvgate.kernel.models import MODELS
+
+from .families import CONFIGS, NAMES, asked, flags_of, ours, theirs
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.ci
 
-CONFIGS = Path(__file__).parent / "configs"
-NAMES = sorted(path.name for path in CONFIGS.iterdir())
 SECONDS_MAX = 900
 
 
@@ -43,35 +43,19 @@ def answers(fork_server: ForkServer) -> dict[str, dict[str, Any]]:
     return {answer["folder"]: answer for answer in map(json.loads, lines)}
 
 
-def ours(name: str) -> list[Placed]:
-    """The groups of a configuration, without labels."""
-    flags = CONFIGS / name / "flags.json"
-    serving = Serving(**(json.loads(flags.read_text()) if flags.is_file() else {}))
-    return [Placed(placed.group, placed.layers) for placed in load(str(CONFIGS / name), serving).groups]
-
-
-def theirs(groups: list[dict[str, Any]]) -> list[Placed]:
+def placed_in(groups: list[dict[str, Any]]) -> list[Placed]:
     """The same of what vLLM says."""
     return list(dump.of({"format": FORMAT, "version": 1, "groups": groups}, Path("vLLM")).placed())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_groups_are_vllms(name: str, answers: dict[str, dict[str, Any]]) -> None:
-    """Kinds, blocks, windows and layers, in order."""
+    """Kinds, blocks, windows and layers, in order, as they are stored; and what memory a block of the pool takes."""
     answer = answers[name]
     assert "refused" not in answer, answer["refused"]
-    assert theirs(answer["groups"]) == ours(name)
-
-
-def test_every_family_is_compared() -> None:
-    """With vLLM as a whole, but for latent attention, whose layers are asked one by one."""
-    types = set()
-    for name in NAMES:
-        config = json.loads((CONFIGS / name / "config.json").read_text())
-        types.add(config.get("text_config", config)["model_type"])
-    latent = {"deepseek_v2", "deepseek_v3", "kimi_k2"}
-    same_code = {"qwen3_5_moe_text"}
-    assert set(FAMILIES) - latent - same_code == types
+    assert theirs(answer) == ours(name, INSTALLED.version)
+    assert answer["block_bytes"] == load(str(CONFIGS / name), Serving(**flags_of(name))).block_bytes
+    assert INSTALLED.version in asked()[name][theirs(answer)]
 
 
 def _specs_of_deepseek_v4(ratios: list[int], drafted: int) -> dict[str, Any]:
@@ -131,7 +115,7 @@ def test_deepseek_v4_is_vllms(ratios: list[int], drafted: int) -> None:
     }
     serving = Serving(block_size=256, speculation=Speculation("mtp") if drafted else None)
     layout = of_document(document, Path("config.json"), serving)
-    found = theirs(groups_of(groups))
+    found = placed_in(groups_of(groups))
     assert [placed.group for placed in found] == [placed.group for placed in layout.groups]
     assert [len(group.layer_names) for group in groups] == [
         placed.layers * (2 if "C4 state" in placed.label else 1) for placed in layout.groups

@@ -7,6 +7,7 @@ configurations in ``configs`` are compared with vLLM itself in ``test_groups_vll
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kvgate.explain.layers import Layer, grouped
 from kvgate.explain.load import load as load_layout
 from kvgate.explain.load import of_document
 from kvgate.explain.serving import Platform, Serving, Speculation, speculation_of
+from kvgate.explain.states import multi_head
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvreference.attention import Kind
@@ -153,3 +155,62 @@ def test_such_hashes_are_refused_where_the_release_has_none() -> None:
     assert 1 == load_layout("full+eagle+hashed-ahead", Serving(version="0.33.0")).geometry.hashed_ahead_tokens
     with pytest.raises(UsageError, match="is true or false"):
         speculation_of('{"method": "mtp", "disable_lookahead_block_hashes": 1}')
+
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+STATED = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16, "mamba_d_conv": 4}
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "serving", "message"),
+    [
+        ("bamba", STATED, Serving(), "bamba needs layer_types"),
+        ("bamba", {**STATED, "layer_types": ["mamba", "conv"]}, Serving(), "other words than mamba and attention"),
+        ("nemotron_h", STATED, Serving(), "needs hybrid_override_pattern"),
+        ("nemotron_h", {**STATED, "hybrid_override_pattern": "M*M"}, Serving(), "needs hybrid_override_pattern"),
+        ("nemotron_h", {**STATED, "hybrid_override_pattern": "M?"}, Serving(), "needs hybrid_override_pattern"),
+        ("zamba2", STATED, Serving(), "needs layers_block_type"),
+        ("falcon_h1", STATED, Serving(tensor_parallel_size=3), "--tensor-parallel-size 3 does not divide the channels"),
+        ("falcon_h1", STATED, Serving(tensor_parallel_size=8), "--tensor-parallel-size 8 does not divide the heads"),
+        ("falcon_h1", STATED, Serving(platform=Platform.ASCEND), "falcon_h1 is not known on Ascend here"),
+        ("mamba2", {**STATED, "head_dim": 16}, Serving(platform=Platform.ASCEND), "mamba2 is not known on Ascend here"),
+        ("lfm2", {"conv_L_cache": 3}, Serving(mamba_cache_mode="all"), "cannot keep all states of this model"),
+        (
+            "falcon_h1",
+            STATED,
+            Serving(version="0.33.0", mamba_cache_mode="all"),
+            "cannot keep all states of this model",
+        ),
+        ("falcon_h1", {}, Serving(), "falcon_h1 needs mamba_n_heads"),
+    ],
+)
+def test_states_that_are_not_understood_are_refused(
+    family: str, values: dict[str, object], serving: Serving, message: str
+) -> None:
+    """A file that lacks something, or a server that the family is not known on."""
+    with pytest.raises(UsageError, match=re.escape(message)):
+        of_document({"model_type": family, **SMALL, **values}, Path("config.json"), serving)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [(None, ("all", 256)), ("align", ("align", 16)), ("all", ("all", 256)), ("none", ("none", 4096))],
+)
+def test_which_states_are_kept_can_be_said(mode: str | None, expected: tuple[str, int]) -> None:
+    """All of them where the model allows it, in blocks of whole chunks; or fewer, as asked."""
+    document = {"model_type": "falcon_h1", **SMALL, **STATED, "mamba_chunk_size": 256, "max_position_embeddings": 4096}
+    serving = Serving(enable_prefix_caching=True, mamba_cache_mode=mode)
+    states = of_document(document, Path("config.json"), serving).groups[1].group
+    assert states.states is not None
+    assert expected == (states.states.value, states.block_size_tokens)
+
+
+def test_states_are_divided_over_workers() -> None:
+    """Heads and channels; a group that all heads share is on each worker."""
+    config = Config(Path("config.json"), {"model_type": "falcon_h1", **SMALL, **STATED})
+    alone, two = (multi_head(config, Serving(tensor_parallel_size=workers)) for workers in (1, 2))
+    assert (2 * two.recurrent_bytes, (64 + 32) * 3 * 2, (32 + 32) * 3 * 2) == (
+        alone.recurrent_bytes,
+        alone.convolution_bytes,
+        two.convolution_bytes,
+    )

@@ -113,7 +113,9 @@ def test_every_finding_of_the_scheduler_has_a_trace() -> None:
     """And the row of its page has the guarantee and the version of its trace."""
     folders = {path.parent.name for path in TRACES if path.stem == "trace"}
     elsewhere = {id_of(path.parent.name) for path in ELSEWHERE if path.stem == "trace"}
-    of_engines = {each.id for each in all_findings() if each.explains_engine or each.unrecognised} - OF_BLOCKS - elsewhere
+    of_engines = (
+        {each.id for each in all_findings() if each.explains_engine or each.unrecognised} - OF_BLOCKS - elsewhere
+    )
     assert of_engines | MARKED == set(map(id_of, folders))
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for folder in folders:

@@ -14,6 +14,7 @@ from kvgate.simulation.policy import Serving, policy_of
 from kvgate.simulation.release import served_by
 from kvgate.simulation.workload import Session, Turn, Workload
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.operations import Run
 from kvreference.scheduler.room import blocks_to_run
 
@@ -44,6 +45,19 @@ DRAFTED = (
     Geometry((Group("full", 32, lookahead=True), Group("sliding_window", 16, 64, lookahead=True))),
 )
 """The same with draft layers."""
+
+
+def with_states(mode: StateMode, drafts: int = 0) -> list[Geometry]:
+    """Hybrids with state-space layers; with drafts, there is room for as many states, and some have draft layers."""
+    size = STATE_SPAN_TOKENS if mode is StateMode.NONE else 16
+    states, full = Group("mamba", size, states=mode, draft_states=drafts), Group("full", 16)
+    mixed = [Geometry((full, states)), Geometry((*(states,) * 3, full))]
+    drafting = evolve(full, lookahead=True)
+    return [*mixed, *([Geometry((drafting, states)), Geometry((*(states,) * 3, drafting))] if drafts else [])]
+
+
+STATE_SPAN_TOKENS = 4096
+"""What a block spans where no state is kept: more than a request ever has."""
 
 
 class Drawn:
@@ -85,9 +99,9 @@ class Drawn:
         return Session(tuple(turns))
 
 
-def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0) -> Setting:
+def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0, geometries: Sequence[Geometry] = GEOMETRIES) -> Setting:
     """A setting that the reference serves, under any policy that ranges know."""
-    geometry = rng.choice(GEOMETRIES)
+    geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
     words = [rng.choice(["dense", "masked", "retention=0", f"retention={interval}"]) if _slides(geometry) else "dense"]
     if words[0].startswith("retention") and rng.random() < 0.5:
@@ -107,10 +121,11 @@ def draw_for_vllm(
     acceptance: float = 1.0,
     geometries: Sequence[Geometry] = SERVED_BY_VLLM,
     version: str = VLLM_VERSION,
+    all_lanes: bool = True,
 ) -> Setting:
     """A setting that the real scheduler of a vLLM serves, as published or with the plug-in.
 
-    The pool holds all lanes at once: what vLLM's admission gate does wrong (finding 002) then decides nothing.
+    If the pool holds all lanes at once, what vLLM's admission gate does wrong (finding 002) decides nothing.
     """
     geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
@@ -124,7 +139,7 @@ def draw_for_vllm(
     )
     workload = Drawn(rng, 6).workload()
     served = [each for each in policies if _is_served(Setting(workload, serving, policy_of(each)))]
-    return _with_pool(rng, workload, serving, rng.choice(served), all_lanes=True)
+    return _with_pool(rng, workload, serving, rng.choice(served), all_lanes)
 
 
 def _is_served(setting: Setting) -> bool:

@@ -8,13 +8,13 @@ which keeps a state per slot, over the same runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvgate.kernel.errors import UsageError
 from kvgate.kernel.monitor import Step
 from kvgate.monitors.slot_memory import GhostMemory
 from kvgate.simulation.arm import Setting, arm_of
@@ -24,10 +24,11 @@ from kvreference.answers import Answer, Copy
 from kvreference.content import Prefixes
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings
+from kvreference.mamba import StateMode
 from kvreference.operations import Operation, Run
 
 from .made_workloads import WORKLOADS, small
-from .small_workloads import draw
+from .small_workloads import draw, with_states
 
 FULL = Geometry((Group("full", 4),))
 WINDOW = Geometry((Group("sliding_window", 4, 5),))
@@ -142,10 +143,77 @@ def test_what_draft_layers_leave_serves_nobody() -> None:
     assert "a draft layer" in str(ghost.unsound)
 
 
-def test_state_space_groups_are_refused() -> None:
-    """Goal: what is not judged is not simulated. Method: a mamba group."""
-    with pytest.raises(UsageError, match="state-space groups are not simulated"):
-        BlockMemory(Geometry((Group("mamba", 16, states="align"),)))
+# States
+
+
+def states(mode: str, drafts: int = 0) -> Geometry:
+    """One group of states, in blocks of four tokens or of eight."""
+    return Geometry((Group("mamba", 8 if drafts else 4, states=mode, draft_states=drafts),))
+
+
+@pytest.mark.parametrize("mode", ["all", "align"])
+def test_a_state_that_was_left_is_gone_on_from(mode: str) -> None:
+    """Goal: the control of those below. Method: a second request goes on from the state after eight tokens."""
+    ghost = memory(states(mode), (SHARED,), (SHARED,))
+    ghost.step([work(0, [1, 2], 0, 8)])
+    ghost.leave(0)
+    ghost.step([work(1, [0, 2, 3], 8, 9)])
+    assert (None, 1, 1) == (ghost.unsound, ghost.reads, ghost.hits)
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "table", "start", "expected"),
+    [
+        ("all", OTHER, [1, 2, 3], 8, "block 2 holds tokens 0 to 8 of request 0"),
+        ("all", SHARED, [1, 2, 3], 4, None),
+        ("align", SHARED, [1, 2, 3], 4, "block 1 holds nothing that was written"),
+        ("all", SHARED, [2, 1, 3], 8, "block 1 holds tokens 0 to 4 of request 0"),
+        ("all", SHARED, [1, 0, 3], 8, "there is no state to go on from"),
+        ("all", SHARED, [1], 8, "there is no state to go on from"),
+        ("all", SHARED, [1, 2], 8, "there is no state to write to"),
+    ],
+    ids=["foreign", "passed", "passed, not kept", "of fewer tokens", "null block", "short table", "nowhere to write"],
+)
+def test_only_the_state_of_all_tokens_so_far_is_gone_on_from(
+    mode: str, text: Run, table: list[int], start: int, expected: str | None
+) -> None:
+    """Goal: any other state is found. Method: a request whose table has it, after one that computed eight tokens."""
+    ghost = memory(states(mode), (SHARED,), (text,))
+    ghost.step([work(0, [1, 2], 0, 8)])
+    ghost.leave(0)
+    ghost.step([work(1, table, start, start + 1)])
+    assert (expected is None and ghost.unsound is None) or str(expected) in str(ghost.unsound)
+
+
+def test_a_state_is_read_before_any_is_written() -> None:
+    """Goal: a step begins with reading. Method: one request's state is another's next place in the same step."""
+    ghost = memory(states("all"), (SHARED,), (OTHER,))
+    ghost.step([work(0, [1], 0, 4)])
+    ghost.step([work(1, [1], 0, 4), work(0, [1, 2], 4, 5)])
+    assert None is ghost.unsound
+    ghost.step([work(1, [1, 3], 4, 5)])
+    assert None is ghost.unsound
+    ghost.step([work(0, [1, 2], 5, 6)])
+    assert None is ghost.unsound
+
+
+@pytest.mark.parametrize(("held", "start", "sound"), [(2, 9, True), (1, 8, True), (1, 9, False), (0, 8, False)])
+def test_a_step_goes_on_after_the_last_draft_that_holds(held: int, start: int, sound: bool) -> None:
+    """Goal: states of rejected drafts are nobody's. Method: two drafts, of which so many hold, and where it goes on."""
+    ghost = memory(states("all", 2), (SHARED,))
+    ghost.step([work(0, [1, 2, 3], 0, 6)])
+    ghost.step([work(0, [1, 2, 3, 4], 6, 9, verified=7)])
+    ghost.keep(0, 7 + held)
+    ghost.step([work(0, [1, 2, 3, 4], start, start + 1)])
+    assert sound == (ghost.unsound is None)
+
+
+def test_each_draft_needs_a_state() -> None:
+    """Goal: states cannot be taken back. Method: a table without a place behind the running state."""
+    ghost = memory(states("all", 2), (SHARED,))
+    ghost.step([work(0, [1, 2, 3], 0, 6)])
+    ghost.step([work(0, [1], 6, 8, verified=7)])
+    assert "there is no state for each of 1 drafts" in str(ghost.unsound)
 
 
 # Faults planted in the reference
@@ -205,6 +273,18 @@ def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Holdings, "release_dead", released_early(Holdings.release_dead))
     judged = {alike(setting) for setting in drawn}
     assert {True, False} == judged
+
+
+@pytest.mark.ci
+def test_both_ghosts_judge_states_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the same of states, with drafts and without. Method: hybrids in each mode, and with states left early."""
+    drawn = [
+        draw(Random(seed), drafts, 0.6, with_states(mode, drafts))
+        for seed, (mode, drafts) in enumerate(product(StateMode, range(5)))
+    ]
+    assert [False] * len(drawn) == [alike(setting) for setting in drawn]
+    monkeypatch.setattr(Holdings, "release_dead", released_early(Holdings.release_dead))
+    assert True in {alike(setting) for setting in drawn}
 
 
 def alike(setting: Setting) -> bool:

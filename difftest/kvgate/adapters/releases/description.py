@@ -49,8 +49,8 @@ class SchedulerRules:
     drops_answers: bool = False
     """Whether with a connector, what steps in flight answer a request that is preempted counts for nothing."""
     stops_at_junctions: bool = False
-    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends. What a step
-    computes there is not checked."""
+    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends, and never go
+    on from the last end of a block that a hit can use. What a step computes there is not checked."""
     ends_before_an_answer: bool = False
     """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
     at block ends and it ends with a block."""
@@ -173,6 +173,9 @@ class Release:
     """Whether the manager has a parameter for the alignment."""
     counts_apart: bool = False
     """Whether the scheduler, and not the look-up, counts hits."""
+
+    keeps_all_states: bool = True
+    """Whether the states of state-space layers can be kept at every block's end."""
 
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""

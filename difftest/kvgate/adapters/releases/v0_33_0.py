@@ -58,6 +58,7 @@ SCHEDULER_RULES = evolve(
 RELEASE = evolve(
     OLDER,
     version="0.33.0",
+    keeps_all_states=False,
     wheels={
         "aarch64": "e9e404f52c8494b69bd83fe99fe7ecfa9f6b89fbd156d2a9639c24ea41d6d606",
         "x86_64": "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa",

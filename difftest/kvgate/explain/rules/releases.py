@@ -39,8 +39,8 @@ def caching_is_off(case: Case) -> Cause | None:
         Effect.ALWAYS_ZERO,
         "KV-OP-01",
         ("vllm-project/vllm#30877",),
-        f"prefix caching is off: vLLM before {CACHES_HYBRIDS.first} leaves it off for models with state-space layers "
-        "unless it is asked for"
+        "prefix caching is off: vLLM leaves it off for models of state-space layers, and before "
+        f"{CACHES_HYBRIDS.first} for those with attention as well, unless it is asked for"
         if by_default
         else "prefix caching is off, by the flags or because no states are kept for it",
         remedy="--enable-prefix-caching",

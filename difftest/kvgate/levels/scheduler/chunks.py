@@ -44,6 +44,17 @@ def tokens_read_whole(tokens: int, uncut: int, computed: int, items: Sequence[Me
     return tokens
 
 
+def tokens_to_a_state(request: Request, computed: int, tokens: int, block: int, is_drafted: bool) -> int:
+    """How many of ``tokens`` more a step computes of a prompt: up to the last end of a ``block`` that a hit can use, or
+    none."""
+    known = len(request.tokens)
+    if computed >= max(request.prompt_tokens, known - 1):
+        return tokens
+    # Where a draft layer reads, hits lose their last block.
+    left = (known // block - is_drafted) * block - computed
+    return max(0, (computed + min(tokens, left)) // block * block - computed) if left > 0 else tokens
+
+
 class Chunks:
     """The chunks of one scheduler."""
 
@@ -202,12 +213,8 @@ class Chunks:
 
         None, if less than a block is left of the step (029).
         """
-        block, known = self._state_block_tokens, len(request.tokens)
-        if block is None or computed >= max(request.prompt_tokens, known - 1):
-            return tokens
-        # Where a draft layer reads, hits lose their last block.
-        left = (known // block - bool(self.shift)) * block - computed
-        return max(0, (computed + min(tokens, left)) // block * block - computed) if left > 0 else tokens
+        block = self._state_block_tokens
+        return tokens if block is None else tokens_to_a_state(request, computed, tokens, block, self.shift > 0)
 
     def _compare(self, number: int, due: int, tokens: int) -> Difference | None:
         if due == tokens or not self.checks:

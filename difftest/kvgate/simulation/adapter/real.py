@@ -65,9 +65,9 @@ class RealRun(Raises):
         self.ledger.evictions += bool(evicted)
 
     def finish(self, progress: Progress | None = None) -> Result:
-        """Serve the whole workload."""
+        """Serve the whole workload, or up to where the engine's process would end."""
         warm, idle = Counters(), 0
-        while not self.clients.over:
+        while not self.clients.over and self.ledger.crash is None:
             warming = self.clients.warming
             self._send()
             idle = 0 if self._step() else idle + 1
@@ -94,7 +94,11 @@ class RealRun(Raises):
         """One step; whether anybody computed."""
         ledger = self.ledger
         ledger.steps += 1
-        output = self.scheduler.schedule()
+        try:
+            output = self.scheduler.schedule()
+        except AssertionError as error:
+            ledger.crash = f"{type(error).__name__}: {error}"
+            return True
         self._preempted(output)
         works, admission = self.worker.take(output)
         for each in admission:

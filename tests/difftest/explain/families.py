@@ -1,0 +1,252 @@
+"""Which groups ``kvgate explain`` reads out of a ``config.json``, next to those that each release of vLLM makes of it.
+
+    python -m tests.difftest.explain.families > difftest/families.md
+
+prints the table from ``configs`` and from ``asked.json``, which has what the releases said. To ask them again, each in
+a process of its own, and to write that file:
+
+    python -m tests.difftest.explain.families --ask [VERSION…]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from kvgate.adapters.fetching import fetch
+from kvgate.adapters.releases import INSTALLED, RELEASES
+from kvgate.explain.layers import Placed
+from kvgate.explain.load import load
+from kvgate.explain.serving import Serving
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.versions import version_of
+
+CONFIGS = Path(__file__).parent / "configs"
+ASKED = Path(__file__).parent / "asked.json"
+NAMES = sorted(path.name for path in CONFIGS.iterdir())
+REFUSED = "refused: "
+REFUSED_CHARACTERS_MAX = 160
+SECONDS_MAX = 1800
+VERSIONS = tuple(
+    sorted({each.version for each in (INSTALLED, *RELEASES.values()) if each.package == "vllm"}, key=version_of)
+)
+"""The releases that the gate describes."""
+
+Answers: TypeAlias = dict[str, dict[str, list[str]]]
+"""By configuration: each answer, and the releases that gave it."""
+
+
+def in_words(groups: Sequence[Mapping[str, Any]]) -> str:
+    """All that is compared of the groups of a dump, in order; equal ones in a row are one."""
+
+    def words(group: Mapping[str, Any]) -> str:
+        states, drafts, window = group.get("states"), group.get("draft_states"), group.get("window_tokens")
+        kind = " ".join(filter(None, (group["kind"], states, f"and {drafts} drafts" if drafts else "")))
+        of = f"{group['block_size_tokens']:,}" + ("" if window is None else f", window {window:,}")
+        return f"{kind} of {of} ({group['layers']} layers)"
+
+    runs = [(text, len(list(run))) for text, run in groupby(map(words, groups))]
+    return "; ".join(f"{times} x {text}" if times > 1 else text for text, times in runs)
+
+
+def flags_of(name: str) -> dict[str, Any]:
+    """What a configuration is served with."""
+    path = CONFIGS / name / "flags.json"
+    flags: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return flags
+
+
+def ours(name: str, version: str) -> str:
+    """The groups that kvgate reads out of a configuration for a release."""
+    try:
+        layout = load(str(CONFIGS / name), Serving(version=version, **flags_of(name)))
+    except UsageError as error:
+        return f"{REFUSED}{error}"
+    return in_words([_as_in_a_dump(placed) for placed in layout.groups])
+
+
+def _as_in_a_dump(placed: Placed) -> dict[str, Any]:
+    group, states = placed.group, placed.group.states
+    named = {"kind": group.kind.value, "block_size_tokens": group.block_size_tokens, "layers": placed.layers}
+    kept = {"states": states and states.value, "draft_states": group.draft_states}
+    return {**named, **kept, "window_tokens": group.window_tokens}
+
+
+def theirs(answer: Mapping[str, Any]) -> str:
+    """The same of what vLLM says."""
+    if "refused" in answer:
+        why: str = answer["refused"]
+        return REFUSED + why.splitlines()[0][:REFUSED_CHARACTERS_MAX]
+    return in_words(answer["groups"])
+
+
+def asked() -> Answers:
+    """What the releases said."""
+    found: Answers = json.loads(ASKED.read_text(encoding="utf-8"))
+    return found
+
+
+def ask(version: str) -> dict[str, str]:
+    """Ask one release for the groups of all configurations."""
+    environment = dict(os.environ)
+    if version != INSTALLED.version:
+        release = next(each for each in RELEASES.values() if (each.package, each.version) == ("vllm", version))
+        environment["PYTHONPATH"] = os.pathsep.join([str(fetch(release)), *sys.path[1:]])
+    command = (sys.executable, "-m", "kvgate.adapters.kv_cache_groups", *(str(CONFIGS / name) for name in NAMES))
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    lines = (line.partition("kvgate {") for line in ran.stdout.splitlines())
+    answers = [json.loads("{" + said) for _before, found, said in lines if found]
+    if len(answers) != len(NAMES):
+        raise SystemExit(f"vLLM {version}: {len(answers)} of {len(NAMES)} answers: {ran.stderr[-2000:]}")
+    return {answer["folder"]: theirs(answer) for answer in answers}
+
+
+def merged(answers: Answers, version: str, said: Mapping[str, str]) -> Answers:
+    """The answers with those of one release in place of what it said before."""
+    found: Answers = {}
+    for name in NAMES:
+        before = {
+            text: [each for each in said_by if each != version] for text, said_by in answers.get(name, {}).items()
+        }
+        before.setdefault(said[name], []).append(version)
+        found[name] = {text: sorted(said_by, key=version_of) for text, said_by in sorted(before.items()) if said_by}
+    return found
+
+
+_UNKNOWN = "kvgate explain does not read it: that vLLM has no model of its own for it, and takes that of Transformers"
+
+
+@frozen
+class Row:
+    """One configuration."""
+
+    name: str
+    family: str
+    checkpoint: str
+    """The published checkpoint whose values these are; empty if they are made up."""
+    equal: tuple[str, ...]
+    """The releases that make the groups that kvgate reads."""
+    different: tuple[str, ...]
+    refused: Mapping[str, tuple[str, ...]]
+    """By why a release makes none of it here, which."""
+    groups: Mapping[str, tuple[str, ...]]
+    """By the groups that vLLM makes, in which releases."""
+
+
+def rows() -> list[Row]:
+    """All configurations, by family."""
+    answers = asked()
+    return sorted((_row(name, answers.get(name, {})) for name in NAMES), key=lambda row: (row.family, row.name))
+
+
+def _row(name: str, answers: Mapping[str, Sequence[str]]) -> Row:
+    document = json.loads((CONFIGS / name / "config.json").read_text(encoding="utf-8"))
+    made = {text: tuple(said_by) for text, said_by in answers.items() if not text.startswith(REFUSED)}
+    refused = {text.removeprefix(REFUSED): tuple(said_by) for text, said_by in answers.items() if text not in made}
+    for text, said_by in list(made.items()):
+        unknown = tuple(version for version in said_by if ours(name, version).startswith(REFUSED))
+        if unknown:
+            made[text] = tuple(version for version in said_by if version not in unknown)
+            refused[_UNKNOWN] = (*refused.get(_UNKNOWN, ()), *unknown)
+    made = {text: said_by for text, said_by in made.items() if said_by}
+    alike = {version for text, said_by in made.items() for version in said_by if ours(name, version) == text}
+    every = [version for version in VERSIONS if any(version in said_by for said_by in made.values())]
+    return Row(
+        name,
+        document.get("text_config", document)["model_type"],
+        document.get("_name_or_path", ""),
+        tuple(version for version in every if version in alike),
+        tuple(version for version in every if version not in alike),
+        refused,
+        made,
+    )
+
+
+HEAD = """# Families of models: the groups of their cache, and whether vLLM makes the same
+
+Each row is a `config.json` in `tests/difftest/explain/configs`. A configuration with a *checkpoint* has the values that
+this published model has in all that decides about the cache; one without is made up, small or with a case of its own.
+*Groups* are those that vLLM makes: it builds the model without weights, on a CPU with the block sizes of attention on a
+GPU, and its own functions make groups of what its layers say (`kvgate.adapters.kv_cache_groups`). *Equal* are the
+releases whose groups are those that `kvgate explain --vllm-version` reads out of the file, with all blocks, windows and
+layers, in order. A release that makes no groups of a file here is *not compared*, with the reason below.
+
+Latent attention is asked with the back-end FlashMLA, as on a GPU of the Hopper generation, whose blocks have 64 tokens.
+DeepSeek-V4 is not in the table: no CPU builds it, and its layers are asked one by one
+(`tests/difftest/explain/test_groups_vllm.py`). Draft layers are not asked.
+
+This page is generated: `python -m tests.difftest.explain.families > difftest/families.md`. What the releases said is in
+`tests/difftest/explain/asked.json`; `--ask` asks them again.
+"""
+
+
+def page() -> str:
+    """The table."""
+    found = rows()
+    families = {row.family for row in found if row.equal}
+    lines = [
+        HEAD,
+        f"{len(found)} configurations of {len(families)} families, {sum(bool(row.checkpoint) for row in found)} with "
+        f"the values of a published checkpoint. Of the answers of {len(VERSIONS)} releases "
+        f"{sum(len(row.equal) for row in found)} are equal, {sum(len(row.different) for row in found)} are not, and "
+        f"{sum(len(said_by) for row in found for said_by in row.refused.values())} times a release makes none here.\n",
+        "| family | configuration | checkpoint | groups | equal | different | not compared |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    reasons: dict[str, int] = {}
+    for row in found:
+        groups = "<br>".join(_with_releases(text, said_by, row) for text, said_by in row.groups.items())
+        refused = ", ".join(
+            f"{spans(said_by)} [{reasons.setdefault(why, len(reasons) + 1)}]" for why, said_by in row.refused.items()
+        )
+        cells = (row.family, row.name, row.checkpoint, groups, spans(row.equal), spans(row.different), refused)
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["\n## Why a release makes no groups of a file here\n"]
+    lines += [f"{number}. {why.replace('|', '/').rstrip()}" for why, number in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _with_releases(text: str, said_by: Sequence[str], row: Row) -> str:
+    return text if len(row.groups) == 1 else f"{spans(said_by)}: {text}"
+
+
+def spans(versions: Sequence[str]) -> str:
+    """Releases in a row, as from the first to the last."""
+    places = [VERSIONS.index(version) for version in versions]
+    runs = (list(run) for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0]))
+    return ", ".join(_span([VERSIONS[place] for _, place in run]) for run in runs)
+
+
+def _span(run: Sequence[str]) -> str:
+    return run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}"
+
+
+def _versions(words: Sequence[str]) -> Iterator[str]:
+    for word in words or VERSIONS:
+        if word not in VERSIONS:
+            raise SystemExit(f"{word}: the gate describes {', '.join(VERSIONS)}")
+        yield word
+
+
+def main(words: list[str]) -> None:
+    """Print the table, or ask."""
+    if words[:1] != ["--ask"]:
+        sys.stdout.write(page())
+        return
+    answers = asked() if ASKED.is_file() else {}
+    for version in _versions(words[1:]):
+        answers = merged(answers, version, ask(version))
+        ASKED.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(f"vLLM {version}: asked", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

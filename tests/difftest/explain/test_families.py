@@ -1,0 +1,100 @@
+"""The table of families.
+
+Goal: every family that ``kvgate explain`` reads has the groups that each release of vLLM makes, as far as a release
+makes any here, and the published table says so. Method: what the releases said, as it is stored, against what kvgate
+reads now; a family read wrongly must show; one release asked anew in a process of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvgate.adapters.releases import INSTALLED
+from kvgate.explain import families as read
+from kvgate.explain import states
+from kvgate.explain.families import FAMILIES
+from kvgate.kernel.versions import Span
+
+from .families import NAMES, REFUSED, VERSIONS, ask, asked, page, rows, spans
+
+TABLE = Path(__file__).parents[3] / "difftest" / "families.md"
+FAMILIES_MIN = 60
+
+
+def test_the_table_is_current() -> None:
+    """Generated from the configurations, what is read of them now, and what the releases said."""
+    assert page() == TABLE.read_text(encoding="utf-8")
+
+
+def test_no_release_makes_other_groups() -> None:
+    """All blocks, windows and layers, in order, for each release that makes groups of a file here."""
+    assert {} == {row.name: row.different for row in rows() if row.different}
+
+
+def test_every_release_was_asked() -> None:
+    """Of every configuration, once."""
+    found = {
+        name: sorted(version for said_by in said.values() for version in said_by) for name, said in asked().items()
+    }
+    assert dict.fromkeys(NAMES, sorted(VERSIONS)) == found
+
+
+def test_every_family_is_in_it() -> None:
+    """More than sixty, each with some release that makes the same groups, the installed one among them."""
+    equal = {row.family for row in rows() if INSTALLED.version in row.equal}
+    assert set(FAMILIES) == equal
+    assert len(equal) >= FAMILIES_MIN
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "jamba", "deepseek_v3"])
+def test_a_family_that_is_read_wrongly_shows(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer more than there are, of its first kind: the table is another one, and names the releases."""
+    original = FAMILIES[family]
+    broken = {**FAMILIES, family: lambda config, serving: [*original(config, serving), original(config, serving)[0]]}
+    monkeypatch.setattr(read, "FAMILIES", broken)
+    assert {family} == {row.family for row in rows() if row.different}
+    assert page() != TABLE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("owner", "rule", "families"),
+    [
+        (states, "WIDE_STATES", {"falcon_h1", "jamba", "qwen3_next", "zamba2"}),
+        (states, "KEEPS_LAST_STATES", {"falcon_h1", "jamba", "mamba", "mamba2", "nemotron_h"}),
+        (read, "SEES_ONE_MORE", {"cohere2"}),
+    ],
+)
+def test_what_a_release_changed_counts(
+    owner: object, rule: str, families: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same file has other groups in later releases: without the rule, later releases differ from what is read."""
+    monkeypatch.setattr(owner, rule, Span("1000.0.0"))
+    assert families <= {row.family for row in rows() if row.different}
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ((), ""),
+        (VERSIONS[:1], VERSIONS[0]),
+        (VERSIONS, f"{VERSIONS[0]} to {VERSIONS[-1]}"),
+        ((*VERSIONS[:2], VERSIONS[4]), f"{VERSIONS[0]} to {VERSIONS[1]}, {VERSIONS[4]}"),
+    ],
+)
+def test_releases_in_a_row_are_a_span(versions: tuple[str, ...], expected: str) -> None:
+    """From the first to the last of those without a gap."""
+    assert expected == spans(versions)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_release_said_it_says_again(version: str) -> None:
+    """All configurations, in a process of its own; a refusal is any, since its words may depend on the machine."""
+    stored = {name: text for name, said in asked().items() for text, said_by in said.items() if version in said_by}
+
+    def comparable(said: dict[str, str]) -> dict[str, str]:
+        return {name: REFUSED if text.startswith(REFUSED) else text for name, text in said.items()}
+
+    assert comparable(stored) == comparable(ask(version))
