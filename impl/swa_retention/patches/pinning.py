@@ -189,13 +189,15 @@ def _with_room(
             return int(coordinator.block_pool.num_gpu_blocks) + 1
         hit = [source.block for source in sources_of(hit_blocks)]
         needed += len([block for block in hit if not block.ref_cnt])
-    if tier is not None:
+    free = coordinator.block_pool.free_block_queue.num_free_blocks
+    # If there is room in any case, a gate need not know how many blocks of the hit are pinned.
+    if tier is not None and (kept_free is None or needed + kept_free > free):
         pinned = tier.pinned
         for manager, blocks in zip(coordinator.single_type_managers, hit_blocks, strict=True):
             hit += blocks[manager.get_num_skipped_tokens(computed_tokens) // manager.block_size :] if blocks else ()
         # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
         needed -= len([block for block in hit if not block.ref_cnt and pinned[block.block_id]])
-        if kept_free is not None and needed + kept_free > coordinator.block_pool.free_block_queue.num_free_blocks:
+        if kept_free is not None and needed + kept_free > free:
             tier.make_room(needed + kept_free, {block.block_id for block in hit})
     return needed
 
