@@ -132,7 +132,8 @@ def _slides(config: Config, pattern: int) -> list[bool]:
         return [word == "sliding_attention" for word in configured]
     # Exaone writes it as a word of one letter for each layer.
     written = config.values.get("sliding_window_pattern")
-    every = len(written) if isinstance(written, str) else config.optional("sliding_window_pattern") or pattern
+    every = len(written) if isinstance(written, str) else config.optional("sliding_window_pattern")
+    every = every or pattern
     return [bool((index + 1) % every) for index in range(config.layers)]
 
 
