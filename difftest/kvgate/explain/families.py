@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from kvgate.explain.config_file import DUMP_INSTEAD, Config
 from kvgate.explain.layers import Layer
-from kvgate.explain.serving import LEFT_TO_TRANSFORMERS, SEES_ONE_MORE, Platform, Serving
+from kvgate.explain.serving import SEES_ONE_MORE, Platform, Serving
 from kvgate.explain.states import (
     State,
     block_tokens,
@@ -25,6 +25,7 @@ from kvgate.explain.states import (
     short_convolution,
 )
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.versions import Span
 from kvreference.attention import Kind
 from kvreference.mamba import StateMode
 
@@ -53,7 +54,7 @@ def layers_of(config: Config, serving: Serving) -> list[Layer]:
             f"{config.path}: the architecture {config.model_type!r} is not known here, so its groups would be a "
             f"guess: {DUMP_INSTEAD}. Known are {known}"
         )
-    if config.model_type in _LEFT and serving.release in LEFT_TO_TRANSFORMERS:
+    if serving.platform is Platform.GPU and serving.release not in _OWN_MODELS.get(config.model_type, Span()):
         raise UsageError(
             f"{config.path}: {serving.engine} has no model of its own for {config.model_type!r}, and takes another: "
             f"{DUMP_INSTEAD}"
@@ -61,8 +62,11 @@ def layers_of(config: Config, serving: Serving) -> list[Layer]:
     return family(config, serving)
 
 
-_LEFT = ("bamba", "minimax")
-"""The families of which later releases have no model."""
+_OWN_MODELS = {
+    **dict.fromkeys(("bamba", "minimax"), Span("0.0.0", "0.24.0")),
+    "gemma4_text": Span("0.19.0"),
+}
+"""The releases that have a model of their own for a family, where some that are described have none."""
 
 
 def _block_tokens(serving: Serving) -> int:
@@ -128,7 +132,8 @@ def _slides(config: Config, pattern: int) -> list[bool]:
         return [word == "sliding_attention" for word in configured]
     # Exaone writes it as a word of one letter for each layer.
     written = config.values.get("sliding_window_pattern")
-    every = len(written) if isinstance(written, str) else config.optional("sliding_window_pattern") or pattern
+    every = len(written) if isinstance(written, str) else config.optional("sliding_window_pattern")
+    every = every or pattern
     return [bool((index + 1) % every) for index in range(config.layers)]
 
 

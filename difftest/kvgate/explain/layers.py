@@ -17,7 +17,7 @@ from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 
-_PADDED_BELOW = 1.5
+PADDED_BELOW = 1.5
 """Up to this ratio between the most and the fewest layers of a kind, the smaller kind is padded and not dealt out."""
 
 
@@ -70,8 +70,8 @@ class Grouping:
     """How many bytes one block of the pool takes, over all layers that share it."""
 
 
-def grouped(layers: Sequence[Layer], hybrid_manager: bool = True) -> Grouping:
-    """The groups that vLLM 0.20.2 makes of ``layers``, in the order of the model.
+def grouped(layers: Sequence[Layer], hybrid_manager: bool = True, padded_below: float = PADDED_BELOW) -> Grouping:
+    """The groups that vLLM makes of ``layers``, in the order of the model.
 
     Raises:
         UsageError: there are none, or vLLM refuses them.
@@ -90,7 +90,7 @@ def grouped(layers: Sequence[Layer], hybrid_manager: bool = True) -> Grouping:
             "--disable-hybrid-kv-cache-manager: the layers of this model cannot be made one type, vLLM refuses it; "
             "leave it out"
         )
-    return _dealt(_stretched(layers))
+    return _dealt(_stretched(layers), padded_below)
 
 
 def _needs_full(layers: Sequence[Layer]) -> bool:
@@ -120,12 +120,12 @@ def _stretched(layers: Sequence[Layer]) -> list[Layer]:
     return [layer.stretched(largest // layer.block_bytes) for layer in layers]
 
 
-def _dealt(layers: Sequence[Layer]) -> Grouping:
+def _dealt(layers: Sequence[Layer], padded_below: float) -> Grouping:
     """Groups of equally many layers, those of a kind in turn."""
     kinds = list(dict.fromkeys(layers))
     counts = {kind: sum(layer == kind for layer in layers) for kind in kinds}
     fewest, most = min(counts.values()), max(counts.values())
-    size = most if most < fewest * _PADDED_BELOW else fewest
+    size = most if most < fewest * padded_below else fewest
     groups = []
     for kind in kinds:
         parts = -(-counts[kind] // size)

@@ -13,10 +13,10 @@ from kvgate.adapters.kv_cache_dump import FORMAT, FORMAT_VERSION
 from kvgate.adapters.releases import LATER_ASCEND
 from kvgate.explain import config_file, deepseek_v4, dump
 from kvgate.explain.families import layers_of
-from kvgate.explain.layers import Grouping, Layer, Placed, grouped
+from kvgate.explain.layers import PADDED_BELOW, Grouping, Layer, Placed, grouped
 from kvgate.explain.layout import Layout
 from kvgate.explain.policies import UNKNOWN_TOKENS
-from kvgate.explain.serving import BATCHED_TOKENS, Serving
+from kvgate.explain.serving import BATCHED_TOKENS, PADDED_LESS_BELOW, PADS_LESS, Serving
 from kvgate.kernel import models
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import read_bytes
@@ -172,7 +172,8 @@ def _of_model(config: config_file.Config, serving: Serving) -> Layout:
         layers = layers_of(config, serving)
         if serving.looks_ahead:
             layers, notes = _with_draft_layers(layers, config, serving)
-        found = grouped(layers, hybrid_manager=not serving.disable_hybrid_kv_cache_manager)
+        padded_below = PADDED_LESS_BELOW if serving.release in PADS_LESS else PADDED_BELOW
+        found = grouped(layers, not serving.disable_hybrid_kv_cache_manager, padded_below)
         found = evolve(found, groups=dump.with_drafts(found.groups, serving.looks_ahead))
         notes = (*notes, *_of_the_model(serving))
     layout = _layout(config.model_type, f"read from {config.path.name}", found, serving, limit, notes)

@@ -56,8 +56,8 @@ SEES_ONE_MORE = Span("0.28.0")
 """From here on a window of Cohere's models has a token more than its file says."""
 WIDE_STATES = Span("0.28.0")
 """From here on an element of a recurrent state has four bytes unless the model says otherwise."""
-LEFT_TO_TRANSFORMERS = Span("0.24.0")
-"""From here on vLLM has no models of its own of some families. 0.23.0 still has."""
+PADS_LESS, PADDED_LESS_BELOW = Span("0.0.0", "0.18.0"), 1.25
+"""Before 0.18, a kind of layers was padded up to another ratio; see ``layers.PADDED_BELOW``."""
 
 
 class Platform(str, Enum):

@@ -138,8 +138,10 @@ def block_tokens(state: State, token_bytes: int, key_bytes: int, serving: Servin
     is a multiple of a ``chunk``.
 
     Raises:
-        UsageError: vLLM-Ascend refuses the model.
+        UsageError: vLLM-Ascend refuses the model, or a state or a token keeps nothing.
     """
+    if token_bytes < 1 or state.bytes < 1:
+        raise UsageError("a state of the model, or a token of its attention, keeps no bytes: a size is 0 in its file")
     if serving.platform is Platform.ASCEND:
         # There the recurrent part alone is laid over the keys, exactly.
         tokens = _rounded(-(-state.recurrent_bytes // key_bytes), _KERNEL_TOKENS_ASCEND)

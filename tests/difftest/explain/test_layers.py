@@ -182,6 +182,9 @@ STATED = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_
             "cannot keep all states of this model",
         ),
         ("falcon_h1", {}, Serving(), "falcon_h1 needs mamba_n_heads"),
+        ("falcon_h1", {**STATED, "num_attention_heads": 128}, Serving(), "keeps no bytes"),
+        ("lfm2", {"conv_L_cache": 1, "layer_types": ["conv", "full_attention"]}, Serving(), "keeps no bytes"),
+        ("bamba", STATED, Serving(version="0.30.0"), "vLLM 0.30.0 has no model of its own for 'bamba'"),
     ],
 )
 def test_states_that_are_not_understood_are_refused(
@@ -214,3 +217,11 @@ def test_states_are_divided_over_workers() -> None:
         alone.convolution_bytes,
         two.convolution_bytes,
     )
+
+
+@pytest.mark.parametrize(("pattern", "sliding"), [("LLG", 4), (3, 4), ("", 5), (None, 5)])
+def test_a_pattern_may_be_a_word(pattern: object, sliding: int) -> None:
+    """A letter for each layer says as much as their number; without one it is the family's, four."""
+    document = {"model_type": "exaone4", **SMALL, "num_hidden_layers": 6, "sliding_window": 64}
+    layout = of_document({**document, "sliding_window_pattern": pattern}, Path("config.json"), Serving())
+    assert sliding == sum(placed.layers for placed in layout.groups if placed.group.window_tokens)

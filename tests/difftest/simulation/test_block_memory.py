@@ -168,11 +168,21 @@ def test_a_state_that_was_left_is_gone_on_from(mode: str) -> None:
         ("all", SHARED, [1, 2, 3], 4, None),
         ("align", SHARED, [1, 2, 3], 4, "block 1 holds nothing that was written"),
         ("all", SHARED, [2, 1, 3], 8, "block 1 holds tokens 0 to 4 of request 0"),
+        ("all", SHARED, [2, 1, 3], 4, "block 2 holds tokens 0 to 8 of request 0"),
         ("all", SHARED, [1, 0, 3], 8, "there is no state to go on from"),
         ("all", SHARED, [1], 8, "there is no state to go on from"),
         ("all", SHARED, [1, 2], 8, "there is no state to write to"),
     ],
-    ids=["foreign", "passed", "passed, not kept", "of fewer tokens", "null block", "short table", "nowhere to write"],
+    ids=[
+        "foreign",
+        "passed",
+        "passed, not kept",
+        "of fewer tokens",
+        "of more",
+        "null block",
+        "short table",
+        "nowhere to write",
+    ],
 )
 def test_only_the_state_of_all_tokens_so_far_is_gone_on_from(
     mode: str, text: Run, table: list[int], start: int, expected: str | None
