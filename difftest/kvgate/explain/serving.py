@@ -43,7 +43,7 @@ RETAINS = Span("0.23.0")
 """Since vllm-project/vllm#43447 there is a retention interval."""
 RETAINS_LEAST = Span("0.29.0")
 """Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
-KEEPS_JUNCTIONS = Span("0.33.0")
+KEEPS_JUNCTIONS = Span("0.27.1")
 """From here on the boundary at which a prompt parts from what is cached is kept, as with the plug-in for 0.20.2."""
 CACHES_HYBRIDS = Span("0.28.0")
 """Since vllm-project/vllm#50991 prefix caching is on by default for models with state-space layers next to attention
