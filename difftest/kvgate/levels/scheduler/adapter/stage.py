@@ -141,7 +141,7 @@ def new_scheduler(
         config.model_config.enable_return_routed_experts = True
     with own_memory() if options.returns_experts else nullcontext():
         module, _, name = classes[stage.asynchronous].partition(":")
-        scheduler = getattr(import_module(module), name)(
+        scheduler: Scheduler = getattr(import_module(module), name)(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(settings.blocks, [], specs, **caching),
             structured_output_manager=StructuredOutputManager(config),
