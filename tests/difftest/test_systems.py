@@ -98,7 +98,8 @@ def test_a_module_that_is_no_system_is_unavailable(name: str, source: str, told:
 @pytest.mark.parametrize("name", ["", "vllm", "Stock", "reference2"])
 def test_an_unknown_name_is_refused(name: str) -> None:
     """With the names that there are."""
-    names = "stock, reference, retention, ascend, ascend-retention, ascend-worker, ascend-worker-retention, native"
+    names = "stock, reference, retention, ascend, ascend-retention, ascend-recompute"
+    names += ", ascend-worker, ascend-worker-retention, native"
     with pytest.raises(UsageError, match=f"unknown system .*: give one of {names}, or module:factory"):
         load_system(name)
 

@@ -34,7 +34,12 @@ from kvgate.kernel.versions import installed
 
 ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 """vLLM-Ascend with its worker, and with the plug-in."""
-BUILT_IN = ("stock", "reference", "retention", "ascend", "ascend-retention", *ASCEND_WORKERS, "native")
+ASCEND_SCHEDULERS = ("ascend-recompute",)
+"""vLLM-Ascend's managers under a scheduler of its own."""
+BUILT_IN = (
+    *("stock", "reference", "retention", "ascend", "ascend-retention"),
+    *(*ASCEND_SCHEDULERS, *ASCEND_WORKERS, "native"),
+)
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
 RETENTION_RELEASES: Mapping[str, Release] = {
     f"retention@{version}": RELEASES[f"native@{version}"] for version in ("0.21.0", "0.22.1", "0.23.0", "0.33.0")
@@ -65,6 +70,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         "compressed+pinned=2+transfers+whole-slots",
         "compressed+mtp+retention+junctions+scratch+whole-slots",
     ),
+    **dict.fromkeys(ASCEND_SCHEDULERS, ("compressed+whole-slots", "compressed+whole-slots+mtp")),
     **dict.fromkeys(
         ASCEND_WORKERS,
         ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", ATTENTION),
@@ -166,7 +172,7 @@ def load_system(
         loaded = _load_stock()
     elif name == "retention":
         loaded = _load_retention()
-    elif name in ("ascend", "ascend-retention", *ASCEND_WORKERS):
+    elif name in ("ascend", "ascend-retention", *ASCEND_SCHEDULERS, *ASCEND_WORKERS):
         loaded = _load_ascend(name)
     elif name.partition("@")[0] in ("native", "retention"):
         loaded = _load_native(name, report)

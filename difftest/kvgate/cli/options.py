@@ -25,9 +25,9 @@ Sut: TypeAlias = Annotated[
     typer.Option(
         "--sut",
         metavar="NAME",
-        help="The system under test: stock (vLLM 0.20.2 as installed), retention (the same with the plug-in), ascend "
-        "and ascend-retention (vLLM-Ascend's managers), native@VERSION (another release of vLLM; kvgate fetch --list), "
-        "reference, or module:factory.",
+        help="The system under test: stock (vLLM 0.20.2 as installed), retention (the same with the plug-in), ascend, "
+        "ascend-retention and ascend-recompute (vLLM-Ascend's managers), native@VERSION (another release of vLLM; "
+        "kvgate fetch --list), reference, or module:factory.",
     ),
 ]
 Preloads: TypeAlias = Annotated[

@@ -28,7 +28,7 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "system": (
         ("check", "--sut", "vllm"),
         "unknown system 'vllm': give one of stock, reference, retention, ascend, ascend-retention, "
-        "ascend-worker, ascend-worker-retention, native, or "
+        "ascend-recompute, ascend-worker, ascend-worker-retention, native, or "
         "module:factory",
     ),
     "time": (("check", "--sut", "reference", "--time-budget", "soon"), "--time-budget soon: not a time; "),

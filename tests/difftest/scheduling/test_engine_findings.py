@@ -46,12 +46,16 @@ FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob
 """What follows in a scheduler from a finding of its block manager, which is seen before."""
 ELSEWHERE = [
     path
-    for place in ("f024*/trace-by-reservation", "f059*/trace", "f071*/trace*", "f072*/trace", "f090*/trace")
+    for place in ("f024*/trace-by-reservation", "f059*/trace", "f071*/trace*", "f072*/trace", "f075*/trace")
     for path in sorted(FOLDER.glob(f"{place}.jsonl"))
 ]
 """The traces of other releases."""
-OF_ASCEND = [*FOLDER.glob("f013*/trace-given-twice.jsonl")]
-"""What ``test_ascend_system.py`` runs."""
+OF_ASCEND = [
+    *FOLDER.glob("f013*/trace-given-twice.jsonl"),
+    *FOLDER.glob("f073*/trace.jsonl"),
+    *FOLDER.glob("f074*/trace.jsonl"),
+]
+"""What ``test_ascend_system.py`` runs, and ``worker/test_own_schedulers.py``."""
 TRACES = [
     path
     for path in sorted(FOLDER.glob("*/*.jsonl"))
@@ -112,10 +116,8 @@ def unwrapped(text: str) -> str:
 def test_every_finding_of_the_scheduler_has_a_trace() -> None:
     """And the row of its page has the guarantee and the version of its trace."""
     folders = {path.parent.name for path in TRACES if path.stem == "trace"}
-    elsewhere = {id_of(path.parent.name) for path in ELSEWHERE if path.stem == "trace"}
-    of_engines = (
-        {each.id for each in all_findings() if each.explains_engine or each.unrecognised} - OF_BLOCKS - elsewhere
-    )
+    of_engines = {each.id for each in all_findings() if each.explains_engine or each.unrecognised} - OF_BLOCKS
+    of_engines -= {id_of(path.parent.name) for path in (*ELSEWHERE, *OF_ASCEND) if path.stem == "trace"}
     assert of_engines | MARKED == set(map(id_of, folders))
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for folder in folders:

@@ -225,6 +225,10 @@ RELEASE = evolve(
                 not_driven="no model has layers that read an encoder's states",
             ),
             Mechanism(
+                ("KVCacheManager.get_computed_blocks_for_connector",),
+                not_compared="no case with a connector has states, and without them it looks up as ever",
+            ),
+            Mechanism(
                 (
                     "BlockPool.move_block_hashes",
                     "SingleTypeKVCacheManager._apply_cow",
@@ -240,7 +244,6 @@ RELEASE = evolve(
             Mechanism(
                 (
                     "FreeKVCacheBlockQueue.iter_blocks_after",
-                    "KVCacheManager.get_computed_blocks_for_connector",
                     "HybridKVCacheCoordinator.find_longest_cache_hit_per_group",
                     "KVCacheManager.truncate_computed_blocks",
                 ),

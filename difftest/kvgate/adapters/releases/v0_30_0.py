@@ -306,9 +306,12 @@ RELEASE = evolve(
                 (
                     "resolve_dcp_kv_block_size",
                     "resolve_dcp_kv_cache_spec",
-                    "dcp_world_size_for_kv_cache_spec",
                 ),
                 not_driven="no case of a block manager has context parallelism",
+            ),
+            Mechanism(
+                ("dcp_world_size_for_kv_cache_spec",),
+                not_compared="no case of a block manager has context parallelism, so it is always 1",
             ),
             Mechanism(
                 (

@@ -139,7 +139,7 @@ RELEASE = evolve(
     }
     | {
         "065-evicted-state-cached-again",
-        "090-load-kept-out-by-its-own-drafts",
+        "075-load-kept-out-by-its-own-drafts",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

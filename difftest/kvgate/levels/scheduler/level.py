@@ -379,6 +379,9 @@ class SchedulerLevel(DrivenLevel):
             case = evolve(case, settings=settings)
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
+        if rules.alone:
+            case = evolve(case, stage=evolve(case.stage, connector=False))
+            operations = tuple(map(alone, operations))
         if not rules.in_full:
             if not case.settings.geometry.groups:
                 # Requests to its model only pool. What a scheduler itself keeps is compared with the size of its pool.
@@ -420,6 +423,14 @@ def plain(operation: Operation) -> Operation:
         return operation
     arrival = plain_arrival(operation.arrival)
     return evolve(operation, arrival=arrival, answers_min=0, pools=False, embedded=False, resumable=False)
+
+
+def alone(operation: Operation) -> Operation:
+    """A request without other nodes, and without a grammar that rejects what was sampled."""
+    if not isinstance(operation, Serve):
+        return operation
+    operation = evolve(operation, external_tokens=0, loads=False, sends=False, undecided=0, offered_again=False)
+    return evolve(operation, fails_from_block=None, grammar_answers=None)
 
 
 def plain_arrival(arrival: Arrive) -> Arrive:

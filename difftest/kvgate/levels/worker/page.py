@@ -80,6 +80,22 @@ The compiled operators of {version} check block sizes of their own. Read from th
 
 {limits}
 
+## Its own schedulers
+
+What becomes of an import of each on a CPU, with the stand-ins above, in a process that has started `ascend-worker` of
+that release. What is `run` is followed: `kvgate check --level scheduler --sut ascend-recompute` runs the managers of
+0.20.2rc1 under its scheduler that recomputes, without other nodes and without grammars that reject a token (findings
+073 and 074). What `imports` is not run yet.
+
+| module of `vllm_ascend.core` | 0.20.2rc1 | 0.23.0 | 0.30.0rc2 |
+| --- | --- | --- | --- |
+| `recompute_scheduler` | run | imports | imports |
+| `scheduler_dynamic_batch` | No module named 'pandas' | No module named 'pandas' | not published |
+| `scheduler_profiling_chunk` | imports | imports | imports |
+| `batch_job_aware_scheduler` | not published | not published | imports |
+| `dyntra_lb_scheduler` | not published | not published | imports |
+| `short_request_first_scheduler` | not published | not published | imports |
+
 ## What is not shown
 
 - A cell of the table is a few small cases. Random batches (`python -m tests.difftest.worker.batches`) go further for

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from functools import cache
+from importlib import import_module
 from math import lcm
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +37,7 @@ CONFIGURATION = {
     "max_position_embeddings": 1 << 20,
 }
 """A model that is never loaded."""
+CLASSES = "vllm.v1.core.sched.scheduler:Scheduler", "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
 CONNECTORS = "kvgate.levels.scheduler.adapter.connector"
 DECODE_RANKS, PREFILL_RANKS = 2, 4
 """Over how many ranks blocks are spread in each of two ways, where they are."""
@@ -56,12 +58,13 @@ def new_scheduler(
     groups: Sequence[KVCacheGroupSpec] | None = None,
     caching: Mapping[str, Any] = MappingProxyType({}),
     hashing_option: str = "",
+    classes: Sequence[str] = CLASSES,
 ) -> Scheduler:
     """vLLM's scheduler for these settings.
 
     A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
     vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and the
-    ``hashing_option`` of its speculation.
+    ``hashing_option`` of its speculation. ``classes`` are the schedulers for synchronous and for asynchronous steps.
     """
     from vllm.config import (
         CacheConfig,
@@ -76,8 +79,6 @@ def new_scheduler(
     from vllm.utils.hashing import sha256
     from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, compute_mm_encoder_budget
     from vllm.v1.core.kv_cache_utils import init_none_hash
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.structured_output import StructuredOutputManager
 
@@ -139,7 +140,8 @@ def new_scheduler(
         config.model_config = copy(config.model_config)
         config.model_config.enable_return_routed_experts = True
     with own_memory() if options.returns_experts else nullcontext():
-        scheduler = (AsyncScheduler if stage.asynchronous else Scheduler)(
+        module, _, name = classes[stage.asynchronous].partition(":")
+        scheduler: Scheduler = getattr(import_module(module), name)(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(settings.blocks, [], specs, **caching),
             structured_output_manager=StructuredOutputManager(config),

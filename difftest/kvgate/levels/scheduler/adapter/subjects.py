@@ -5,7 +5,7 @@ Of the releases the scheduler is its own; vLLM-Ascend's managers stand under tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType
@@ -16,11 +16,11 @@ from attrs import field, frozen
 from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES
-from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
+from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
 from kvgate.levels.scheduler.adapter.followed import Followed
-from kvgate.levels.scheduler.adapter.stage import new_scheduler
+from kvgate.levels.scheduler.adapter.stage import CLASSES, new_scheduler
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Copies
 from kvreference.settings import Settings
@@ -76,6 +76,8 @@ class Subject:
     """Put in place what the system is made of, once a process."""
     copies: Callable[[Any], Copies] = field(default=_no_copies)
     """What a step's output tells the worker to copy."""
+    classes: Sequence[str] = CLASSES
+    """The scheduler for synchronous steps, and for asynchronous ones."""
 
     @property
     def scheduling(self) -> SchedulerRules:
@@ -101,7 +103,7 @@ class Subject:
             raise ValueError(refused)
         with kind.configured(settings) as caching:
             groups = kind.groups(settings.geometry)
-            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option)
+            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option, self.classes)
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
@@ -111,6 +113,12 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
         **dict.fromkeys(
             ("ascend", "ascend-worker"),
             Subject(FollowedAscend, ASCEND, install=partial(install_ascend, with_plug_in=False)),
+        ),
+        "ascend-recompute": Subject(
+            FollowedAscend,
+            ASCEND_RECOMPUTE,
+            install=partial(install_ascend, with_plug_in=False),
+            classes=tuple(f"vllm_ascend.core.recompute_scheduler:{kind}RecomputeScheduler" for kind in ("", "Async")),
         ),
         **dict.fromkeys(
             ("ascend-retention", "ascend-worker-retention"),

@@ -1,4 +1,4 @@
-"""Finding 090: A load that fits is refused for as long as the blocks of a draft's step do not fit too."""
+"""Finding 075: A load that fits is refused for as long as the blocks of a draft's step do not fit too."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _kept_for_its_drafts(divergence: Divergence, engine: Engine) -> bool:
 
 
 FINDING = Finding(
-    id="090-load-kept-out-by-its-own-drafts",
-    rank=90,
+    id="075-load-kept-out-by-its-own-drafts",
+    rank=75,
     statement="KV-LIVE-03",
     condition="drafts, an empty pool, and a request that would load and fits, but not with a draft step's blocks",
     where=lambda settings: settings.drafts_max > 0,
