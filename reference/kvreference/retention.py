@@ -18,7 +18,7 @@ alignment on, whatever the interval.
 The tail that a boundary needs follows from the hit's own formula, look-ahead included: what is written and what is read
 cannot disagree.
 
-Sources: vLLM's pull requests 42258, 43447 and 44082; junctions are what vLLM calls shared-prefix boundaries since 0.27.1.
+Sources: vLLM's pull requests 42258, 43447 and 44082; junctions are its shared-prefix boundaries, since 0.27.1.
 """
 
 from __future__ import annotations
