@@ -85,7 +85,13 @@ class PinnedTier:
         waiting = [block for block in blocks if not block.ref_cnt and pinned[block.block_id]]
         if not waiting:
             return blocks
+        twice = 0
         for block in waiting:
+            if block.ref_cnt:
+                # vLLM takes a block twice in one call, too.
+                block.ref_cnt += 1
+                twice += 1
+                continue
             before, behind = block.prev_free_block, block.next_free_block
             before.next_free_block = behind
             behind.prev_free_block = before
@@ -93,7 +99,7 @@ class PinnedTier:
             block.ref_cnt = 1
             if metrics:
                 metrics.on_block_accessed(block)
-        self.queue.num_free_blocks -= len(waiting)
+        self.queue.num_free_blocks -= len(waiting) - twice
         if len(waiting) == len(blocks):
             return []
         resumed = {block.block_id for block in waiting}

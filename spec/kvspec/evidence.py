@@ -75,7 +75,8 @@ _LEFT: dict[str, str] = {
     "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
     "KV-MEM-01": "that a slot holds what its block's content says, which ghost memory follows",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
-    "KV-MEM-04": "that a request which loads is not computed, and that what steps use is what its books say",
+    "KV-MEM-04": "that a request which loads is not computed; that the last holder waits for the steps that use a "
+    "block; what copies read, which is given up when they are dispatched",
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": "that whoever ends gives up all tables, and whatever else a manager may remember",
     "KV-WORK-01": "of blocks, and over several steps",

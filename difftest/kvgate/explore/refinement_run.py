@@ -77,7 +77,7 @@ class Followed(Reference):
             DriftError: the model does something else.
         """
         super().returned(requests)
-        drift = self.follower.step_over(self)
+        drift = self.follower.step_over(self, requests)
         if drift is not None:
             raise DriftError(str(drift))
 

@@ -10,7 +10,6 @@ from typing import Any
 from attrs import frozen
 
 from kvgate.explore.world import World
-from kvreference.snapshot import Violation
 
 MOVES_MAX = 60
 """How long a walk is at most."""
@@ -35,6 +34,7 @@ def walk(
     """Walk through ``worlds`` in turn, each time from its beginning, until at least ``operations`` were performed."""
     draw = random.Random(seed)
     performed = 0
+    assert all(list(world.moves(world.initial())) for world in worlds), "a world without a move has no walk"
     for walks, world in enumerate(cycle(worlds), start=1):
         state = world.initial()
         for _ in range(MOVES_MAX):
@@ -42,15 +42,15 @@ def walk(
             if not moves:
                 break
             move, performed = draw.choice(moves), performed + 1
-            wrong: Sequence[Violation]
+            wrong: Sequence[str]
             try:
                 outcome = world.step(state, move)
-                state, wrong = outcome.state, (*outcome.violations, *world.violations_in(outcome.state))
+                state, seen = outcome.state, (*outcome.violations, *world.violations_in(outcome.state))
+                wrong = [f"{each.statement}, {each.detail}" for each in seen]
             except Exception as error:
-                wrong = [Violation("KV-SYS-01", f"{type(error).__name__}: {error}")]
+                wrong = [f"{type(error).__name__}: {error}"]
             if wrong:
-                where = f"{world.name}, move {performed}, {move}"
-                return Walked(performed, walks, (f"{where}: {wrong[0].statement}, {wrong[0].detail}",))
+                return Walked(performed, walks, (f"{world.name}, move {performed}, {move}: {wrong[0]}",))
         report(performed)
         if performed >= operations:
             return Walked(performed, walks, ())

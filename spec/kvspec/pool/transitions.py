@@ -159,7 +159,7 @@ class Take(Transition):
 
 
 class Fill(Take):
-    """A free block is handed out to a table entry, and another node writes it from now on."""
+    """A free block is allocated to a table entry, and another node writes it from now on."""
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -204,8 +204,8 @@ class Used(Transition):
         return evolve(state, uses=state.uses.put(at.use, 0))
 
 
-def is_let_go(state: State, block: Any) -> Any:
-    """Whether a holder may give up ``block``: nobody else writes it, and the last holder waits for steps in flight.
+def may_be_released(state: State, block: Any) -> Any:
+    """Whether a holder may release ``block``: no other node writes it, and the last holder waits for steps in flight.
 
     Steps are computed in order, so they wait for none of them where no other node writes out of turn.
     """
@@ -273,7 +273,7 @@ class Drop(Transition):
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         own = (state.named[at.entry] == at.block) & (at.block != 0)
-        return own & (state.writes.count(at.block) == 0) & is_let_go(state, at.block)
+        return own & (state.writes.count(at.block) == 0) & may_be_released(state, at.block)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -287,7 +287,7 @@ class ReadDone(Transition):
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         own = (state.reads[at.copy] == at.block) & (at.block != 0)
-        return own & (state.writes[at.copy] != 0) & is_let_go(state, at.block)
+        return own & (state.writes[at.copy] != 0) & may_be_released(state, at.block)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:

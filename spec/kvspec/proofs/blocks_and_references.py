@@ -211,8 +211,8 @@ USED_IS_HELD = inductive(
     CHAPTER,
     invariants.used_is_held,
     ("KV-MEM-04",),
-    "Where another node may write out of turn, a block that a step in flight reads or writes has a holder: it is free "
-    "for nobody.",
+    "Where another node may write out of turn, a block that a step in flight reads or writes has a holder, and "
+    "so is not free.",
     (_GIVEN_UP,),
     {"one of two holders gives up what a step uses": lambda u: happens(u, Drop) & (u.uses.count(u.at_block) >= 1)},
 )
@@ -274,7 +274,7 @@ FENCE = of_every_step(
     f"{CHAPTER}.fence",
     ("KV-MEM-04", "KV-MEM-01"),
     "Where another node may write out of turn, no block that a step in flight reads or writes is free or waits as "
-    "pinned, is handed out, or is written by another node, in whatever happens until the step is over.",
+    "pinned, is allocated again, or is written by another node, in whatever happens until the step is over.",
     _is_kept,
     (
         _GIVEN_UP,

@@ -56,13 +56,18 @@ class Follower:
         """Per request that holds blocks, how far its content was made known."""
         self._undispatched: frozenset[Content] = frozenset()
         """What the worker has yet to compute, where that cannot serve every hit."""
+        self._dispatched = self._over = 0
+        """How many steps were dispatched, and how many of them are over."""
+        self._due: Mapping[Entry, int] = {}
+        """Of what waits for steps in flight, how many steps must be over before it may be free."""
 
     def copy(self) -> Follower:
         """A follower of a copy of the manager; they count together."""
         other = type(self).__new__(type(self))
         other.now, other.tally = self.now, self.tally
         other._retention, other._requests, other._progress = self._retention, self._requests, self._progress
-        other._undispatched = self._undispatched
+        other._undispatched, other._due = self._undispatched, self._due
+        other._dispatched, other._over = self._dispatched, self._over
         return other
 
     def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
@@ -82,26 +87,33 @@ class Follower:
             step = Step(operation, answer, manager, was, self.now, after, run.happened, self._undispatched)
             drift = self._required(step)
             self._follow(step)
+        self._due = {entry: self._due.get(entry, self._dispatched) for entry in after.raw.given_up}
         drift = drift or _first(wrong(operation, after.state, run.touched))
         self.now = after
         self.tally.update(transition.__name__.lower() for transition, _ in run.happened)
         return drift
 
-    def step_over(self, manager: Manager) -> Drift | None:
-        """The first difference after the oldest step in flight was over, or None: what waited for it is free."""
+    def step_over(self, manager: Manager, requests: Collection[int]) -> Drift | None:
+        """The first difference after the oldest step in flight, of ``requests``, was over, or None.
+
+        What waited for it may be free. When that is so, is counted here.
+        """
+        self._over += bool(requests)
         pool = manager.pool
         assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
         calls = list(pool.calls)
         pool.calls.clear()
         after, run = picture(manager, self.now), Run(None, self.now.state)
         given_up = [each for each in self.now.raw.given_up.items() if each[0] not in after.raw.given_up]
-        released = (_given_back(given_up, call.block) for call in calls)
-        drift = run.through(_used(self.now, after)) or run.through(released) or run.through(_uses(self.now, after))
+        released = (_released_by(given_up, call.block) for call in calls)
+        used = (each for each in _used(self.now, after) if self._due.get(each[1].use, 0) <= self._over)
+        drift = run.through(used) or run.through(released) or run.through(_uses(self.now, after))
         after = evolve(after, state=evolve(after.state, filled=run.state.filled))
         drift = drift or _first(_differences(None, run.state, after.state))
         drift = drift or _first(wrong(None, after.state, run.touched))
         self.now = after
-        self._requests = {number: request.copy() for number, request in manager.population.alive.items()}
+        self._remember(manager)
+        self._due = {entry: self._due[entry] for entry in after.raw.given_up}
         self.tally.update(transition.__name__.lower() for transition, _ in run.happened)
         return drift
 
@@ -143,10 +155,17 @@ class Follower:
     def _continue(self, number: int, progress: Progress) -> None:
         self._progress = {**self._progress, number: progress}
 
+    def _remember(self, manager: Manager) -> None:
+        """Where each request stands now."""
+        self._requests = {number: request.copy() for number, request in manager.population.alive.items()}
+
     def _follow(self, step: Step) -> None:
         """Remember where the request stands now, and what was dispatched."""
         if isinstance(step.operation, Dispatch):
             self._undispatched = frozenset()
+            running = (each for each in self._requests.values() if each.status is Status.RUNNING)
+            self._dispatched += any(each.undispatched for each in running)
+            self._remember(step.manager)
         if not isinstance(step.operation, OfRequest):
             return
         number, alive = step.number, step.manager.population.alive
@@ -203,7 +222,7 @@ class Run:
         return None
 
 
-def _given_back(given_up: list[tuple[Entry, int]], block: int) -> Labelled:
+def _released_by(given_up: list[tuple[Entry, int]], block: int) -> Labelled:
     """What releases ``block``: one of the entries that name it, each once; none if there is none left."""
     place = next((place for place, (_, named) in enumerate(given_up) if named == block), None)
     return Drop, Operands(block, 0 if place is None else given_up.pop(place)[0])

@@ -187,6 +187,21 @@ def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) ->
     assert seen in told
 
 
+@pytest.mark.parametrize("late", ["steps_over", "defer"])
+def test_what_is_freed_a_step_early_is_noticed(late: str) -> None:
+    """When it may be free is counted by the follower, and not taken from the reference."""
+    done = getattr(Holdings, late)
+
+    def early(self: Holdings, *arguments: Any) -> None:
+        *others, steps = arguments
+        done(self, *others, steps + (1 if late == "steps_over" else -1))
+
+    with patch.object(Holdings, late, early):
+        (told,) = walked().wrong
+    assert "drop at Operands(" in told
+    assert "expected it cannot happen, got it happens" in told
+
+
 class LeavesQueued(BlockPool):
     """A block that is hit stays in the free queue."""
 

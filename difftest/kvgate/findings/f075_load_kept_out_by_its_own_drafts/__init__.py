@@ -1,10 +1,11 @@
-"""Finding 075: A load that fits is refused for as long as the blocks of a draft's step do not fit too."""
+"""Finding 075: A load is rejected permanently if the pool cannot also hold one draft step."""
 
 from __future__ import annotations
 
 from kvgate.findings.engine_state import blocks_lacking
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
+from kvgate.monitors.wait_graph import Reason
 from kvreference.population import Status
 from kvreference.settings import Settings
 
@@ -16,13 +17,21 @@ def blocks_of_a_draft_step(settings: Settings) -> int:
 
 
 def _kept_for_its_drafts(divergence: Divergence, engine: Engine) -> bool:
-    """Nobody holds a block, and a request that would load has room, but not with the blocks of a draft's step."""
-    free, kept = engine.followed.snapshot().blocks_free, blocks_of_a_draft_step(engine.settings)
-    if divergence.detector != "progress" or free != engine.settings.blocks - 1 or engine.followed.kept_last != kept:
+    """No block is held, and the first in line would load: it has room, but not with the blocks of a draft's step."""
+    free, kept, waiting = (
+        engine.followed.snapshot().blocks_free,
+        blocks_of_a_draft_step(engine.settings),
+        engine.progress.waiting,
+    )
+    hangs = (divergence.detector, divergence.difference.statement) == ("progress", "KV-LIVE-03")
+    if not hangs or waiting is None or free != engine.settings.blocks - 1 or engine.followed.kept_last != kept:
         return False
-    alive, offers = engine.followed.population.alive, engine.nodes.offers
-    loading = (number for number, each in alive.items() if each.status is Status.WAITING and number in offers)
-    return any(offers[number].loads and free - kept < blocks_lacking(engine, number) <= free for number in loading)
+    after = {edge.request for edge in waiting.edges if edge.reason is Reason.LINE}
+    alive = engine.followed.population.alive
+    first = [number for number, each in alive.items() if each.status is Status.WAITING and number not in after]
+    offers = [engine.nodes.offers.get(number) for number in first]
+    loads = len(first) == 1 and offers[0] is not None and offers[0].loads
+    return loads and free - kept < blocks_lacking(engine, first[0]) <= free
 
 
 FINDING = Finding(
