@@ -88,7 +88,7 @@ def test_the_release_is_vllm() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.33.0"])
+@pytest.mark.parametrize("version", ["0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.27.1", "0.30.0", "0.33.0"])
 def test_a_release_is_its_scheduler(version: str) -> None:
     """Goal: so it is for each release, with its own scheduler, states among them. Method: in a process of its own."""
     command = [sys.executable, "-m", "tests.difftest.simulation.agreement", version, "1000"]
