@@ -154,15 +154,16 @@ def test_ends_of_the_process_that_differ_are_seen() -> None:
 def test_an_assertion_elsewhere_is_not_finding_037() -> None:
     """Goal: the place counts, and not the words alone. Method: the same words, raised by the manager and by another."""
 
-    def allocate_new_blocks(self: object, text: str) -> None:  # noqa: ARG001
-        raise AssertionError(text)
+    class Manager:
+        def allocate_new_blocks(self, text: str) -> None:
+            raise AssertionError(text)
 
     text = "num_required_blocks 10 < len(req_blocks) 11"
     found = []
     for owner, said in (("MambaManager", text), ("FullAttentionManager", text), ("MambaManager", "other words")):
-        manager = type(owner, (), {"allocate_new_blocks": allocate_new_blocks})()
+        manager = type(owner, (Manager,), {})
         with pytest.raises(AssertionError) as caught:
-            manager.allocate_new_blocks(said)
+            manager().allocate_new_blocks(said)
         found.append(is_of_fewer_drafts(caught.value))
     assert [True, False, False] == found
 
