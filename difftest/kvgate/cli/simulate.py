@@ -142,6 +142,7 @@ def simulate(
     from kvgate.report.simulations import report_of
     from kvgate.simulation.catalogue import workload_of
     from kvgate.simulation.policy import Serving, policy_of
+    from kvgate.simulation.release import not_simulated
     from kvgate.simulation.sweep import run_all
 
     if list_only:
@@ -172,6 +173,8 @@ def simulate(
     if plots is not None:
         _make_folder(plots)
     todo = _jobs(list(product(workloads, servings, policies)), tuple(arms), seed)
+    released = [job.setting for job in todo if job.arm == "release"]
+    notes = tuple(dict.fromkeys(note for setting in released for note in not_simulated(setting)))
     results: dict[int, Result] = {}
     ended = "completed"
     with progress_line() as line:
@@ -185,7 +188,7 @@ def simulate(
 
         for path in draw(done, plots):
             typer.echo(f"wrote {path}", err=True)
-    report = report_of(done, ended)
+    report = report_of(done, ended, notes)
     echo(report, output)
     raise typer.Exit(report.exit_code)
 

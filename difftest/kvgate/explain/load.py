@@ -16,7 +16,7 @@ from kvgate.explain.families import layers_of
 from kvgate.explain.layers import PADDED_BELOW, Grouping, Layer, Placed, grouped
 from kvgate.explain.layout import Layout
 from kvgate.explain.policies import UNKNOWN_TOKENS
-from kvgate.explain.serving import BATCHED_TOKENS, PADDED_LESS_BELOW, PADS_LESS, Serving
+from kvgate.explain.serving import BATCHED_TOKENS, NOT_ASKED, PADDED_LESS_BELOW, PADS_LESS, Platform, Serving
 from kvgate.kernel import models
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import read_bytes
@@ -257,6 +257,11 @@ def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:
 
 def _of_the_model(serving: Serving) -> Iterator[str]:
     """The same where blocks are made of the model's sizes."""
+    if serving.platform is Platform.GPU and serving.release in NOT_ASKED:
+        yield (
+            f"the groups, and whether prefix caching is on by default, are those of vLLM {NOT_ASKED.end}: "
+            f"{serving.version} was not asked"
+        )
     if serving.kv_cache_dtype is None:
         size = serving.dtype_bytes
         yield f"an element of the cache has {size} bytes (bfloat16), unless --kv-cache-dtype says otherwise"

@@ -45,16 +45,16 @@ RETAINS_LEAST = Span("0.29.0")
 """Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
 KEEPS_JUNCTIONS = Span("0.27.1")
 """From here on the boundary at which a prompt parts from what is cached is kept, as with the plug-in for 0.20.2."""
-CACHES_HYBRIDS = Span("0.28.0")
+NOT_ASKED = Span("0.28.0", "0.30.0")
+"""Releases that were not asked for their groups: what 0.27.1 does not do, and 0.30.0 does, is taken to begin here."""
+CACHES_HYBRIDS = Span(NOT_ASKED.first)
 """Since vllm-project/vllm#50991 prefix caching is on by default for models with state-space layers next to attention
-too: not in 0.27.1, and in 0.30.0; the releases in between were not asked. So it is with the next three."""
-
-
-KEEPS_LAST_STATES = Span("0.28.0")
+too. Like the next three it is seen in 0.30.0, and not in 0.27.1."""
+KEEPS_LAST_STATES = Span(NOT_ASKED.first)
 """With the same change states are kept at block ends alone, unless all of them are asked for."""
-SEES_ONE_MORE = Span("0.28.0")
+SEES_ONE_MORE = Span(NOT_ASKED.first)
 """From here on a window of Cohere's models has a token more than its file says."""
-WIDE_STATES = Span("0.28.0")
+WIDE_STATES = Span(NOT_ASKED.first)
 """From here on an element of a recurrent state has four bytes unless the model says otherwise."""
 PADS_LESS, PADDED_LESS_BELOW = Span("0.0.0", "0.18.0"), 1.25
 """Before 0.18, a kind of layers was padded up to another ratio; see ``layers.PADDED_BELOW``."""

@@ -29,8 +29,8 @@ LEGEND = (
 )
 
 
-def report_of(results: Sequence[Result], ended: str = "completed") -> Report:
-    """The report of simulations; each one is in it as a whole, for programs."""
+def report_of(results: Sequence[Result], ended: str = "completed", notes: Sequence[str] = ()) -> Report:
+    """The report of simulations; each one is in it as a whole, for programs. ``notes`` says what none of them does."""
     found = tuple(_found(results))
     wrong = f"{counted(len(found), 'hit rate')} that may not be believed, " if found else ""
     return Report(
@@ -38,20 +38,20 @@ def report_of(results: Sequence[Result], ended: str = "completed") -> Report:
         outcome=f"{wrong}{counted(len(results), 'simulation')}",
         exit_code=INTERRUPTED if ended == "interrupted" else DIVERGENCE if found else AGREEMENT,
         ended=ended,
-        tested=tuple(_sections(results)),
+        tested=tuple(_sections(results, notes)),
         found=found,
         found_noun="unsound hit rate",
         tested_title="Simulated",
     )
 
 
-def _sections(results: Sequence[Result]) -> Iterator[Section]:
+def _sections(results: Sequence[Result], of_all: Sequence[str]) -> Iterator[Section]:
     """A table for each workload and model."""
     headings = list(dict.fromkeys((each.workload, each.model) for each in results))
     for heading in headings:
         ours = [each for each in results if (each.workload, each.model) == heading]
         title = f"{heading[0]} on {heading[1]}: {len(ours[0].counted):,} requests counted"
-        notes = (*_notes(ours), *(LEGEND if heading == headings[-1] else ()))
+        notes = (*of_all, *_notes(ours), *(LEGEND if heading == headings[-1] else ()))
         yield Section(title, COLUMNS, tuple(map(_row, ours)), notes=notes, keys=3)
 
 

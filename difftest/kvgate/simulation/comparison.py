@@ -20,9 +20,9 @@ def difference(ours: Result, theirs: Result) -> str | None:
     evictions. Times are not.
     """
     names = f"{ours.arm} and {theirs.arm}"
-    if ours.crash or theirs.crash:
-        # Of a step in which the process ends, nothing is reported.
-        return _crashed_apart(names, ours, theirs)
+    crashed_apart = _crashed_apart(names, ours, theirs)
+    if crashed_apart is not None:
+        return crashed_apart
     if len(ours.served) != len(theirs.served):
         return f"{names}: {len(ours.served)} and {len(theirs.served)} requests were served"
     for one, other in zip(ours.served, theirs.served, strict=True):
@@ -30,14 +30,18 @@ def difference(ours: Result, theirs: Result) -> str | None:
             mine, its = asdict(one), asdict(other)
             key = next(key for key in mine if mine[key] != its[key])
             return f"{names}: request {one.number}, {key}: {mine[key]} and {its[key]}"
-    for what in ("server", "steps", "evictions"):
+    # Of a step in which the process ends, nothing is reported: the requests that ended before it are compared alone.
+    for what in () if ours.crash else ("server", "steps", "evictions"):
         if getattr(ours, what) != getattr(theirs, what):
             return f"{names}: {what}: {getattr(ours, what)} and {getattr(theirs, what)}"
     return None
 
 
 def _crashed_apart(names: str, ours: Result, theirs: Result) -> str | None:
-    if (ours.crash is None, ours.steps) == (theirs.crash is None, theirs.steps):
+    """How the ends of two processes differ: both must end in the same step, and by the same finding."""
+    if ours.crash is None and theirs.crash is None:
+        return None
+    if ours.crash_finding is not None and (ours.crash_finding, ours.steps) == (theirs.crash_finding, theirs.steps):
         return None
     how = (f"step {each.steps}: {each.crash}" if each.crash else "no crash" for each in (ours, theirs))
     return f"{names}: {' and '.join(how)}"

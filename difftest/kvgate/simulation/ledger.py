@@ -25,6 +25,7 @@ class Entry:
     copied: int = 0
     preemptions: int = 0
     look_ups: int = 0
+    ended: bool = False
 
     def served(self) -> Served:
         """The result of it."""
@@ -93,6 +94,10 @@ class Ledger:
         if entry.hit is None:
             entry.hit = hit_tokens
 
+    def end(self, number: int) -> None:
+        """A request was served to its end."""
+        self.entries[number].ended = True
+
     def result(self, server: Counters, soundness: Soundness) -> Result:
         """What the run came to."""
         setting = self.setting
@@ -103,7 +108,7 @@ class Ledger:
             setting.policy.name,
             setting.serving.blocks,
             setting.seed,
-            tuple(self.entries[number].served() for number in sorted(self.entries)),
+            tuple(entry.served() for _number, entry in sorted(self.entries.items()) if entry.ended),
             server,
             soundness,
             self.steps,

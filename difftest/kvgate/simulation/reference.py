@@ -136,6 +136,7 @@ class ReferenceRun:
             raise UsageError(f"step {ledger.steps}: no request gets blocks, and there is nothing to wait for")
         for number in self._ended:
             self.clients.end(number)
+            ledger.end(number)
         self._ended = []
         if ledger.samples.due(ledger.steps):
             pool = self.manager.pool

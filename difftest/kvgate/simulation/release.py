@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attrs import evolve
 
+from kvgate.adapters.registry import RETENTION_RELEASES
 from kvgate.adapters.release_variants import PADDING
 from kvgate.adapters.releases import INSTALLED, release_described
 from kvgate.adapters.releases.description import Release, SchedulerRules
@@ -37,9 +40,30 @@ def served_by(setting: Setting) -> tuple[Release, bool]:
             raise ValueError(f"junctions left out: vLLM {release.version} always keeps them (+junctions)")
         if not release.keeps_all_states and any(each.states is StateMode.ALL for each in settings.geometry.groups):
             raise ValueError(f"all states kept: vLLM {release.version} keeps those at block ends, or none")
-        return release, needs_plug_in(release, settings)
+        has_plug_in = needs_plug_in(release, settings)
+        if has_plug_in and system_of(release, True) not in ("retention", *RETENTION_RELEASES):
+            raise ValueError(f"the plug-in does not run on vLLM {release.version}, which has no such policy itself")
+        return release, has_plug_in
     except ValueError as error:
         raise UsageError(f"policy {setting.policy.name!r}: {error}") from error
+
+
+def not_simulated(setting: Setting) -> Iterator[str]:
+    """What a release decides and the arm ``release`` does not simulate."""
+    release, settings = release_described(setting.serving.version), setting.settings
+    if release.scheduler is None:
+        yield (
+            f"vLLM {release.version}: its scheduler is not described; what it decides differently from that of vLLM "
+            f"{INSTALLED.version} is not simulated"
+        )
+    geometry, is_dense = settings.geometry, settings.retention_interval_tokens is None and settings.caches
+    # Where a draft layer is, the default is dense again.
+    has_draft_layer = geometry.lookahead_tokens or geometry.hashed_ahead_tokens
+    if is_dense and release.retains_least and geometry.keeps_states and not has_draft_layer:
+        yield (
+            f"vLLM {release.version}: its default retention interval of 0 leaves out states, which is not simulated; "
+            "states are kept as without an interval"
+        )
 
 
 def system_of(release: Release, has_plug_in: bool) -> str:
@@ -95,7 +119,8 @@ class ReleasedScheduler(WatchedScheduler):
                 raise EngineEndedError(f"{held} (finding {FEWER_DRAFTS.id})")
 
     def _admit(self, operation: Admit, request: Request) -> int | None:
-        padded = self.settings.drafts_max if self.run.scheduling.pads_drafts else 0
+        rules = self.run.scheduling
+        padded = self.settings.drafts_max if rules.pads_drafts else 0
         if not padded and not self._has_states:
             return super()._compute(operation)
         cache = self.manager.cache
@@ -104,9 +129,15 @@ class ReleasedScheduler(WatchedScheduler):
         assert isinstance(hit, Hit)
         start = request.tokens_computed + hit.tokens
         one_left = len(request.tokens) - start == 1 and not self._prefill_served
-        has_room = start + 1 + padded < self.settings.tokens_max
-        pads = padded > 0 and one_left and has_room and (self._running_served or start > 0)
-        budget = 0 if pads and 1 + padded > operation.tokens else self._chunk(request, start, operation.tokens)
+        pads = padded > 0 and one_left
+        if rules.pads_next_to_others:
+            pads = pads and self._running_served
+            has_room = start + 1 + padded <= self.settings.tokens_max
+        else:
+            pads = pads and start + 1 + padded < self.settings.tokens_max and (self._running_served or start > 0)
+            has_room = True
+        waits = pads and (1 + padded > operation.tokens or not has_room)
+        budget = 0 if waits else self._chunk(request, start, operation.tokens)
         if not budget:
             # It was looked up, and waits for a step with more room.
             self.run.ledger.entries[request.number].look_ups += 1
@@ -131,23 +162,24 @@ class ReleasedScheduler(WatchedScheduler):
             tokens = min(tokens, settings.tokens_max - 1 - start)
         is_drafted = settings.drafts_max > 0 and settings.geometry.lookahead_tokens > 0
         if self.run.scheduling.stops_at_junctions:
-            return _tokens_to_a_stop(request, start, tokens, block, is_drafted, settings.chunk_tokens)
+            last = len(request.tokens) - (self.run.scheduling.stops_at_usable_ends and not is_drafted)
+            last_state = (last // block - is_drafted) * block
+            return _tokens_to_a_stop(request, start, tokens, block, last_state, settings.chunk_tokens)
         return tokens_to_a_state(request, start, tokens, block, is_drafted)
 
 
-def _tokens_to_a_stop(request: Request, start: int, tokens: int, block: int, is_drafted: bool, most: int) -> int:
+def _tokens_to_a_stop(request: Request, start: int, tokens: int, block: int, last_state: int, most: int) -> int:
     """How many of ``tokens`` more a step computes from ``start`` on: up to the next block's end from inside a block, to
-    the last state that a hit can use, or to the block in which the prompt parts from what is cached.
+    the last state that is kept, or to the block in which the prompt parts from what is cached.
 
     Before the prompt's end a chunk ends where a block does, if a step that computes ``most`` tokens can hold a block.
     """
-    end, known = start + tokens, len(request.tokens)
-    prompt_end = max(request.prompt_tokens, known - 1)
+    end = start + tokens
+    prompt_end = max(request.prompt_tokens, len(request.tokens) - 1)
     if start >= prompt_end:
         return tokens
     if end < prompt_end and (end // block * block > start or block <= most):
         end = end // block * block
-    last_state = known // block * block - block if is_drafted else (known - 1) // block * block
     parts = request.junction_tokens
     junction = start + (parts - start) // block * block if start < parts < end else 0
     stops = (last_state, junction, -(-start // block) * block)
@@ -167,8 +199,11 @@ class ReleaseRun(ReferenceRun):
 
     @property
     def scheduling(self) -> SchedulerRules:
-        """How the release's scheduler differs; as that of vLLM 0.20.2 where it is not described."""
-        return release_described(self.setting.serving.version).scheduler or SchedulerRules({})
+        """How the release's scheduler differs; where it is not described, that of vLLM 0.20.2."""
+        described = release_described(self.setting.serving.version)
+        rules = INSTALLED.scheduler if described.scheduler is None else described.scheduler
+        assert rules is not None, "the scheduler of the release that the gate is for is described"
+        return rules
 
     def new_scheduler(self) -> WatchedScheduler:
         return ReleasedScheduler(self)

@@ -7,6 +7,7 @@ and not let in. Requests of the warm-up are in neither.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -122,6 +123,12 @@ class Result:
     """The findings of the release that acted, and how often."""
     crash: str | None = None
     """Why the engine's process ended in the last step, before all was served; None: it did not."""
+
+    @property
+    def crash_finding(self) -> str | None:
+        """The finding by which the engine's process ended; None if it did not, or not by one."""
+        found = re.search(r" \(finding (\S+)\)$", self.crash or "")
+        return found and found.group(1)
 
     @property
     def counted(self) -> tuple[Served, ...]:

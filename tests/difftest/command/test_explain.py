@@ -176,6 +176,14 @@ def test_a_version_between_two_takes_the_findings_of_the_one_before(kvgate: Kvga
     assert "is not described" not in kvgate("explain", "full", "--vllm-version", "0.27.1").out
 
 
+@pytest.mark.parametrize("version", ["0.27.1", "0.28.0", "0.29.0", "0.30.0"])
+def test_a_version_that_was_not_asked_for_its_groups_takes_those_of_the_next(kvgate: Kvgate, version: str) -> None:
+    """And says so; of a model whose groups 0.30.0 makes otherwise than 0.27.1."""
+    shown = kvgate("explain", str(CONFIGS / "falcon-h1" / "config.json"), "--vllm-version", version).out
+    assert (version in ("0.28.0", "0.29.0")) == (f"those of vLLM 0.30.0: {version} was not asked" in shown)
+    assert (version == "0.27.1") == ("1,568" not in shown)
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("version", ["0.20.2", "0.23.0", "0.33.0"])
 def test_a_finding_of_the_release_is_applied(kvgate: Kvgate, version: str) -> None:

@@ -73,6 +73,7 @@ def test_the_release_is_the_default_and_its_findings_are_named() -> None:
     code, shown = drafting("--ideal", "--vllm-version", "0.19.1")
     assert (0, False) == (code, "DIFFERENT" in shown)
     assert "native@0.19.1: its block manager is followed" in shown
+    assert "vLLM 0.19.1: its scheduler is not described" in shown
     code, shown = drafting("--format", "json")
     assert [("release", "stock")] == [(each.arm, each.system) for each in results_in(shown)]
 
@@ -115,8 +116,20 @@ def test_states_that_cannot_be_served(arguments: tuple[str, ...], message: str) 
     assert message in str(error)
 
 
-def test_an_engine_that_ends_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a crash is found, and said with its finding. Method: vLLM 0.20.2 on a budget that cuts drafts."""
+@pytest.mark.parametrize(("version", "is_said"), [("0.23.0", False), ("0.30.0", True), ("0.33.0", True)])
+def test_a_default_that_is_not_simulated_is_said(version: str, is_said: bool) -> None:
+    """Goal: it is said that a release keeps fewer states by default. Method: states, with and without a draft layer."""
+    arguments = ("simulate", SMALL[0], "--model", "mamba-align", "--blocks", "500", "--processes", "1")
+    shown = CliRunner().invoke(app, [*arguments, "--vllm-version", version]).stdout
+    assert is_said == ("default retention interval of 0 leaves out states, which is not simulated" in shown)
+    drafted = CliRunner().invoke(app, ["simulate", SMALL[0], *STATES, "--jobs", "1", "--vllm-version", version])
+    assert "hit rate" in drafted.stdout
+    assert "is not simulated" not in drafted.stdout
+
+
+def test_a_crash_of_the_release_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: if the arm ``release`` ends in a step, the report says where and why. Method: its check for finding 037 is
+    replaced by one that always raises."""
     from kvgate.simulation.reference import EngineEndedError
     from kvgate.simulation.release import ReleasedScheduler
 
@@ -199,6 +212,10 @@ def test_a_sweep_over_an_option_is_no_difference() -> None:
         (("--vllm-version", "0.8.0"), "vLLM 0.8.0 is not known: what is known are 0.16.0"),
         (("--vllm-version", "99.0"), "vLLM 99.0 is not known"),
         (("--vllm-version", "0.33.0", "--policy", "dense"), "policy 'dense': "),
+        (
+            ("--model", "gemma-hybrid", "--vllm-version", "0.27.1", "--policy", "dense+scratch+pinned=2"),
+            "the plug-in does not run on vLLM 0.27.1",
+        ),
         (("--model", "compressed+masked"), "say with --policy what stays in the cache"),
         (("--model", "compressed", "--blocks", "9"), "and the pool has 8"),
         (("--max-model-len", "100"), "and the context is 100"),

@@ -14,9 +14,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -122,9 +123,17 @@ def merged(answers: Answers, version: str, said: Mapping[str, str]) -> Answers:
 
 
 KNOWN = {"qwen2-moe": ("0.16.0", "0.17.1", "0.18.1")}
-"""What differs: these releases make a window of 0 tokens of a window that is not used. They were published with another
-release of Transformers, which is not here."""
-_UNKNOWN = "kvgate explain does not read it: that vLLM has no model of its own for it, and takes that of Transformers"
+"""The configurations that differ, in which releases."""
+CAUSES = {
+    "qwen2-moe": "These releases make a window of 0 tokens of a window that is not used. An assumption, not tried: "
+    "because they run here with another release of Transformers than they were published with."
+}
+"""What differs, and why, by configuration."""
+REFUSED_BY_KVGATE = {
+    **dict.fromkeys(("gemma4", "gemma4-shares"), ("0.16.0", "0.17.1", "0.18.1")),
+    **dict.fromkeys(("minimax", "minimax-cached"), ("0.27.1",)),
+}
+"""The configurations that vLLM makes groups of and kvgate does not read, in which releases."""
 
 
 @frozen
@@ -140,6 +149,8 @@ class Row:
     different: tuple[str, ...]
     refused: Mapping[str, tuple[str, ...]]
     """By why a release makes none of it here, which."""
+    not_read: Mapping[str, tuple[str, ...]]
+    """By kvgate's message, the releases that make groups of it, for which kvgate does not read it."""
     groups: Mapping[str, tuple[str, ...]]
     """By the groups that vLLM makes, in which releases."""
 
@@ -154,13 +165,22 @@ def _row(name: str, answers: Mapping[str, Sequence[str]]) -> Row:
     document = json.loads((CONFIGS / name / "config.json").read_text(encoding="utf-8"))
     made = {text: tuple(said_by) for text, said_by in answers.items() if not text.startswith(REFUSED)}
     refused = {text.removeprefix(REFUSED): tuple(said_by) for text, said_by in answers.items() if text not in made}
-    for text, said_by in list(made.items()):
-        unknown = tuple(version for version in said_by if ours(name, version).startswith(REFUSED))
-        if unknown:
-            made[text] = tuple(version for version in said_by if version not in unknown)
-            refused[_UNKNOWN] = (*refused.get(_UNKNOWN, ()), *unknown)
+    read = {version: ours(name, version) for said_by in made.values() for version in said_by}
+    not_read: dict[str, tuple[str, ...]] = {}
+    for version in (each for each in VERSIONS if read.get(each, "").startswith(REFUSED)):
+        message = (
+            read[version]
+            .removeprefix(REFUSED)
+            .removeprefix(f"{CONFIGS / name / 'config.json'}: ")
+            .replace(version, "VERSION")
+        )
+        not_read[message] = (*not_read.get(message, ()), version)
+    refused_by_us = {version for versions in not_read.values() for version in versions}
+    made = {
+        text: tuple(version for version in said_by if version not in refused_by_us) for text, said_by in made.items()
+    }
     made = {text: said_by for text, said_by in made.items() if said_by}
-    alike = {version for text, said_by in made.items() for version in said_by if ours(name, version) == text}
+    alike = {version for text, said_by in made.items() for version in said_by if read[version] == text}
     every = [version for version in VERSIONS if any(version in said_by for said_by in made.values())]
     return Row(
         name,
@@ -169,6 +189,7 @@ def _row(name: str, answers: Mapping[str, Sequence[str]]) -> Row:
         tuple(version for version in every if version in alike),
         tuple(version for version in every if version not in alike),
         refused,
+        not_read,
         made,
     )
 
@@ -181,6 +202,7 @@ this published model has in all that decides about the cache; one without is mad
 GPU, and its own functions make groups of what its layers say (`kvgate.adapters.kv_cache_groups`). *Equal* are the
 releases whose groups are those that `kvgate explain --vllm-version` reads out of the file, with all blocks, windows and
 layers, in order. A release that makes no groups of a file here is *not compared*, with the reason below.
+*kvgate refuses* are the releases that make groups of a file of which `kvgate explain` makes none, with its message.
 
 Latent attention is asked with the back-end FlashMLA, as on a GPU of the Hopper generation, whose blocks have 64 tokens.
 DeepSeek-V4 is not in the table: no CPU builds it, and its layers are asked one by one
@@ -198,27 +220,41 @@ def page(found: Sequence[Row]) -> str:
         HEAD,
         f"{len(found)} configurations of {len(families)} families, {sum(bool(row.checkpoint) for row in found)} with "
         f"the values of a published checkpoint. Of the answers of {len(VERSIONS)} releases "
-        f"{sum(len(row.equal) for row in found)} are equal, {sum(len(row.different) for row in found)} are not, and "
-        f"{sum(len(said_by) for row in found for said_by in row.refused.values())} times a release makes none here.\n",
-        "| family | configuration | checkpoint | groups | equal | different | not compared |",
-        "|---|---|---|---|---|---|---|",
+        f"{sum(len(row.equal) for row in found)} are equal, {sum(len(row.different) for row in found)} are not, "
+        f"{_times(row.not_read for row in found)} times kvgate refuses and vLLM does not, and "
+        f"{_times(row.refused for row in found)} times a release makes none here.\n",
+        "| family | configuration | checkpoint | groups | equal | different | kvgate refuses | not compared |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    reasons: dict[str, int] = {}
+    numbers: dict[str, int] = {}
+    letters: dict[str, str] = {}
     for row in found:
         groups = "<br>".join(_with_releases(text, said_by, row) for text, said_by in row.groups.items())
         refused = ", ".join(
-            f"{spans(said_by)} [{reasons.setdefault(why, len(reasons) + 1)}]" for why, said_by in row.refused.items()
+            f"{spans(said_by)} [{numbers.setdefault(why, len(numbers) + 1)}]" for why, said_by in row.refused.items()
         )
-        cells = (row.family, row.name, row.checkpoint, groups, spans(row.equal), spans(row.different), refused)
+        not_read = ", ".join(
+            f"{spans(versions)} [{letters.setdefault(message, ascii_lowercase[len(letters)])}]"
+            for message, versions in row.not_read.items()
+        )
+        compared = (spans(row.equal), spans(row.different), not_read, refused)
+        cells = (row.family, row.name, row.checkpoint, groups, *compared)
         lines.append("| " + " | ".join(cells) + " |")
+    lines += ["\n## What is different\n"]
     lines += [
-        "\n## What is different\n",
-        "- qwen2-moe: these releases, with the Transformers that is here and not the one",
+        f"- {row.name}, {spans(row.different)}: {CAUSES.get(row.name, 'the cause is not known.')}"
+        for row in found
+        if row.different
     ]
-    lines += ["  that they were published with, take a window that is not used for one of 0 tokens."]
+    lines += ["\n## kvgate refuses, vLLM does not\n"]
+    lines += [f"- [{letter}] {message}" for message, letter in letters.items()]
     lines += ["\n## Why a release makes no groups of a file here\n"]
-    lines += [f"{number}. {why.replace('|', '/').rstrip()}" for why, number in reasons.items()]
+    lines += [f"{number}. {why.replace('|', '/').rstrip()}" for why, number in numbers.items()]
     return "\n".join(lines) + "\n"
+
+
+def _times(found: Iterable[Mapping[str, Sequence[str]]]) -> int:
+    return sum(len(versions) for reasons in found for versions in reasons.values())
 
 
 def _with_releases(text: str, said_by: Sequence[str], row: Row) -> str:

@@ -7,6 +7,7 @@ reads now; a family read wrongly must show; one release asked anew in a process 
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from kvgate.adapters.releases import INSTALLED
 from kvgate.explain import families as read
 from kvgate.explain import load, states
 from kvgate.explain.families import FAMILIES
+from kvgate.explain.layers import Layer
+from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import Span
 
-from .families import KNOWN, NAMES, REFUSED, VERSIONS, Row, ask, asked, page, rows, spans
+from .families import CAUSES, KNOWN, NAMES, REFUSED, REFUSED_BY_KVGATE, VERSIONS, Row, ask, asked, page, rows, spans
 
 TABLE = Path(__file__).parents[3] / "difftest" / "families.md"
 FAMILIES_MIN = 60
@@ -37,6 +40,28 @@ def test_the_table_is_current(found: list[Row]) -> None:
 def test_no_release_makes_other_groups(found: list[Row]) -> None:
     """All blocks, windows and layers, in order, for each release that makes groups of a file; but for what is known."""
     assert {row.name: row.different for row in found if row.different} == KNOWN
+    assert set(KNOWN) == set(CAUSES)
+
+
+def test_kvgate_refuses_no_other_configuration(found: list[Row]) -> None:
+    """What vLLM makes groups of and kvgate does not read is known, with kvgate's own message."""
+    versions = {row.name: tuple(chain.from_iterable(row.not_read.values())) for row in found if row.not_read}
+    assert REFUSED_BY_KVGATE == versions
+    assert all("has no model of its own" in message for row in found for message in row.not_read)
+
+
+def test_a_family_that_is_refused_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal that is not known is a difference, not a release that makes no groups."""
+
+    def refuses(*_arguments: object) -> list[Layer]:
+        raise UsageError("it is not read")
+
+    monkeypatch.setattr(read, "FAMILIES", {**FAMILIES, "gpt2": refuses})
+    found = rows()
+    (row,) = [row for row in found if row.name == "gpt2"]
+    assert {"it is not read": VERSIONS} == row.not_read
+    assert not row.refused
+    assert "it is not read" in page(found)
 
 
 def test_every_release_was_asked() -> None:

@@ -19,6 +19,7 @@ from random import Random
 from attrs import field, frozen
 
 from kvgate.adapters.releases import release_described
+from kvgate.kernel.errors import UsageError
 from kvgate.kernel.progress import progress_line
 from kvgate.kernel.variants import GEOMETRIES
 from kvgate.simulation.arm import Setting, arm_of
@@ -101,7 +102,10 @@ def main(arguments: list[str] | None = None) -> int:
     apart, counts = 0, Counter[str]()
     with progress_line() as line:
         for place, seed in enumerate(range(asked.first, asked.first + asked.workloads)):
-            compared = compare(draw(asked.version, seed))
+            try:
+                compared = compare(draw(asked.version, seed))
+            except UsageError as error:
+                parser.error(str(error))
             counts.update(compared.seen)
             if compared.difference is not None:
                 apart += 1

@@ -13,7 +13,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from attrs import evolve
 
+from kvgate.findings.f037_fewer_drafts_end_the_process import is_of_fewer_drafts
 from kvgate.simulation import release
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.comparison import difference
@@ -88,7 +90,7 @@ def test_the_release_is_vllm() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.33.0"])
+@pytest.mark.parametrize("version", ["0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.27.1", "0.30.0", "0.33.0"])
 def test_a_release_is_its_scheduler(version: str) -> None:
     """Goal: so it is for each release, with its own scheduler, states among them. Method: in a process of its own."""
     command = [sys.executable, "-m", "tests.difftest.simulation.agreement", version, "1000"]
@@ -125,6 +127,45 @@ def test_states_served_otherwise_are_seen(broken: str, monkeypatch: pytest.Monke
         monkeypatch.setattr(agreement, "WRONG", frozenset())
     seeds = [934] if broken == "crash" else range(1, 30)
     assert any(compare(agreement.draw("0.20.2", seed)).difference is not None for seed in seeds)
+
+
+@pytest.mark.ci
+def test_ends_of_the_process_that_differ_are_seen() -> None:
+    """Goal: two processes that end are alike only if they end in one step, by finding 037, and served alike before.
+
+    Method: a workload in which both end, and results that are changed in one of the three.
+    """
+    setting = agreement.draw("0.20.2", 934)
+    ours, theirs = arm_of("release").run(setting), arm_of("stock").run(setting)
+    assert None is difference(ours, theirs)
+    assert (ours.crash_finding, theirs.crash_finding) == ("037-fewer-drafts-end-the-process",) * 2
+    first, *rest = theirs.served
+    for other in (
+        evolve(theirs, crash="AssertionError: num_required_blocks 10 < len(req_blocks) 11"),
+        evolve(theirs, crash=None),
+        evolve(theirs, steps=theirs.steps + 1),
+        evolve(theirs, served=(evolve(first, hit_tokens=first.hit_tokens + 1), *rest)),
+        evolve(theirs, served=tuple(rest)),
+    ):
+        assert difference(ours, other) is not None
+        assert difference(other, ours) is not None
+
+
+def test_an_assertion_elsewhere_is_not_finding_037() -> None:
+    """Goal: the place counts, and not the words alone. Method: the same words, raised by the manager and by another."""
+
+    class Manager:
+        def allocate_new_blocks(self, text: str) -> None:
+            raise AssertionError(text)
+
+    text = "num_required_blocks 10 < len(req_blocks) 11"
+    found = []
+    for owner, said in (("MambaManager", text), ("FullAttentionManager", text), ("MambaManager", "other words")):
+        manager = type(owner, (Manager,), {})
+        with pytest.raises(AssertionError) as caught:
+            manager().allocate_new_blocks(said)
+        found.append(is_of_fewer_drafts(caught.value))
+    assert [True, False, False] == found
 
 
 def test_preempted_requests() -> None:

@@ -33,6 +33,8 @@ class SchedulerRules:
     """Whether a look-up counts only if its request is admitted after it."""
     pads_drafts: bool = False
     """Whether a request that is admitted with one token to compute gets as many drafts as there can be."""
+    pads_next_to_others: bool = False
+    """Whether it gets them only where the step serves a request that ran before, and waits if there is no room."""
     caches_answers: bool = False
     """Whether blocks that an answer fills are cached when the scheduler takes it, and not with the next step."""
     queues: tuple[str, ...] = ("skipped_waiting", "waiting")
@@ -51,6 +53,9 @@ class SchedulerRules:
     stops_at_junctions: bool = False
     """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends, and never go
     on from the last end of a block that a hit can use. What a step computes there is not checked."""
+    stops_at_usable_ends: bool = False
+    """Whether without a draft layer, a prompt that ends with a block is computed in two steps: up to the last end of a
+    block that a hit can use, and then the last block."""
     ends_before_an_answer: bool = False
     """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
     at block ends and it ends with a block."""

@@ -39,6 +39,7 @@ SCHEDULER_RULES = evolve(
     },
     counts_admitted=True,
     pads_drafts=True,
+    pads_next_to_others=True,
     zeroes_loaded=False,
     reports_preempted_later=True,
     frees_late=True,

@@ -48,6 +48,7 @@ SCHEDULER_RULES = evolve(
     },
     caches_answers=True,
     spares_the_only_one=True,
+    stops_at_usable_ends=True,
     queues=("kv_holding_waiting", "waiting"),
     joins_queues=False,
     offers_to_readers_only=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from traceback import walk_tb
 
 from kvgate.findings.finding import Finding
 from kvgate.kernel.difference import Divergence
@@ -10,6 +11,17 @@ from kvgate.kernel.lockstep import Lockstep
 from kvreference.operations import Schedule
 
 _ASSERTION = re.compile(r"AssertionError: num_required_blocks (\d+) < len\(req_blocks\) (\d+)")
+_PLACE = ("MambaManager", "allocate_new_blocks")
+"""The class and the method in which the assertion fails."""
+
+
+def is_of_fewer_drafts(error: AssertionError) -> bool:
+    """Whether it is the assertion of this finding: it failed where blocks for states are allocated."""
+    frames = [frame for frame, _line in walk_tb(error.__traceback__)]
+    if not frames or _ASSERTION.fullmatch(f"AssertionError: {error}") is None:
+        return False
+    owner = type(frames[-1].f_locals.get("self")).__name__
+    return (owner, frames[-1].f_code.co_name) == _PLACE
 
 
 def _one_block_too_many(divergence: Divergence, lockstep: Lockstep) -> bool:

@@ -13,6 +13,8 @@ from attrs import evolve
 
 from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.adapters.tap import Raises, Tap
+from kvgate.findings.f037_fewer_drafts_end_the_process import FINDING as FEWER_DRAFTS
+from kvgate.findings.f037_fewer_drafts_end_the_process import is_of_fewer_drafts
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.operations import Stage
@@ -97,7 +99,8 @@ class RealRun(Raises):
         try:
             output = self.scheduler.schedule()
         except AssertionError as error:
-            ledger.crash = f"{type(error).__name__}: {error}"
+            by = f" (finding {FEWER_DRAFTS.id})" if is_of_fewer_drafts(error) else ""
+            ledger.crash = f"{type(error).__name__}: {error}{by}"
             return True
         self._preempted(output)
         works, admission = self.worker.take(output)
@@ -161,6 +164,7 @@ class RealRun(Raises):
             if name_of(number) not in self.scheduler.requests:
                 self.memory.leave(number)
                 self.clients.end(number)
+                self.ledger.end(number)
                 proposed.pop(number)
         if self.settings.drafts_max:
             self.scheduler.update_draft_token_ids(drafts(proposed))

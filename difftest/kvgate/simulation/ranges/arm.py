@@ -58,6 +58,7 @@ class RangesRun:
         self._book(events)
         for number in events.ended:
             self.clients.end(number)
+            ledger.end(number)
         if ledger.samples.due(ledger.steps):
             pool = scheduler.manager.pool
             held = self.setting.serving.blocks - 1 - pool.free - pool.pinned.blocks
