@@ -53,6 +53,7 @@ ARGUED = {
     "through a pipe that nobody else has",
     ("difftest/kvgate/adapters/cpu_engine/checkpoint.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/ascend_wheel.py", "import_module"): _OURS,
+    ("difftest/kvgate/levels/scheduler/adapter/stage.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/signatures.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/runner.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/block_memory.py", "import_module"): _OURS,

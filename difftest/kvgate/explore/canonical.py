@@ -201,6 +201,7 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "Holdings.rules": "the same for all states",
         "PinnedPool.rules": "the same for all states",
         "PrefixCache.rules": "the same for all states",
+        "Population.rules": "the same for all states",
         "PhysicalSlots.is_known": "the same for all states",
         "GhostMemory._computed_from": "only says which misreads finding 013 explains",
         "GhostMemory._loaded": "follow from what is under way, and decide nothing in the reference",

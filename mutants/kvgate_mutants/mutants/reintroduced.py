@@ -128,8 +128,9 @@ def gates_cap_in_every_count(original: Any, self: Any, *arguments: Any, **named:
 
 
 @breaks("swa_retention.pinned_tier:PinnedTier.resume", violates="KV-INV-03")
-def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, _blocks: Any) -> None:
+def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, blocks: Any) -> Any:
     """A pinned block that is hit is held, and still counts as one of the queue of those that nobody holds."""
+    return blocks
 
 
 @breaks(

@@ -42,7 +42,7 @@ GPT_OSS = str(CONFIGS / "gpt-oss" / "config.json")
             "qwen3-next",
             ["--enable-prefix-caching"],
             "0.33.0",
-            [*[("mamba", 80, None, False)] * 3, ("full", 80, None, False)],
+            [*[("mamba", 144, None, False)] * 3, ("full", 144, None, False)],
         ),
     ],
 )

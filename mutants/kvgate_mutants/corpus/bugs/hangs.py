@@ -279,7 +279,7 @@ SCHEDULER_HANGS = (
         Kind.HANG,
         "https://github.com/vllm-project/vllm/issues/45388",
         "Requests hold what they loaded and lack room for the rest, and none of them can be preempted.",
-        "up to 0.23.0",
+        "up to 0.30.0",
         (
             Trial(
                 "stock",
@@ -295,7 +295,7 @@ SCHEDULER_HANGS = (
         Kind.HANG,
         "https://github.com/vllm-project/vllm/pull/57104",
         "Loads fill the pool, and the block that a draft layer needs before the first step is missing to all of them.",
-        "up to 0.28",
+        "up to 0.30.0",
         (
             Trial(
                 "stock",
