@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     """Explores the tiny model that is called so; returns what came of it, and its bounds."""
 
 OPERATIONS = 2_000
-EXPLORE_SECONDS = 300.0
+EXPLORE_SECONDS = 120.0
 
 
 def mechanisms(
