@@ -182,7 +182,7 @@ class BlockMemory:
     # States
 
     def _read_states(self, work: Work) -> None:
-        """A step goes on from the state after the tokens computed so far."""
+        """A step continues from the state after the tokens computed so far."""
         if not work.start:
             return
         for index, (group, table) in enumerate(zip(self.groups, work.tables, strict=True)):

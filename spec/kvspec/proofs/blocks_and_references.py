@@ -151,18 +151,20 @@ def _no_request_needs(state: State, block: Any, at: Operands) -> Any:
     return (state.named[at.entry] != block) & negated(copied) & (state.pinned[block] == 0)
 
 
+_FROM_ANYWHERE = unguarded(
+    "taken-from-anywhere",
+    "Any block of the pool is allocated, whether it is free or not.",
+    Take,
+    lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
+)
+
 NOT_LIVE = of_every_step(
     f"{CHAPTER}.no-live-block-handed-out",
     ("KV-INV-02", "KV-OP-05", "KV-MEM-01"),
     "A block that is handed out was named by no table, read or written by no pending copy, and not pinned.",
     lambda u: implies(happens(u, Take, Fill), _no_request_needs(before(u), u.at_block, anywhere(u))),
     (
-        unguarded(
-            "taken-from-anywhere",
-            "Any block of the pool is handed out, whether it is free or not.",
-            Take,
-            lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
-        ),
+        _FROM_ANYWHERE,
         unguarded(
             "taken-from-both-queues",
             "Blocks are handed out from the pinned queue as well.",
@@ -278,12 +280,7 @@ FENCE = of_every_step(
     _is_kept,
     (
         _GIVEN_UP,
-        unguarded(
-            "taken-from-anywhere",
-            "Any block of the pool is handed out, whether it is free or not.",
-            Take,
-            lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
-        ),
+        _FROM_ANYWHERE,
     ),
     _TAKEN_WHILE_USED,
 )

@@ -72,13 +72,8 @@ class Follower:
 
     def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
         """The first difference after ``manager`` performed ``operation``, or None. Follow no further behind one."""
-        pool = manager.pool
-        assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
-        calls = list(pool.calls)
-        pool.calls.clear()
-        after = picture(manager, self.now)
-        run = Run(operation, self.now.state)
-        drift = run.through(Labels(operation, answer, manager, self.now, after).of(calls))
+        after, run = picture(manager, self.now), Run(operation, self.now.state)
+        drift = run.through(Labels(operation, answer, manager, self.now, after).of(_recorded(manager)))
         drift = drift or run.through(_used(self.now, after)) or run.through(_uses(self.now, after))
         after = evolve(after, state=evolve(after.state, filled=run.state.filled))
         drift = drift or _first(_differences(operation, run.state, after.state))
@@ -99,13 +94,9 @@ class Follower:
         What waited for it may be free. When that is so, is counted here.
         """
         self._over += bool(requests)
-        pool = manager.pool
-        assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
-        calls = list(pool.calls)
-        pool.calls.clear()
         after, run = picture(manager, self.now), Run(None, self.now.state)
         given_up = [each for each in self.now.raw.given_up.items() if each[0] not in after.raw.given_up]
-        released = (_released_by(given_up, call.block) for call in calls)
+        released = (_released_by(given_up, call.block) for call in _recorded(manager))
         used = (each for each in _used(self.now, after) if self._due.get(each[1].use, 0) <= self._over)
         drift = run.through(used) or run.through(released) or run.through(_uses(self.now, after))
         after = evolve(after, state=evolve(after.state, filled=run.state.filled))
@@ -281,6 +272,15 @@ def everywhere(state: State) -> list[Point]:
         Point(block, content=content) for each in (state.listed, state.begins) for content, block in entries_of(each)
     ]
     return [Point(block, content=state.content[block]) for block in range(state.blocks)] + listed
+
+
+def _recorded(manager: Manager) -> list[Call]:
+    """What was called on the manager's pool since this was last asked."""
+    pool = manager.pool
+    assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
+    calls = list(pool.calls)
+    pool.calls.clear()
+    return calls
 
 
 def _first(drifts: Iterable[Drift]) -> Drift | None:

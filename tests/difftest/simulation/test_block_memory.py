@@ -153,7 +153,7 @@ def states(mode: str, drafts: int = 0) -> Geometry:
 
 @pytest.mark.parametrize("mode", ["all", "align"])
 def test_a_state_that_was_left_is_gone_on_from(mode: str) -> None:
-    """Goal: the control of those below. Method: a second request goes on from the state after eight tokens."""
+    """Goal: the control of those below. Method: a second request continues from the state after eight tokens."""
     ghost = memory(states(mode), (SHARED,), (SHARED,))
     ghost.step([work(0, [1, 2], 0, 8)])
     ghost.leave(0)
@@ -209,7 +209,7 @@ def test_a_state_is_read_before_any_is_written() -> None:
 
 @pytest.mark.parametrize(("held", "start", "sound"), [(2, 9, True), (1, 8, True), (1, 9, False), (0, 8, False)])
 def test_a_step_goes_on_after_the_last_draft_that_holds(held: int, start: int, sound: bool) -> None:
-    """Goal: states of rejected drafts are nobody's. Method: two drafts, of which so many hold, and where it goes on."""
+    """Goal: states of rejected drafts serve no step. Method: two drafts, of which so many hold, and the next start."""
     ghost = memory(states("all", 2), (SHARED,))
     ghost.step([work(0, [1, 2, 3], 0, 6)])
     ghost.step([work(0, [1, 2, 3, 4], 6, 9, verified=7)])

@@ -176,9 +176,9 @@ def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
         # Finding 028: a window leaves what steps in flight read if drafts do not hold.
         (Delta(tokens_unsure.__name__, lambda *_: 0), "tables of request"),
         # What is freed when steps are over is not all of it.
-        (Delta(freed_late.__name__, lambda _rule, tables: tables[1:]), "None: "),
+        (Delta(freed_late.__name__, lambda _rule, tables: tables[1:]), "None: named at ("),
         # The last token is cached before it is computed.
-        (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), ""),
+        (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), "registered at ("),
     ],
 )
 def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) -> None:
