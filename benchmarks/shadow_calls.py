@@ -156,7 +156,7 @@ class Bench:
         taken = []
         for _ in range(self.rounds):
             begun = time.perf_counter()
-            shadow.observer._say_checkpoint()
+            shadow.observer._emit_checkpoint()
             taken.append(1000 * (time.perf_counter() - begun))
             time.sleep(CHECKPOINT_PAUSE_SECONDS)
         shadow.end()

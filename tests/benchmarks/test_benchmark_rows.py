@@ -40,9 +40,9 @@ from kvgate.kernel.errors import UsageError
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 
-# Parts of the command itself, or of a benchmark that is registered under another name.
+# Parts of the command itself.
 PARTS = {
-    *("__main__", "harness", "history", "operation_path", "registry", "running", "table", "plugin_arm", "shadow"),
+    *("__main__", "harness", "history", "operation_path", "registry", "running", "table", "plugin_arm"),
     # A run that takes an hour, and measures nothing.
     "twice",
 }
@@ -79,7 +79,7 @@ def test_every_benchmark_keeps_the_contract(name: str) -> None:
     assert ["Iterator[Row]"] == [ast.unparse(function.returns) for function in functions if function.returns]
 
 
-@pytest.mark.parametrize("name", sorted(registered() | {"shadow"}))
+@pytest.mark.parametrize("name", sorted(registered()))
 def test_nothing_asserts_a_time(name: str) -> None:
     """Goal: benchmarks measure. Method: no ``assert`` in them names what a clock said."""
     files = [FOLDER / f"{name}.py"] if (FOLDER / f"{name}.py").exists() else sorted((FOLDER / name).glob("*.py"))

@@ -4,14 +4,15 @@ Other than the alphabet of ``kvreference.operations``, these say what vLLM's sch
 as computed, placeholders of asynchronous steps included. So the reference follows them as they are, whatever the
 scheduler counted on.
 
-``Arriving`` and ``Appended`` carry token ids. They pass from the engine to the sidecar and are never stored:
-``kvgate.shadow.salting`` makes ``Arrived`` and ``Grew`` of them.
+``Arriving``, ``Appended`` and ``Decoding`` carry token ids. They pass from the engine to the sidecar and are never
+stored: ``kvgate.shadow.salting`` makes ``Arrived``, ``Grew`` and ``Allocated`` of them.
 
 None of these can be part of a cycle, so the garbage collector of the engine need not look at them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -81,6 +82,17 @@ class Appended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="appe
 
     number: int
     tokens: list[int]
+
+
+class Decoding(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="decoding"):
+    """Running requests were given slots, one after the other, and needed no block: most calls of most steps."""
+
+    lookahead_tokens: int
+    requests: list[tuple[int, int, int, list[int]]]
+    """Of each its number, how many tokens were computed, for how many slots were asked, and the tokens that were
+    appended since the last call, in clear."""
+    after: After
+    """The pool before them, which none of them changed."""
 
 
 class Arrived(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="arrived"):
@@ -357,8 +369,14 @@ Stored: TypeAlias = (
     | End
 )
 """What a recording holds."""
-Raw: TypeAlias = Arriving | Appended | Stalls | Stored
+Raw: TypeAlias = Arriving | Appended | Decoding | Stalls | Stored
 """What the engine sends to the sidecar."""
+
+
+def calls_in(records: Sequence[Raw]) -> int:
+    """How many calls were made, with those that one record holds together."""
+    return sum(len(record.requests) if isinstance(record, Decoding) else 1 for record in records)
+
 
 ENCODER = msgspec.msgpack.Encoder()
 RAW = msgspec.msgpack.Decoder(list[Raw])

@@ -22,8 +22,10 @@ from kvgate.shadow.calls import (
     Appended,
     Arrived,
     Arriving,
+    Blocks,
     Cached,
     Checkpoint,
+    Decoding,
     EventRun,
     Forgotten,
     Freed,
@@ -34,6 +36,7 @@ from kvgate.shadow.calls import (
     Registered,
     Reset,
     Restart,
+    Skipped,
     Stalls,
     Stored,
 )
@@ -60,6 +63,8 @@ class _Request:
     digests: list[bytes] = field(factory=list)
     prompt_tokens: int = 0
     reads_cache: bool = True
+    nulls: tuple[int, ...] = ()
+    """How many leading entries were freed when that was last reported."""
 
 
 class Salting:
@@ -87,6 +92,8 @@ class Salting:
                 yield self._salt_arrival(record)
             elif isinstance(record, Appended):
                 yield self._salt_growth(record)
+            elif isinstance(record, Decoding):
+                yield from self._decoding(record)
             elif isinstance(record, Checkpoint):
                 yield self._checkpoint(record)
             elif isinstance(record, Published):
@@ -117,6 +124,15 @@ class Salting:
         self._append(request, record.tokens)
         return Grew(record.number, request.tokens, request.digests[before:])
 
+    def _decoding(self, record: Decoding) -> Iterator[Stored]:
+        nothing: Blocks = [[]] * len(self._grains)
+        for number, computed, tokens, appended in record.requests:
+            if appended:
+                yield self._salt_growth(Appended(number, appended))
+            nulls = self._requests[number].nulls
+            asked = number, computed, tokens, 0, record.lookahead_tokens, 0, False, False
+            yield Allocated(*asked, nothing, False, nulls, [], record.after)
+
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:
         grain = self.grain_tokens
         pending = [*request.begun, *tokens]
@@ -137,6 +153,8 @@ class Salting:
 
     def _follow(self, record: Stored) -> None:
         # What is forgotten need not be followed: at a checkpoint such a block is not known by anything.
+        if isinstance(record, Skipped) or (isinstance(record, Allocated) and record.given is not None):
+            self._requests[record.number].nulls = record.nulls
         if isinstance(record, (Allocated, Cached)):
             self._register(record.number, record.registered)
         elif isinstance(record, Forgotten) or (isinstance(record, Freed) and record.is_over):

@@ -19,10 +19,11 @@ from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Raw, Stalls
+from kvgate.shadow.calls import Raw, Stalls, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
+from kvgate.shadow.sink_protocol import Passive
 from kvreference.content import Keys
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit
@@ -104,6 +105,31 @@ class Server:
 
     def _tokens(self, count: int) -> list[int]:
         return [self.random.randrange(100) for _ in range(count)]
+
+
+@define
+class Kept(Passive):
+    """A sink that keeps what it is sent."""
+
+    settings: Settings
+    is_immediate: bool
+    lost: int = 0
+    raw: list[Raw] = field(factory=list)
+
+    def ready(self) -> bool:
+        return True
+
+    def send(self, records: Sequence[Raw]) -> None:
+        self.raw += records
+
+    def stored(self) -> list[Stored]:
+        """The records as they are stored, with a salt that is known."""
+        sizes = key_sizes_tokens(self.settings, "stock", VLLM_VERSION)
+        return Salting(self.settings.geometry.grain_tokens, sizes, b"known").salted(self.raw)
+
+    def fail(self, error: BaseException) -> None:
+        """The shadow failed: so does the test."""
+        raise error
 
 
 @define

@@ -150,7 +150,7 @@ told["broken"] = {
     ),
     "read as slots": broken("ascend", patch.object(geometry, "spec_block_size_tokens", lambda spec: spec.block_size)),
     "read as begun slots": broken("ascend", patch.object(geometry, "counts_slots", lambda spec: False)),
-    "no windows": broken("ascend", patch.object(observer, "_WINDOWED", ())),
+    "no windows": broken("ascend", patch.object(observer, "_WINDOWED", {})),
     "without its findings": broken("ascend", patch.object(geometry, "system_of", lambda _scheduler: "stock")),
     "without the plug-in": broken("ascend", patch.object(geometry, "system_of", lambda _scheduler: "ascend-retention")),
 }

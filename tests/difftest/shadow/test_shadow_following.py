@@ -12,12 +12,14 @@ from kvgate.levels.scheduler.adapter.arrivals import new_request
 from kvgate.levels.scheduler.adapter.worker import abort
 from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.adapter.geometry import settings_of
+from kvgate.shadow.adapter.observer import Observer
+from kvgate.shadow.calls import Decoding, Published, Step, Stored
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink_protocol import DifferenceError
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit
 
-from .live import Server, watched
+from .live import Kept, Server, watched
 
 MODELS = [
     ("full", 0),
@@ -48,6 +50,29 @@ def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> No
     assert KNOWN.get((model, asynchronous), set()) == set(sink.judge.known.times)
     assert 500 < sink.judge.stats.judged
     assert 2 <= sink.judge.stats.checkpoints
+
+
+def _comparable(record: Stored) -> object:
+    """A record without vLLM's own hashes, which are others for each scheduler."""
+    if isinstance(record, Published):
+        return [(run.kind, run.group, len(run.hashes)) for run in record.runs]
+    return record
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("model", "drafts_max"), [each for each in MODELS if each[0] != "mamba-all"])
+def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asynchronous: bool) -> None:
+    """Goal: what is passed on together for speed loses nothing. Method: the same life, recorded in both ways."""
+    stored, together = [], 0
+    for is_immediate in (True, False):
+        server = Server(model, asynchronous=asynchronous, drafts_max=drafts_max, blocks=200 if "dsv4" in model else 60)
+        sink = Kept(server.settings, is_immediate)
+        Observer(server.scheduler, sink, sink.fail)
+        server.serve(120)
+        stored.append([_comparable(each) for each in sink.stored() if not isinstance(each, Step)])
+        together = sum(len(each.requests) for each in sink.raw if isinstance(each, Decoding))
+    assert stored[0] == stored[1]
+    assert together > 50
 
 
 @pytest.mark.parametrize(("model", "drafts_max"), [*MODELS, ("swa", 0), ("mamba-align", 0)])

@@ -24,6 +24,8 @@ class Followed:
     """How many of its tokens were sent."""
     nulls: list[int] = field(factory=list)
     """Per group with a window, how many leading entries are known to be freed."""
+    is_running: bool = False
+    """Whether it was given slots, and what is freed of it was sent."""
 
 
 class RequestBook:
@@ -57,7 +59,8 @@ class RequestBook:
 
     def clear_blocks(self, name: str) -> None:
         """A request has freed its blocks, and those that it has next are new."""
-        self.followed[name].nulls = [0] * self._windowed_groups
+        followed = self.followed[name]
+        followed.nulls, followed.is_running = [0] * self._windowed_groups, False
 
     def arrival_of(self, request: Any) -> Arriving:
         """A request, with all the tokens that it has."""

@@ -32,7 +32,8 @@ TAIL = 4
 """How many of the last free blocks are read after each call."""
 FREED_TAIL = 64
 """The same after a request has freed its blocks: their order decides what is forgotten first."""
-_WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
+_WINDOWED = {"SlidingWindowSpec": "sliding_window", "ChunkedLocalAttentionSpec": "attention_chunk_size"}
+"""The specs of layers with a window, and the field that says how long it is."""
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 ASKED_EVERY_STEPS = 16
@@ -77,7 +78,14 @@ class Observer:
         self.steps = 0
         self._running = RequestStatus.RUNNING
         self._records: list[Raw] = []
-        self._emit: Callable[[Raw], None] = self._emit_and_flush if sink.is_immediate else self._records.append
+        self._decoding: list[tuple[int, int, int, list[int]]] = []
+        """The calls since the last record that needed no block and changed nothing."""
+        self._lookahead_tokens = 0
+        """What all of those asked for."""
+        self._seen = After(0, 0, ())
+        """The pool after the last call that changed it."""
+        self._blocks_free = -1
+        """How many blocks were free then; -1 if something has changed since."""
         self._calls = 0
         self._registered: list[Registered] = []
         self._granted: dict[str, tuple[bool, Blocks]] = {}
@@ -97,11 +105,15 @@ class Observer:
         self._nothing: Blocks = [_NOTHING] * len(specs)
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
-        self._windowed = [
-            each.req_to_blocks
+        windowed = [
+            (each.req_to_blocks, (kind, spec.block_size, getattr(spec, _WINDOWED[kind])))
             for each, spec in zip(managers, specs, strict=True)
-            if any(kind.__name__ in _WINDOWED for kind in type(spec).__mro__)
+            for kind in [next((kind.__name__ for kind in type(spec).__mro__ if kind.__name__ in _WINDOWED), "")]
+            if kind
         ]
+        self._windowed = [tables for tables, _ in windowed]
+        self._windows = [window for _, window in windowed]
+        """What decides when blocks leave each window: equal where they leave together."""
         self.book = RequestBook(len(self._windowed))
         self.tap = Tap(self, is_on=False)
         self._clocks: threading.Event | None = None
@@ -122,9 +134,12 @@ class Observer:
     # Being there, and going away
 
     def _listen(self) -> None:
-        self.tap.listen(
-            self.manager, tuple(name for name in CALLS if name not in OPTIONAL or hasattr(self.manager, name))
-        )
+        manager = self.manager
+        names = {name for name in CALLS if name not in OPTIONAL or hasattr(manager, name)}
+        if not (self.sink.is_immediate or self._has_states):
+            names.remove("allocate_slots")
+            self.tap.put(manager, "allocate_slots", self._allocating(manager.allocate_slots))
+        self.tap.listen(manager, tuple(sorted(names)))
         self.tap.watch(self.manager, "new_step_starts", before=self._begin_step, always=True)
         self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
         self.tap.watch(self.scheduler, "add_request", after=self._added)
@@ -215,6 +230,7 @@ class Observer:
         """Begin, or begin again, with all that is alive."""
         begun = time.monotonic()
         self._records.clear()
+        self._decoding.clear()
         self._emit(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
         self._registered = []
@@ -240,8 +256,10 @@ class Observer:
     def flush(self) -> None:
         """Tell the sink what was observed."""
         records = self._records
+        if self._decoding:
+            self._end_decoding()
         if records:
-            self._calls += len(records)
+            self._calls += calls.calls_in(records)
             try:
                 self.sink.send(records)
             finally:
@@ -255,9 +273,75 @@ class Observer:
             self.flush()
         self.detach()
 
-    def _emit_and_flush(self, record: Raw) -> None:
+    def _emit(self, record: Raw) -> None:
+        if self._decoding:
+            self._end_decoding()
         self._records.append(record)
-        self.flush()
+        if self.sink.is_immediate:
+            self.flush()
+
+    def _end_decoding(self) -> None:
+        decoding, self._decoding = self._decoding, []
+        self._records.append(calls.Decoding(self._lookahead_tokens, decoding, self._seen))
+
+    def _allocating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Around ``allocate_slots``: calls of running requests that need no block are passed on together.
+
+        It is the hottest path, once for each request of each step. So it calls nothing, and reads what it needs.
+        """
+        tap, queue, known, running = self.tap, self.pool.free_block_queue, self.book.followed, self._running
+        nothing = self.manager.empty_kv_cache_blocks
+        report: Callable[..., None] = self.after_allocate_slots
+        # Windows of one length lose their blocks in the same calls. If one does not, the next call by itself shows it.
+        lengths: dict[object, int] = {}
+        for index, window in enumerate(self._windows):
+            lengths.setdefault(window, index)
+        windows = [(index, self._windowed[index]) for index in lengths.values()]
+
+        def call(
+            request: Any, num_new_tokens: int, *arguments: Any, num_lookahead_tokens: int = 0, **named: Any
+        ) -> Any:
+            is_plain = not arguments and not named
+            try:
+                if is_plain:
+                    answer = original(request, num_new_tokens, num_lookahead_tokens=num_lookahead_tokens)
+                else:
+                    answer = original(
+                        request, num_new_tokens, *arguments, num_lookahead_tokens=num_lookahead_tokens, **named
+                    )
+            except BaseException as error:
+                self.raised("allocate_slots", error, (request,))
+                raise
+            if not tap.is_on:
+                return answer
+            try:
+                if (
+                    is_plain
+                    and answer is nothing
+                    and queue.num_free_blocks == self._blocks_free
+                    and num_lookahead_tokens == self._lookahead_tokens
+                    and request.status is running
+                ):
+                    name, tokens = request.request_id, request._all_token_ids
+                    followed = known[name]
+                    sent, nulls = followed.tokens, followed.nulls
+                    is_same = followed.is_running and len(tokens) >= sent
+                    for index, tables in windows:
+                        # A block that others hold as well leaves a window, and no block is free for it.
+                        table, freed = tables.get(name, _NOTHING), nulls[index]
+                        is_same = is_same and not (freed < len(table) and table[freed].is_null)
+                    if is_same:
+                        appended = tokens[sent:]
+                        followed.tokens = sent + len(appended)
+                        self._decoding.append((followed.number, request.num_computed_tokens, num_new_tokens, appended))
+                        return answer
+                report(answer, request, num_new_tokens, *arguments, num_lookahead_tokens=num_lookahead_tokens, **named)
+            except Exception as error:
+                if not self.failed(error):
+                    raise
+            return answer
+
+        return call
 
     def _followed(self, request: Any) -> Followed:
         """A request, of which all tokens were sent."""
@@ -268,13 +352,19 @@ class Observer:
         return followed
 
     def _after(self, blocks: int = TAIL) -> After:
+        if self._decoding:
+            self._end_decoding()
         queue = self.pool.free_block_queue
         block, end = queue.fake_free_list_tail.prev_free_block, queue.fake_free_list_head
         tail: list[int] = []
         while block is not end and block is not None and len(tail) < blocks:
             tail.append(block.block_id)
             block = block.prev_free_block
-        return After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
+        after = After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
+        self._blocks_free, self._seen = after.free, after
+        if blocks > TAIL:
+            self._seen = After(after.free, after.entries, after.tail[:TAIL])
+        return after
 
     def _entries_freed(self, name: str, known: list[int]) -> tuple[int, ...]:
         """How many leading entries are freed now, counted from where the last look ended."""
@@ -329,6 +419,8 @@ class Observer:
         for new in output.scheduled_new_reqs:
             self._sent(new.req_id, True, list(new.block_ids), granted)
         known = output.scheduled_cached_reqs
+        if not granted and not any(known.new_block_ids):
+            return
         for name, blocks in zip(known.req_ids, known.new_block_ids, strict=True):
             if blocks is not None or name in granted:
                 self._sent(name, name in known.resumed_req_ids, list(blocks or self._nothing), granted)
@@ -389,6 +481,7 @@ class Observer:
             if gains:
                 self._granted[name] = is_whole, given
             nulls = self._entries_freed(name, followed.nulls)
+            followed.is_running = True
         self._emit(
             calls.Allocated(
                 followed.number,
@@ -406,6 +499,7 @@ class Observer:
                 self._after(),
             )
         )
+        self._lookahead_tokens = num_lookahead_tokens
 
     def _registers(
         self,
@@ -423,6 +517,8 @@ class Observer:
         known = blocks[num_cached_blocks:num_full_blocks]
         named = [0 if block.is_null or block._block_hash is None else block.block_id for block in known]
         self._has_cached = True
+        # What is cached within a call is reported with it.
+        self._blocks_free = -1
         self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
 
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:

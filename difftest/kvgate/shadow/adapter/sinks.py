@@ -17,7 +17,7 @@ from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.kernel.versions import installed
 from kvgate.shadow.adapter.log import warn
-from kvgate.shadow.calls import ENCODER, Raw, Stalls, Stored
+from kvgate.shadow.calls import ENCODER, Raw, Stalls, Stored, calls_in
 from kvgate.shadow.channel import Channel, ClosedError
 from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import Header
@@ -116,7 +116,7 @@ class SidecarSink:
 
     def send(self, records: Sequence[Raw]) -> None:
         if self._is_lagging or not self.channel.send(ENCODER.encode(records)):
-            self.lost += len(records)
+            self.lost += calls_in(records)
             self._is_lagging = True
             if not self._was_reported:
                 self._was_reported = True
