@@ -7,7 +7,7 @@ in their descriptions (``kvgate.adapters.releases``).
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from math import lcm
@@ -91,16 +91,10 @@ class Native(Stock):
 
     def snapshot(self) -> Snapshot:
         """What newer releases know by a beginning is a boundary inside a block, and no content of the block."""
-        seen, pool = super().snapshot(), self.manager.block_pool
-        begun: dict[int, set[Hashable]] = {
-            block: set(keys) for block, keys in getattr(pool, "cached_block_hashes_by_block", {}).items()
-        }
-        sizes = [group.block_size_tokens for group in self.settings.geometry.groups]
-        for block in pool.blocks if len(set(sizes)) > 1 else ():
-            # The end of the key is the group.
-            key, tokens = block._block_hash, getattr(block, "block_hash_num_tokens", None)
-            if key is not None and tokens and tokens % sizes[int.from_bytes(key[-4:], "big")]:
-                begun.setdefault(block.block_id, set()).add(key)
+        seen = super().snapshot()
+        begun = begun_keys(
+            self.manager.block_pool, [group.block_size_tokens for group in self.settings.geometry.groups]
+        )
         if not begun:
             return seen
         keys = frozenset[Hashable]().union(*begun.values())
@@ -125,6 +119,22 @@ class Native(Stock):
             )
         # The gate refuses before anything is released, and the step afterwards.
         return granted if granted is not None or released else False
+
+
+def begun_keys(pool: Any, sizes: Sequence[int]) -> dict[int, set[Hashable]]:
+    """By block, the hashes that it is known by for boundaries inside it; ``sizes`` are the tokens of a group's blocks.
+
+    Releases before 0.27.1 have none.
+    """
+    begun: dict[int, set[Hashable]] = {
+        block: set(keys) for block, keys in getattr(pool, "cached_block_hashes_by_block", {}).items()
+    }
+    for block in pool.blocks if len(set(sizes)) > 1 else ():
+        # The end of the key is the group.
+        key, tokens = block._block_hash, getattr(block, "block_hash_num_tokens", None)
+        if key is not None and tokens and tokens % sizes[int.from_bytes(key[-4:], "big")]:
+            begun.setdefault(block.block_id, set()).add(key)
+    return begun
 
 
 @contextmanager

@@ -204,13 +204,14 @@ def _or_a_token_less(
     return rule(tokens, computed, serves, block, answers)
 
 
+AHEAD_AT_THE_END = "look-ahead-at-the-end"
 CHOICES: Mapping[str, Choices] = {
     "counts-shared": Choices(cache=_counting_shared),
     "scratch-of-windows": Choices(ScratchFirstOfWindows, _when_full, promises_scratch_first=False),
     "scratch-of-windows-alone": Choices(ScratchFirstOfWindows, promises_scratch_first=False),
     "scratch-of-caches": Choices(ScratchFirstOfCaches, _when_full, promises_scratch_first=False),
     "scratch": Choices(KnownStates, _when_full, promises_scratch_first=False),
-    "look-ahead-at-the-end": Choices(KnownStates, _look_ahead_at_the_end, promises_scratch_first=False),
+    AHEAD_AT_THE_END: Choices(KnownStates, _look_ahead_at_the_end, promises_scratch_first=False),
 }
 """By the name in a release's description."""
 
@@ -256,18 +257,25 @@ def choices_of_release(release: Release | None) -> Choices:
     if release.masks:
         deltas.append(Delta(tokens_looked_at.__name__, _up_to_the_alignment))
     if release.masks and release.pins_junctions:
-        deltas.append(Delta(junction.__name__, _of_full_attention))
+        ends_ahead = release.choices == AHEAD_AT_THE_END
+        deltas.append(Delta(junction.__name__, partial(_of_full_attention, matches_last_token=ends_ahead)))
     return evolve(choices, rules=Rules(deltas)) if deltas else choices
 
 
 def _of_full_attention(
-    _rule: Callable[..., int], geometry: Geometry, known_tokens: int, readable_tokens: int, hit_tokens: int
+    _rule: Callable[..., int],
+    geometry: Geometry,
+    known_tokens: int,
+    readable_tokens: int,
+    hit_tokens: int,
+    *,
+    matches_last_token: bool,
 ) -> int:
     """The junction is the longest hit of full attention alone: what windows look ahead does not count."""
     lookahead = next((group.lookahead_tokens for group in geometry.groups if group.keeps_all), 0)
     alignment = geometry.alignment_tokens
-    # The request's last token may be matched as look-ahead alone.
-    readable_tokens -= 1 if geometry.lookahead_tokens and not lookahead else 0
+    # Where the request's last token may be matched, that is as look-ahead alone.
+    readable_tokens -= 1 if matches_last_token and geometry.lookahead_tokens and not lookahead else 0
     boundary = max(0, min(known_tokens, readable_tokens) - lookahead) // alignment * alignment
     return boundary if boundary > hit_tokens else 0
 

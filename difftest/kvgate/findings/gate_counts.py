@@ -6,7 +6,7 @@ what the reference counts is compared with this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
@@ -24,6 +24,19 @@ def blocks_to_take(settings: Settings, tokens: int, computed: int, tables: Seque
     return count
 
 
+def counts_by(settings: Settings, to_come: Callable[..., int]) -> Settings:
+    """The settings by which a gate that counts ``to_come`` counts: what all steps in flight compute may be one step."""
+    at_once, nothing = all_at_once(settings), [()] * len(settings.geometry.groups)
+    # If the two count the longest request alike, they count every request alike.
+    most = to_come(settings, settings.tokens_max, 0, nothing)
+    return at_once if most == blocks_to_take(at_once, settings.tokens_max, 0, nothing) else settings
+
+
+def all_at_once(settings: Settings) -> Settings:
+    """The settings of a step that computes what all steps in flight compute."""
+    return evolve(settings, chunk_tokens=settings.chunk_tokens * settings.steps_in_flight_max)
+
+
 def counted_with(
     settings: Settings, count: int, tokens: int, computed: int, tables: Sequence[Sequence[int]]
 ) -> Settings | None:
@@ -31,6 +44,7 @@ def counted_with(
 
     A release may count what all steps in flight compute as one step.
     """
-    at_once = evolve(settings, chunk_tokens=settings.chunk_tokens * settings.steps_in_flight_max)
-    those = (each for each in (settings, at_once) if blocks_to_take(each, tokens, computed, tables) == count)
+    those = (
+        each for each in (settings, all_at_once(settings)) if blocks_to_take(each, tokens, computed, tables) == count
+    )
     return next(those, None)

@@ -30,6 +30,7 @@ from kvreference.tables import content_up_to
 
 M = TypeVar("M", bound=Manager)
 TEXT_MAX = 300
+BEGINS_BLOCKS = "012-prompt-tail-that-serves-nobody"
 """How many characters of an answer are kept."""
 
 
@@ -269,6 +270,10 @@ class Live:
     choices: Choices
     known: Modelled
     """The findings that a shadow can follow, and how often each acted."""
+    counts_admitted: bool
+    """Whether a look-up counts only if its request is admitted after it."""
+    begins_blocks: bool
+    """Whether the cache also has boundaries inside blocks, which no hit uses (finding 012): they are not followed."""
 
 
 def live_reference(settings: Settings, system: str, version: str) -> Live:
@@ -279,7 +284,10 @@ def live_reference(settings: Settings, system: str, version: str) -> Live:
     fixed = fixes(settings, release) if "retention" in system else frozenset()
     those = [finding for finding in _with_ids(release.findings - fixed) if finding.live]
     known, asked = _modelled(those, settings, None)
-    return Live(asked, _with_findings(choices_of_release(release), known, settings, release.label), known)
+    counts_admitted = release.scheduler is not None and release.scheduler.counts_admitted
+    choices = _with_findings(choices_of_release(release), known, settings, release.label)
+    inside = any(finding.where(settings) for finding in _with_ids(release.findings & {BEGINS_BLOCKS}))
+    return Live(asked, choices, known, counts_admitted, inside)
 
 
 def key_sizes_tokens(settings: Settings, system: str, version: str) -> list[int]:

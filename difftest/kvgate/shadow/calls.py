@@ -88,9 +88,9 @@ class Decoding(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="deco
     """Running requests were given slots, one after the other, and needed no block: most calls of most steps."""
 
     lookahead_tokens: int
-    requests: list[tuple[int, int, int, list[int]]]
-    """Of each its number, how many tokens were computed, for how many slots were asked, and the tokens that were
-    appended since the last call, in clear."""
+    requests: list[tuple[int, int, int, int, list[int]]]
+    """Of each its number, how many tokens were computed, for how many slots were asked, of how many computed tokens the
+    step was in flight, and the tokens that were appended since the last call, in clear."""
     after: After
     """The pool before them, which none of them changed."""
 
@@ -153,6 +153,12 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="all
     """How many leading entries are freed, in each group with a window."""
     registered: RegisteredRuns
     after: After
+    must_fit: bool = False
+    """Whether it was checked in the same call that all of the request fits."""
+    reserved: Count = 0
+    """How many blocks had to stay free for other requests."""
+    unsure: Count = 0
+    """Of how many of the computed tokens the step was in flight: what they leave is not released yet."""
 
 
 class Cached(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="cached"):
@@ -289,6 +295,8 @@ class Standing(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Per group, how many leading blocks were looked at for the cache."""
     holds: bool
     """Whether it has tables at all."""
+    junction_tokens: Count = 0
+    """Where its prompt parted from what was cached at its last look-up, if that is kept."""
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="checkpoint"):

@@ -113,10 +113,13 @@ class OrderAgnosticReference(Manager):
             end = call.computed + hit.tokens + call.external_tokens
             computed = self._computed(end, request)
             tokens = end + call.tokens - computed
-            span = Span(computed, tokens, call.lookahead_tokens, provided=end if call.external_tokens else 0)
+            provided = end if call.external_tokens else 0
+            span = Span(computed, tokens, call.lookahead_tokens, provided, call.reserved, call.unsure)
             ready = self.cache.is_ready(hit, self.prefixes[call.number])
+            if call.must_fit and not (ready and self._fits(request, hit, computed)):
+                return None
         else:
-            span, ready = Span(call.computed, call.tokens, call.lookahead_tokens), True
+            span, ready = Span(call.computed, call.tokens, call.lookahead_tokens, unsure=call.unsure), True
         allocation = self.holdings.allocate(call.number, span, hit) if ready else None
         if allocation is None:
             return None
@@ -222,6 +225,8 @@ class OrderAgnosticReference(Manager):
             if block in checkpoint.contents:
                 pool.cached.register(ours.content_at(*checkpoint.contents[block]), block)
         for standing in checkpoint.standing:
+            if standing.number in ours.population.alive:
+                ours.population[standing.number].junction_tokens = standing.junction_tokens
             if standing.holds:
                 ours.tables[standing.number] = ours._tables(standing)
         return ours

@@ -26,10 +26,11 @@ from kvgate.kernel.trace_lines import check_size
 from kvgate.shadow.calls import ENCODER, STORED, Stored
 from kvreference.settings import Settings
 
-MAGIC = b"KVGATER3"
+MAGIC = b"KVGATER4"
 """The format and its version."""
-VERSIONS_READ = (b"2", b"3")
-"""What version 2 lacks: record numbers, the time of the start, and what an engine's call raised."""
+VERSIONS_READ = (b"2", b"3", b"4")
+"""What version 2 lacks: record numbers, the time of the start, and what an engine's call raised. What version 3 lacks:
+what newer releases of vLLM pass to a call for slots."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
 """What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""

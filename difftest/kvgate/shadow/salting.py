@@ -126,12 +126,12 @@ class Salting:
 
     def _decoding(self, record: Decoding) -> Iterator[Stored]:
         nothing: Blocks = [[]] * len(self._grains)
-        for number, computed, tokens, appended in record.requests:
+        for number, computed, tokens, unsure, appended in record.requests:
             if appended:
                 yield self._salt_growth(Appended(number, appended))
             nulls = self._requests[number].nulls
             asked = number, computed, tokens, 0, record.lookahead_tokens, 0, False, False
-            yield Allocated(*asked, nothing, False, nulls, [], record.after)
+            yield Allocated(*asked, nothing, False, nulls, [], record.after, unsure=unsure)
 
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:
         grain = self.grain_tokens

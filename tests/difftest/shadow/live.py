@@ -19,7 +19,7 @@ from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Raw, Stalls, Stored
+from kvgate.shadow.calls import Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -88,7 +88,8 @@ class Server:
 
     def _collect(self, output: Any, begun: set[str]) -> None:
         names = list(output.num_scheduled_tokens)
-        sampled = {number_in(name): self._sampled(name, output) for name in names if name not in begun}
+        drawn = {number_in(name): self._sampled(name, output) for name in names if name not in begun}
+        sampled = {number: tokens for number, tokens in drawn.items() if tokens}
         self.answered += sum(map(len, sampled.values()))
         self.scheduler.update_from_output(output, answer(names, sampled))
         if self.settings.drafts_max and not self.asynchronous:
@@ -126,6 +127,14 @@ class Kept(Passive):
         """The records as they are stored, with a salt that is known."""
         sizes = key_sizes_tokens(self.settings, "stock", VLLM_VERSION)
         return Salting(self.settings.geometry.grain_tokens, sizes, b"known").salted(self.raw)
+
+    def comparable(self) -> list[object]:
+        """The same without times, and without vLLM's own hashes, which are others for each scheduler."""
+        return [
+            [(run.kind, run.group, len(run.hashes)) for run in each.runs] if isinstance(each, Published) else each
+            for each in self.stored()
+            if not isinstance(each, Step)
+        ]
 
     def fail(self, error: BaseException) -> None:
         """The shadow failed: so does the test."""

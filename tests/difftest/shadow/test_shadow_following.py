@@ -13,7 +13,7 @@ from kvgate.levels.scheduler.adapter.worker import abort
 from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.adapter.geometry import settings_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Decoding, Published, Step, Stored
+from kvgate.shadow.calls import Decoding
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.sink_protocol import DifferenceError
 from kvreference.operations import Arrive, Run
@@ -52,13 +52,6 @@ def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> No
     assert 2 <= sink.judge.stats.checkpoints
 
 
-def _comparable(record: Stored) -> object:
-    """A record without vLLM's own hashes, which are others for each scheduler."""
-    if isinstance(record, Published):
-        return [(run.kind, run.group, len(run.hashes)) for run in record.runs]
-    return record
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize(("model", "drafts_max"), [each for each in MODELS if each[0] != "mamba-all"])
 def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asynchronous: bool) -> None:
@@ -69,7 +62,7 @@ def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asy
         sink = Kept(server.settings, is_immediate)
         Observer(server.scheduler, sink, sink.fail)
         server.serve(120)
-        stored.append([_comparable(each) for each in sink.stored() if not isinstance(each, Step)])
+        stored.append(sink.comparable())
         together = sum(len(each.requests) for each in sink.raw if isinstance(each, Decoding))
     assert stored[0] == stored[1]
     assert together > 50

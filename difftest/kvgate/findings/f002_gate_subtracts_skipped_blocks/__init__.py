@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.gate_counts import blocks_to_take, counted_with
+from kvgate.findings.gate_counts import blocks_to_take, counted_with, counts_by
 from kvreference.admission import blocks_to_come_with
 from kvreference.block_pool import NULL
 from kvreference.rules import Delta
@@ -17,7 +17,7 @@ def _takes_dead_entries_off(
 ) -> int:
     """The whole table is taken off what a request holds at once at most, of which the dead entries are no part."""
     right = to_come(settings, tokens, computed, tables)
-    counted = counted_with(settings, right, tokens, computed, tables) or settings
+    counted = counts_by(settings, to_come)
     entries = [(1,) * len(table) for table in tables]
     wrong = blocks_to_take(counted, tokens, 0, entries) - blocks_to_take(counted, tokens, computed, tables)
     return right + wrong

@@ -8,6 +8,8 @@ from typing import Any
 
 from attrs import define, field
 
+from kvgate.adapters.groups import spec_block_size_tokens
+from kvgate.adapters.native import begun_keys
 from kvgate.shadow.calls import Appended, Arriving, Checkpoint, EventRun, Media, Standing
 from kvgate.shadow.salting import TOKEN
 
@@ -98,13 +100,16 @@ def checkpoint_of(scheduler: Any, book: RequestBook) -> Checkpoint:
     manager = scheduler.kv_cache_manager
     pool = manager.block_pool
     book.keep_lost(lambda name: any(map(any, manager.get_block_ids(name))))
+    sizes = [spec_block_size_tokens(group.kv_cache_spec) for group in scheduler.kv_cache_config.kv_cache_groups]
+    begun = begun_keys(pool, sizes)
+    known = [(block.block_id, block._block_hash) for block in pool.blocks if block._block_hash is not None]
     return Checkpoint(
         [block.ref_cnt for block in pool.blocks],
         _free_queue(pool),
-        {block.block_id: block._block_hash for block in pool.blocks if block._block_hash is not None},
+        {block: key for block, key in known if key not in begun.get(block, ())},
         _several(pool.cached_block_hash_to_block._cache),
         [
-            _request_state(manager, name, followed.number)
+            _request_state(manager, scheduler.requests.get(name), name, followed.number)
             for those in (book.followed, book.lost)
             for name, followed in those.items()
         ],
@@ -129,13 +134,14 @@ def _bytes(known_by: int | bytes) -> bytes:
     return known_by if isinstance(known_by, bytes) else str(known_by).encode()
 
 
-def _request_state(manager: Any, name: str, number: int) -> Standing:
+def _request_state(manager: Any, request: Any, name: str, number: int) -> Standing:
     managers = manager.coordinator.single_type_managers
     return Standing(
         number,
         list(manager.get_block_ids(name)),
         [each.num_cached_block.get(name, 0) for each in managers],
         any(each.req_to_blocks.get(name) for each in managers),
+        getattr(request, "shared_prefix_boundary", 0) or 0,
     )
 
 

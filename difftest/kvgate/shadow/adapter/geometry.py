@@ -1,11 +1,13 @@
-"""The settings of a live scheduler of vLLM 0.20.2 or vLLM-Ascend in the reference's words, or why it has none."""
+"""The settings of a live scheduler of vLLM or vLLM-Ascend in the reference's words, or why it has none."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kvgate.adapters.groups import counts_slots, is_of_ascend, spec_block_size_tokens, spec_compress_ratio
-from kvgate.adapters.releases import RELEASES, VLLM_VERSION
+from kvgate.adapters.native import leaves_out
+from kvgate.adapters.releases import INSTALLED, OF_VLLM
+from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import version_of
 from kvreference.attention import Kind
@@ -17,38 +19,42 @@ _UNTAGGED = (0, 1)
 """What a build from a clone without tags calls itself."""
 
 
-def check_release(version: str) -> None:
-    """Whether a shadow follows this release of vLLM; of a version that is none, nothing is known.
+def followed_release(version: str) -> Release:
+    """The release that a vLLM of this version is; a version that says nothing is that of 0.20.2, built from a clone.
 
     Raises:
-        ValueError: it does not; says which one is followed, and what can be done instead.
+        ValueError: a shadow does not follow it; says which are followed, and what can be done instead.
     """
     try:
         found = version_of(version)
     except UsageError:
-        return
-    if found == version_of(VLLM_VERSION) or found[:2] == _UNTAGGED:
-        return
-    release = next(
-        (each for each in RELEASES.values() if each.system == "native" and version_of(each.version) == found), None
-    )
+        return INSTALLED
+    if found[:2] == _UNTAGGED:
+        return INSTALLED
+    release = next((each for each in OF_VLLM if version_of(each.version) == found), None)
+    if release is not None and release.scheduler is not None:
+        return release
+    followed = ", ".join(each.version for each in OF_VLLM if each.scheduler is not None)
     known = "" if release is None else f"; kvgate check --sut native@{release.version} checks its block manager"
     unknown = f"; {version} is in no description of this kvgate: is there a newer one?" if release is None else ""
-    raise ValueError(f"vLLM {version} is not followed: only {VLLM_VERSION} is followed{known}{unknown}")
+    raise ValueError(f"vLLM {version} is not followed: {followed} are followed{known}{unknown}")
 
 
-def settings_of(scheduler: Any) -> Settings:
-    """The settings that ``scheduler`` runs with.
+def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
+    """The settings that ``scheduler``, of a ``release``, runs with.
 
     Raises:
         ValueError: it has something that the reference cannot follow; says what.
     """
     config, manager = scheduler.vllm_config, scheduler.kv_cache_manager
-    refused = _refusal(scheduler)
+    geometry = geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle)
+    refused = _refusal(scheduler) if release is INSTALLED else _refusal(scheduler) or _newer_refusal(scheduler)
     if refused is not None:
         raise ValueError(refused)
+    interval = _interval_tokens(manager) if release is INSTALLED else _newer_interval_tokens(release, manager, geometry)
+    counts_ahead = release.scheduler is not None and release.scheduler.frees_late
     settings = Settings(
-        geometry=geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle),
+        geometry=geometry,
         blocks=scheduler.kv_cache_config.num_blocks,
         tokens_max=scheduler.max_model_len,
         chunk_tokens=config.scheduler_config.max_num_batched_tokens,
@@ -57,9 +63,11 @@ def settings_of(scheduler: Any) -> Settings:
         caches=manager.enable_caching,
         tells_events=bool(manager.block_pool.enable_kv_cache_events),
         full_sequence_must_fit=scheduler.scheduler_reserve_full_isl,
-        retention_interval_tokens=_interval_tokens(manager),
-        keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None,
-        scratch_first=getattr(manager.block_pool, "scratch_first", False),
+        retention_interval_tokens=interval,
+        keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None
+        or (release.pins_junctions and interval not in (None, geometry.alignment_tokens)),
+        scratch_first=getattr(manager.block_pool, "scratch_first", False) or release.choices is not None,
+        steps_in_flight_max=config.max_concurrent_batches if counts_ahead else 1,
     )
     hashed_tokens = manager.block_pool.hash_block_size
     if settings.caches and settings.geometry.grain_tokens != hashed_tokens:
@@ -84,6 +92,28 @@ def _refusal(scheduler: Any) -> str | None:
     if module != "vllm.v1.core.kv_cache_manager":
         return f"a block manager of {module}"
     return None
+
+
+def _newer_refusal(scheduler: Any) -> str | None:
+    """What is followed on vLLM 0.20.2 alone."""
+    manager = scheduler.kv_cache_manager
+    if scheduler.connector is not None:
+        return "a KV connector, on another vLLM than 0.20.2"
+    if getattr(scheduler, "aux_output_connector", None) is not None:
+        return "a connector for other outputs, which limits hits"
+    if any(type(group.kv_cache_spec).__name__ == "MambaSpec" for group in scheduler.kv_cache_config.kv_cache_groups):
+        return "a model with states, on another vLLM than 0.20.2"
+    if getattr(manager, "watermark_blocks", 0):
+        return "a watermark: blocks that stay free for requests that run"
+    return None
+
+
+def _newer_interval_tokens(release: Release, manager: Any, geometry: Geometry) -> int | None:
+    """The retention interval, which is that of all block ends where blocks that no hit can read are left out."""
+    interval: int | None = getattr(manager.coordinator, "retention_interval", None)
+    if interval is not None and any(group.slides for group in geometry.groups):
+        return interval
+    return geometry.alignment_tokens if release.masks and leaves_out(geometry) else None
 
 
 def system_of(scheduler: Any) -> str:

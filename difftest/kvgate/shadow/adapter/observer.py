@@ -64,6 +64,7 @@ class Observer:
         share_of_time: int = SHARE_OF_TIME,
         sampling: Sampling | None = None,
         stall_seconds: float = STALL_SECONDS,
+        counts_in_flight: bool = False,
     ) -> None:
         from vllm.v1.request import RequestStatus
 
@@ -78,7 +79,7 @@ class Observer:
         self.steps = 0
         self._running = RequestStatus.RUNNING
         self._records: list[Raw] = []
-        self._decoding: list[tuple[int, int, int, list[int]]] = []
+        self._decoding: list[tuple[int, int, int, int, list[int]]] = []
         """The calls since the last record that needed no block and changed nothing."""
         self._lookahead_tokens = 0
         """What all of those asked for."""
@@ -103,6 +104,8 @@ class Observer:
         """Whether anything was cached since the events were last taken."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
         self._nothing: Blocks = [_NOTHING] * len(specs)
+        self._counts_in_flight = counts_in_flight
+        """Whether a request releases nothing by the tokens whose steps are in flight."""
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
         windowed = [
@@ -292,6 +295,7 @@ class Observer:
         tap, queue, known, running = self.tap, self.pool.free_block_queue, self.book.followed, self._running
         nothing = self.manager.empty_kv_cache_blocks
         report: Callable[..., None] = self.after_allocate_slots
+        counts_in_flight = self._counts_in_flight
         # Windows of one length lose their blocks in the same calls. If one does not, the next call by itself shows it.
         lengths: dict[object, int] = {}
         for index, window in enumerate(self._windows):
@@ -333,7 +337,10 @@ class Observer:
                     if is_same:
                         appended = tokens[sent:]
                         followed.tokens = sent + len(appended)
-                        self._decoding.append((followed.number, request.num_computed_tokens, num_new_tokens, appended))
+                        unsure = request.num_in_flight_tokens if counts_in_flight else 0
+                        self._decoding.append(
+                            (followed.number, request.num_computed_tokens, num_new_tokens, unsure, appended)
+                        )
                         return answer
                 report(answer, request, num_new_tokens, *arguments, num_lookahead_tokens=num_lookahead_tokens, **named)
             except Exception as error:
@@ -432,8 +439,10 @@ class Observer:
         else:
             self._emit(calls.Sent(number, is_whole, [list(group) for group in blocks]))
 
-    def after_get_computed_blocks(self, answer: Any, request: Any) -> None:
-        blocks, tokens = answer
+    def after_get_computed_blocks(self, answer: Any, request: Any, max_cache_hit_length: int | None = None) -> None:
+        # Of newer releases; only a connector sets it, and none of those is followed.
+        del max_cache_hit_length
+        blocks, tokens = answer[:2]
         number = self._followed(request).number
         self._emit(calls.LookedUp(number, tokens, list(blocks.get_block_ids()), request.num_preemptions > 0))
 
@@ -462,8 +471,11 @@ class Observer:
         num_external_computed_tokens: int = 0,
         delay_cache_blocks: bool = False,
         num_encoder_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        reserved_blocks: int = 0,
+        **others: Any,
     ) -> None:
-        del new_computed_blocks, num_encoder_tokens
+        del new_computed_blocks, num_encoder_tokens, others
         followed = self._followed(request)
         # The scheduler counts what this lets run after the call, so these are as they were before it.
         is_first, computed = request.status is not self._running, request.num_computed_tokens
@@ -497,6 +509,9 @@ class Observer:
                 nulls,
                 self._take_registered(),
                 self._after(),
+                bool(full_sequence_must_fit),
+                reserved_blocks,
+                request.num_in_flight_tokens if self._counts_in_flight else 0,
             )
         )
         self._lookahead_tokens = num_lookahead_tokens

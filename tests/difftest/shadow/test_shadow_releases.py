@@ -1,0 +1,183 @@
+"""A shadow on the releases of vLLM after 0.20.2, each with its own scheduler.
+
+Goal: the shadow strictly follows 10,000 calls of each release without a difference; what is passed on together is what
+was called; and an engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own,
+with a worker that computes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.published import published
+
+from kvgate.adapters.releases import OF_VLLM, RELEASES
+from kvgate.kernel.versions import version_of
+
+pytestmark = pytest.mark.ci
+
+pytest.importorskip("vllm")
+
+CALLS = 10_000
+FOLLOWED = [each.version for each in OF_VLLM[1:] if each.scheduler is not None]
+AHEAD = [version for version in FOLLOWED if version_of(version) >= version_of("0.27.1")]
+"""Those that release by the steps that are over."""
+PROGRAM = """
+import json, sys
+from unittest.mock import patch
+
+from kvgate.adapters.fetching import enter_version, folder_of
+from kvgate.adapters.releases import RELEASES
+
+version, calls, models = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+release = RELEASES[f"native@{version}"]
+enter_version(folder_of(release), release.name)
+
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter import attachment, geometry
+from kvgate.shadow.adapter.observer import Observer
+from kvgate.shadow.calls import Decoding
+from kvgate.shadow.sink_protocol import DifferenceError
+from tests.difftest.shadow.live import Kept, Server
+
+said = []
+attachment.warn = said.append
+
+def server_of(model, asynchronous):
+    name, _, drafts = model.partition(":")
+    blocks = 200 if "dsv4" in name else 60
+    return Server(name, system=release.name, blocks=blocks, drafts_max=int(drafts or 0), asynchronous=asynchronous)
+
+def strict(model, asynchronous):
+    server = server_of(model, asynchronous)
+    shadow = attachment.attach(server.scheduler, Switch(Mode.STRICT, checkpoint_calls=200))
+    assert shadow is not None, said
+    shadow.share_of_time = 0
+    return server, shadow
+
+def followed():
+    judged, checkpoints, findings = 0, 0, set()
+    for model in models:
+        for asynchronous in (False, True):
+            server, shadow = strict(model, asynchronous)
+            checker, before = shadow.sink.checker, 0
+            while checker.stats.judged < calls / len(models) / 2:
+                server.serve(10)
+                assert before < (before := checker.stats.judged), "it no longer follows"
+            judged += checker.stats.judged
+            checkpoints += checker.stats.checkpoints
+            findings |= set(checker.known.times)
+    return {"judged": judged, "checkpoints": checkpoints, "findings": sorted(findings)}
+
+def together(model, asynchronous):
+    stored, many = [], 0
+    for is_immediate in (True, False):
+        server = server_of(model, asynchronous)
+        sink = Kept(server.settings, is_immediate)
+        ahead = release.scheduler.frees_late
+        Observer(server.scheduler, sink, sink.fail, counts_in_flight=ahead)
+        server.serve(120)
+        stored.append(sink.comparable())
+        many = sum(len(each.requests) for each in sink.raw if isinstance(each, Decoding))
+    return [stored[0] == stored[1], many]
+
+def broken(change, asynchronous=False):
+    server, shadow = strict(models[0], asynchronous)
+    change(server, shadow)
+    try:
+        server.serve(400)
+    except DifferenceError as error:
+        return str(error)
+    return f"no difference in {shadow.sink.checker.stats.judged} calls"
+
+def no_hits(server, _shadow):
+    manager = server.scheduler.kv_cache_manager
+    original = manager.coordinator.find_longest_cache_hit
+    manager.coordinator.find_longest_cache_hit = lambda hashes, length: original(hashes, min(length, 15))
+
+def leak(server, _shadow):
+    pool = server.scheduler.kv_cache_manager.block_pool
+    original = pool.free_blocks
+    pool.free_blocks = lambda blocks, *more, **others: original([*blocks][:-1], *more, **others)
+
+def nothing_in_flight(_server, shadow):
+    shadow._counts_in_flight = False
+
+def refused():
+    said.clear()
+    server = server_of("swa" + models[0].partition(":")[0].removeprefix("gemma-hybrid"), False)
+    with patch.object(geometry, "_newer_refusal", lambda _scheduler: "a test"):
+        assert attachment.attach(server.scheduler, Switch(Mode.STRICT)) is None
+    return said
+
+print("\\n" + json.dumps({
+    "followed": followed(),
+    "together": [together(model, asynchronous) for model in models[:3] for asynchronous in (False, True)],
+    "sound": broken(lambda _server, _shadow: None),
+    "no hits": broken(no_hits),
+    "leak": broken(leak),
+    "in flight": broken(nothing_in_flight, True),
+    "refused": refused(),
+}))
+"""
+
+
+def models_of(version: str) -> list[str]:
+    """The models, each with what the release always does and, if it has it, with a retention interval."""
+    release = RELEASES[f"native@{version}"]
+    masked, scratch = "+masked" if release.masks else "", "+scratch" if release.choices else ""
+    names = ["gemma-hybrid", f"gpt-oss-hybrid+eagle{masked}", f"mixed-blocks{masked}"]
+    names += ["full", f"dsv4-flash{masked}", "local"]
+    if release.interval is not None:
+        junctions = "+junctions" if release.pins_junctions else ""
+        names += ["gpt-oss-hybrid+retention=64", f"two-windows+mtp+retention=0{junctions}"]
+    return [f"{name}{scratch}:{2 * ('eagle' in name or 'mixed' in name) or 1 * ('mtp' in name)}" for name in names]
+
+
+@pytest.fixture(scope="module", params=FOLLOWED)
+def told(request: pytest.FixtureRequest) -> Any:
+    """What the shadows of one release found, and its version."""
+    version = request.param
+    published(RELEASES[f"native@{version}"])
+    # A process has one vLLM for good.
+    program = (sys.executable, "-c", PROGRAM, version, str(CALLS), *models_of(version))
+    environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
+    root = Path(__file__).parents[3]
+    finished = subprocess.run(program, env=environment, timeout=300, cwd=root, capture_output=True, text=True)
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    return version, json.loads(finished.stdout.splitlines()[-1])
+
+
+def test_a_release_is_followed_strictly(told: Any) -> None:
+    """10,000 calls without a difference: one would have been raised."""
+    found = told[1]["followed"]
+    assert found["judged"] >= CALLS
+    assert found["checkpoints"] > 50
+    assert "002-gate-subtracts-skipped-blocks" in found["findings"]
+
+
+def test_calls_passed_on_together_are_the_calls(told: Any) -> None:
+    """Each life is the same, recorded in both ways, and many calls were passed on together."""
+    equal, many = zip(*told[1]["together"], strict=True)
+    assert all(equal)
+    assert min(many) > 20
+
+
+def test_what_is_broken_shows(told: Any) -> None:
+    """Look-ups that miss, and blocks that are not freed, differ; so does a shadow that ignores steps in flight."""
+    version, found = told
+    assert found["sound"].startswith("no difference in ")
+    assert found["no hits"].startswith("KV-OP-01")
+    assert found["leak"].startswith("KV-")
+    assert (version in AHEAD) == (not found["in flight"].startswith("no difference"))
+
+
+def test_what_is_refused_is_said(told: Any) -> None:
+    """The log says why there is no shadow."""
+    assert ["is off for this engine, which continues without it: a test"] == told[1]["refused"]
