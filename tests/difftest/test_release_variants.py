@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.release_variants import CHOICES, choices_of
+from kvgate.adapters.release_variants import CHOICES, choices_of, choices_of_release
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import CACHED_BY_PLUG_IN
@@ -23,6 +23,7 @@ from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Abort, Admit, Arrive, CommonPrefix, Evict, Finish, LookUp, Operation, Run
+from kvreference.retention import junction
 from kvreference.settings import Settings
 
 from .having import having
@@ -181,3 +182,14 @@ def test_a_copy_has_the_same_choices() -> None:
     """The explorer takes copies."""
     manager = performed(built("scratch-of-windows", FULL), *ENDS[:2]).copy()
     assert QUEUES["scratch-of-windows"] == list(performed(manager, Abort(0)).pool.free)
+
+
+@pytest.mark.parametrize(("version", "boundary"), [("0.27.1", 96), ("0.30.0", 96), ("0.33.0", 64)])
+def test_a_junction_before_the_last_token(version: str, boundary: int) -> None:
+    """Of a prompt of 97 tokens all but the last match; in 0.33.0 a window's look-ahead, and it alone, may match that.
+
+    So there ``readable`` counts it, and full attention, which has no draft layer here, matches one token less.
+    """
+    geometry = Geometry((evolve(FULL, block_size_tokens=32), Group(Kind.SLIDING_WINDOW, 32, 40, lookahead=True)))
+    rules = choices_of_release(RELEASES[f"native@{version}"]).rules
+    assert boundary == rules.ask(junction, geometry, 96, 96, 0)
