@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 from attrs import define, field
@@ -51,6 +52,8 @@ class Server:
         subject.install()
         with subject.while_built(self.settings):
             self.scheduler: Any = subject.build(self.settings, Stage(asynchronous=asynchronous))
+        # Of newer releases, an engine says whether prefills are throttled.
+        self._as_an_engine_calls = (False,) if len(signature(type(self.scheduler).schedule).parameters) > 1 else ()
         self.random = random.Random(seed)
         self.answered = 0
         """How many tokens the clients got."""
@@ -80,7 +83,7 @@ class Server:
 
     def step(self) -> None:
         """One step, and what it answers: of the step before, where steps are asynchronous."""
-        output = self.scheduler.schedule()
+        output = self.scheduler.schedule(*self._as_an_engine_calls)
         begun = {name for name in output.num_scheduled_tokens if self.scheduler.requests[name].is_prefill_chunk}
         self._in_flight.append((output, begun))
         if len(self._in_flight) > self.asynchronous:

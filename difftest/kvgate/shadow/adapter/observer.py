@@ -392,7 +392,7 @@ class Observer:
 
     # Reported calls
 
-    def _added(self, _answer: None, request: Any) -> None:
+    def _added(self, _answer: None, request: Any, *_arguments: Any, **_named: Any) -> None:
         if request.request_id in self.book.followed:
             return
         if request.resumable or request.prompt_token_ids is None:
@@ -419,7 +419,7 @@ class Observer:
                 self._emit(calls.Forgotten(self.book.lose(name), because))
         self.flush()
 
-    def _scheduled(self, output: Any) -> None:
+    def _scheduled(self, output: Any, *_arguments: Any, **_named: Any) -> None:
         """What the step sends to the worker: of a request that runs, only where it was given blocks or is sent some."""
         self._computing.add(id(output))
         granted, self._granted = self._granted, {}
