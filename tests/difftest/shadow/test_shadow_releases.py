@@ -30,7 +30,6 @@ AHEAD = [version for version in FOLLOWED if version_of(version) >= version_of("0
 """Those that release by the steps that are over."""
 PROGRAM = """
 import json, sys
-from unittest.mock import patch
 
 from kvgate.adapters.fetching import enter_version, folder_of
 from kvgate.adapters.releases import RELEASES
@@ -40,7 +39,7 @@ release = RELEASES[f"native@{version}"]
 enter_version(folder_of(release), release.name)
 
 from kvgate.kernel.shadow_switch import Mode, Switch
-from kvgate.shadow.adapter import attachment, geometry
+from kvgate.shadow.adapter import attachment
 from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.calls import Decoding
 from kvgate.shadow.sink_protocol import DifferenceError
@@ -109,12 +108,21 @@ def leak(server, _shadow):
 def nothing_in_flight(_server, shadow):
     shadow._counts_in_flight = False
 
-def refused():
+def refusal(change):
     said.clear()
-    server = server_of("swa" + models[0].partition(":")[0].removeprefix("gemma-hybrid"), False)
-    with patch.object(geometry, "_newer_refusal", lambda _scheduler: "a test"):
-        assert attachment.attach(server.scheduler, Switch(Mode.STRICT)) is None
-    return said
+    server = server_of(models[0], False)
+    change(server.scheduler)
+    assert attachment.attach(server.scheduler, Switch(Mode.STRICT)) is None
+    return said[0]
+
+def connected(scheduler):
+    scheduler.connector = object()
+
+def plugged_in(scheduler):
+    scheduler.kv_cache_manager.coordinator.single_type_managers[0].reach = None
+
+def kept_free(scheduler):
+    scheduler.kv_cache_manager.watermark_blocks = 1
 
 print("\\n" + json.dumps({
     "followed": followed(),
@@ -123,7 +131,7 @@ print("\\n" + json.dumps({
     "no hits": broken(no_hits),
     "leak": broken(leak),
     "in flight": broken(nothing_in_flight, True),
-    "refused": refused(),
+    "refused": [refusal(change) for change in (connected, plugged_in, kept_free)],
 }))
 """
 
@@ -179,5 +187,8 @@ def test_what_is_broken_shows(told: Any) -> None:
 
 
 def test_what_is_refused_is_said(told: Any) -> None:
-    """The log says why there is no shadow."""
-    assert ["is off for this engine, which continues without it: a test"] == told[1]["refused"]
+    """The log says why there is no shadow: a connector, the plug-in, blocks that stay free."""
+    connector, plug_in, watermark = told[1]["refused"]
+    assert connector.endswith(": a KV connector, on another vLLM than 0.20.2")
+    assert plug_in.endswith(": the block manager of retention, on another vLLM than 0.20.2")
+    assert watermark.endswith(": a watermark: blocks that stay free for requests that run")

@@ -96,7 +96,9 @@ def _refusal(scheduler: Any) -> str | None:
 
 def _newer_refusal(scheduler: Any) -> str | None:
     """What is followed on vLLM 0.20.2 alone."""
-    manager = scheduler.kv_cache_manager
+    manager, system = scheduler.kv_cache_manager, system_of(scheduler)
+    if system != "stock":
+        return f"the block manager of {system}, on another vLLM than 0.20.2"
     if scheduler.connector is not None:
         return "a KV connector, on another vLLM than 0.20.2"
     if getattr(scheduler, "aux_output_connector", None) is not None:
