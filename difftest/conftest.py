@@ -61,6 +61,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="gemma-3",
         help="start vLLM on this machine's CPU with a tiny model (gemma-3, gemma-4 or gpt-oss), and drive that",
     )
+    live.addoption("--api-key", metavar="KEY", help="sent to the server with each request, as a bearer token")
+    live.addoption(
+        "--live-seconds",
+        metavar="N",
+        type=float,
+        default=60.0,
+        help="how long one exercise may take; 60 if not given. What is not answered by then hangs",
+    )
     live.addoption(
         "--live-tolerance",
         metavar="X",

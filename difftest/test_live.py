@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from attrs import frozen
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.live.check_stats import TOLERANCE
 from kvgate.live.exercises import EXERCISES, Exercises
-from kvgate.live.metrics import HITS, RUNNING, held_at_rest
+from kvgate.live.metrics import HITS, RUNNING, generated, held_at_rest, what_hangs
 from kvgate.live.sample import summed
-from kvgate.live.server import Server, connected
+from kvgate.live.server import NotOfferedError, Server, connected
 from kvgate.live.shadow_metrics import Shadows, followed, shadows_of
 
 Say = Callable[[str], None]
 _ONE_MORE_SECONDS_MAX = 10.0
+_METRICS_SECONDS_MAX = 5.0
 
 
 @frozen
@@ -44,6 +45,7 @@ class Worker:
     server: Server
     stories: str
     hits_before: float | None
+    generated_before: Mapping[str, float]
     shadows_before: Shadows
 
 
@@ -88,12 +90,13 @@ def _shadow_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def worker(address: Address) -> Iterator[Worker]:
+def worker(address: Address, pytestconfig: pytest.Config) -> Iterator[Worker]:
     """The server, if it answers."""
     try:
-        with connected(address.url) as server:
+        with connected(address.url, pytestconfig.getoption("--api-key")) as server:
             samples = server.metrics()
-            yield Worker(server, address.stories, summed(samples).get(HITS), shadows_of(samples))
+            hits = summed(samples).get(HITS)
+            yield Worker(server, address.stories, hits, generated(samples), shadows_of(samples))
     except (SystemUnavailableError, UsageError) as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -118,10 +121,16 @@ def test_cached_answers_equal_uncached(worker: Worker, exercise: str, say: Say, 
         seed=pytestconfig.getoption("--seed"),
         tolerance=TOLERANCE if given is None else given,
     )
+    server, seconds = worker.server, pytestconfig.getoption("--live-seconds")
     try:
-        tally = EXERCISES[exercise](exercises)
+        with server.within(seconds):
+            tally = EXERCISES[exercise](exercises)
+    except NotOfferedError as error:
+        pytest.skip(f"not checked: {error}")
     except SystemUnavailableError as error:
-        pytest.fail(str(error), pytrace=False)
+        unanswered = server.unanswered
+        with server.within(_METRICS_SECONDS_MAX):
+            pytest.fail(f"{error}{what_hangs(server.metrics, unanswered)}", pytrace=False)
     say(tally.sentence)
     if tally.complaint is not None:
         pytest.fail(tally.complaint, pytrace=False)
@@ -156,6 +165,10 @@ def test_the_shadow_agrees(worker: Worker, say: Say) -> None:
     if seen.complaint is not None:
         stories = f"; the stories are in {worker.stories}" if seen.shadow.differences else ""
         pytest.fail(f"{seen.complaint}{stories}", pytrace=False)
+    moved = generated(worker.server.metrics()).items()
+    missing = seen.missing([engine for engine, count in moved if count > worker.generated_before.get(engine, 0)])
+    if missing is not None:
+        pytest.fail(missing, pytrace=False)
     before = shadows_of(worker.server.metrics())
     Exercises(worker.server).one_more()
     if not followed(worker.server.metrics, before, _ONE_MORE_SECONDS_MAX).shadow.checked:

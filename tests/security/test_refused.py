@@ -238,7 +238,7 @@ def test_an_answer_that_is_none(content: bytes) -> None:
 
 def test_models_and_metrics_that_are_none() -> None:
     """Goal: the same for what else a server says. Method: numbers that are none, and lines that are none."""
-    assert ("a", 7) == first_model(server(b'{"data": [{"id": "a", "max_model_len": 7}]}'))
+    assert ("a", 7, ()) == first_model(server(b'{"data": [{"id": "a", "max_model_len": 7}]}'))
     for content in (b'{"data": [{"id": "a", "max_model_len": Infinity}]}', b'{"data": [[]]}', b"{}"):
         with pytest.raises(SystemUnavailableError, match="no list of models"):
             first_model(server(content))

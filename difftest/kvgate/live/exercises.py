@@ -10,19 +10,26 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
 from attrs import define, evolve, field
 
 from kvgate.adapters.cpu_engine.words import WORDS_MAX, words
-from kvgate.live.check_stats import TOLERANCE, Tally, tally
-from kvgate.live.metrics import HITS
+from kvgate.live.check_stats import TOLERANCE, Comparison, Tally, Verdict, tally
+from kvgate.live.metrics import HITS, PREEMPTIONS, cache_tokens
 from kvgate.live.sample import summed
-from kvgate.live.server import Asked, Reply, Server
+from kvgate.live.server import Asked, NotOfferedError, Reply, Server
 
 ANSWER_TOKENS = 32
 _WORDS = words(min(WORDS_MAX, 480))
 _PROBE_WORDS = 64
+_SEVERAL = 3
+_CHOICES = _WORDS[:2]
+_PREEMPTED = 8
+_PREEMPTED_TOKENS_MAX = 4096
+"""The longest request that is to be preempted: a minute must suffice."""
 _LONG_WORDS_MAX = 8192
 """The longest prompt, in words, however long a request the server takes."""
 
@@ -38,6 +45,8 @@ class Exercises:
     run: str = field(factory=lambda: uuid.uuid4().hex)
     """Part of every salt: what an earlier run left in the cache is not found."""
     _salts: int = 0
+    _last: list[Reply] = field(factory=list)
+    """All answers that were compared last."""
 
     def one_more(self) -> Reply:
         """The answer to a short prompt that was never asked before."""
@@ -88,21 +97,82 @@ class Exercises:
             prompts.append(" ".join(twin))
         return self._compared(prompts, [self.server.complete(self._asked(prompt, salt)) for prompt in prompts])
 
-    def _compared(self, prompts: list[str], cached: list[Reply]) -> Tally:
+    def several_answers(self) -> Tally:
+        """Prompts to each of which three answers are asked for at once: they share its blocks, and part after it."""
+        # vLLM rejects several answers without sampling; so little sampling chooses the likeliest token.
+        like = self._asked("", "", further={"temperature": 1e-4})
+        salt, whole = self._salt(), self._random_words("several", 120)
+        prompts = [self._begun(whole, count) for count in (50, 90, 120)]
+        cached = [self.server.several(evolve(like, prompt=prompt, salt=salt), _SEVERAL) for prompt in prompts]
+        return self._compared([each for each in prompts for _ in range(_SEVERAL)], [*chain(*cached)], like)
+
+    def structured_output(self) -> Tally:
+        """Prompts whose answers a grammar limits to two words."""
+        rules = {"structured_outputs": {"choice": list(_CHOICES)}, "ignore_eos": False}
+        like = self._asked("", "", further=rules)
+        salt, whole = self._salt(), self._random_words("structured", 120)
+        prompts = [self._begun(whole, count) for count in (60, 90, 120, 120)]
+        found = self._compared(prompts, [self._complete(like, prompt, salt) for prompt in prompts], like)
+        wrong = [reply for reply in self._last if reply.text.strip() not in _CHOICES]
+        why = f"{len(wrong)} answers are none of {', '.join(_CHOICES)}: {wrong[0].text!r:.80}" if wrong else ""
+        return Tally((*found.comparisons, Comparison(Verdict.DIFFERS, why))) if wrong else found
+
+    def adapters(self) -> Tally:
+        """Prompts that were asked of the model, and then of an adapter: its blocks are others."""
+        if not self.server.adapters:
+            raise NotOfferedError("the server offers no LoRA adapter")
+        like = evolve(self._asked("", ""), model=self.server.adapters[0])
+        salt, whole = self._salt(), self._random_words("adapters", 150)
+        prompts = [self._begun(whole, count) for count in (70, 110, 150, 150)]
+        for prompt in prompts:
+            self.server.complete(self._asked(prompt, salt))
+        return self._compared(prompts, [self._complete(like, prompt, salt) for prompt in prompts], like)
+
+    def preemption(self) -> Tally:
+        """Requests that together outgrow the cache: some are preempted, and computed again."""
+        capacity = cache_tokens(self.server.metrics())
+        if capacity is None:
+            raise NotOfferedError("the server does not report how large its cache is (vllm:cache_config_info)")
+        tokens = min(self.server.tokens_max * 3 // 4, max(256, capacity // 6), _PREEMPTED_TOKENS_MAX)
+        if _PREEMPTED * tokens < capacity:
+            raise NotOfferedError(f"{_PREEMPTED} requests do not fill a cache of {capacity} tokens in a minute")
+        salt, words_each = self._salt(), self._words_of(tokens * 2 // 3)
+        prompts = [self._random_words(f"p{number}", words_each) for number in range(_PREEMPTED)]
+        like = self._asked("", "", answer_tokens=tokens // 3)
+        before = self._count(PREEMPTIONS)
+        cached = self.server.together([evolve(like, prompt=prompt, salt=salt) for prompt in prompts])
+        if before is None or self._count(PREEMPTIONS) == before:
+            raise NotOfferedError("no request was preempted")
+        return self._compared(prompts, cached, like)
+
+    def _complete(self, like: Asked, prompt: str, salt: str) -> Reply:
+        return self.server.complete(evolve(like, prompt=prompt, salt=salt))
+
+    def _compared(self, prompts: list[str], cached: list[Reply], like: Asked | None = None) -> Tally:
         """The answers next to those without the cache, which are asked one by one, and then all together."""
-        hits_before = self._hits()
-        without = [self.server.complete(self._asked(prompt, self._salt())) for prompt in prompts]
-        again = self.server.together([self._asked(prompt, self._salt()) for prompt in prompts])
+        hits_before, asked = self._hits(), like or self._asked("", "")
+        without = [self._complete(asked, prompt, self._salt()) for prompt in prompts]
+        again = self.server.together([evolve(asked, prompt=prompt, salt=self._salt()) for prompt in prompts])
+        self._last = [*cached, *without, *again]
         if hits_before is not None and hits_before == self._hits():
             without, again = ([_uncached(reply) for reply in replies] for replies in (without, again))
         return tally(cached, without, again, self.tolerance)
 
     def _hits(self) -> float | None:
         """The server's own count of tokens from the cache, if it has one."""
-        return summed(self.server.metrics()).get(HITS)
+        return self._count(HITS)
 
-    def _asked(self, prompt: str, salt: str, answer_tokens: int | None = None) -> Asked:
-        return Asked(prompt, salt, answer_tokens or self.answer_tokens)
+    def _count(self, metric: str) -> float | None:
+        return summed(self.server.metrics()).get(metric)
+
+    def _asked(
+        self,
+        prompt: str,
+        salt: str,
+        answer_tokens: int | None = None,
+        further: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Asked:
+        return Asked(prompt, salt, answer_tokens or self.answer_tokens, further=further)
 
     def _salt(self) -> str:
         self._salts += 1
@@ -118,11 +188,14 @@ class Exercises:
 
     def _words_that_fit(self) -> int:
         """How many words fill most of the longest request."""
+        return self._words_of(0.9 * (self.server.tokens_max - 2 * self.answer_tokens))
+
+    def _words_of(self, tokens: float) -> int:
+        """About how many words are so many tokens."""
         probe = self.server.complete(
             self._asked(self._random_words("probe", _PROBE_WORDS), self._salt(), answer_tokens=1)
         )
-        tokens = self.server.tokens_max - 2 * self.answer_tokens
-        return max(1, min(_LONG_WORDS_MAX, int(0.9 * tokens * _PROBE_WORDS / probe.prompt_tokens)))
+        return max(1, min(_LONG_WORDS_MAX, int(tokens * _PROBE_WORDS / probe.prompt_tokens)))
 
 
 def _uncached(reply: Reply) -> Reply:
@@ -137,6 +210,10 @@ EXERCISES: Mapping[str, Callable[[Exercises], Tally]] = MappingProxyType(
         "burst": Exercises.burst,
         "aborts": Exercises.aborts,
         "long-contexts": Exercises.long_contexts,
+        "preemption": Exercises.preemption,
+        "several-answers": Exercises.several_answers,
+        "structured-output": Exercises.structured_output,
+        "adapters": Exercises.adapters,
     }
 )
 """Every exercise, by its name."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
@@ -60,6 +62,14 @@ class Asked:
     salt: str
     """Requests with different salts share nothing in the server's cache."""
     answer_tokens: int
+    model: str = ""
+    """An adapter that the server offers as a model; nothing for the model itself."""
+    further: Mapping[str, Any] = MappingProxyType({})
+    """What else its body says."""
+
+
+class NotOfferedError(Exception):
+    """The server rejects what an exercise asks for."""
 
 
 @define(eq=False)
@@ -71,6 +81,29 @@ class Server:
     model: str
     tokens_max: int
     """The longest request that it takes."""
+    adapters: tuple[str, ...] = ()
+    """The LoRA adapters that it offers, by the names of their models."""
+    _until: float = math.inf
+    """When the time of what is done now is over."""
+    _limit_seconds: float = ANSWER_SECONDS_MAX
+    """How long that was."""
+    _unanswered: Counter[str] = field(factory=Counter)
+    """The requests under way, by what they ask."""
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Whatever is asked meanwhile is answered within so many seconds, all together."""
+        self._until, self._limit_seconds = time.monotonic() + seconds, seconds
+        self._unanswered.clear()
+        try:
+            yield
+        finally:
+            self._until, self._limit_seconds = math.inf, ANSWER_SECONDS_MAX
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests were not answered when the time was over."""
+        return self._unanswered.total()
 
     def complete(self, asked: Asked) -> Reply:
         """Ask, and wait for the answer.
@@ -78,8 +111,22 @@ class Server:
         Raises:
             SystemUnavailableError: the server did not answer, or refused.
         """
-        body = self._body(asked) | {"logprobs": 2}
-        return _reply(self._sent("POST", "/v1/completions", body))
+        return self.several(asked, 1)[0]
+
+    def several(self, asked: Asked, answers: int) -> list[Reply]:
+        """Ask for so many answers to one prompt.
+
+        Raises:
+            SystemUnavailableError: the server did not answer, or refused.
+            NotOfferedError: it rejects what ``asked.further`` says.
+        """
+        body = self._body(asked) | {"logprobs": 2} | ({"n": answers} if answers > 1 else {})
+        self._unanswered[asked.prompt] += 1
+        status, content = self._answer("POST", "/v1/completions", body)
+        self._unanswered[asked.prompt] -= 1
+        if status in _REJECTED and (asked.further or asked.model):
+            raise NotOfferedError(content[:_WORDS_MAX].decode(errors="replace"))
+        return _replies(self._json("/v1/completions", status, content), answers)
 
     def together(self, asked: list[Asked]) -> list[Reply]:
         """Ask all at once; the answers in the same order."""
@@ -93,14 +140,16 @@ class Server:
         body = self._body(asked) | {"stream": True}
         # No line of it is longer than its beginning: that of the first token is in it.
         begun = bytearray()
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        deadline = self._deadline()
         try:
-            with self.http.stream("POST", "/v1/completions", json=body) as response:
+            with self._stream("POST", "/v1/completions", body, deadline) as response:
                 for piece in response.iter_bytes():
-                    _hurry(f"{self.url}/v1/completions", deadline)
+                    self._hurry("/v1/completions", deadline)
                     begun += piece
                     if len(begun) > ANSWER_BYTES_MAX or begun.startswith(b"data:") or b"\ndata:" in begun:
                         return
+        except httpx.TimeoutException as error:
+            raise self._late("/v1/completions") from error
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
 
@@ -126,16 +175,19 @@ class Server:
 
     def _body(self, asked: Asked) -> dict[str, Any]:
         return {
-            "model": self.model,
+            "model": asked.model or self.model,
             "prompt": asked.prompt,
             "max_tokens": asked.answer_tokens,
             "temperature": 0,
             "ignore_eos": True,
             "cache_salt": asked.salt,
+            **asked.further,
         }
 
     def _sent(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        status, content = self._answer(method, path, body)
+        return self._json(path, *self._answer(method, path, body))
+
+    def _json(self, path: str, status: int, content: bytes) -> Any:
         if status != _OK:
             words = content[:_WORDS_MAX].decode(errors="replace")
             raise SystemUnavailableError(f"{self.url}{path}: the server answered {status}: {words}")
@@ -149,28 +201,41 @@ class Server:
         import httpx
 
         content = bytearray()
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        deadline = self._deadline()
         try:
-            with self.http.stream(method, path, json=body) as response:
+            with self._stream(method, path, body, deadline) as response:
                 for piece in response.iter_bytes():
-                    _hurry(f"{self.url}{path}", deadline)
+                    self._hurry(path, deadline)
                     content += piece
                     if len(content) > ANSWER_BYTES_MAX:
                         raise SystemUnavailableError(
                             f"{self.url}{path}: an answer of more than {ANSWER_BYTES_MAX} bytes"
                         )
                 return response.status_code, bytes(content)
+        except httpx.TimeoutException as error:
+            raise self._late(path) from error
         except httpx.HTTPError as error:
             raise _unavailable(self.url, error) from error
 
+    def _stream(self, method: str, path: str, body: Mapping[str, Any] | None, deadline: float) -> Any:
+        return self.http.stream(method, path, json=body, timeout=max(0.01, deadline - time.monotonic()))
+
+    def _deadline(self) -> float:
+        return min(self._until, time.monotonic() + ANSWER_SECONDS_MAX)
+
+    def _hurry(self, path: str, deadline: float) -> None:
+        """A server that drips is not read without end: httpx's own limit is one for each read."""
+        if time.monotonic() > deadline:
+            raise self._late(path)
+
+    def _late(self, path: str) -> SystemUnavailableError:
+        seconds = min(self._limit_seconds, ANSWER_SECONDS_MAX)
+        return SystemUnavailableError(f"{self.url}{path}: no whole answer within {seconds:g} seconds")
+
 
 _OK = 200
-
-
-def _hurry(address: str, deadline: float) -> None:
-    """A server that drips is not read without end: httpx's own limit is one for each read."""
-    if time.monotonic() > deadline:
-        raise SystemUnavailableError(f"{address}: no whole answer within {ANSWER_SECONDS_MAX:g} seconds")
+_REJECTED = (400, 404, 422, 501)
+"""What a server answers that cannot do what was asked."""
 
 
 def _unavailable(url: str, error: Exception) -> SystemUnavailableError:
@@ -180,8 +245,8 @@ def _unavailable(url: str, error: Exception) -> SystemUnavailableError:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Server]:
-    """The server at ``url``, with the first model that it serves.
+def connected(url: str, api_key: str | None = None) -> Iterator[Server]:
+    """The server at ``url``, with the first model that it serves; ``api_key`` is sent with each request.
 
     Raises:
         UsageError: ``url`` is no address of a server.
@@ -194,36 +259,45 @@ def connected(url: str) -> Iterator[Server]:
     base = url.rstrip("/").removesuffix("/v1")
     if not base.startswith(("http://", "https://")):
         raise UsageError(f"--live {url}: give an address that begins with http://, such as http://127.0.0.1:8000")
-    with httpx.Client(base_url=base, timeout=ANSWER_SECONDS_MAX) as http:
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    with httpx.Client(base_url=base, timeout=ANSWER_SECONDS_MAX, headers=headers) as http:
         server = Server(base, http, "", 0)
-        server.model, server.tokens_max = first_model(server)
+        server.model, server.tokens_max, server.adapters = first_model(server)
         yield server
 
 
-def first_model(server: Server) -> tuple[str, int]:
-    """The first model that a server serves, and the longest request that it takes.
+def first_model(server: Server) -> tuple[str, int, tuple[str, ...]]:
+    """The first model that a server serves, the longest request that it takes, and the model's adapters.
 
     Raises:
         SystemUnavailableError: no server answers, or not with this protocol.
     """
     models = server._sent("GET", "/v1/models")
     try:
-        first = models["data"][0]
-        return str(first["id"]), int(first.get("max_model_len") or 2048)
+        first, *others = models["data"]
+        name = str(first["id"])
+        adapters = tuple(str(each["id"]) for each in others if each.get("parent") == name)
+        return name, int(first.get("max_model_len") or 2048), adapters
     except _ANSWER_ERRORS as error:
         raise SystemUnavailableError(f"{server.url}/v1/models: no list of models: {error!r}") from error
 
 
-def _reply(plain: Any) -> Reply:
+def _replies(plain: Any, answers: int) -> list[Reply]:
     try:
-        choice, usage = plain["choices"][0], plain["usage"]
+        choices, usage = plain["choices"], plain["usage"]
+        if len(choices) != answers:
+            raise ValueError(f"{answers} answers were asked for, {len(choices)} came")
         details = usage.get("prompt_tokens_details") or {}
-        return Reply(
-            text=str(choice["text"]),
-            places=tuple(_places(choice.get("logprobs"))),
-            prompt_tokens=_count(usage["prompt_tokens"], 1),
-            cached_tokens=None if (cached := details.get("cached_tokens")) is None else _count(cached, 0),
-        )
+        cached = details.get("cached_tokens")
+        return [
+            Reply(
+                text=str(choice["text"]),
+                places=tuple(_places(choice.get("logprobs"))),
+                prompt_tokens=_count(usage["prompt_tokens"], 1),
+                cached_tokens=None if cached is None else _count(cached, 0),
+            )
+            for choice in choices
+        ]
     except _ANSWER_ERRORS as error:
         raise SystemUnavailableError(f"an answer that is no completion: {error!r}") from error
 

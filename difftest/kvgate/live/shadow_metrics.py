@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from attrs import evolve, field, frozen
 
@@ -47,6 +47,8 @@ class Engine:
 
     name: str
     mode: str
+    index: str = ""
+    """Which engine of the server it is, as vLLM's own metrics call it; nothing if its counters do not say."""
 
 
 Shadows = Mapping[Engine, Shadow]
@@ -85,6 +87,14 @@ class Followed:
         """All of it in one."""
         return self.shadow.sentence
 
+    def missing(self, engines: Collection[str]) -> str | None:
+        """What is wrong if these engines served requests: each needs a shadow that moved, if any says whose it is."""
+        known = {engine.index for engine in self.shadows if engine.index}
+        missing = sorted(set(engines) - known) if known else []
+        if not missing:
+            return None
+        return f"no shadow followed engine {', '.join(missing)}, which served requests meanwhile"
+
     @property
     def complaint(self) -> str | None:
         """What is wrong, if anything is; not to have followed all of it is."""
@@ -109,8 +119,9 @@ def shadows_of(samples: Iterable[Sample]) -> dict[Engine, Shadow]:
     for sample in samples:
         if sample.name in _FIELDS:
             # Before it had a label of its own, the name stood where vLLM has the engine's index.
-            name = sample.labels.get("shadow") or sample.labels.get("engine", "")
-            engine = Engine(name, sample.labels.get("mode", ""))
+            index = sample.labels.get("engine", "")
+            name = sample.labels.get("shadow") or index
+            engine = Engine(name, sample.labels.get("mode", ""), index if "shadow" in sample.labels else "")
             counted = {_FIELDS[sample.name]: _count(sample)}
             found[engine] = evolve(found.get(engine, Shadow()), **counted)
     return found

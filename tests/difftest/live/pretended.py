@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +45,18 @@ class Pretended:
     cached: dict[tuple[str, str], str] = field(factory=dict)
     """By salt and the words of the whole blocks: the answer's state behind them."""
     lock: Any = field(factory=threading.Lock)
+    api_key: str = ""
+    """Who does not send it is refused."""
+    hangs_after: int = 10**9
+    """After so many requests none is answered any more."""
+    capacity_tokens: int = 0
+    """How large its cache is said to be."""
+    preempted: int = 0
+    """How many requests are said to be preempted, one by each request."""
+    choices: tuple[str, ...] = ()
+    """What it answers where it is to choose; nothing if it rejects that."""
+    generated: dict[str, int] = field(factory=dict)
+    """By engine, how many tokens it has generated."""
 
     def state_after(self, words: list[str], salt: str) -> tuple[str, int]:
         """What all later answers depend on, and how many words were known."""
@@ -70,6 +83,8 @@ class Pretended:
         if self.is_noisy:
             state = hashlib.sha256(f"{state}{self.asked}".encode()).hexdigest()
         tokens = [f" {state[place % 64]}" for place in range(body["max_tokens"])]
+        if "structured_outputs" in body:
+            tokens = [f" {self.choices[int(state, 16) % len(self.choices)]}"]
         return {
             "choices": [
                 {
@@ -80,7 +95,8 @@ class Pretended:
                         "top_logprobs": [{token: -0.5, " other": -1.5} for token in tokens],
                     },
                 }
-            ],
+            ]
+            * body.get("n", 1),
             "usage": {
                 "prompt_tokens": len(words),
                 "prompt_tokens_details": {"cached_tokens": hit} if self.tells_cached else None,
@@ -105,9 +121,15 @@ class Pretended:
             "vllm:num_requests_waiting": 0,
             "vllm:kv_cache_usage_perc": 0,
         }
+        if self.capacity_tokens:
+            lines["vllm:num_preemptions_total"] = self.preempted and self.asked
         told = [f'{name}{{engine="0"}} {value}\n' for name, value in lines.items()]
+        told += [f'vllm:generation_tokens_total{{engine="{name}"}} {count}\n' for name, count in self.generated.items()]
+        if self.capacity_tokens:
+            told.append(f'vllm:cache_config_info{{block_size="1",num_gpu_blocks="{self.capacity_tokens}"}} 1\n')
         for (engine, mode), counts in self.shadows.items():
-            labels = f'engine="{engine}",mode="{mode}"'
+            index, _, name = engine.rpartition("/")
+            labels = f'engine="{index}",shadow="{name}",mode="{mode}"' if index else f'engine="{name}",mode="{mode}"'
             told += [f"kvgate_shadow_{name}_total{{{labels}}} {count}\n" for name, count in counts.items()]
         return "".join(told)
 
@@ -126,6 +148,12 @@ def listening(pretended: Pretended) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            is_known = self.headers.get("Authorization", "") == (pretended.api_key and f"Bearer {pretended.api_key}")
+            if not is_known or ("structured_outputs" in body and not pretended.choices):
+                self.send_error(400 if is_known else 401)
+                return
+            if pretended.asked >= pretended.hangs_after:
+                time.sleep(3)
             answer = pretended.completion(body)
             if body.get("stream"):
                 pretended.given_up += 1

@@ -6,6 +6,7 @@ and of one that differs from itself nothing is said. Method: a server in this pr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,14 +14,19 @@ import pytest
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.live.check_stats import Comparison, Tally, Verdict, compare_answers
 from kvgate.live.exercises import EXERCISES, Exercises
-from kvgate.live.metrics import HITS, held_at_rest
+from kvgate.live.metrics import HITS, generated, held_at_rest, what_hangs
 from kvgate.live.sample import summed
-from kvgate.live.server import Place, Reply, connected
+from kvgate.live.server import NotOfferedError, Place, Reply, connected
+from kvgate.live.shadow_metrics import Followed, shadows_of
 
 from .pretended import Pretended, listening
 
 pytest.importorskip("httpx")
 pytest.importorskip("prometheus_client")
+
+
+OFFERED = ("several-answers", "preemption", "structured-output", "adapters")
+"""The exercises that ask for what a server may not have."""
 
 
 def exercised(pretended: Pretended, name: str) -> Tally:
@@ -30,7 +36,7 @@ def exercised(pretended: Pretended, name: str) -> Tally:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name not in OFFERED])
 def test_a_right_cache_passes(name: str) -> None:
     """And prompts were served from it."""
     tally = exercised(Pretended(), name)
@@ -173,3 +179,54 @@ def test_a_tie_is_no_difference() -> None:
     )
     assert Verdict.DIFFERS is compare_answers(reply("ab"), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict
     assert Tally((Comparison(Verdict.TIE),)).complaint is not None
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_what_is_offered_is_exercised(name: str) -> None:
+    """A server with an adapter, a small cache and grammars passes; one without says what it does not offer."""
+    models = [{"id": "pretended", "max_model_len": 600}, {"id": "a", "parent": "pretended"}]
+    able = Pretended(capacity_tokens=900, preempted=1, choices=("baba", "babe"), models={"data": models})
+    assert exercised(able, name).complaint is None
+    if name != "several-answers":
+        with pytest.raises(NotOfferedError):
+            exercised(Pretended(), name)
+
+
+def test_an_answer_that_the_grammar_does_not_allow_is_seen() -> None:
+    found = exercised(Pretended(choices=("baba", "bebe")), "structured-output").complaint
+    assert found is not None
+    assert "answers are none of baba, babe: ' bebe'" in found
+
+
+@pytest.mark.parametrize(("given", "passes"), [("secret", True), (None, False)])
+def test_the_key_is_sent(given: str | None, passes: bool) -> None:
+    """Goal: a server with a key can be driven. Method: one that refuses requests without it."""
+    with listening(Pretended(api_key="secret")) as url, connected(url, given) as server:
+        if passes:
+            assert EXERCISES["near-twins"](Exercises(server)).complaint is None
+        else:
+            with pytest.raises(SystemUnavailableError, match="the server answered 401"):
+                EXERCISES["near-twins"](Exercises(server))
+
+
+def test_a_server_that_hangs_ends_an_exercise() -> None:
+    """Goal: within its time, and with what is known. Method: a server that answers three requests."""
+    with listening(Pretended(hangs_after=3)) as url, connected(url) as server:
+        begun = time.monotonic()
+        with pytest.raises(SystemUnavailableError, match=r"no whole answer within 0\.5 seconds"), server.within(0.5):
+            EXERCISES["near-twins"](Exercises(server))
+        assert time.monotonic() - begun < 2.5
+        assert what_hangs(server.metrics, server.unanswered).startswith(
+            "; 1 request not answered: vllm:num_requests_running is 0"
+        )
+
+
+def test_each_engine_needs_a_shadow() -> None:
+    """Goal: a shadow that ended is missed where another engine has one. Method: two engines that served."""
+    pretended = Pretended(shadows={("0/mine", "check"): {"judged": 5, "calls": 5}}, generated={"0": 7, "1": 9})
+    with listening(pretended) as url, connected(url) as server:
+        samples = server.metrics()
+    seen = Followed(shadows_of(samples))
+    assert {"0": 7, "1": 9} == generated(samples)
+    assert seen.missing(["0"]) is None
+    assert "no shadow followed engine 1, which served requests meanwhile" == seen.missing(["0", "1"])
