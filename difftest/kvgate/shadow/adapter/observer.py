@@ -364,7 +364,9 @@ class Observer:
         queue = self.pool.free_block_queue
         block, end = queue.fake_free_list_tail.prev_free_block, queue.fake_free_list_head
         tail: list[int] = []
-        while block is not end and block is not None and len(tail) < blocks:
+        for _ in range(blocks):
+            if block is end or block is None:
+                break
             tail.append(block.block_id)
             block = block.prev_free_block
         after = After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
