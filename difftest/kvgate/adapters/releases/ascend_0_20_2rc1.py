@@ -24,6 +24,7 @@ RELEASE = evolve(
         "cp311 x86_64": "0ab8dbea974053a6cf506c92bb7855e7fd559d8a9ae85c96cb5648f0d1d42f81",
         "cp311 aarch64": "6a30f486c1298530ee3d9a4bac9efef22af14e9ca2eee35b6b8284fbda70fa2d",
     },
+    counts_slots=True,
     choices="counts-shared",
     findings=VLLM.findings | {"013-compressed-block-known-by-its-slots"},
 )

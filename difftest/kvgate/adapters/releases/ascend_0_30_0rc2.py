@@ -20,7 +20,14 @@ RELEASE = evolve(
     wheels={},
     archive="05cb51448c0cd174ea338b16ebbfc8e215f44b373ea2a0d65f1314523a01152f",
     below=VLLM.name,
-    patches=("patch.platform.patch_kv_cache_utils", "patch.platform.patch_kv_cache_coordinator"),
-    choices=None,
-    checked=False,
+    patches=(
+        "patch.platform.patch_kv_cache_utils",
+        "patch.platform.patch_mamba_block_aligned_split",
+        "patch.platform.patch_mamba_manager",
+        "patch.platform.patch_kv_cache_coordinator",
+    ),
+    # Its coordinator reads the interval from where it was in 0.23.0, and never finds one.
+    interval=None,
+    retains_least=False,
+    pins_junctions=False,
 )

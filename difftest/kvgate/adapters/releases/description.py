@@ -169,6 +169,8 @@ class Release:
     """Whether groups say that a draft layer lives in them; else it lives in all of them or in none."""
     ratio_field: str | None = "compress_ratio"
     """What the specs call the number of tokens in a slot; None where nothing is compressed."""
+    counts_slots: bool = False
+    """Whether the blocks of compressed groups are given in slots, and memory is taken for whole slots only."""
     masks: bool = False
     """Whether blocks that no hit can read are left out of the cache."""
     pins_junctions: bool = False
