@@ -74,7 +74,8 @@ class AscendRelease(Native):
         by_slots = self.description.counts_slots
         begun = () if by_slots else counts_begun_slots(settings)
         refused = _refused(settings) if by_slots else _refused_at_all(settings)
-        return next(chain(not_retained(self.description, settings), begun, refused), None)
+        drafts = _refused_drafts(settings)
+        return next(chain(not_retained(self.description, settings), begun, refused, drafts), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         groups = super().groups(geometry)
@@ -120,6 +121,12 @@ def _refused_at_all(settings: Settings) -> Iterator[str]:
     if len(settings.geometry.groups) == 1:
         yield "a single group: vLLM-Ascend asserts that there are two kinds of groups where DeepSeek-V4 is served"
     yield from not_represented(settings)
+
+
+def _refused_drafts(settings: Settings) -> Iterator[str]:
+    for index, group in enumerate(settings.geometry.groups):
+        if group.compress_ratio > 1 and group.lookahead:
+            yield f"a draft layer in group {index}: that of DeepSeek-V4 is in a sliding window (+mtp)"
 
 
 def install_ascend(with_plug_in: bool) -> None:

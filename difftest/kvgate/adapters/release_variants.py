@@ -204,13 +204,27 @@ def _or_a_token_less(
     return rule(tokens, computed, serves, block, answers)
 
 
-CHOICES: Mapping[str, Choices] = {
+def _and_shared(choices: Choices) -> Choices:
+    """The same, and in a model with compressed groups what all requests share is counted without prefix caching too."""
+
+    def cache(settings: Settings, rules: Rules) -> NoPrefixCache:
+        compressed = any(group.compress_ratio > 1 for group in settings.geometry.groups)
+        return CountsShared(settings.geometry, rules) if compressed and not settings.caches else choices.cache(settings, rules)
+
+    return evolve(choices, cache=cache)
+
+
+_OF_RELEASES: Mapping[str, Choices] = {
     "counts-shared": Choices(cache=_counting_shared),
     "scratch-of-windows": Choices(ScratchFirstOfWindows, _when_full, promises_scratch_first=False),
     "scratch-of-windows-alone": Choices(ScratchFirstOfWindows, promises_scratch_first=False),
     "scratch-of-caches": Choices(ScratchFirstOfCaches, _when_full, promises_scratch_first=False),
     "scratch": Choices(KnownStates, _when_full, promises_scratch_first=False),
     "look-ahead-at-the-end": Choices(KnownStates, _look_ahead_at_the_end, promises_scratch_first=False),
+}
+CHOICES: Mapping[str, Choices] = {
+    **_OF_RELEASES,
+    **{f"{name}-and-shared": _and_shared(choices) for name, choices in _OF_RELEASES.items()},
 }
 """By the name in a release's description."""
 

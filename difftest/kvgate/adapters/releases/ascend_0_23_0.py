@@ -34,4 +34,6 @@ RELEASE = evolve(
         "patch.platform.patch_kv_cache_coordinator",
     ),
     counts_slots=True,
+    choices="scratch-of-windows-and-shared",
+    findings=VLLM.findings - {"036-states-hit-past-attention"} | {"080-each-step-counts-a-state-too-many"},
 )

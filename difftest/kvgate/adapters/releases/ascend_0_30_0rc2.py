@@ -26,6 +26,8 @@ RELEASE = evolve(
         "patch.platform.patch_mamba_manager",
         "patch.platform.patch_kv_cache_coordinator",
     ),
+    choices="scratch-and-shared",
+    findings=VLLM.findings | {"080-each-step-counts-a-state-too-many", "081-no-look-ahead-without-a-connector"},
     # Its coordinator reads the interval from where it was in 0.23.0, and never finds one.
     interval=None,
     retains_least=False,
