@@ -28,6 +28,7 @@ RELEASE = evolve(
     ),
     choices="scratch-and-shared",
     findings=VLLM.findings | {"080-each-step-counts-a-state-too-many", "081-no-look-ahead-without-a-connector"},
+    drafts_in_full=True,
     # Its coordinator reads the interval from where it was in 0.23.0, and never finds one.
     interval=None,
     retains_least=False,

@@ -167,6 +167,8 @@ class Release:
     """Where the fit of a whole request is checked: ``before`` slots are asked for, ``within`` that call, or nowhere."""
     flags_drafts: bool = True
     """Whether groups say that a draft layer lives in them; else it lives in all of them or in none."""
+    drafts_in_full: bool = False
+    """Whether a draft layer lives in full attention alone if no group says that it does."""
     ratio_field: str | None = "compress_ratio"
     """What the specs call the number of tokens in a slot; None where nothing is compressed."""
     counts_slots: bool = False

@@ -21,7 +21,7 @@ def _unasked(longest: Longest, found: Sequence[Any], lengths: range, *rest: int)
 
 FINDING = Finding(
     id="081-no-look-ahead-without-a-connector",
-    rank=5,
+    rank=19,
     statement="KV-OP-01",
     condition="a draft layer, and no connector",
     where=lambda settings: settings.geometry.lookahead_tokens > 0,
