@@ -119,9 +119,7 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name in (*BUILT_IN, *RETENTION_RELEASES) or (
-        name.replace("ascend-worker@", "ascend@") in RELEASES
-    )
+    return name in (*BUILT_IN, *RETENTION_RELEASES) or (name.replace("ascend-worker@", "ascend@") in RELEASES)
 
 
 def imports_vllm(name: str) -> bool:

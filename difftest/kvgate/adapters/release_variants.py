@@ -209,7 +209,11 @@ def _and_shared(choices: Choices) -> Choices:
 
     def cache(settings: Settings, rules: Rules) -> NoPrefixCache:
         compressed = any(group.compress_ratio > 1 for group in settings.geometry.groups)
-        return CountsShared(settings.geometry, rules) if compressed and not settings.caches else choices.cache(settings, rules)
+        return (
+            CountsShared(settings.geometry, rules)
+            if compressed and not settings.caches
+            else choices.cache(settings, rules)
+        )
 
     return evolve(choices, cache=cache)
 
@@ -250,23 +254,29 @@ def _with_all_in_flight(rule: Callable[..., int], settings: Settings, *arguments
     return rule(evolve(settings, chunk_tokens=in_flight_tokens), *arguments)
 
 
-STEPS_OVER = (
+IN_FLIGHT = (
     Delta(tokens_unsure.__name__, _of_steps_over),
-    Delta(tokens_answered.__name__, _by_steps_over),
     Delta(blocks_to_come_with.__name__, _with_all_in_flight),
+)
+"""Where nothing is left that a step in flight reads or writes."""
+STEPS_OVER = (
+    *IN_FLIGHT,
+    Delta(tokens_answered.__name__, _by_steps_over),
     Delta(freed_late.__name__, _all_at_once),
 )
 """Where blocks are freed, and cached with an answer, by what the steps that are over have computed."""
 
 
-def choices_of_release(release: Release | None) -> Choices:
-    """What a release decides differently by design."""
+def choices_of_release(release: Release | None, settings: Settings | None = None) -> Choices:
+    """What a release decides differently by design; of a model of attention alone, unless ``settings`` say otherwise."""
     choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
     if release is None:
         return choices
     deltas: list[Delta] = []
     if release.scheduler is not None and release.scheduler.frees_late:
         deltas += STEPS_OVER
+    elif release.holds_windows and not (settings is not None and settings.geometry.keeps_states):
+        deltas += IN_FLIGHT
     if release.masks:
         deltas.append(Delta(tokens_looked_at.__name__, _up_to_the_alignment))
     if release.masks and release.pins_junctions:
@@ -303,7 +313,7 @@ def _up_to_the_alignment(
 
 def choices_of(system: System) -> Choices:
     """The choices of a system's release, and of the scheduler that drives it, if one does."""
-    choices = choices_of_release(getattr(system, "description", None))
+    choices = choices_of_release(getattr(system, "description", None), getattr(system, "settings", None))
     rules: SchedulerRules | None = getattr(system, "scheduling", None)
     return scheduled(choices, rules, getattr(system, "kept", {}), getattr(system, "padded", {}))
 

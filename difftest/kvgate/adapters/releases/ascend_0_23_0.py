@@ -36,4 +36,5 @@ RELEASE = evolve(
     counts_slots=True,
     choices="scratch-of-windows-and-shared",
     findings=VLLM.findings - {"036-states-hit-past-attention"} | {"080-each-step-counts-a-state-too-many"},
+    holds_windows=True,
 )

@@ -177,6 +177,8 @@ class Release:
     """Whether blocks that no hit can read are left out of the cache."""
     pins_junctions: bool = False
     """Whether with an interval junctions are kept too; its scheduler always does."""
+    holds_windows: bool = False
+    """Whether a window keeps what steps in flight read or write, and all else is freed at once."""
     interval: str | None = None
     """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
     retains_least: bool = False

@@ -25,6 +25,7 @@ FINDING = Finding(
     statement="KV-OP-01",
     condition="a draft layer, and no connector",
     where=lambda settings: settings.geometry.lookahead_tokens > 0,
+    off=lambda stage: stage.connector,
     acts=lambda *_run: Acts([Delta(longest_length.__name__, _unasked)]),
     holds=lambda ideal, answered, *_asked: answered > ideal,
 )

@@ -1,6 +1,6 @@
 """What can stand under the scheduler: a block manager as published, of any release, or with the plug-in.
 
-Of the releases the scheduler is its own; vLLM-Ascend's managers stand under that of vLLM 0.20.2.
+Of the releases the scheduler is its own; vLLM-Ascend's managers stand under that of the vLLM below them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attrs import field, frozen
 from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES
-from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, RELEASES
+from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, LATER_ASCEND, RELEASES
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
 from kvgate.levels.scheduler.adapter.followed import Followed
@@ -142,9 +142,9 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
             for name, release in RETENTION_RELEASES.items()
         },
         **{
-            name: Subject(FollowedAscendRelease, release)
-            for name, release in RELEASES.items()
-            if release.system == "ascend-worker" and release.scheduler is not None
+            f"{name}@{release.version}": Subject(FollowedAscendRelease, release)
+            for release in LATER_ASCEND
+            for name in ("ascend", "ascend-worker")
         },
     }
 )
