@@ -99,7 +99,7 @@ LATER_MODELS: Mapping[str, tuple[str, ...]] = {
         *("mixed-blocks+masked+scratch", "mixed-blocks+eagle+masked+scratch", "mamba-align+scratch"),
     ),
 }
-"""The same for their block managers and schedulers: with models that vLLM's own managers serve under the coordinator."""
+"""The same for their block managers: with models that vLLM's own managers serve under their coordinator."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 

@@ -268,7 +268,7 @@ STEPS_OVER = (
 
 
 def choices_of_release(release: Release | None, settings: Settings | None = None) -> Choices:
-    """What a release decides differently by design; of a model of attention alone, unless ``settings`` say otherwise."""
+    """What a release decides differently by design; without ``settings``, of a model of attention alone."""
     choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
     if release is None:
         return choices

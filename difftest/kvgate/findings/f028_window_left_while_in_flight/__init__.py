@@ -10,7 +10,6 @@ from kvreference.holdings import tokens_passed
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
-
 OF_STATES_ALONE = ("ascend 0.23.0",)
 """Where windows wait for steps in flight, and states do not."""
 

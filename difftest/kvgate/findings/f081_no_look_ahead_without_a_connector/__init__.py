@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import evolve
-
 from kvgate.findings.finding import Acts, Finding
 from kvgate.findings.in_turn import Longest, without_look_ahead
 from kvreference.hit_lookup import longest_length
 from kvreference.rules import Delta
-from kvreference.settings import Settings
 
 
 def _unasked(longest: Longest, found: Sequence[Any], lengths: range, *rest: int) -> int:
