@@ -25,6 +25,7 @@ from attrs import frozen
 
 from kvgate.adapters.fetching import enter_version, fetch, folder_of
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES, VLLM_VERSION, release_named
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, Signatures
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
@@ -34,11 +35,9 @@ from kvgate.kernel.versions import installed
 
 ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 """vLLM-Ascend with its worker, and with the plug-in."""
-ASCEND_SCHEDULERS = ("ascend-recompute",)
-"""vLLM-Ascend's managers under a scheduler of its own."""
 BUILT_IN = (
     *("stock", "reference", "retention", "ascend", "ascend-retention"),
-    *(*ASCEND_SCHEDULERS, *ASCEND_WORKERS, "native"),
+    *("ascend-recompute", *ASCEND_WORKERS, "native"),
 )
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
 RETENTION_RELEASES: Mapping[str, Release] = {
@@ -70,7 +69,7 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         "compressed+pinned=2+transfers+whole-slots",
         "compressed+mtp+retention+junctions+scratch+whole-slots",
     ),
-    **dict.fromkeys(ASCEND_SCHEDULERS, ("compressed+whole-slots", "compressed+whole-slots+mtp")),
+    "ascend-recompute": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
     **dict.fromkeys(
         ASCEND_WORKERS,
         ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", ATTENTION),
@@ -119,7 +118,7 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name in (*BUILT_IN, *RETENTION_RELEASES) or (name.replace("ascend-worker@", "ascend@") in RELEASES)
+    return name.replace("ascend-worker@", "ascend@") in {*BUILT_IN, *RETENTION_RELEASES, *OWN_SCHEDULERS, *RELEASES}
 
 
 def imports_vllm(name: str) -> bool:
@@ -184,11 +183,11 @@ def load_system(
         loaded = _load_stock()
     elif name == "retention":
         loaded = _load_retention()
-    elif name in ("ascend", "ascend-retention", *ASCEND_SCHEDULERS, *ASCEND_WORKERS):
+    elif name in ("ascend", "ascend-retention", "ascend-recompute", *ASCEND_WORKERS):
         loaded = _load_ascend(name)
     elif name.partition("@")[0] in ("native", "retention"):
         loaded = _load_native(name, report)
-    elif name.partition("@")[0] in ("ascend", "ascend-worker"):
+    elif name in OWN_SCHEDULERS or name.partition("@")[0] in ("ascend", "ascend-worker"):
         loaded = _load_later_ascend(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
@@ -319,7 +318,7 @@ def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
 
 def _load_later_ascend(name: str, report: Callable[[str], None]) -> Loaded:
     """A release of vLLM-Ascend, on the vLLM that it belongs to."""
-    release = release_named(name)
+    release = OWN_SCHEDULERS[name].release if name in OWN_SCHEDULERS else release_named(name)
     if release.below is None:
         return _load_ascend(name.partition("@")[0])
     below = release_named(release.below)

@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 from attrs import evolve
 
-from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, RELEASES
+from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
 from kvreference.admission import blocks_to_come_with
@@ -341,6 +342,7 @@ def scheduled(
 def release_of(system: str) -> Release | None:
     """The release of the block manager of that name, whether its system is here or not."""
     named = {"stock": INSTALLED, "retention": INSTALLED, "ascend": ASCEND, "ascend-retention": ASCEND}
-    named["ascend-recompute"] = ASCEND_RECOMPUTE
-    # With the plug-in, ``retention@VERSION``, it is still that release.
-    return named.get(system) or RELEASES.get(system.replace("retention@", "native@"))
+    named |= {name: own.release for name, own in OWN_SCHEDULERS.items()}
+    # With the plug-in, ``retention@VERSION``, it is still that release; so it is with a worker.
+    plain = system.replace("retention@", "native@").replace("ascend-worker@", "ascend@")
+    return named.get(system) or RELEASES.get(plain)

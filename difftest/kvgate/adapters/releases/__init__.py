@@ -32,8 +32,6 @@ INSTALLED = v0_20_2.RELEASE
 """The vLLM that the systems ``stock`` and ``retention`` are, and that vLLM-Ascend's managers run on."""
 VLLM_VERSION = INSTALLED.version
 ASCEND = ascend_0_20_2rc1.RELEASE
-ASCEND_RECOMPUTE = ascend_0_20_2rc1.RECOMPUTE
-"""The same under its own scheduler that recomputes."""
 
 RELEASES: Mapping[str, Release] = {
     module.RELEASE.name: module.RELEASE

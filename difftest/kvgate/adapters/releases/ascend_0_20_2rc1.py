@@ -5,7 +5,6 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.adapters.releases.v0_20_2 import RELEASE as VLLM
-from kvgate.adapters.releases.v0_20_2 import SCHEDULER_RULES
 
 RELEASE = evolve(
     VLLM,
@@ -28,6 +27,3 @@ RELEASE = evolve(
     choices="counts-shared",
     findings=VLLM.findings | {"013-compressed-block-known-by-its-slots"},
 )
-
-RECOMPUTE = evolve(RELEASE, gate=None, scheduler=evolve(SCHEDULER_RULES, in_full=False, alone=True))
-"""Under its own scheduler that recomputes: it admits what fits now, and asks for the first chunk alone."""

@@ -74,9 +74,10 @@ class SchedulerRules:
     in_full: bool = True
     """Whether sessions, adapters, items, embeddings and pooling are driven on it, and every field is known that it
     sends to connectors and clients, and publishes in statistics."""
-    alone: bool = False
-    """Whether no case on it has other nodes, or grammars that reject what was sampled: its findings 073 and 074 are not
-    modelled."""
+    connects: bool = True
+    """Whether cases on it have other nodes."""
+    rejects: bool = True
+    """Whether cases on it have grammars that reject what was sampled."""
     hashing_option: str = ""
     """The option of its speculative configuration that switches off hashes that cover the token after a block."""
 

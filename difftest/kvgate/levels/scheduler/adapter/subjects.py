@@ -16,7 +16,8 @@ from attrs import field, frozen
 from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES
-from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, LATER_ASCEND, RELEASES
+from kvgate.adapters.releases import ASCEND, INSTALLED, LATER_ASCEND, RELEASES
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS, OwnScheduler
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
 from kvgate.levels.scheduler.adapter.followed import Followed
@@ -77,7 +78,14 @@ class Subject:
     copies: Callable[[Any], Copies] = field(default=_no_copies)
     """What a step's output tells the worker to copy."""
     classes: Sequence[str] = CLASSES
-    """The scheduler for synchronous steps, and for asynchronous ones."""
+    """The scheduler for synchronous steps, and the one for asynchronous ones if there is one."""
+    options: Mapping[str, Any] = field(factory=dict)
+    """What switches it on, in the additional configuration of a server."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether its only scheduler is one for asynchronous steps."""
+        return "Async" in self.classes[0]
 
     @property
     def scheduling(self) -> SchedulerRules:
@@ -103,7 +111,17 @@ class Subject:
             raise ValueError(refused)
         with kind.configured(settings) as caching:
             groups = kind.groups(settings.geometry)
-            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option, self.classes)
+            return new_scheduler(
+                settings, stage, groups, caching, self.scheduling.hashing_option, self.classes, self.options
+            )
+
+
+def _under(own: OwnScheduler) -> Subject:
+    """A scheduler of vLLM-Ascend's own, over the block manager of its release."""
+    release, by_class = own.release, {"classes": own.classes, "options": own.options}
+    if release.below is None:
+        return Subject(FollowedAscend, release, install=partial(install_ascend, with_plug_in=False), **by_class)
+    return Subject(FollowedAscendRelease, release, **by_class)
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
@@ -113,12 +131,6 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
         **dict.fromkeys(
             ("ascend", "ascend-worker"),
             Subject(FollowedAscend, ASCEND, install=partial(install_ascend, with_plug_in=False)),
-        ),
-        "ascend-recompute": Subject(
-            FollowedAscend,
-            ASCEND_RECOMPUTE,
-            install=partial(install_ascend, with_plug_in=False),
-            classes=tuple(f"vllm_ascend.core.recompute_scheduler:{kind}RecomputeScheduler" for kind in ("", "Async")),
         ),
         **dict.fromkeys(
             ("ascend-retention", "ascend-worker-retention"),
@@ -146,5 +158,6 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
             for release in LATER_ASCEND
             for name in ("ascend", "ascend-worker")
         },
+        **{name: _under(own) for name, own in OWN_SCHEDULERS.items()},
     }
 )
