@@ -33,7 +33,7 @@ from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, freed_late
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation
-from kvreference.population import Request, tokens_to_a_state
+from kvreference.population import Request, tokens_served, tokens_to_a_state
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
@@ -329,6 +329,8 @@ def scheduled(
     if rules is None:
         return choices
     deltas = [Delta(tokens_to_a_state.__name__, _or_a_token_less)] if rules.ends_before_an_answer else []
+    if rules.looks_not_ahead:
+        deltas.append(Delta(tokens_served.__name__, lambda rule, tokens, _lookahead, block: rule(tokens, 0, block)))
     return evolve(
         choices,
         rules=Rules((*choices.rules.deltas, *deltas)),

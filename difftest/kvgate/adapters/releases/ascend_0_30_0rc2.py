@@ -9,6 +9,7 @@ from attrs import evolve
 
 from kvgate.adapters.releases.ascend_0_23_0 import RELEASE as OLDER
 from kvgate.adapters.releases.v0_30_0 import RELEASE as VLLM
+from kvgate.adapters.releases.v0_30_0 import SCHEDULER_RULES
 
 RELEASE = evolve(
     VLLM,
@@ -29,6 +30,7 @@ RELEASE = evolve(
     choices="scratch-and-shared",
     findings=VLLM.findings | {"080-each-step-counts-a-state-too-many", "081-no-look-ahead-without-a-connector"},
     drafts_in_full=True,
+    scheduler=evolve(SCHEDULER_RULES, looks_not_ahead=True),
     # Its coordinator reads the interval from where it was in 0.23.0, and never finds one.
     interval=None,
     retains_least=False,

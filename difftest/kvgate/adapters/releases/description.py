@@ -59,6 +59,8 @@ class SchedulerRules:
     ends_before_an_answer: bool = False
     """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
     at block ends and it ends with a block."""
+    looks_not_ahead: bool = False
+    """Whether chunks end at the last end of a block of states, whatever a draft layer looks ahead."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     announces_requests: bool = False
