@@ -129,7 +129,7 @@ class Edit:
 def _edited(function: Any, edit: Edit) -> CodeType:
     # A function that calls super() reads the cell __class__ of its class, and its own name is a global's.
     head = f"def scope():\n    global {function.__name__}\n    __class__ = None\n"
-    scope = head + textwrap.indent(edit.of(inspect.getsource(function)), "    ")
+    scope = head + textwrap.indent(edit.of(inspect.getsource(function.__code__)), "    ")
     (outer,) = _codes(compile(scope, f"<{function.__qualname__}, edited>", "exec"))
     (code,) = (code for code in _codes(outer) if code.co_name == function.__name__)
     return code
