@@ -70,6 +70,9 @@ class AscendRelease(Native):
         ValueError: settings for which vLLM-Ascend has nothing.
     """
 
+    by_its_specs = False
+    """Whether a model without compression is asked for by its specs, too."""
+
     def refusal(self, settings: Settings) -> str | None:
         by_slots = self.description.counts_slots
         begun = () if by_slots else counts_begun_slots(settings)
@@ -79,7 +82,7 @@ class AscendRelease(Native):
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         groups = super().groups(geometry)
-        if all(group.compress_ratio == 1 for group in geometry.groups):
+        if not self.by_its_specs and all(group.compress_ratio == 1 for group in geometry.groups):
             return groups
         specs: Any = importlib.import_module("vllm_ascend.core.kv_cache_interface")
         for ours, theirs in zip(geometry.groups, groups, strict=True):
@@ -89,7 +92,7 @@ class AscendRelease(Native):
             if ours.kind is Kind.SLIDING_WINDOW:
                 kind, further = specs.AscendSlidingWindowMLASpec, {"sliding_window": spec.sliding_window}
             else:
-                kind, further = specs.AscendMLAAttentionSpec, {self.description.ratio_field: ours.compress_ratio}
+                kind, further = specs.AscendMLAAttentionSpec, {self.description.ratio_field or "": ours.compress_ratio}
                 if self.description.counts_slots:
                     shape["block_size"] //= ours.compress_ratio
             theirs.kv_cache_spec = kind(**shape, **further)
@@ -100,6 +103,19 @@ class AscendRelease(Native):
             if unpadded.page_size_bytes < largest:
                 group.kv_cache_spec = replace(unpadded, page_size_padded=largest)
         return groups
+
+
+class AscendWorkerRelease(AscendRelease):
+    """The same where it feeds a worker, no more: what is cached is not compared.
+
+    Raises:
+        ValueError: settings for which vLLM-Ascend has nothing.
+    """
+
+    by_its_specs = True
+
+    def refusal(self, settings: Settings) -> str | None:
+        return next(chain(not_retained_by_stock(settings), _refused(settings)), None)
 
 
 def _refused(settings: Settings) -> Iterator[str]:

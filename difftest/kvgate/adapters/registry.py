@@ -80,8 +80,8 @@ WORKER_MODELS: Mapping[str, tuple[str, ...]] = {
     "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
     # Its kernels for compressed caches have the blocks of DeepSeek-V4 alone.
     "0.30.0rc2": (
-        *(f"dsv4-flash-ascend-{size}" for size in (32, 64, 128)),
-        *("dsv4-flash-ascend-32+mtp", ATTENTION),
+        *(f"dsv4-flash-ascend-{size}+whole-slots" for size in (32, 64, 128)),
+        *("dsv4-flash-ascend-32+mtp+whole-slots", ATTENTION),
     ),
 }
 """The same for the workers of later releases of vLLM-Ascend."""
@@ -335,15 +335,17 @@ def _load_later_ascend(name: str, report: Callable[[str], None]) -> Loaded:
     report(f"importing vLLM {below.version} …")
     if ASCEND_COORDINATOR not in sys.modules:
         _refuse_what_drifted(f"vLLM {below.version} in {folder_of(below)}", "is there and", below.signatures)
-    from kvgate.adapters.ascend import AscendRelease
+    from kvgate.adapters.ascend import AscendRelease, AscendWorkerRelease
     from kvgate.adapters.model_runner.runner import install_ascend_worker
 
     try:
         install_ascend_worker(release)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error
-    models = WORKER_MODELS if name.startswith("ascend-worker@") else LATER_MODELS
-    return Loaded(name, release.version, partial(AscendRelease, release), models[release.version])
+    if name.startswith("ascend-worker@"):
+        worker = partial(AscendWorkerRelease, release)
+        return Loaded(name, release.version, worker, WORKER_MODELS[release.version])
+    return Loaded(name, release.version, partial(AscendRelease, release), LATER_MODELS[release.version])
 
 
 def _load_foreign(name: str) -> Loaded:

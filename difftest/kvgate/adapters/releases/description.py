@@ -197,7 +197,7 @@ class Release:
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
     checked: bool = True
-    """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
+    """Whether the worker level checks what its scheduler and block manager decide; else they feed a worker alone."""
     hashes_ahead: bool = False
     """Whether hashes of blocks can cover the token after them, where draft layers live."""
     findings: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
+from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, AscendWorkerRelease, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES
 from kvgate.adapters.releases import ASCEND, INSTALLED, LATER_ASCEND, RELEASES
@@ -41,6 +41,10 @@ class FollowedAscendRetention(Followed, AscendRetention):
 
 class FollowedAscendRelease(Followed, AscendRelease):
     """A later vLLM-Ascend's block manager under the scheduler of the vLLM that it belongs to."""
+
+
+class FollowedAscendWorkerRelease(Followed, AscendWorkerRelease):
+    """The same where it feeds a worker."""
 
 
 class FollowedNative(Followed, Native):
@@ -118,10 +122,10 @@ class Subject:
 
 def _under(own: OwnScheduler) -> Subject:
     """A scheduler of vLLM-Ascend's own, over the block manager of its release."""
-    release, by_class = own.release, {"classes": own.classes, "options": own.options}
-    if release.below is None:
-        return Subject(FollowedAscend, release, install=partial(install_ascend, with_plug_in=False), **by_class)
-    return Subject(FollowedAscendRelease, release, **by_class)
+    if own.release.below is not None:
+        return Subject(FollowedAscendRelease, own.release, classes=own.classes, options=own.options)
+    install = partial(install_ascend, with_plug_in=False)
+    return Subject(FollowedAscend, own.release, install=install, classes=own.classes, options=own.options)
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
@@ -154,9 +158,9 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
             for name, release in RETENTION_RELEASES.items()
         },
         **{
-            f"{name}@{release.version}": Subject(FollowedAscendRelease, release)
+            f"{name}@{release.version}": Subject(kind, release)
             for release in LATER_ASCEND
-            for name in ("ascend", "ascend-worker")
+            for name, kind in (("ascend", FollowedAscendRelease), ("ascend-worker", FollowedAscendWorkerRelease))
         },
         **{name: _under(own) for name, own in OWN_SCHEDULERS.items()},
     }
