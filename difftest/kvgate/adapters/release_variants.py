@@ -229,7 +229,7 @@ _OF_RELEASES: Mapping[str, Choices] = {
 }
 CHOICES: Mapping[str, Choices] = {
     **_OF_RELEASES,
-    **{f"{name}-and-shared": _and_shared(choices) for name, choices in _OF_RELEASES.items()},
+    **{f"{name}-and-shared": _and_shared(_OF_RELEASES[name]) for name in ("scratch-of-windows", "scratch")},
 }
 """By the name in a release's description."""
 

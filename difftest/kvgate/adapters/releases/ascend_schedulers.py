@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from kvgate.adapters.releases import ascend_0_20_2rc1, ascend_0_23_0, ascend_0_30_0rc2
 from kvgate.adapters.releases.description import Release, SchedulerRules
@@ -20,8 +20,6 @@ class OwnScheduler:
     """The release, with the rules of this scheduler."""
     classes: Sequence[str]
     """The scheduler for synchronous steps and the one for asynchronous ones; only the first, if there is no other."""
-    options: Mapping[str, Any] = field(factory=dict)
-    """What switches it on, in the additional configuration of a server."""
 
 
 def _under(release: Release, **rules: Any) -> Release:
@@ -36,7 +34,6 @@ def _core(module: str, *names: str) -> tuple[str, ...]:
 _OLD, _STABLE, _NEW = ascend_0_20_2rc1.RELEASE, ascend_0_23_0.RELEASE, ascend_0_30_0rc2.RELEASE
 _RECOMPUTE = _core("recompute_scheduler", "RecomputeScheduler", "AsyncRecomputeScheduler")
 _PROFILING = _core("scheduler_profiling_chunk", "ProfilingChunkScheduler", "ProfilingChunkAsyncScheduler")
-_BALANCE = "vllm_ascend.patch.platform.patch_balance_schedule:BalanceScheduler"
 
 OWN_SCHEDULERS: Mapping[str, OwnScheduler] = MappingProxyType(
     {
@@ -57,19 +54,11 @@ OWN_SCHEDULERS: Mapping[str, OwnScheduler] = MappingProxyType(
         ),
         "ascend-recompute@0.30.0rc2": OwnScheduler(_NEW, _RECOMPUTE),
         "ascend-profiling-chunk@0.30.0rc2": OwnScheduler(_NEW, _PROFILING),
-        "ascend-short-first@0.30.0rc2": OwnScheduler(
-            _NEW,
-            _core("short_request_first_scheduler", "ShortRequestFirstAsyncScheduler"),
-            {"scheduler_config": {"short_request_first_config": {"enabled": True}}},
-        ),
         "ascend-batch-job@0.30.0rc2": OwnScheduler(
             _NEW, _core("batch_job_aware_scheduler", "BatchJobAwareScheduler", "BatchJobAwareAsyncScheduler")
         ),
         "ascend-dyntra-lb@0.30.0rc2": OwnScheduler(
             _NEW, _core("dyntra_lb_scheduler", "DyntraLBScheduler", "AsyncDyntraLBScheduler")
-        ),
-        "ascend-balance@0.30.0rc2": OwnScheduler(
-            _NEW, (_BALANCE,), {"scheduler_config": {"enable_balance_scheduling": True}}
         ),
     }
 )

@@ -373,10 +373,10 @@ class SchedulerLevel(DrivenLevel):
 
         subject = SUBJECTS[bench.subject]
         rules, settings = subject.scheduling, case.settings
-        if len(subject.classes) == 1 and case.stage.asynchronous != subject.is_asynchronous:
-            stage = evolve(case.stage, asynchronous=subject.is_asynchronous)
-            those = (each for each in case.operations if stage.asynchronous or not isinstance(each, Collect))
-            case = evolve(case, stage=stage, operations=tuple(those))
+        if len(subject.classes) == 1:
+            # There is no scheduler for asynchronous steps.
+            steps = (each for each in case.operations if not isinstance(each, Collect))
+            case = evolve(case, stage=evolve(case.stage, asynchronous=False), operations=tuple(steps))
         late = case.stage.asynchronous and rules.frees_late
         if not rules.in_full:
             # Newer configurations reject a step that has no room for a token and all drafts.

@@ -59,14 +59,12 @@ def new_scheduler(
     caching: Mapping[str, Any] = MappingProxyType({}),
     hashing_option: str = "",
     classes: Sequence[str] = CLASSES,
-    additional: Mapping[str, Any] = MappingProxyType({}),
 ) -> Scheduler:
     """vLLM's scheduler for these settings.
 
     A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
     vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and the
-    ``hashing_option`` of its speculation. ``classes`` are the schedulers for synchronous and for asynchronous steps,
-    and ``additional`` is what else their configuration says.
+    ``hashing_option`` of its speculation. ``classes`` are the schedulers for synchronous and for asynchronous steps.
     """
     from vllm.config import (
         CacheConfig,
@@ -120,7 +118,6 @@ def new_scheduler(
         )
         if options.encoder_connector
         else None,
-        additional_config=dict(additional),
         observability_config=ObservabilityConfig(
             kv_cache_metrics=options.measures_residency,
             kv_cache_metrics_sample=1.0,
@@ -146,7 +143,7 @@ def new_scheduler(
     # vLLM-Ascend's coordinator reads it there, where its planner puts it.
     kv_cache.kv_transfer_config = config.kv_transfer_config
     with own_memory() if options.returns_experts else nullcontext():
-        module, _, name = classes[stage.asynchronous and len(classes) > 1].partition(":")
+        module, _, name = classes[stage.asynchronous].partition(":")
         scheduler: Scheduler = getattr(import_module(module), name)(
             vllm_config=config,
             kv_cache_config=kv_cache,

@@ -83,13 +83,6 @@ class Subject:
     """What a step's output tells the worker to copy."""
     classes: Sequence[str] = CLASSES
     """The scheduler for synchronous steps, and the one for asynchronous ones if there is one."""
-    options: Mapping[str, Any] = field(factory=dict)
-    """What switches it on, in the additional configuration of a server."""
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether its only scheduler is one for asynchronous steps."""
-        return "Async" in self.classes[0]
 
     @property
     def scheduling(self) -> SchedulerRules:
@@ -115,17 +108,15 @@ class Subject:
             raise ValueError(refused)
         with kind.configured(settings) as caching:
             groups = kind.groups(settings.geometry)
-            return new_scheduler(
-                settings, stage, groups, caching, self.scheduling.hashing_option, self.classes, self.options
-            )
+            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option, self.classes)
 
 
 def _under(own: OwnScheduler) -> Subject:
     """A scheduler of vLLM-Ascend's own, over the block manager of its release."""
     if own.release.below is not None:
-        return Subject(FollowedAscendRelease, own.release, classes=own.classes, options=own.options)
+        return Subject(FollowedAscendRelease, own.release, classes=own.classes)
     install = partial(install_ascend, with_plug_in=False)
-    return Subject(FollowedAscend, own.release, install=install, classes=own.classes, options=own.options)
+    return Subject(FollowedAscend, own.release, install=install, classes=own.classes)
 
 
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
