@@ -56,8 +56,7 @@ def on_the_page(release: Release) -> dict[str, str]:
 def test_the_page_says_which_schedulers_import(release: Release) -> None:
     """One that is run imports, too."""
     published(release)
-    name = "ascend-worker" if release is ASCEND else release.name
-    command = [sys.executable, "-c", PROGRAM, name]
+    command = [sys.executable, "-c", PROGRAM, release.worker_name]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert 0 == ended.returncode, ended.stderr[-2000:]
     said = {module: "imports" if text == "run" else text for module, text in on_the_page(release).items()}

@@ -209,6 +209,11 @@ class Release:
         return f"{self.system}@{self.version}"
 
     @property
+    def worker_name(self) -> str:
+        """Its name where it is vLLM-Ascend and its worker is run, too."""
+        return "ascend-worker" if self.below is None else f"ascend-worker@{self.version}"
+
+    @property
     def label(self) -> str:
         """Its name for findings, which apply to some releases."""
         return self.version if self.system == "native" else f"{self.system} {self.version}"

@@ -255,7 +255,7 @@ def main() -> None:
         print(json.dumps(outcomes(sys.argv[1])))
         return
     found = {}
-    for system in (*ASCEND_WORKERS, *(each.name for each in LATER_ASCEND)):
+    for system in (*ASCEND_WORKERS, *(each.worker_name for each in LATER_ASCEND)):
         command = [sys.executable, "-m", "kvgate.levels.worker.page", system]
         finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found[system] = parsed(finished.stdout)
