@@ -33,13 +33,13 @@ from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import run_case
 from kvgate.gate.trace_codec import Violated
 from kvgate.kernel.models import load
-from kvgate.levels.manager import BLOCKS
+from kvgate.levels.manager import MANAGER
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
 
 name, traces, models = sys.argv[1], sys.argv[2].split(), sys.argv[3:]
 system, told = load_system(name), {"cases": [], "shown": []}
-for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (BLOCKS, SCHEDULER):
+for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (MANAGER, SCHEDULER):
     bench = level.bench(system, level.gate)
     for model in models:
         run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", "1")))

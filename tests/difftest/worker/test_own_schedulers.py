@@ -45,7 +45,8 @@ print(json.dumps(found))
 def on_the_page(release: Release) -> dict[str, str]:
     """What the table says of each scheduler of a release that is published."""
     _, _, section = PAGE.read_text(encoding="utf-8").partition("## Its own schedulers")
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    table = section[section.index("| module") :].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     column = rows[0].index(release.version)
     return {row[0].strip("`"): row[column] for row in rows[2:] if row[column] != "not published"}
 
