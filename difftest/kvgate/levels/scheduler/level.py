@@ -377,7 +377,7 @@ class SchedulerLevel(DrivenLevel):
             # There is no scheduler for asynchronous steps.
             steps = (each for each in case.operations if not isinstance(each, Collect))
             case = evolve(case, stage=evolve(case.stage, asynchronous=False), operations=tuple(steps))
-        late = case.stage.asynchronous and rules.frees_late
+        late = case.stage.asynchronous and (rules.frees_late or subject.release.holds_windows)
         if not rules.in_full:
             # Newer configurations reject a step that has no room for a token and all drafts.
             settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1))
