@@ -43,7 +43,8 @@ for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (MANAGER, S
     bench = level.bench(system, level.gate)
     for model in models:
         run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", "1")))
-        told["cases"].append([run.performed, [each.finding for each in run.known()], list(map(str, run.found()))])
+        new = [str(each) for each in run.found() if each.finding is None]
+        told["cases"].append([run.performed, [each.finding for each in run.known()], new])
     for path in traces:
         trace = read(Path(path))
         if trace.case.level is level:
