@@ -79,12 +79,21 @@ def test_compressed_blocks_of_each_size(worker: Loaded, slots: int, suffixes: st
     limited.seeded(LevelChoice.WORKER, worker, load(f"dsv4-flash-ascend-{slots}{suffixes}+whole-slots"), 1)
 
 
-@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.name)
+@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.worker_name)
 def test_later_releases(release: Release, tmp_path: Path) -> None:
     """Goal: their workers, too. Method: the command, in a process of its own, for a process has one vLLM."""
     if used_device() != CPU:
         pytest.skip("not run: a process on an NPU has the release that is installed")
-    options = ("--level", "worker", "--sut", release.name, "--time-budget", f"{SECONDS:g}s", "--report", str(tmp_path))
+    options = (
+        "--level",
+        "worker",
+        "--sut",
+        release.worker_name,
+        "--time-budget",
+        f"{SECONDS:g}s",
+        "--report",
+        str(tmp_path),
+    )
     command = (sys.executable, "-m", "kvgate.cli", "check", *options)
     finished = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if finished.returncode == UNAVAILABLE:

@@ -53,6 +53,12 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
     return ()
 
 
+def blocks_to_have(groups: Sequence[Group], span: Span, hit_tokens: int, taken: int) -> int:
+    """How many blocks an allocation of ``span`` behind a hit must have that takes ``taken``: no more."""
+    del groups, span, hit_tokens
+    return taken
+
+
 def places_released(group: Group, blocks: Sequence[int], passed: range) -> Sequence[int]:
     """Of the places of a table that were ``passed``, and no later token reads, those that are released: all of them."""
     del group, blocks
@@ -154,7 +160,8 @@ class Holdings:
 
         provided = plan_provided(self.settings.geometry, tables, span.provided)
         complete = self._plan(tables, provided, span)
-        needed = blocks_new(complete, provided) + self.pool.count_free(set(held))
+        taken = blocks_new(complete, provided) + self.pool.count_free(set(held))
+        needed = self.rules.ask(blocks_to_have, self.groups, span, 0 if known else hit.tokens, taken)
         wanted = needed + span.reserved
         # A pool says how many blocks it has; a finding may have it say more.
         if not (has_room(self.pool, wanted, held, self.rules) and self.pool.make_room(wanted, held)):

@@ -111,6 +111,11 @@ def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:
     return tuple(runs)
 
 
+def tokens_served(tokens: int, lookahead: int, block: int) -> int:
+    """Up to where a state can serve a hit, of a request of ``tokens`` tokens."""
+    return (tokens - lookahead) // block * block
+
+
 def tokens_to_a_state(tokens: int, computed: int, serves: int, block: int, answers: bool) -> int:
     """How many of ``tokens`` tokens are computed at once after ``computed`` ones, where states are kept at block ends.
 
@@ -162,7 +167,7 @@ class Population:
         if block is None or computed >= len(request.tokens) - 1:
             return tokens
         lookahead = self.settings.geometry.lookahead_tokens if self.settings.drafts_max else 0
-        serves = (len(request.tokens) - lookahead) // block * block
+        serves = self.rules.ask(tokens_served, len(request.tokens), lookahead, block)
         answers = request.prompt_tokens < len(request.tokens) == computed + tokens + 1
         return self.rules.ask(tokens_to_a_state, tokens, computed, serves, block, answers)
 

@@ -147,6 +147,9 @@ BROKEN = {
     ),
     "nothing passed is released": Fault("places_released", lambda _released, *_rest: (), "swa"),
     "everything is shared": Fault("is_held_by_all", lambda _held, *_rest: True, "full"),
+    "a block too few is enough": Fault(
+        "blocks_to_have", lambda had, *rest: had(*rest) - 1, "f080*/trace.jsonl", "ascend@0.23.0"
+    ),
     "one grain less": Fault("content_up_to", one_grain_less, "f013*/trace.jsonl", "ascend"),
 }
 

@@ -38,8 +38,8 @@ TABLES = {
     "mutants-ascend-worker.md": WORKER_MUTANTS,
     **{f"mutants-ascend-worker@{version}.md": mutants for version, mutants in LATER_WORKER_MUTANTS.items()},
     **{
-        f"mutants-native@{version}.md": (*mutants["blocks"], *mutants["scheduler"])
-        for version, mutants in RELEASE_MUTANTS.items()
+        f"mutants-{system}.md": tuple(mutant for level in mutants.values() for mutant in level)
+        for system, mutants in RELEASE_MUTANTS.items()
     },
 }
 

@@ -24,7 +24,7 @@ from kvgate_mutants.mutants.mutant import Edit, Mutant
 from kvgate_mutants.mutants.registry import RELEASE_MUTANTS
 
 VERSION = "0.33.0"
-MUTANTS = RELEASE_MUTANTS[VERSION]
+MUTANTS = RELEASE_MUTANTS[f"native@{VERSION}"]
 EVERY = [mutant for mutants in MUTANTS.values() for mutant in mutants]
 FEW = {
     "blocks": ("look-ahead-token-is-the-last-of-its-block", "look-ahead-is-subtracted-twice", "scratch-reversed"),

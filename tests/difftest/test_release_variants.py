@@ -54,6 +54,8 @@ QUEUES = {
     "look-ahead-at-the-end": [2, 3, 4, 5, 6, 7, 1],
     "scratch-of-windows": [3, 4, 5, 6, 7, 2, 1],
     "scratch-of-windows-alone": [3, 4, 5, 6, 7, 2, 1],
+    "scratch-and-shared": [2, 3, 4, 5, 6, 7, 1],
+    "scratch-of-windows-and-shared": [3, 4, 5, 6, 7, 2, 1],
 }
 
 

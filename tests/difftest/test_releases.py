@@ -189,6 +189,10 @@ def test_releases_are_described_alike_and_in_order() -> None:
     assert symbols
 
 
+REPLACED = {"0.23.0": {"036-states-hit-past-attention"}}
+"""By version of vLLM-Ascend: its own look-up of states does not do that."""
+
+
 def test_a_release_has_the_findings_that_the_register_says() -> None:
     """Goal: neither list forgets one. Method: the column of versions in the register of findings."""
     lines = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
@@ -197,9 +201,9 @@ def test_a_release_has_the_findings_that_the_register_says() -> None:
     assert len(versions) > 20
     for release in (INSTALLED, *RELEASES.values()):
         name = release.version if release.system == "native" else f"vLLM-Ascend {release.version}"
-        # vLLM-Ascend runs on top of a vLLM, and has what that has.
+        # vLLM-Ascend runs on top of a vLLM, and has what that has, but for what it replaces.
         vllm = INSTALLED if release.below is None else RELEASES[release.below]
-        below = frozenset[str]() if release.system == "native" else vllm.findings
+        below = frozenset[str]() if release.system == "native" else vllm.findings - REPLACED.get(release.version, set())
         assert below | {finding for finding in versions if name in versions[finding]} == release.findings
 
 

@@ -1,4 +1,4 @@
-"""The adapter for vLLM-Ascend 0.20.2rc1: its own coordinator and managers, as published, without an NPU.
+"""The adapters for vLLM-Ascend: its own coordinator and managers, as published, without an NPU.
 
 It is driven as vLLM's is, for the block manager around them is vLLM's. What differs: the block size of a compressed
 group is given in slots, and memory is taken for complete slots only (``+whole-slots``). A prefill that ends inside a
@@ -15,9 +15,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from kvgate.adapters.groups import Words, group_specs, not_represented, not_retained
+from kvgate.adapters.groups import counts_begun_slots, group_specs, not_represented
+from kvgate.adapters.groups import not_retained as not_retained_by_stock
+from kvgate.adapters.native import Native, not_retained
 from kvgate.adapters.releases import ASCEND
-from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import Retention, not_in_plug_in
 from kvgate.adapters.stock import Stock
 from kvreference.attention import Kind
@@ -38,7 +39,7 @@ class Ascend(Stock):
     description = ASCEND
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(not_retained(settings), _refused(settings)), None)
+        return next(chain(not_retained_by_stock(settings), _refused(settings)), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         groups = group_specs(geometry)
@@ -60,21 +61,30 @@ class AscendRetention(Retention, Ascend):
         return next(chain(not_in_plug_in(settings), _refused(settings)), None)
 
 
-class AscendRelease(Ascend):
+class AscendRelease(Native):
     """vLLM-Ascend from 0.23.0 on, where DeepSeek-V4 is served: its managers are asked for by its own specs.
+
+    A model without compression has vLLM's specs and managers, under its coordinator.
 
     Raises:
         ValueError: settings for which vLLM-Ascend has nothing.
     """
 
-    def __init__(self, description: Release, settings: Settings) -> None:
-        self.description = description
-        super().__init__(settings)
+    by_its_specs = False
+    """Whether a model without compression is asked for by its specs, too."""
+
+    def refusal(self, settings: Settings) -> str | None:
+        by_slots = self.description.counts_slots
+        begun = () if by_slots else counts_begun_slots(settings)
+        refused = _refused(settings) if by_slots else _refused_at_all(settings)
+        drafts = _refused_drafts(settings)
+        return next(chain(not_retained(self.description, settings), begun, refused, drafts), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
+        groups = super().groups(geometry)
+        if not self.by_its_specs and all(group.compress_ratio == 1 for group in geometry.groups):
+            return groups
         specs: Any = importlib.import_module("vllm_ascend.core.kv_cache_interface")
-        field = self.description.ratio_field or ""
-        groups = group_specs(geometry, Words(field, self.description.flags_drafts))
         for ours, theirs in zip(geometry.groups, groups, strict=True):
             spec: Any = theirs.kv_cache_spec
             shape = {name: getattr(spec, name) for name in ("num_kv_heads", "head_size", "dtype")}
@@ -82,9 +92,8 @@ class AscendRelease(Ascend):
             if ours.kind is Kind.SLIDING_WINDOW:
                 kind, further = specs.AscendSlidingWindowMLASpec, {"sliding_window": spec.sliding_window}
             else:
-                kind, further = specs.AscendMLAAttentionSpec, {field: ours.compress_ratio}
-                # What 0.30.0rc2 gives in tokens, 0.23.0 gives in slots.
-                if field == "compress_ratio":
+                kind, further = specs.AscendMLAAttentionSpec, {self.description.ratio_field or "": ours.compress_ratio}
+                if self.description.counts_slots:
                     shape["block_size"] //= ours.compress_ratio
             theirs.kv_cache_spec = kind(**shape, **further)
         # Its layers pad the pages of states, so that those of all groups are as large.
@@ -94,6 +103,19 @@ class AscendRelease(Ascend):
             if unpadded.page_size_bytes < largest:
                 group.kv_cache_spec = replace(unpadded, page_size_padded=largest)
         return groups
+
+
+class AscendWorkerRelease(AscendRelease):
+    """The same where it feeds a worker, no more: what is cached is not compared.
+
+    Raises:
+        ValueError: settings for which vLLM-Ascend has nothing.
+    """
+
+    by_its_specs = True
+
+    def refusal(self, settings: Settings) -> str | None:
+        return next(chain(not_retained_by_stock(settings), _refused(settings)), None)
 
 
 def _refused(settings: Settings) -> Iterator[str]:
@@ -107,9 +129,20 @@ def _refused(settings: Settings) -> Iterator[str]:
                 f"group {index}: blocks of {slots} slots are no multiple of the {geometry.grain_tokens} tokens of a "
                 "hash, which vLLM-Ascend asserts"
             )
-    if len(geometry.groups) == 1:
+    yield from _refused_at_all(settings)
+
+
+def _refused_at_all(settings: Settings) -> Iterator[str]:
+    """What no release of vLLM-Ascend has."""
+    if len(settings.geometry.groups) == 1:
         yield "a single group: vLLM-Ascend asserts that there are two kinds of groups where DeepSeek-V4 is served"
     yield from not_represented(settings)
+
+
+def _refused_drafts(settings: Settings) -> Iterator[str]:
+    for index, group in enumerate(settings.geometry.groups):
+        if group.compress_ratio > 1 and group.lookahead:
+            yield f"a draft layer in group {index}: that of DeepSeek-V4 is in a sliding window (+mtp)"
 
 
 def install_ascend(with_plug_in: bool) -> None:

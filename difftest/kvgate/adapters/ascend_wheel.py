@@ -89,6 +89,8 @@ def import_patches(release: Release) -> None:
     importlib.import_module(f"{PACKAGE}.ops")
     for module in release.patches:
         importlib.import_module(f"{PACKAGE}.{module}")
+    # As its engine does; the managers that the patches put in place are registered.
+    importlib.import_module("vllm.v1.core.single_type_kv_cache_manager").register_all_kvcache_specs(None)
     importlib.import_module(f"{PACKAGE}.core.kv_cache_interface").register_ascend_kv_cache_specs()
 
 

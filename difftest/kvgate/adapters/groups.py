@@ -27,6 +27,8 @@ class Words:
     """What they call the number of tokens in a slot."""
     flags_drafts: bool = True
     """Whether groups say that a draft layer lives in them."""
+    drafts_in_full: bool = False
+    """Whether it lives in full attention if none says so; else in all groups but those of states."""
 
 
 def unsupported(settings: Settings) -> str | None:
@@ -102,9 +104,10 @@ def group_specs(geometry: Geometry, words: Words | None = None) -> list[KVCacheG
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     compressed = any(group.compress_ratio > 1 for group in geometry.groups)
-    # vLLM flags one group of DeepSeek-V4. Of other models it flags none, and takes that for all, states included.
-    flagged = not all(group.lookahead or group.keeps_states for group in geometry.groups)
     words = words or Words()
+    # vLLM flags one group of DeepSeek-V4. Of other models it flags none, and takes that for all, states included.
+    taken = [group.keeps_all if words.drafts_in_full else not group.keeps_states for group in geometry.groups]
+    flagged = taken != [group.lookahead for group in geometry.groups]
     flags = [{"is_eagle_group": flagged and group.lookahead} if words.flags_drafts else {} for group in geometry.groups]
     return [
         KVCacheGroupSpec([f"layer.{index}"], _spec(group, compressed, words), **flag)

@@ -47,7 +47,8 @@ class Native(Stock):
         return next(chain(not_retained(self.description, settings), not_had(self.description, settings)), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
-        return group_specs(geometry, Words(self.description.ratio_field or "", self.description.flags_drafts))
+        release = self.description
+        return group_specs(geometry, Words(release.ratio_field or "", release.flags_drafts, release.drafts_in_full))
 
     def build(self) -> KVCacheManager:
         from vllm.v1.core.kv_cache_manager import KVCacheManager

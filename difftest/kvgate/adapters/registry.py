@@ -25,6 +25,7 @@ from attrs import frozen
 
 from kvgate.adapters.fetching import enter_version, fetch, folder_of
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES, VLLM_VERSION, release_named
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, Signatures
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.extras import from_a_clone
@@ -34,11 +35,9 @@ from kvgate.kernel.versions import installed
 
 ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 """vLLM-Ascend with its worker, and with the plug-in."""
-ASCEND_SCHEDULERS = ("ascend-recompute",)
-"""vLLM-Ascend's managers under a scheduler of its own."""
 BUILT_IN = (
     *("stock", "reference", "retention", "ascend", "ascend-retention"),
-    *(*ASCEND_SCHEDULERS, *ASCEND_WORKERS, "native"),
+    *("ascend-recompute", *ASCEND_WORKERS, "native"),
 )
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
 RETENTION_RELEASES: Mapping[str, Release] = {
@@ -70,14 +69,14 @@ DEFAULT_MODELS: Mapping[str, tuple[str, ...]] = {
         "compressed+pinned=2+transfers+whole-slots",
         "compressed+mtp+retention+junctions+scratch+whole-slots",
     ),
-    **dict.fromkeys(ASCEND_SCHEDULERS, ("compressed+whole-slots", "compressed+whole-slots+mtp")),
+    "ascend-recompute": ("compressed+whole-slots", "compressed+whole-slots+mtp"),
     **dict.fromkeys(
         ASCEND_WORKERS,
         ("compressed-8-slots+whole-slots", "compressed-8-slots+mtp+whole-slots", ATTENTION),
     ),
 }
 """Which models a system is checked with by default."""
-LATER_MODELS: Mapping[str, tuple[str, ...]] = {
+WORKER_MODELS: Mapping[str, tuple[str, ...]] = {
     "0.23.0": (*DEFAULT_MODELS["ascend-worker"], "dsv4-flash-ascend-32+whole-slots"),
     # Its kernels for compressed caches have the blocks of DeepSeek-V4 alone.
     "0.30.0rc2": (
@@ -85,7 +84,21 @@ LATER_MODELS: Mapping[str, tuple[str, ...]] = {
         *("dsv4-flash-ascend-32+mtp+whole-slots", ATTENTION),
     ),
 }
-"""The same for later releases of vLLM-Ascend."""
+"""The same for the workers of later releases of vLLM-Ascend."""
+LATER_MODELS: Mapping[str, tuple[str, ...]] = {
+    "0.23.0": (
+        *("compressed+masked+scratch+whole-slots", "compressed+mtp+masked+scratch+whole-slots"),
+        *("dsv4-flash-ascend-32+mtp+masked+scratch+whole-slots", "compressed+retention=256+scratch+whole-slots"),
+        *("gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", "two-windows+eagle+masked+scratch"),
+        *("mixed-blocks+masked+scratch", "mixed-blocks+eagle+masked+scratch", "mamba-align+scratch"),
+    ),
+    "0.30.0rc2": (
+        *("compressed+masked+scratch", "compressed+mtp+masked+scratch", "dsv4-flash-ascend-32+mtp+masked+scratch"),
+        *("gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", "two-windows+eagle+masked+scratch"),
+        *("mixed-blocks+masked+scratch", "mixed-blocks+eagle+masked+scratch", "mamba-align+scratch"),
+    ),
+}
+"""The same for their block managers: with models that vLLM's own managers serve under their coordinator."""
 ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
 """What has changed vLLM's block manager for good once it is imported."""
 
@@ -105,9 +118,7 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name in (*BUILT_IN, *RETENTION_RELEASES) or (
-        name in RELEASES and RELEASES[name].system in ("native", "ascend-worker")
-    )
+    return name.replace("ascend-worker@", "ascend@") in {*BUILT_IN, *RETENTION_RELEASES, *OWN_SCHEDULERS, *RELEASES}
 
 
 def imports_vllm(name: str) -> bool:
@@ -172,12 +183,12 @@ def load_system(
         loaded = _load_stock()
     elif name == "retention":
         loaded = _load_retention()
-    elif name in ("ascend", "ascend-retention", *ASCEND_SCHEDULERS, *ASCEND_WORKERS):
+    elif name in ("ascend", "ascend-retention", "ascend-recompute", *ASCEND_WORKERS):
         loaded = _load_ascend(name)
     elif name.partition("@")[0] in ("native", "retention"):
         loaded = _load_native(name, report)
-    elif name.startswith("ascend-worker@"):
-        loaded = _load_ascend_worker(name, report)
+    elif name in OWN_SCHEDULERS or name.partition("@")[0] in ("ascend", "ascend-worker"):
+        loaded = _load_later_ascend(name, report)
     elif name == "reference":
         from kvgate.adapters.reference import Reference
 
@@ -305,11 +316,11 @@ def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
     return Loaded(name, release.version, partial(RetentionRelease, release), retention_models_of(release))
 
 
-def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
+def _load_later_ascend(name: str, report: Callable[[str], None]) -> Loaded:
     """A release of vLLM-Ascend, on the vLLM that it belongs to."""
-    release = release_named(name)
+    release = OWN_SCHEDULERS[name].release if name in OWN_SCHEDULERS else release_named(name)
     if release.below is None:
-        return _load_ascend("ascend-worker")
+        return _load_ascend(name.partition("@")[0])
     below = release_named(release.below)
     from kvgate.adapters.ascend_wheel import AscendUnavailableError, ascend_folder, check_folder
 
@@ -324,14 +335,17 @@ def _load_ascend_worker(name: str, report: Callable[[str], None]) -> Loaded:
     report(f"importing vLLM {below.version} …")
     if ASCEND_COORDINATOR not in sys.modules:
         _refuse_what_drifted(f"vLLM {below.version} in {folder_of(below)}", "is there and", below.signatures)
-    from kvgate.adapters.ascend import AscendRelease
+    from kvgate.adapters.ascend import AscendRelease, AscendWorkerRelease
     from kvgate.adapters.model_runner.runner import install_ascend_worker
 
     try:
         install_ascend_worker(release)
     except Exception as error:
         raise SystemUnavailableError(f"{name}: {error}") from error
-    return Loaded(release.name, release.version, partial(AscendRelease, release), LATER_MODELS[release.version])
+    if name.startswith("ascend-worker@"):
+        worker = partial(AscendWorkerRelease, release)
+        return Loaded(name, release.version, worker, WORKER_MODELS[release.version])
+    return Loaded(name, release.version, partial(AscendRelease, release), LATER_MODELS[release.version])
 
 
 def _load_foreign(name: str) -> Loaded:

@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 from attrs import evolve
 
-from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, RELEASES
+from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.kernel.protocol import System
 from kvreference.admission import blocks_to_come_with
@@ -32,7 +33,7 @@ from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, freed_late
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Admit, LookUp, Operation
-from kvreference.population import Request, tokens_to_a_state
+from kvreference.population import Request, tokens_served, tokens_to_a_state
 from kvreference.prefix_cache import NoPrefixCache, PrefixCache, new_cache
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Delta, Rules
@@ -204,14 +205,32 @@ def _or_a_token_less(
     return rule(tokens, computed, serves, block, answers)
 
 
+def _and_shared(choices: Choices) -> Choices:
+    """The same, and in a model with compressed groups what all requests share is counted without prefix caching too."""
+
+    def cache(settings: Settings, rules: Rules) -> NoPrefixCache:
+        compressed = any(group.compress_ratio > 1 for group in settings.geometry.groups)
+        return (
+            CountsShared(settings.geometry, rules)
+            if compressed and not settings.caches
+            else choices.cache(settings, rules)
+        )
+
+    return evolve(choices, cache=cache)
+
+
 AHEAD_AT_THE_END = "look-ahead-at-the-end"
-CHOICES: Mapping[str, Choices] = {
+_OF_RELEASES: Mapping[str, Choices] = {
     "counts-shared": Choices(cache=_counting_shared),
     "scratch-of-windows": Choices(ScratchFirstOfWindows, _when_full, promises_scratch_first=False),
     "scratch-of-windows-alone": Choices(ScratchFirstOfWindows, promises_scratch_first=False),
     "scratch-of-caches": Choices(ScratchFirstOfCaches, _when_full, promises_scratch_first=False),
     "scratch": Choices(KnownStates, _when_full, promises_scratch_first=False),
     AHEAD_AT_THE_END: Choices(KnownStates, _look_ahead_at_the_end, promises_scratch_first=False),
+}
+CHOICES: Mapping[str, Choices] = {
+    **_OF_RELEASES,
+    **{f"{name}-and-shared": _and_shared(_OF_RELEASES[name]) for name in ("scratch-of-windows", "scratch")},
 }
 """By the name in a release's description."""
 
@@ -237,23 +256,29 @@ def _with_all_in_flight(rule: Callable[..., int], settings: Settings, *arguments
     return rule(evolve(settings, chunk_tokens=in_flight_tokens), *arguments)
 
 
-STEPS_OVER = (
+IN_FLIGHT = (
     Delta(tokens_unsure.__name__, _of_steps_over),
-    Delta(tokens_answered.__name__, _by_steps_over),
     Delta(blocks_to_come_with.__name__, _with_all_in_flight),
+)
+"""Where nothing is left that a step in flight reads or writes."""
+STEPS_OVER = (
+    *IN_FLIGHT,
+    Delta(tokens_answered.__name__, _by_steps_over),
     Delta(freed_late.__name__, _all_at_once),
 )
 """Where blocks are freed, and cached with an answer, by what the steps that are over have computed."""
 
 
-def choices_of_release(release: Release | None) -> Choices:
-    """What a release decides differently by design."""
+def choices_of_release(release: Release | None, settings: Settings | None = None) -> Choices:
+    """What a release decides differently by design; without ``settings``, of a model of attention alone."""
     choices = OWN if release is None or release.choices is None else CHOICES[release.choices]
     if release is None:
         return choices
     deltas: list[Delta] = []
     if release.scheduler is not None and release.scheduler.frees_late:
         deltas += STEPS_OVER
+    elif release.holds_windows and not (settings is not None and settings.geometry.keeps_states):
+        deltas += IN_FLIGHT
     if release.masks:
         deltas.append(Delta(tokens_looked_at.__name__, _up_to_the_alignment))
     if release.masks and release.pins_junctions:
@@ -297,7 +322,7 @@ def _up_to_the_alignment(
 
 def choices_of(system: System) -> Choices:
     """The choices of a system's release, and of the scheduler that drives it, if one does."""
-    choices = choices_of_release(getattr(system, "description", None))
+    choices = choices_of_release(getattr(system, "description", None), getattr(system, "settings", None))
     rules: SchedulerRules | None = getattr(system, "scheduling", None)
     return scheduled(choices, rules, getattr(system, "kept", {}), getattr(system, "padded", {}))
 
@@ -312,6 +337,8 @@ def scheduled(
     if rules is None:
         return choices
     deltas = [Delta(tokens_to_a_state.__name__, _or_a_token_less)] if rules.ends_before_an_answer else []
+    if rules.looks_not_ahead:
+        deltas.append(Delta(tokens_served.__name__, lambda rule, tokens, _lookahead, block: rule(tokens, 0, block)))
     return evolve(
         choices,
         rules=Rules((*choices.rules.deltas, *deltas)),
@@ -325,6 +352,7 @@ def scheduled(
 def release_of(system: str) -> Release | None:
     """The release of the block manager of that name, whether its system is here or not."""
     named = {"stock": INSTALLED, "retention": INSTALLED, "ascend": ASCEND, "ascend-retention": ASCEND}
-    named["ascend-recompute"] = ASCEND_RECOMPUTE
-    # With the plug-in, ``retention@VERSION``, it is still that release.
-    return named.get(system) or RELEASES.get(system.replace("retention@", "native@"))
+    named |= {name: own.release for name, own in OWN_SCHEDULERS.items()}
+    # With the plug-in, ``retention@VERSION``, it is still that release; so it is with a worker.
+    plain = system.replace("retention@", "native@").replace("ascend-worker@", "ascend@")
+    return named.get(system) or RELEASES.get(plain)

@@ -9,7 +9,6 @@ from functools import cached_property
 from attrs import Attribute, evolve, field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len
 
-from kvgate.adapters.releases import LATER_ASCEND
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.layout import Layout
 from kvgate.explain.policies import settings_of
@@ -117,9 +116,7 @@ class Case:
     def released_without(self, *findings: Finding) -> tuple[NoPrefixCache, Modelled]:
         """The same as if the release did not have these findings."""
         release = self.serving.described
-        # Of a release that feeds a worker alone, the block manager is not described.
-        there = release.findings if release.system != LATER_ASCEND[0].system else frozenset[str]()
-        release = evolve(release, findings=there - {each.id for each in findings})
+        release = evolve(release, findings=release.findings - {each.id for each in findings})
         has_plug_in = self.serving.on_stock and self.settings.retention_interval_tokens is not None
         # Nothing is evicted here, so a pool of any size will do.
         manager: Manager

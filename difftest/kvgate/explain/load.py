@@ -10,7 +10,6 @@ from typing import Any
 from attrs import evolve
 
 from kvgate.adapters.kv_cache_dump import FORMAT, FORMAT_VERSION
-from kvgate.adapters.releases import LATER_ASCEND
 from kvgate.explain import config_file, deepseek_v4, dump
 from kvgate.explain.families import layers_of
 from kvgate.explain.layers import PADDED_BELOW, Grouping, Layer, Placed, grouped
@@ -240,9 +239,7 @@ def _refuse_what_is_too_long(name: str, found: Grouping, longest: int | None) ->
 def _taken_for_granted(serving: Serving, longest: int | None) -> Iterator[str]:
     """Assumed values that may change the answer."""
     described = serving.described
-    if described.system == LATER_ASCEND[0].system:
-        yield f"no finding of {serving.engine} is known: its block manager is not described"
-    elif version_of(described.version) != serving.release:
+    if version_of(described.version) != serving.release:
         yield f"{serving.version} is not described: the findings that count are those of {described.version}"
     if serving.max_num_batched_tokens is None:
         yield f"a step computes up to {BATCHED_TOKENS:,} tokens, unless --max-num-batched-tokens says otherwise"

@@ -108,6 +108,8 @@ class Finding:
     """The findings that its deltas contain, and that are left out where it applies."""
     on: Callable[[Any], bool] | None = None
     """The condition as far as the configuration of a scheduler decides it. None: it acts without a scheduler, too."""
+    off: Callable[[Any], bool] = lambda _stage: False
+    """With which configurations of a scheduler it does not act."""
     detector: str = "lockstep"
     """Which detector asks the rules that its deltas change."""
     holds: Callable[..., bool] = lambda *_arguments: True

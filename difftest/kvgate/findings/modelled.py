@@ -198,9 +198,17 @@ def _with_ids(ids: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(sorted(with_ids(ids), key=lambda finding: finding.rank))
 
 
+def _always(_stage: Any) -> bool:
+    return True
+
+
 def _modelled(findings: Iterable[Finding], settings: Settings, stage: Any) -> tuple[Modelled, Settings]:
     """Those of the findings that can act under ``settings``, and what the system makes of the settings."""
-    on_stage = (each for each in findings if each.on is None or (stage is not None and each.on(stage)))
+    on_stage = (
+        each
+        for each in findings
+        if (each.on is None if stage is None else (each.on or _always)(stage) and not each.off(stage))
+    )
     those = [each for each in on_stage if each.where(settings)]
     contained = {name for each in those for name in each.contains}
     those = [each for each in those if each.id not in contained]
@@ -256,7 +264,7 @@ def reference_of_release(
 ) -> tuple[M, Modelled]:
     """The same for a release, with or without the plug-in, and driven by its scheduler or not; ``new`` makes it."""
     fixed = fixes(settings, release) if has_plug_in else frozenset()
-    choices = choices_of_release(with_plug_in(release, settings) if has_plug_in else release)
+    choices = choices_of_release(with_plug_in(release, settings) if has_plug_in else release, settings)
     choices = scheduled(choices, release.scheduler) if is_scheduled else choices
     return _reference(_with_ids(release.findings - fixed), choices, release.label, settings, new=new)
 
@@ -285,7 +293,7 @@ def live_reference(settings: Settings, system: str, version: str) -> Live:
     those = [finding for finding in _with_ids(release.findings - fixed) if finding.live]
     known, asked = _modelled(those, settings, None)
     counts_admitted = release.scheduler is not None and release.scheduler.counts_admitted
-    choices = _with_findings(choices_of_release(release), known, settings, release.label)
+    choices = _with_findings(choices_of_release(release, settings), known, settings, release.label)
     inside = any(finding.where(settings) for finding in _with_ids(release.findings & {BEGINS_BLOCKS}))
     return Live(asked, choices, known, counts_admitted, inside)
 

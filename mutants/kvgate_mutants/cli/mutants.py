@@ -31,6 +31,9 @@ class Code(str, Enum):
     ASCEND_WORKER = "ascend-worker"
     ASCEND_WORKER_0_23_0 = "ascend-worker@0.23.0"
     ASCEND_WORKER_0_30_0 = "ascend-worker@0.30.0rc2"
+    ASCEND_0_23_0 = "ascend@0.23.0"
+    ASCEND_RECOMPUTE_0_23_0 = "ascend-recompute@0.23.0"
+    ASCEND_0_30_0 = "ascend@0.30.0rc2"
     NATIVE_0_33_0 = "native@0.33.0"
 
     @property
@@ -90,7 +93,7 @@ class MutantSet:
         if self.level is LevelChoice.WORKER:
             return registry.LATER_WORKER_MUTANTS[self.code.release]
         if self.code.release:
-            return registry.RELEASE_MUTANTS[self.code.release][self.level.value]
+            return registry.RELEASE_MUTANTS[self.code.value][self.level.value]
         if self.level is LevelChoice.SCHEDULER:
             return registry.SCHEDULER_MUTANTS
         return registry.PAIR_MUTANTS if self.level is LevelChoice.PAIR else registry.BLOCK_MANAGER_MUTANTS
@@ -98,7 +101,7 @@ class MutantSet:
     @property
     def models(self) -> list[Model]:
         """The models that every mutant is run on; a mutant may name others."""
-        from kvgate.adapters.registry import DEFAULT_MODELS, LATER_MODELS
+        from kvgate.adapters.registry import DEFAULT_MODELS, WORKER_MODELS
         from kvgate.gate.profiles import models_named
 
         if self.code is Code.RETENTION:
@@ -107,7 +110,10 @@ class MutantSet:
         if self.code is Code.ASCEND_WORKER:
             return models_named(DEFAULT_MODELS[self.code.value])
         if self.level is LevelChoice.WORKER:
-            return models_named(LATER_MODELS[self.code.release])
+            return models_named(WORKER_MODELS[self.code.release])
+        if self.code.release and self.code is not Code.NATIVE_0_33_0:
+            # Each mutant names those that show it; the schedulers of their own are run on what needs no more.
+            return models_named(("gpt-oss-hybrid+scratch",))
         if self.code.release:
             return models_named(OF_RELEASES if self.level is LevelChoice.BLOCKS else SCHEDULED_IN_RELEASES)
         if self.level is not LevelChoice.BLOCKS:
@@ -144,6 +150,13 @@ SETS = (
     MutantSet(Code.ASCEND_WORKER_0_23_0, LevelChoice.WORKER, "The worker of vLLM-Ascend 0.23.0 as it is"),
     MutantSet(Code.ASCEND_WORKER_0_30_0, LevelChoice.WORKER, "The worker of vLLM-Ascend 0.30.0rc2 as it is"),
     # A process has one vLLM.
+    MutantSet(Code.ASCEND_0_23_0, LevelChoice.BLOCKS, "The block manager of vLLM-Ascend 0.23.0 as it is"),
+    MutantSet(Code.ASCEND_0_23_0, LevelChoice.SCHEDULER, "vLLM-Ascend 0.23.0 under vLLM's scheduler as it is"),
+    MutantSet(
+        Code.ASCEND_RECOMPUTE_0_23_0, LevelChoice.SCHEDULER, "The recomputing scheduler of vLLM-Ascend 0.23.0 as it is"
+    ),
+    MutantSet(Code.ASCEND_0_30_0, LevelChoice.BLOCKS, "The block manager of vLLM-Ascend 0.30.0rc2 as it is"),
+    MutantSet(Code.ASCEND_0_30_0, LevelChoice.SCHEDULER, "vLLM-Ascend 0.30.0rc2 under vLLM's scheduler as it is"),
     MutantSet(Code.NATIVE_0_33_0, LevelChoice.BLOCKS, "The block manager of vLLM 0.33.0 as it is"),
     MutantSet(Code.NATIVE_0_33_0, LevelChoice.SCHEDULER, "The scheduler of vLLM 0.33.0 as it is"),
 )
@@ -168,7 +181,8 @@ def mutants(
         typer.Option(
             "--sut",
             help="Whose code they break: vLLM's (stock), the plug-in's (retention), a later release's (native@0.33.0), "
-            "or that of vLLM-Ascend's worker (ascend-worker, or a later release of it, with --level worker).",
+            "vLLM-Ascend's (ascend@0.23.0), or that of its worker (ascend-worker, or a later release of it, with "
+            "--level worker).",
         ),
     ] = Code.STOCK,
     level: Annotated[

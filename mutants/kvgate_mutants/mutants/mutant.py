@@ -128,10 +128,12 @@ class Edit:
 @cache
 def _edited(function: Any, edit: Edit) -> CodeType:
     # A function that calls super() reads the cell __class__ of its class, and its own name is a global's.
-    head = f"def scope():\n    global {function.__name__}\n    __class__ = None\n"
-    scope = head + textwrap.indent(edit.of(inspect.getsource(function)), "    ")
+    # What wraps a function of vLLM has that one's name and source; its code has its own.
+    name = function.__code__.co_name
+    head = f"def scope():\n    global {name}\n    __class__ = None\n"
+    scope = head + textwrap.indent(edit.of(inspect.getsource(function.__code__)), "    ")
     (outer,) = _codes(compile(scope, f"<{function.__qualname__}, edited>", "exec"))
-    (code,) = (code for code in _codes(outer) if code.co_name == function.__name__)
+    (code,) = (code for code in _codes(outer) if code.co_name == name)
     return code
 
 

@@ -8,6 +8,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate_mutants.mutants import (
     allocation,
     answers,
+    ascend,
     block_pool,
     hit_lookup,
     native_0_33_0,
@@ -33,8 +34,8 @@ PAIR_MUTANTS = mutants_in((pair,))
 WORKER_MUTANTS = mutants_in((worker,))
 LATER_WORKER_MUTANTS = {"0.23.0": mutants_in((worker_0_23_0,)), "0.30.0rc2": mutants_in((worker_0_30_0,))}
 """By release of vLLM-Ascend."""
-RELEASE_MUTANTS = {"0.33.0": native_0_33_0.MUTANTS}
-"""By release of vLLM, and by level."""
+RELEASE_MUTANTS = {"native@0.33.0": native_0_33_0.MUTANTS, **ascend.MUTANTS}
+"""By system, and by level."""
 PLUGIN_MUTANTS = mutants_in((retention, junctions, pinned_tier, partial_hits, metrics, installing))
 
 

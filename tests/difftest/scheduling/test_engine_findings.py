@@ -54,8 +54,9 @@ OF_ASCEND = [
     *FOLDER.glob("f013*/trace-given-twice.jsonl"),
     *FOLDER.glob("f073*/trace.jsonl"),
     *FOLDER.glob("f074*/trace.jsonl"),
+    *FOLDER.glob("f08[23]*/trace.jsonl"),
 ]
-"""What ``test_ascend_system.py`` runs, and ``worker/test_own_schedulers.py``."""
+"""What ``test_ascend_system.py`` runs, ``test_later_ascend.py``, and ``worker/test_own_schedulers.py``."""
 TRACES = [
     path
     for path in sorted(FOLDER.glob("*/*.jsonl"))

@@ -105,7 +105,7 @@ def test_later_releases_clear_and_copy(version: str, mistakes: tuple[str, ...]) 
     """Keys and values apart, blocks of several kernel blocks, and in 0.30.0rc2 memory next to them; and its copies."""
     release = release_named(f"ascend-worker@{version}")
     published(release)
-    command = [sys.executable, "-m", FAULTS, "later", release.name]
+    command = [sys.executable, "-m", FAULTS, "later", release.worker_name]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert dict.fromkeys(mistakes, True) == _compared(finished, blocks_min=40)
 

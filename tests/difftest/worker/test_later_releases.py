@@ -149,7 +149,7 @@ def test_what_is_published_agrees_and_faults_are_found(system: str, model: str, 
 def test_mutants_of_the_workers_are_killed(release: Release, tmp_path: Path) -> None:
     """Goal: the level finds the faults of each worker. Method: inject each."""
     published(release)
-    system = "ascend-worker" if release is ASCEND else release.name
+    system = release.worker_name
     command = [sys.executable, "-m", "kvgate.cli", "mutants", "--sut", system, "--level", "worker"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
@@ -221,10 +221,10 @@ def test_what_is_not_the_release(package: str, version: str, message: str, tmp_p
     home = tmp_path / "unpacked"
     (home / package).mkdir(parents=True)
     (home / package / "_version.py").write_text(f"__version__ = version = {version!r}\n", encoding="utf-8")
-    finished = run(tmp_path, *CHECK, "--sut", OTHER.name, **{WHERE: str(home)})
+    finished = run(tmp_path, *CHECK, "--sut", OTHER.worker_name, **{WHERE: str(home)})
     assert 3 == finished.returncode
     (line,) = (line for line in finished.stderr.splitlines() if not line.startswith("loading "))
-    assert line.startswith(f"kvgate: {OTHER.name}: ")
+    assert line.startswith(f"kvgate: {OTHER.worker_name}: ")
     assert message in line
 
 
@@ -233,7 +233,7 @@ def test_a_release_that_lacks_one_module(tmp_path: Path) -> None:
     home = tmp_path / "unpacked"
     shutil.copytree(published(OTHER), home)
     (home / OTHER.package / "worker" / "block_table.py").unlink()
-    finished = run(tmp_path, *CHECK, "--sut", OTHER.name, **{WHERE: str(home)})
+    finished = run(tmp_path, *CHECK, "--sut", OTHER.worker_name, **{WHERE: str(home)})
     assert 3 == finished.returncode
     assert "lacks the module vllm_ascend.worker.block_table" in finished.stderr
 
@@ -244,9 +244,9 @@ def test_a_report_says_what_is_not_tested_of_its_system() -> None:
     assert all(NO_WORKER not in each for each in left_out.values())
     assert NO_WORKER in not_tested(LevelChoice.SCHEDULER, "stock")
     says = {system: " ".join(each) for system, each in left_out.items()}
-    assert {LATER_ASCEND[0].name, LATER_ASCEND[1].name} == {
+    assert {each.worker_name for each in LATER_ASCEND} == {
         name for name, each in says.items() if "compressor_metadata returns" in each
     }
-    assert {LATER_ASCEND[1].name} == {name for name, each in says.items() if "compressor_metadata_out" in each}
+    assert {LATER_ASCEND[1].worker_name} == {name for name, each in says.items() if "compressor_metadata_out" in each}
     assert {"ascend-worker-retention"} == {name for name, each in says.items() if "Copied blocks" not in each}
     assert {"native@0.33.0"} == {name for name, each in says.items() if "Cleared blocks" not in each}

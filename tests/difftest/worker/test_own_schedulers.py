@@ -45,7 +45,8 @@ print(json.dumps(found))
 def on_the_page(release: Release) -> dict[str, str]:
     """What the table says of each scheduler of a release that is published."""
     _, _, section = PAGE.read_text(encoding="utf-8").partition("## Its own schedulers")
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    table = section[section.index("| module") :].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     column = rows[0].index(release.version)
     return {row[0].strip("`"): row[column] for row in rows[2:] if row[column] != "not published"}
 
@@ -56,8 +57,7 @@ def on_the_page(release: Release) -> dict[str, str]:
 def test_the_page_says_which_schedulers_import(release: Release) -> None:
     """One that is run imports, too."""
     published(release)
-    name = "ascend-worker" if release is ASCEND else release.name
-    command = [sys.executable, "-c", PROGRAM, name]
+    command = [sys.executable, "-c", PROGRAM, release.worker_name]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert 0 == ended.returncode, ended.stderr[-2000:]
     said = {module: "imports" if text == "run" else text for module, text in on_the_page(release).items()}

@@ -180,15 +180,17 @@ def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.name)
+@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.worker_name)
 def test_the_page_has_the_rows_of_later_releases(release: Release) -> None:
     """All of them, in their order."""
     published(release)
-    command = [sys.executable, "-m", "kvgate.levels.worker.page", release.name]
+    command = [sys.executable, "-m", "kvgate.levels.worker.page", release.worker_name]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert 0 == finished.returncode, finished.stderr[-2000:]
-    expected = [f"| {' | '.join(row)} |" for row in rows(release.name, parsed(finished.stdout))]
-    found = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{release.name}`")]
+    expected = [f"| {' | '.join(row)} |" for row in rows(release.worker_name, parsed(finished.stdout))]
+    found = [
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{release.worker_name}`")
+    ]
     assert expected == found, f"write it with {COMMAND}"
 
 
@@ -212,11 +214,11 @@ def test_what_is_never_run_cannot_be(fork_server: ForkServer, folder: Path) -> N
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.name)
+@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda each: each.worker_name)
 def test_what_later_releases_never_run_cannot_be(release: Release) -> None:
     """The same of the operators that they name."""
     folder = published(release)
-    command = [sys.executable, "-c", NEVER_RUN, str(folder), release.name]
+    command = [sys.executable, "-c", NEVER_RUN, str(folder), release.worker_name]
     _check_never_run(subprocess.run(command, capture_output=True, text=True, timeout=400, check=False), folder)
 
 

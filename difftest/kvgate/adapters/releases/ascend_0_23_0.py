@@ -9,7 +9,7 @@ from kvgate.adapters.releases.v0_23_0 import RELEASE as VLLM
 
 RELEASE = evolve(
     VLLM,
-    system="ascend-worker",
+    system="ascend",
     version="0.23.0",
     distribution=OLDER.distribution,
     package=OLDER.package,
@@ -30,8 +30,11 @@ RELEASE = evolve(
     patches=(
         "patch.platform.patch_kv_cache_utils",
         "patch.platform.patch_async_swa_kv_lifetime",
+        "patch.platform.patch_mamba_manager",
         "patch.platform.patch_kv_cache_coordinator",
     ),
-    # Its block manager is driven and not described: no reference follows it.
-    choices=None,
+    counts_slots=True,
+    choices="scratch-of-windows-and-shared",
+    findings=VLLM.findings - {"036-states-hit-past-attention"} | {"080-each-step-counts-a-state-too-many"},
+    holds_windows=True,
 )

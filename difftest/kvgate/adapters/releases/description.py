@@ -59,6 +59,8 @@ class SchedulerRules:
     ends_before_an_answer: bool = False
     """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
     at block ends and it ends with a block."""
+    looks_not_ahead: bool = False
+    """Whether chunks end at the last end of a block of states, whatever a draft layer looks ahead."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     announces_requests: bool = False
@@ -74,9 +76,10 @@ class SchedulerRules:
     in_full: bool = True
     """Whether sessions, adapters, items, embeddings and pooling are driven on it, and every field is known that it
     sends to connectors and clients, and publishes in statistics."""
-    alone: bool = False
-    """Whether no case on it has other nodes, or grammars that reject what was sampled: its findings 073 and 074 are not
-    modelled."""
+    connects: bool = True
+    """Whether cases on it have other nodes."""
+    rejects: bool = True
+    """Whether cases on it have grammars that reject what was sampled."""
     hashing_option: str = ""
     """The option of its speculative configuration that switches off hashes that cover the token after a block."""
 
@@ -167,12 +170,18 @@ class Release:
     """Where the fit of a whole request is checked: ``before`` slots are asked for, ``within`` that call, or nowhere."""
     flags_drafts: bool = True
     """Whether groups say that a draft layer lives in them; else it lives in all of them or in none."""
+    drafts_in_full: bool = False
+    """Whether a draft layer lives in full attention alone if no group says that it does."""
     ratio_field: str | None = "compress_ratio"
     """What the specs call the number of tokens in a slot; None where nothing is compressed."""
+    counts_slots: bool = False
+    """Whether the blocks of compressed groups are given in slots, and memory is taken for whole slots only."""
     masks: bool = False
     """Whether blocks that no hit can read are left out of the cache."""
     pins_junctions: bool = False
     """Whether with an interval junctions are kept too; its scheduler always does."""
+    holds_windows: bool = False
+    """Whether a window keeps what steps in flight read or write, and all else is freed at once."""
     interval: str | None = None
     """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
     retains_least: bool = False
@@ -188,7 +197,7 @@ class Release:
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""
     checked: bool = True
-    """Whether what its scheduler and its block manager decide is checked; else a worker is fed by them, no more."""
+    """Whether the worker level checks what its scheduler and block manager decide; else they feed a worker alone."""
     hashes_ahead: bool = False
     """Whether hashes of blocks can cover the token after them, where draft layers live."""
     findings: frozenset[str] = frozenset()
@@ -198,6 +207,11 @@ class Release:
     def name(self) -> str:
         """Its name for ``--sut`` and ``kvgate fetch``."""
         return f"{self.system}@{self.version}"
+
+    @property
+    def worker_name(self) -> str:
+        """Its name where it is vLLM-Ascend and its worker is run, too."""
+        return "ascend-worker" if self.below is None else f"ascend-worker@{self.version}"
 
     @property
     def label(self) -> str:

@@ -123,6 +123,7 @@ RELEASE = evolve(
         "016-look-ahead-kept-at-zero",
         "031-replay-an-alignment-too-low",
         "059-null-blocks-gone-over-once",
+        "083-padding-longer-than-a-chunk",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

@@ -137,6 +137,7 @@ RELEASE = evolve(
         "068-item-as-long-as-a-step",
         "069-steps-after-a-part-count",
         "071-freed-late-counts-as-shared",
+        "083-padding-longer-than-a-chunk",
     }
     | {
         "065-evicted-state-cached-again",

@@ -10,8 +10,13 @@ from kvreference.holdings import tokens_passed
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
+OF_STATES_ALONE = ("ascend 0.23.0",)
+"""Where windows wait for steps in flight, and states do not."""
 
-def _acts(settings: Settings, _release: str) -> Acts:
+
+def _acts(settings: Settings, release: str) -> Acts:
+    if release in OF_STATES_ALONE and not settings.geometry.keeps_states:
+        return Acts()
     early = LeftEarly(settings.geometry.groups)
 
     def in_flight_counts(

@@ -371,17 +371,24 @@ class SchedulerLevel(DrivenLevel):
         """
         from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
-        rules, settings = SUBJECTS[bench.subject].scheduling, case.settings
-        late = case.stage.asynchronous and rules.frees_late
+        subject = SUBJECTS[bench.subject]
+        rules, settings = subject.scheduling, case.settings
+        if len(subject.classes) == 1:
+            # There is no scheduler for asynchronous steps.
+            steps = (each for each in case.operations if not isinstance(each, Collect))
+            case = evolve(case, stage=evolve(case.stage, asynchronous=False), operations=tuple(steps))
+        late = case.stage.asynchronous and (rules.frees_late or subject.release.holds_windows)
         if not rules.in_full:
             # Newer configurations reject a step that has no room for a token and all drafts.
             settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1))
             case = evolve(case, settings=settings)
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
-        if rules.alone:
+        if not rules.connects:
             case = evolve(case, stage=evolve(case.stage, connector=False))
             operations = tuple(map(alone, operations))
+        if not rules.rejects:
+            operations = tuple(map(without_rejection, operations))
         if not rules.in_full:
             if not case.settings.geometry.groups:
                 # Requests to its model only pool. What a scheduler itself keeps is compared with the size of its pool.
@@ -426,11 +433,16 @@ def plain(operation: Operation) -> Operation:
 
 
 def alone(operation: Operation) -> Operation:
-    """A request without other nodes, and without a grammar that rejects what was sampled."""
+    """A request without other nodes."""
     if not isinstance(operation, Serve):
         return operation
     operation = evolve(operation, external_tokens=0, loads=False, sends=False, undecided=0, offered_again=False)
-    return evolve(operation, fails_from_block=None, grammar_answers=None)
+    return evolve(operation, fails_from_block=None)
+
+
+def without_rejection(operation: Operation) -> Operation:
+    """A request without a grammar that rejects what was sampled."""
+    return evolve(operation, grammar_answers=None) if isinstance(operation, Serve) else operation
 
 
 def plain_arrival(arrival: Arrive) -> Arrive:

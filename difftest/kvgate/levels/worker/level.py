@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
-from kvgate.adapters.releases import RELEASES
+from kvgate.adapters.releases import release_named
 from kvgate.gate.generator import Generator
 from kvgate.gate.level import Case
 from kvgate.kernel.errors import UsageError
@@ -92,7 +92,7 @@ class WorkerLevel(SchedulerLevel):
             raise UsageError(f"no worker comes with the system {system!r}: --level worker is for {', '.join(WORKERS)}")
         # What later vLLM-Ascends decide is not described.
         if re.fullmatch(LATER, system):
-            described = RELEASES[system].checked
+            described = release_named(system).checked
             detectors = tuple(each for each in detectors if each != "lockstep" and (described or each in UNDESCRIBED))
         return super().bench_named(system, detectors)
 

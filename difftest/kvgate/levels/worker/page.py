@@ -83,18 +83,34 @@ The compiled operators of {version} check block sizes of their own. Read from th
 ## Its own schedulers
 
 What becomes of an import of each on a CPU, with the stand-ins above, in a process that has started `ascend-worker` of
-that release. What is `run` is followed: `kvgate check --level scheduler --sut ascend-recompute` runs the managers of
-0.20.2rc1 under its scheduler that recomputes, without other nodes and without grammars that reject a token (findings
-073 and 074). What `imports` is not run yet.
+that release. What is `run` is followed by the reference, as a system of its own: `kvgate check --level scheduler --sut
+ascend-recompute@0.23.0`. What `imports` is not run.
 
 | module of `vllm_ascend.core` | 0.20.2rc1 | 0.23.0 | 0.30.0rc2 |
 | --- | --- | --- | --- |
-| `recompute_scheduler` | run | imports | imports |
+| `recompute_scheduler` | run | run | run |
 | `scheduler_dynamic_batch` | No module named 'pandas' | No module named 'pandas' | not published |
-| `scheduler_profiling_chunk` | imports | imports | imports |
-| `batch_job_aware_scheduler` | not published | not published | imports |
-| `dyntra_lb_scheduler` | not published | not published | imports |
+| `scheduler_profiling_chunk` | imports | run | run |
+| `batch_job_aware_scheduler` | not published | not published | run |
+| `dyntra_lb_scheduler` | not published | not published | run |
 | `short_request_first_scheduler` | not published | not published | imports |
+
+| system | what of it is not driven |
+| --- | --- |
+| `ascend-recompute` | other nodes, and grammars that reject a token (findings 073 and 074) |
+| `ascend-recompute@0.23.0` | other nodes: with them it pads drafts, and caches what was loaded, by rules of its own |
+| `ascend-recompute@0.30.0rc2` | what it does on a node that only decodes |
+| `ascend-profiling-chunk@0.23.0` | chunks by a profile, for none is measured; it ends where it must preempt (082) |
+| `ascend-profiling-chunk@0.30.0rc2` | chunks by a profile, for none is measured |
+| `ascend-batch-job@0.30.0rc2` | names of jobs: all requests are of one |
+| `ascend-dyntra-lb@0.30.0rc2` | decisions of other ranks: there are none, and all requests are admitted |
+
+Not run: `short_request_first_scheduler` serves short prompts first, which the monitor of the queue's order takes for a
+fault in the first cases. `patch_balance_schedule` of 0.30.0rc2, switched on, has a copy of an older vLLM's steps that
+counts no look-ups of the prefix cache: statistics differ in the first case. Switched off, it calls vLLM's.
+`patch_mamba_block_aligned_split` and `patch_async_swa_kv_lifetime` are part of `ascend@0.30.0rc2` and `ascend@0.23.0`.
+`scheduler_dynamic_batch` needs pandas, which is not installed here; its constructor does not take `hash_block_size`,
+which the engine of vLLM 0.23.0 gives to its scheduler, by both sources.
 
 ## What is not shown
 
@@ -239,7 +255,7 @@ def main() -> None:
         print(json.dumps(outcomes(sys.argv[1])))
         return
     found = {}
-    for system in (*ASCEND_WORKERS, *(each.name for each in LATER_ASCEND)):
+    for system in (*ASCEND_WORKERS, *(each.worker_name for each in LATER_ASCEND)):
         command = [sys.executable, "-m", "kvgate.levels.worker.page", system]
         finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found[system] = parsed(finished.stdout)

@@ -139,11 +139,14 @@ def new_scheduler(
     if options.returns_experts:
         config.model_config = copy(config.model_config)
         config.model_config.enable_return_routed_experts = True
+    kv_cache: Any = KVCacheConfig(settings.blocks, [], specs, **caching)
+    # vLLM-Ascend's coordinator reads it there, where its planner puts it.
+    kv_cache.kv_transfer_config = config.kv_transfer_config
     with own_memory() if options.returns_experts else nullcontext():
         module, _, name = classes[stage.asynchronous].partition(":")
         scheduler: Scheduler = getattr(import_module(module), name)(
             vllm_config=config,
-            kv_cache_config=KVCacheConfig(settings.blocks, [], specs, **caching),
+            kv_cache_config=kv_cache,
             structured_output_manager=StructuredOutputManager(config),
             block_size=lcm(*(group.block_size_tokens for group in geometry.groups)),
             hash_block_size=geometry.grain_tokens,

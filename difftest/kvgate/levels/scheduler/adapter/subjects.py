@@ -1,6 +1,6 @@
 """What can stand under the scheduler: a block manager as published, of any release, or with the plug-in.
 
-Of the releases the scheduler is its own; vLLM-Ascend's managers stand under that of vLLM 0.20.2.
+Of the releases the scheduler is its own; vLLM-Ascend's managers stand under that of the vLLM below them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, install_ascend
+from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, AscendWorkerRelease, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES
-from kvgate.adapters.releases import ASCEND, ASCEND_RECOMPUTE, INSTALLED, RELEASES
+from kvgate.adapters.releases import ASCEND, INSTALLED, LATER_ASCEND, RELEASES
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS, OwnScheduler
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
 from kvgate.levels.scheduler.adapter.followed import Followed
@@ -40,6 +41,10 @@ class FollowedAscendRetention(Followed, AscendRetention):
 
 class FollowedAscendRelease(Followed, AscendRelease):
     """A later vLLM-Ascend's block manager under the scheduler of the vLLM that it belongs to."""
+
+
+class FollowedAscendWorkerRelease(Followed, AscendWorkerRelease):
+    """The same where it feeds a worker."""
 
 
 class FollowedNative(Followed, Native):
@@ -77,7 +82,7 @@ class Subject:
     copies: Callable[[Any], Copies] = field(default=_no_copies)
     """What a step's output tells the worker to copy."""
     classes: Sequence[str] = CLASSES
-    """The scheduler for synchronous steps, and for asynchronous ones."""
+    """The scheduler for synchronous steps, and the one for asynchronous ones if there is one."""
 
     @property
     def scheduling(self) -> SchedulerRules:
@@ -106,6 +111,14 @@ class Subject:
             return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option, self.classes)
 
 
+def _under(own: OwnScheduler) -> Subject:
+    """A scheduler of vLLM-Ascend's own, over the block manager of its release."""
+    if own.release.below is not None:
+        return Subject(FollowedAscendRelease, own.release, classes=own.classes)
+    install = partial(install_ascend, with_plug_in=False)
+    return Subject(FollowedAscend, own.release, install=install, classes=own.classes)
+
+
 SUBJECTS: Mapping[str, Subject] = MappingProxyType(
     {
         "stock": Subject(Followed),
@@ -113,12 +126,6 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
         **dict.fromkeys(
             ("ascend", "ascend-worker"),
             Subject(FollowedAscend, ASCEND, install=partial(install_ascend, with_plug_in=False)),
-        ),
-        "ascend-recompute": Subject(
-            FollowedAscend,
-            ASCEND_RECOMPUTE,
-            install=partial(install_ascend, with_plug_in=False),
-            classes=tuple(f"vllm_ascend.core.recompute_scheduler:{kind}RecomputeScheduler" for kind in ("", "Async")),
         ),
         **dict.fromkeys(
             ("ascend-retention", "ascend-worker-retention"),
@@ -142,9 +149,10 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
             for name, release in RETENTION_RELEASES.items()
         },
         **{
-            name: Subject(FollowedAscendRelease, release)
-            for name, release in RELEASES.items()
-            if release.system == "ascend-worker" and release.scheduler is not None
+            f"{name}@{release.version}": Subject(kind, release)
+            for release in LATER_ASCEND
+            for name, kind in (("ascend", FollowedAscendRelease), ("ascend-worker", FollowedAscendWorkerRelease))
         },
+        **{name: _under(own) for name, own in OWN_SCHEDULERS.items()},
     }
 )

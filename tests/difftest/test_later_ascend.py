@@ -1,0 +1,136 @@
+"""vLLM-Ascend 0.23.0 and 0.30.0rc2: their managers and schedulers, followed by the reference.
+
+Goal: what is run is theirs, agrees but for declared findings, and what they have not is refused. Method: drawn cases at
+both levels, each release in a process of its own; the traces of their findings; settings that they do not have.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.published import published
+
+from kvgate.adapters.ascend import AscendRelease
+from kvgate.adapters.release_variants import release_of
+from kvgate.adapters.releases import LATER_ASCEND, release_named
+from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
+from kvgate.adapters.releases.description import Release
+from kvgate.findings.modelled import reference_of_release
+from kvgate.findings.register import FOLDER
+from kvgate.kernel.models import load
+from kvreference.settings import Settings
+
+STABLE, NEWEST = LATER_ASCEND
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import run_case
+from kvgate.gate.trace_codec import Violated
+from kvgate.kernel.models import load
+from kvgate.levels.manager import MANAGER
+from kvgate.levels.registry import read
+from kvgate.levels.scheduler.level import SCHEDULER
+
+name, traces, models = sys.argv[1], sys.argv[2].split(), sys.argv[3:]
+system, told = load_system(name), {"cases": [], "shown": []}
+for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (MANAGER, SCHEDULER):
+    bench = level.bench(system, level.gate)
+    for model in models:
+        run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", "1")))
+        new = [str(each) for each in run.found() if each.finding is None]
+        told["cases"].append([run.performed, [each.finding for each in run.known()], new])
+    for path in traces:
+        trace = read(Path(path))
+        if trace.case.level is level:
+            run = run_case(bench, trace.case)
+            known = [each.finding for each in run.known()]
+            told["shown"].append([Path(path).parent.name, known, [each.finding for each in run.found()]])
+import vllm.v1.core.kv_cache_manager as manager
+told["coordinator"] = manager.get_kv_cache_coordinator.__module__
+print(json.dumps(told))
+"""
+
+
+def told_by(release: Release, name: str, findings: str, *models: str) -> Any:
+    """What a process says of a system, of the traces of its ``findings``, and of a drawn case of each model."""
+    pytest.importorskip("vllm")
+    published(release)
+    traces = " ".join(str(path) for each in findings.split() for path in FOLDER.glob(f"f{each}*/trace.jsonl"))
+    command = [sys.executable, "-c", PROGRAM, name, traces, *models]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert 0 == ended.returncode, ended.stderr[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("release", "slots", "traces"),
+    [(STABLE, "+whole-slots", {"080": True}), (NEWEST, "", {"080": True, "081": True, "083": True})],
+    ids=["0.23.0", "0.30.0rc2"],
+)
+def test_drawn_cases_agree_and_traces_show_their_findings(
+    release: Release, slots: str, traces: dict[str, bool]
+) -> None:
+    """At both levels, under the coordinator of vLLM-Ascend."""
+    models = (f"compressed+mtp+masked+scratch{slots}", "gemma-hybrid+eagle+scratch", "mamba-align+scratch")
+    told = told_by(release, release.name, " ".join(traces), *models)
+    assert told["coordinator"] == "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
+    assert 2 * len(models) == len(told["cases"])
+    assert [] == [found for _, _, found in told["cases"] if found]
+    assert all(performed > 10 for performed, _, _ in told["cases"])
+    assert traces.keys() == {folder[1:4] for folder, *_ in told["shown"]}
+    for folder, known, found in told["shown"]:
+        assert folder[1:4] in [(each or "")[:3] for each in (*known, *found)]
+
+
+@pytest.mark.ci
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", [name for name in OWN_SCHEDULERS if "@" in name])
+def test_its_own_schedulers_agree(name: str) -> None:
+    """In a drawn case; of the scheduler of profiled chunks, the trace of 082 ends as it is declared."""
+    own = OWN_SCHEDULERS[name]
+    findings = "082" if "082-preemption-ends-the-engine" in own.release.findings else ""
+    told = told_by(own.release, name, findings, "gpt-oss-hybrid+scratch")
+    assert [] == [found for _, _, found in told["cases"] if found]
+    assert ["082"] * bool(findings) == [found[0][:3] for _, _, found in told["shown"]]
+
+
+@pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda release: release.version)
+def test_a_worker_is_of_the_same_release(release: Release) -> None:
+    """The two names stand for one release, whose choices and findings the reference has."""
+    worker = release.name.replace("ascend@", "ascend-worker@")
+    assert release is release_named(worker) is release_named(release.name) is release_of(worker)
+    settings = Settings(load("mamba-align+scratch").geometry, blocks=64, scratch_first=True)
+    _, known = reference_of_release(release, settings)
+    assert "080-each-step-counts-a-state-too-many" in {finding.id for finding in known.findings}
+
+
+@pytest.mark.parametrize(
+    ("release", "model", "refused"),
+    [
+        (STABLE, "compressed+masked+scratch", "memory for begun slots in group 0"),
+        (NEWEST, "compressed+masked+scratch+whole-slots", "memory for whole slots only in group 0"),
+        (STABLE, "full+scratch", "a single group"),
+        (NEWEST, "compressed+eagle+masked+scratch", "a draft layer in group 0"),
+        (STABLE, "compressed+eagle+masked+scratch+whole-slots", "a draft layer in group 0"),
+        (NEWEST, "gpt-oss-hybrid+retention=256+scratch", "a retention interval of 256 tokens: vLLM 0.30.0rc2 has none"),
+    ],
+)
+def test_what_they_do_not_have_is_refused(release: Release, model: str, refused: str) -> None:
+    """With what they have instead."""
+    named = load(model)
+    with pytest.raises(ValueError, match=refused):
+        AscendRelease(release, named.features.applied_to(Settings(named.geometry, blocks=64)))
+
+
+def test_every_scheduler_is_on_the_page() -> None:
+    """As run, in the column of its release."""
+    page = (Path(__file__).parents[2] / "difftest" / "ASCEND.md").read_text(encoding="utf-8")
+    for name in OWN_SCHEDULERS:
+        assert f"`{name}`" in page
