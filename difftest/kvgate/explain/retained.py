@@ -53,7 +53,7 @@ def _kept(settings: Settings, group: Group, retention: Retention, tokens: int) -
     full = known // group.block_size_tokens
     if isinstance(retention, Dense):
         return full
-    boundaries = retention if group.slides else Dense(settings.geometry)
+    boundaries = retention if group.is_sparse else Dense(settings.geometry)
     admitted = boundaries.boundaries(0, tokens, tokens)
     return _covered((group.blocks_needed(boundary) for boundary in admitted), full)
 
