@@ -6,31 +6,50 @@ what the reference counts is compared with this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
 from kvreference.block_pool import NULL
+from kvreference.geometry import Group
 from kvreference.settings import Settings
 
 
 def blocks_to_take(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
     """How many blocks a request of ``tokens`` tokens takes at most, besides the live ones of its tables."""
-    count = 0
-    for group, table in zip(settings.geometry.groups, tables, strict=True):
-        most = group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max)
-        held = min(group.entries(tokens, tokens) - group.blocks_unread(computed), most)
-        count += max(0, held - sum(block != NULL for block in table))
-    return count
+    return sum(
+        _still_taken(settings, tokens, group, computed, sum(block != NULL for block in table))
+        for group, table in zip(settings.geometry.groups, tables, strict=True)
+    )
+
+
+def with_dead_entries_off(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
+    """The same, if all entries of the table of a window count as live."""
+    return sum(
+        _still_taken(settings, tokens, group, 0, len(table))
+        if group.window_tokens
+        else _still_taken(settings, tokens, group, computed, sum(block != NULL for block in table))
+        for group, table in zip(settings.geometry.groups, tables, strict=True)
+    )
+
+
+def _still_taken(settings: Settings, tokens: int, group: Group, computed: int, live: int) -> int:
+    most = group.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max)
+    return max(0, min(group.entries(tokens, tokens) - group.blocks_unread(computed), most) - live)
 
 
 def counted_with(
-    settings: Settings, count: int, tokens: int, computed: int, tables: Sequence[Sequence[int]]
+    settings: Settings,
+    count: int,
+    tokens: int,
+    computed: int,
+    tables: Sequence[Sequence[int]],
+    counts: Callable[..., int] = blocks_to_take,
 ) -> Settings | None:
-    """The settings by which a gate counts so many blocks; None if it counts otherwise.
+    """The settings by which a gate that ``counts`` so finds so many blocks; None if there are none.
 
     A release may count what all steps in flight compute as one step.
     """
     at_once = evolve(settings, chunk_tokens=settings.chunk_tokens * settings.steps_in_flight_max)
-    those = (each for each in (settings, at_once) if blocks_to_take(each, tokens, computed, tables) == count)
+    those = (each for each in (settings, at_once) if counts(each, tokens, computed, tables) == count)
     return next(those, None)
