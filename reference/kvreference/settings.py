@@ -16,7 +16,8 @@ class Settings:
 
     Raises:
         ValueError: a pool without a usable block, a limit below one; a retention interval that is no multiple of the
-            alignment, or for a model without a sliding window or states; prefix caching where no states are kept for it.
+            alignment, or for a model without a sliding window or states; prefix caching where no states are kept for
+            it.
     """
 
     geometry: Geometry

@@ -92,7 +92,7 @@ class Ledger:
         if self.system.retention_interval_tokens is None:
             return full
         needed = set()
-        for length in self._admitted(request, tokens, everywhere=group.kind is not Kind.SLIDING_WINDOW):
+        for length in self._admitted(request, tokens, everywhere=group.kind not in (Kind.SLIDING_WINDOW, Kind.MAMBA)):
             needed |= self._needed(group, length)
         return full & needed
 

@@ -53,8 +53,8 @@ class _Cached:
         return self._known[block]
 
     def _is_due(self, group: Group, index: int) -> bool:
-        if group.attention.stops_at_block_ends:
-            return (index + 1) * group.block_size_tokens in self.ends
+        if group.attention.stops_at_block_ends and (index + 1) * group.block_size_tokens not in self.ends:
+            return False
         cache, first = self.cache, self.prompts.first_tokens
         due = cache.rules.ask(due_tokens, cache.retention, group, index, first)
         looked_at = cache.rules.ask(tokens_looked_at, cache.retention, cache.geometry, group, first)

@@ -51,7 +51,7 @@ POLICIES = [
     (name, interval)
     for name in MODELS
     for interval in (None, 0, 2)
-    if interval is None or any(group.slides for group in load(name).geometry.groups)
+    if interval is None or any(group.is_sparse for group in load(name).geometry.groups)
 ]
 """Each model with the retention intervals that it can have, in alignments."""
 

@@ -61,6 +61,8 @@ class SchedulerRules:
     at block ends and it ends with a block."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
+    zeroes_windows: bool = False
+    """Whether, next to states, new blocks of windows are zeroed too, and not those of full attention alone."""
     announces_requests: bool = False
     """Whether each new request is announced to the connector."""
     offers_to_readers_only: bool = False

@@ -117,7 +117,8 @@ def state_kept_above(case: Case) -> Cause | None:
         groups=tuple(evolve(group, lookahead=False) for group in settings.geometry.groups),
     )
     lost = all(
-        not best_hit(settings, prompts, state_boundary=replay_boundary(bare, prompts.first_tokens)) for prompts in tried
+        not best_hit(case.dense, prompts, state_boundary=replay_boundary(bare, prompts.first_tokens))
+        for prompts in tried
     )
     if not lost or not any(case.hits(prompts) for prompts in tried):
         return None
