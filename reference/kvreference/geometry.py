@@ -120,8 +120,8 @@ class Group:
 
     @cached_property
     def is_sparse(self) -> bool:
-        """Whether a retention interval decides what stays cached here: the blocks of a window, and states."""
-        return self.slides or self.keeps_states
+        """Whether a retention interval decides what stays cached here: blocks of a window, and states that are kept."""
+        return self.slides or (self.keeps_states and self.attention.serves_hits)
 
     @cached_property
     def copies(self) -> bool:

@@ -123,7 +123,7 @@ def models_of(release: Release) -> tuple[str, ...]:
     other = [f"gpt-oss-hybrid+eagle+retention=256{junctions}+scratch"] if release.interval else []
     names, suffixes = (*GATED, "mamba-align"), ["", "+eagle", *["+eagle+hashed-ahead"] * release.hashes_ahead]
     if release.retains_states:
-        other += [f"mamba-{name}+retention=64{junctions}+scratch" for name in ("align", "align+eagle", "window")]
+        other += [f"mamba-{name}+retention=128{junctions}+scratch" for name in ("align", "align+eagle", "window")]
     if release.retains_least:
         sparse = [name for name in names if any(group.is_sparse for group in MODELS[name].geometry.groups)]
         kept = dict.fromkeys(sparse, f"+retention{junctions}")

@@ -202,8 +202,7 @@ class Serving:
 
     def retains(self, geometry: Geometry) -> bool:
         """Whether a retention interval leaves anything out: of windows, and in later releases of states."""
-        states = geometry.keeps_states and self.described.retains_states
-        return states or any(group.slides for group in geometry.groups)
+        return any(group.is_sparse and (group.slides or self.described.retains_states) for group in geometry.groups)
 
     def caches(self, has_states: bool, attends: bool = True) -> bool:
         """Whether prefix caching is on for a model that keeps states, or ``attends``, or both."""

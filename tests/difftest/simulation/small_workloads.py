@@ -153,9 +153,7 @@ def _is_served(setting: Setting) -> bool:
 
 
 def _is_sparse(geometry: Geometry) -> bool:
-    return all(each.attention.serves_hits for each in geometry.groups) and any(
-        each.is_sparse for each in geometry.groups
-    )
+    return any(group.is_sparse for group in geometry.groups)
 
 
 def _with_pool(rng: Random, workload: Workload, serving: Serving, policy: str, all_lanes: bool = False) -> Setting:
