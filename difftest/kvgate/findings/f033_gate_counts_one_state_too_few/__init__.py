@@ -38,6 +38,6 @@ FINDING = Finding(
     holds=lambda ideal, answered, settings, *asked: (
         0 < ideal - answered <= sum(map(_is_aligned, settings.geometry.groups))
         # Next to windows, finding 002 acts before.
-        and any(counted_with(settings, ideal, *asked, each) for each in (blocks_to_take, with_dead_entries_off))
+        and any(counted_with(settings, ideal, *asked, counts=each) for each in (blocks_to_take, with_dead_entries_off))
     ),
 )
