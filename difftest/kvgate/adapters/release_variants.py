@@ -284,7 +284,7 @@ def _with_every_state(
     rule: Callable[..., int | None], retention: Retention, group: Group, index: int, prompt_tokens: int
 ) -> int | None:
     """A retention interval is for windows alone, and states stay at every boundary."""
-    if isinstance(retention, Sparse) and group.keeps_states:
+    if isinstance(retention, (Sparse, WhenFull)) and group.keeps_states:
         retention = Sparse(retention.geometry, retention.geometry.alignment_tokens)
     return rule(retention, group, index, prompt_tokens)
 
