@@ -168,7 +168,7 @@ STATES = Group(Kind.MAMBA, 4, states=StateMode.ALL)
 
 @pytest.mark.parametrize(("release", "kept"), [(None, 1), ("native@0.23.0", 3), ("native@0.33.0", 1)])
 def test_an_interval_is_for_states_in_later_releases(release: str | None, kept: int) -> None:
-    """Goal: older releases keep every state. Method: an interval of 0, and a prompt of which a replay hits 12 tokens."""
+    """Goal: older releases keep every state. Method: an interval of 0, a prompt of which a replay hits 12 tokens."""
     settings = evolve(RETAINED, geometry=Geometry((FULL, WINDOW, STATES)), blocks=32)
     manager = performed(Manager(settings, choices_of(of(release))), Arrive(0, (Run(0, 14),)), Admit(0, 14))
     contents = [content for content in manager.pool.cached.contents() if content is not None]

@@ -35,9 +35,12 @@ FINDING = Finding(
     condition="states kept at block ends, and a request of more than one block",
     where=lambda settings: any(map(_is_aligned, settings.geometry.groups)),
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _keeps_one_state)]),
-    holds=lambda ideal, answered, settings, *asked: (
+    holds=lambda ideal, answered, settings, tokens, computed, tables: (
         0 < ideal - answered <= sum(map(_is_aligned, settings.geometry.groups))
         # Next to windows, finding 002 acts before.
-        and any(counted_with(settings, ideal, *asked, counts=each) for each in (blocks_to_take, with_dead_entries_off))
+        and any(
+            counted_with(settings, ideal, tokens, computed, tables, each)
+            for each in (blocks_to_take, with_dead_entries_off)
+        )
     ),
 )
