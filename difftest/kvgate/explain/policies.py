@@ -88,5 +88,7 @@ def policies(layout: Layout, serving: Serving) -> list[Policy]:
         interval = interval_of(name)
         sparse = evolve(settings, retention_interval_tokens=interval, scratch_first=True)
         found.append(Policy(f"retention {interval}", sparse, f"VLLM_PREFIX_CACHE_RETENTION_INTERVAL={name}"))
+    if not any(group.slides for group in settings.geometry.groups):
+        return found
     pinned = evolve(settings, pin_drop_blocks_min=_PINNED_DROP_BLOCKS)
     return [*found, Policy("pinned", pinned, "VLLM_PIN_SWA_TOKENS=1")]
