@@ -18,7 +18,7 @@ from kvreference.settings import Settings
 
 from .strategies import ALL_GEOMETRIES, systems_of, traces
 
-SLIDING = tuple(geometry for geometry in ALL_GEOMETRIES if any(group.is_sparse for group in geometry.groups))
+SLIDING = tuple(geometry for geometry in ALL_GEOMETRIES if any(group.slides for group in geometry.groups))
 Told = TypeVar("Told")
 
 PLENTY = 1000
