@@ -128,8 +128,8 @@ def test_the_formula_is_the_reference_of_a_release(release: Release) -> None:
         for prompts in prompts_for(settings):
             hit = best_hit(settings, prompts, reference_of_release(release, settings)[0].cache)
             assert hit_of(reference_of_release(release, settings)[0], prompts) == hit, (name, interval, prompts)
-            without = reference_of_release(evolve(release, findings=frozenset()), settings)[0].cache
-            changed += hit != best_hit(settings, prompts, without)
+            without: Release = evolve(release, findings=frozenset())
+            changed += hit != best_hit(settings, prompts, reference_of_release(without, settings)[0].cache)
     assert bool(changed) == bool(release.findings)
 
 
