@@ -119,6 +119,11 @@ class Group:
         return self.kind is Kind.MAMBA
 
     @cached_property
+    def is_sparse(self) -> bool:
+        """Whether a retention interval decides what stays cached here: blocks of a window, and states that are kept."""
+        return self.slides or (self.keeps_states and self.attention.serves_hits)
+
+    @cached_property
     def copies(self) -> bool:
         """Whether a hit may end inside a block, and is then served by a copy."""
         return self.unit < self.block_size_tokens

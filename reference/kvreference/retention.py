@@ -4,7 +4,7 @@ A block that no hit can read only costs: it is looked after, it is told in event
 queue sooner than need be. Hits end at boundaries, multiples of the alignment. So a block is cached exactly if a hit at
 an *admitted* boundary reads it, and not before the first such boundary is reached.
 
-Admitted are, for sliding windows:
+Admitted are, for sliding windows and for states:
 
 - without a retention interval, every block's end: the cache is *dense*, and nothing is ever left out;
 - with an interval of N tokens, its multiples. The alignment itself as interval is *masked caching*: exactly the blocks
@@ -14,6 +14,9 @@ Admitted are, for sliding windows:
 and with any interval the latest boundary that a replay of the same prompt can hit; with junctions kept, also the
 request's *junction*, where its prompt parts from what is cached. All other groups are read from every multiple of the
 alignment on, whatever the interval.
+
+A hit reads a single state, that of exactly the tokens before it. So of states exactly those stay that end at an
+admitted boundary. Where states are kept at the ends of chunks alone, there is one only if a chunk ends there.
 
 The tail that a boundary needs follows from the hit's own formula, look-ahead included: what is written and what is read
 cannot disagree.
@@ -127,7 +130,7 @@ class Sparse:
     """Where the request's prompt parts from what is cached; 0: nowhere, or it is not kept."""
 
     def due_tokens(self, group: Group, index: int, prompt_tokens: int) -> int | None:
-        interval = self.interval_tokens if group.slides else self.geometry.alignment_tokens
+        interval = self.interval_tokens if group.is_sparse else self.geometry.alignment_tokens
         candidates = [replay_boundary(self.geometry, prompt_tokens), self.junction_tokens]
         if interval:
             candidates.append(next_boundary(index, interval, group.block_size_tokens, group.lookahead_tokens))

@@ -16,7 +16,8 @@ class Settings:
 
     Raises:
         ValueError: a pool without a usable block, a limit below one; a retention interval that is no multiple of the
-            alignment, or for a model without a sliding window; prefix caching where no states are kept for it.
+            alignment, or for a model without a sliding window or states; prefix caching where no states are kept for
+            it.
     """
 
     geometry: Geometry
@@ -37,7 +38,7 @@ class Settings:
     full_sequence_must_fit: bool = True
     """Whether a request is admitted only if all of its tokens fit, not merely its first chunk."""
     retention_interval_tokens: int | None = field(default=None, validator=optional([instance_of(int), ge(0)]))
-    """At which boundaries sliding windows are cached; see ``kvreference.retention``."""
+    """At which boundaries sliding windows and states are cached; see ``kvreference.retention``."""
     scratch_first: bool = False
     """Whether scratch goes to the front of the free queue when it is released."""
     pin_drop_blocks_min: int | None = field(default=None, validator=optional([instance_of(int), ge(1)]))
@@ -68,8 +69,8 @@ class Settings:
                 f"a retention interval of {interval_tokens} tokens is no multiple of the scheduler block size, "
                 f"{alignment} tokens"
             )
-        if not any(group.slides for group in self.geometry.groups):
-            raise ValueError("a retention interval needs a sliding-window group, and the model has none")
+        if not any(group.is_sparse for group in self.geometry.groups):
+            raise ValueError("a retention interval needs a sliding-window or a mamba group, and the model has neither")
 
     @caches.validator
     def _caches_states(self, _attribute: Attribute[bool], caches: bool) -> None:

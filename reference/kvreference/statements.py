@@ -66,8 +66,9 @@ _SENTENCES = {
     "KV-OP-26": "A cached state is the one behind its block's last token, and every draft in flight has a state of "
     "its own.",
     "KV-OP-27": "Where junctions are kept, the last boundary that full attention holds of a prompt, with all that must "
-    "match after it, is an admitted boundary of the request if it hits less; as long as nothing cached was lost, every "
-    "request that shares these tokens and has a later one then hits at least there.",
+    "match after it, is an admitted boundary of the request if it hits less; as long as nothing cached was lost, and "
+    "no states are kept where a chunk ends alone, every request that shares these tokens and has a later one then hits "
+    "at least there.",
     "KV-MEM-01": "Whatever a computed token reads is in its slot: the state of its own request's prefix.",
     "KV-MEM-02": "A step has a slot of its own for every token it computes or drafts.",
     "KV-MEM-03": "A worker writes each token to its own slot: in the block that its request's table names for it, at "

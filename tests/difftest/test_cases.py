@@ -346,7 +346,8 @@ from kvgate.gate.generator import PRESETS, Generator
 from kvgate.kernel.models import MODELS
 from hashlib import sha256
 for model in MODELS.values():
-    for suffixes in ("eagle", "transfers+pinned"):
+    # Where states are alone, no layer drafts.
+    for suffixes in ("pinned=1" if model.name == "mamba-alone" else "eagle", "transfers+pinned"):
         for preset in PRESETS:
             lane = Lane(model.varied(suffixes), preset)
             case = draw_case(Generator(PRESETS[preset], lane.model.geometry, lane.model.features), lane, "5/3", 5)

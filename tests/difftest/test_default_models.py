@@ -37,7 +37,7 @@ def test_models_with_an_interval_leave_blocks_out() -> None:
         retention = Sparse(model.geometry, interval)
         for group in model.geometry.groups:
             due = [retention.due_tokens(group, index, 0) for index in range(60)]
-            assert group.slides == (None in due), model.name
+            assert group.is_sparse == (None in due), model.name
 
 
 @pytest.mark.ci

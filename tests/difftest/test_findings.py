@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import sys
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from kvgate.adapters.releases.description import Release
 from kvgate.cli.replay import where_the_reference_changed
 from kvgate.findings import register
 from kvgate.findings.__main__ import PAGE, page
-from kvgate.findings.gate_counts import blocks_to_take, counted_with, counts_by
+from kvgate.findings.gate_counts import all_at_once, blocks_to_take, counted_with, counts_by
 from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.trace_codec import Trace, Violated, level_of
@@ -310,8 +310,11 @@ def test_the_gate_is_counted_by_the_steps_that_its_release_counts() -> None:
     """Goal: where one step and all in flight count a request alike, 002 still takes off what the release counts."""
     geometry = Geometry((Group(Kind.CHUNKED_LOCAL, 16, window_tokens=64),))
     settings = Settings(geometry, 60, tokens_max=512, chunk_tokens=64, steps_in_flight_max=2)
-    one, both = (partial(blocks_to_take, each) for each in (settings, evolve(settings, chunk_tokens=128)))
     # 164 tokens after a hit of 128, whose blocks are dead: three blocks are to come, whatever a step computes at most.
-    assert one(164, 128, ((0,) * 8,)) == both(164, 128, ((0,) * 8,)) == 3
-    assert counts_by(settings, lambda _settings, *asked: one(*asked)) == settings
-    assert counts_by(settings, lambda _settings, *asked: both(*asked)).chunk_tokens == 128
+    asked = (164, 128, ((0,) * 8,))
+    assert blocks_to_take(settings, *asked) == blocks_to_take(all_at_once(settings), *asked) == 3
+    assert counts_by(settings, blocks_to_take) == settings
+    # Another finding may act on the same count.
+    for fewer in (0, 1):
+        found = counts_by(settings, lambda each, *of, less=fewer: blocks_to_take(all_at_once(each), *of) - less)
+        assert found.chunk_tokens == 128

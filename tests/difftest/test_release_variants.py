@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.release_variants import CHOICES, choices_of, choices_of_release
+from kvgate.adapters.release_variants import CHOICES, choices_of, choices_of_release, drops_look_ahead
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.adapters.retention import CACHED_BY_PLUG_IN
@@ -21,6 +21,7 @@ from kvgate.findings.modelled import reference_named, reference_of
 from kvreference.answers import Hit, Shared
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Abort, Admit, Arrive, CommonPrefix, Evict, Finish, LookUp, Operation, Run
 from kvreference.retention import junction
@@ -158,9 +159,32 @@ def test_findings_act_next_to_the_choices(release: Release) -> None:
 
 
 def test_a_system_without_choices_has_the_reference() -> None:
-    """Whether it says so or does not know."""
-    for plain in (of(None), SimpleNamespace(description=INSTALLED)):
-        assert OWN is choices_of(plain)
+    """Whether it says so or does not know; but the plug-in's interval is for windows alone."""
+    assert OWN is choices_of(of(None))
+    own = choices_of(SimpleNamespace(description=INSTALLED))
+    assert evolve(OWN, rules=own.rules) == own
+    assert ["due_tokens"] == [delta.rule for delta in own.rules.deltas]
+
+
+STATES = Group(Kind.MAMBA, 4, states=StateMode.ALL)
+
+
+@pytest.mark.parametrize(("release", "kept"), [(None, 1), ("native@0.23.0", 3), ("native@0.33.0", 1)])
+def test_an_interval_is_for_states_in_later_releases(release: str | None, kept: int) -> None:
+    """Goal: older releases keep every state. Method: an interval of 0, a prompt of which a replay hits 12 tokens."""
+    settings = evolve(RETAINED, geometry=Geometry((FULL, WINDOW, STATES)), blocks=32)
+    manager = performed(Manager(settings, choices_of(of(release))), Arrive(0, (Run(0, 14),)), Admit(0, 14))
+    contents = [content for content in manager.pool.cached.contents() if content is not None]
+    assert kept == sum(content[0] == 2 for content in contents)
+
+
+@pytest.mark.parametrize(
+    ("groups", "looks_ahead"),
+    [((LOOKAHEAD[0], STATES), True), ((LOOKAHEAD[0], WINDOW, STATES), False), ((FULL, STATES), False)],
+)
+def test_states_count_as_drafting_if_all_others_draft(groups: tuple[Group, ...], looks_ahead: bool) -> None:
+    """Goal: as vLLM takes it, that flags no group then. Method: all others with a draft layer, one of two, none."""
+    assert looks_ahead == drops_look_ahead(Geometry(groups), STATES)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
     fitting = (g for g in drawn if not g.attention.stops_at_block_ends or g.block_size_tokens == sizes[0])
     geometry = Geometry(tuple(fitting), draw(st.integers(0, 1)))
     caches = draw(st.booleans()) and all(group.attention.serves_hits for group in geometry.groups)
-    slides = any(group.slides for group in geometry.groups)
+    is_sparse = any(group.is_sparse for group in geometry.groups)
     states = [group.draft_states for group in geometry.groups if group.keeps_states]
     intervals = st.integers(0, 1000).map(lambda number: number * geometry.alignment_tokens)
     return Settings(
@@ -128,7 +128,7 @@ def settings_of_systems(draw: st.DrawFn) -> Settings:
         caches=caches,
         tells_events=draw(st.booleans()),
         full_sequence_must_fit=draw(st.booleans()),
-        retention_interval_tokens=draw(st.none() | intervals) if slides else None,
+        retention_interval_tokens=draw(st.none() | intervals) if is_sparse else None,
         scratch_first=draw(st.booleans()),
         pin_drop_blocks_min=draw(st.none() | st.integers(1, 10**9)),
         partial_hit_tokens_min=draw(st.integers(0, 10**9)),

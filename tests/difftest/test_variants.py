@@ -247,7 +247,7 @@ def test_the_largest_number_may_be_given() -> None:
     assert 10**DIGITS_MAX - 1 == load("swa+pinned=" + "9" * DIGITS_MAX).features.pin_drop_blocks_min
 
 
-NO_WINDOW = "a retention interval needs a sliding-window group, and the model has none"
+NO_WINDOW = "a retention interval needs a sliding-window or a mamba group, and the model has neither"
 
 
 @pytest.mark.parametrize(

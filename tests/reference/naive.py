@@ -12,6 +12,7 @@ from kvreference.answers import Answer, Granted, Hit, Partial, Success
 from kvreference.attention import Kind
 from kvreference.content import Keys
 from kvreference.geometry import Group
+from kvreference.mamba import StateMode
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Dispatch, Evict, Operation, Reset, Schedule, Transferred
 from kvreference.population import Request, Status
@@ -92,7 +93,7 @@ class Ledger:
         if self.system.retention_interval_tokens is None:
             return full
         needed = set()
-        for length in self._admitted(request, tokens, everywhere=group.kind is not Kind.SLIDING_WINDOW):
+        for length in self._admitted(request, tokens, everywhere=group.kind not in (Kind.SLIDING_WINDOW, Kind.MAMBA)):
             needed |= self._needed(group, length)
         return full & needed
 
@@ -129,7 +130,8 @@ class Ledger:
                 self.offered[request.number], self.hits[request.number] = 0, answer.hit_tokens
             if not answer.loads:
                 verified = min(request.tokens_computed, len(request.tokens))
-                self.computed_now |= self._enter(after, request, verified)
+                had = before.population[operation.request].tokens_computed + answer.hit_tokens + answer.external_tokens
+                self.computed_now |= self._enter(after, request, verified, range(had + 1, verified))
         elif isinstance(operation, Transferred) and operation.succeeded:
             request = before.population[operation.request]
             if request.status is Status.LOADING:
@@ -141,8 +143,11 @@ class Ledger:
         self.filled = {block: what for block, what in self.filled.items() if block not in blocks}
         self.begun = [entry for entry in self.begun if entry[0] not in blocks]
 
-    def _enter(self, manager: Manager, request: Request, tokens: int) -> set[Hashable]:
-        """Enter what is worth it with ``tokens`` tokens, and was not before; of that, what cannot serve at once."""
+    def _enter(self, manager: Manager, request: Request, tokens: int, passed: range = range(0)) -> set[Hashable]:
+        """Enter what is worth it with ``tokens`` tokens, and was not before; of that, what cannot serve at once.
+
+        A state that a step ``passed`` is not there if states are kept at the ends of chunks.
+        """
         fenced = set()
         seen, self.offered[request.number] = self.offered[request.number], tokens
         if not self.system.caches:
@@ -151,6 +156,8 @@ class Ledger:
             size, table = group.block_size_tokens, manager.tables[request.number][index]
             entered = []
             for position in self._due(request, index, tokens) - self._due(request, index, seen):
+                if group.states is StateMode.ALIGN and (position + 1) * size in passed:
+                    continue
                 if table.blocks[position] and (position + 1) * size > self.hits[request.number]:
                     self.filled[table.blocks[position]] = spelled(request, index, (position + 1) * size)
                     entered.append((position + 1) * size)

@@ -160,8 +160,8 @@ traces = st.lists(scenes, min_size=12, max_size=30).map(lambda several: [each fo
 def _retained(geometry: Geometry) -> st.SearchStrategy[int | None]:
     """Dense, for the replay alone, at every boundary, at every second."""
     alignment = geometry.alignment_tokens
-    slides = any(group.slides for group in geometry.groups)
-    return st.sampled_from([None, None, 0, alignment, alignment, 2 * alignment] if slides else [None])
+    is_sparse = any(group.is_sparse for group in geometry.groups)
+    return st.sampled_from([None, None, 0, alignment, alignment, 2 * alignment] if is_sparse else [None])
 
 
 def _drafted(geometry: Geometry) -> st.SearchStrategy[int]:

@@ -214,15 +214,18 @@ def test_a_request_has_its_own_junction() -> None:
 
 
 def test_other_kinds_are_read_from_every_boundary() -> None:
-    """Goal: an interval is for sliding windows alone. Method: attention chunks of 48, and states, in blocks of 8.
+    """Goal: an interval is for sliding windows and states. Method: attention chunks of 48, and states, blocks of 8.
 
     At 32 the chunk 0..47 is read up to 31, the blocks 0 to 3; 96 begins a chunk, and reads nothing: of the chunk
-    48..95, a hit at 64 reads the blocks 6 and 7. A state is read from the last block before a boundary.
+    48..95, a hit at 64 reads the blocks 6 and 7. Of states those stay that end at a multiple of 96, at the replay
+    boundary, 128, and at the junction, 64.
     """
     chunked, states = Group("chunked_local", 8, 48), Group("mamba", 8, states="all")
     sparse = Sparse(Geometry((FULL, WINDOW, chunked, states)), 96)
     assert {0: 32, 1: 32, 2: 32, 3: 32, 6: 64, 7: 64} == dues(sparse, chunked, 12)
-    assert {3: 32, 7: 64, 11: 96} == dues(sparse, states, 12)
+    assert {11: 96, 15: 128, 23: 192} == dues(sparse, states, 32)
+    assert {7: 64, 11: 96, 15: 128, 23: 192} == dues(sparse.at_junction(64), states, 32)
+    assert {15: 128} == dues(Sparse(sparse.geometry, 0), states, 32)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def reads(group: Group, length: int, index: int) -> bool:
 
 def admitted(geometry: Geometry, group: Group, interval: int, prompt: int, end: int) -> list[int]:
     """The boundaries up to ``end`` at which blocks of ``group`` are read, ascending."""
-    step = interval if group.kind is Kind.SLIDING_WINDOW else geometry.alignment_tokens
+    step = interval if group.kind in (Kind.SLIDING_WINDOW, Kind.MAMBA) else geometry.alignment_tokens
     replay = longest_replay(geometry, prompt)
     return [b for b in range(geometry.alignment_tokens, end + 1) if b == replay or (step and b % step == 0)]
 

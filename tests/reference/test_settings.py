@@ -85,14 +85,19 @@ def test_what_is_no_retention_interval(interval_tokens: Any, error: type[Excepti
 
 @pytest.mark.parametrize(
     "group",
-    [FULL, Group("chunked_local", 16, 64), Group("mamba", 16, states="all"), Group("full", 16, compress_ratio=4)],
+    [FULL, Group("chunked_local", 16, 64), Group("full", 16, compress_ratio=4)],
 )
 @pytest.mark.parametrize("interval_tokens", [0, 16])
-def test_retention_is_for_sliding_windows(group: Group, interval_tokens: int) -> None:
-    """Goal: an interval that would be passed over in silence is refused. Method: models without a sliding window."""
-    with pytest.raises(ValueError, match="needs a sliding-window group, and the model has none"):
+def test_retention_is_for_sliding_windows_and_states(group: Group, interval_tokens: int) -> None:
+    """Goal: an interval that would be passed over in silence is refused. Method: models without either, and with."""
+    with pytest.raises(ValueError, match="needs a sliding-window or a mamba group, and the model has neither"):
         Settings(Geometry((group,)), 8, retention_interval_tokens=interval_tokens)
     assert None is Settings(Geometry((group,)), 8).retention_interval_tokens
+    states = Geometry((group, Group("mamba", 16, states="all")))
+    if not group.window_tokens:
+        assert (
+            interval_tokens == Settings(states, 8, retention_interval_tokens=interval_tokens).retention_interval_tokens
+        )
 
 
 def test_pinning_starts_at_a_drop_of_one_block() -> None:

@@ -167,6 +167,8 @@ def not_retained(release: Release, settings: Settings) -> Iterator[str]:
             yield f"partial hits in group {index}: {name} has them, if at all, where states are kept"
     if interval is not None and release.interval is None and not (release.masks and interval == alignment):
         yield f"a retention interval of {interval} tokens: {name} has none"
+    elif interval is not None and not (release.retains_states or any(each.slides for each in settings.geometry.groups)):
+        yield f"a retention interval of {interval} tokens: {name} has one for sliding windows alone"
     if release.masks and settings.caches and interval is None and leaves_out(settings.geometry):
         yield f"caching of blocks that no hit can read: {name} leaves them out (+masked)"
     if settings.geometry.hashed_ahead_tokens and not release.hashes_ahead:

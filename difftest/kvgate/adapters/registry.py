@@ -132,11 +132,14 @@ def models_of(release: Release) -> tuple[str, ...]:
     kept = {"mixed-blocks": "+masked"} if release.masks else {}
     junctions = "+junctions" if release.pins_junctions else ""
     other = [f"gpt-oss-hybrid+eagle+retention=256{junctions}+scratch"] if release.interval else []
-    if release.retains_least:
-        windows = [name for name in GATED if any(group.slides for group in MODELS[name].geometry.groups)]
-        kept = dict.fromkeys(windows, f"+retention{junctions}")
-        other.append("gpt-oss-hybrid+eagle+scratch")
     names, suffixes = (*GATED, "mamba-align"), ["", "+eagle", *["+eagle+hashed-ahead"] * release.hashes_ahead]
+    if release.retains_states:
+        other += [f"mamba-{name}+retention=128{junctions}+scratch" for name in ("align", "align+eagle", "window")]
+    if release.retains_least:
+        sparse = [name for name in names if any(group.is_sparse for group in MODELS[name].geometry.groups)]
+        kept = dict.fromkeys(sparse, f"+retention{junctions}")
+        other += ["gpt-oss-hybrid+eagle+scratch", "mamba-align+scratch"]
+        other += [f"{name}+retention{junctions}+scratch" for name in ("mamba-alone", "mamba-window+eagle")]
     return (*(name + suffix + kept.get(name, "") + scratch for name in names for suffix in suffixes), *other)
 
 

@@ -26,7 +26,7 @@ from kvreference.admission import blocks_to_come_with
 from kvreference.ahead import tokens_answered, tokens_unsure
 from kvreference.answers import Answer, Granted
 from kvreference.block_pool import BlockPool
-from kvreference.caching import tokens_looked_at
+from kvreference.caching import due_tokens, tokens_looked_at
 from kvreference.choices import Choices
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.geometry import Geometry, Group
@@ -99,6 +99,12 @@ def _end_in_order(pool: BlockPool, blocks: Sequence[int]) -> None:
 # What is cached, and what is found
 
 
+def drops_look_ahead(geometry: Geometry, group: Group) -> bool:
+    """Whether a group is taken to have a draft layer: if all others have, a group of states is, too."""
+    everywhere = all(each.lookahead or each.keeps_states for each in geometry.groups)
+    return group.lookahead or (group.keeps_states and everywhere and geometry.lookahead_tokens > 0)
+
+
 class WhenFull:
     """What an admitted boundary reads is cached at the first multiple of the alignment, and not at that boundary.
 
@@ -121,7 +127,7 @@ class WhenFull:
             alignment = self.geometry.alignment_tokens
             first, end = group.blocks_needed(max(prompt_tokens // alignment - 1, 0) * alignment)
             kept = first <= index < end
-        if not kept and self.keeps_extension and self.junction_tokens and group.lookahead:
+        if not kept and self.keeps_extension and self.junction_tokens and drops_look_ahead(self.geometry, group):
             lower = max(0, self.junction_tokens - group.block_size_tokens)
             first, end = group.blocks_needed(lower // self.geometry.alignment_tokens * self.geometry.alignment_tokens)
             kept = first <= index < end
@@ -279,6 +285,8 @@ def choices_of_release(release: Release | None, settings: Settings | None = None
         deltas += STEPS_OVER
     elif release.holds_windows and not (settings is not None and settings.geometry.keeps_states):
         deltas += IN_FLIGHT
+    if not release.retains_states:
+        deltas.append(Delta(due_tokens.__name__, _with_every_state))
     if release.masks:
         deltas.append(Delta(tokens_looked_at.__name__, _up_to_the_alignment))
     if release.masks and release.pins_junctions:
@@ -305,6 +313,15 @@ def _of_full_attention(
     return boundary if boundary > hit_tokens else 0
 
 
+def _with_every_state(
+    rule: Callable[..., int | None], retention: Retention, group: Group, index: int, prompt_tokens: int
+) -> int | None:
+    """A retention interval is for windows alone, and states stay at every boundary."""
+    if isinstance(retention, (Sparse, WhenFull)) and group.keeps_states:
+        retention = Sparse(retention.geometry, retention.geometry.alignment_tokens)
+    return rule(retention, group, index, prompt_tokens)
+
+
 def _up_to_the_alignment(
     looked_at: Callable[..., int], retention: Retention, geometry: Geometry, group: Group, tokens: int
 ) -> int:
@@ -316,7 +333,7 @@ def _up_to_the_alignment(
     if len(geometry.groups) == 1 or isinstance(retention, Dense):
         return tokens
     aligned = tokens // alignment * alignment
-    looks_ahead = group.lookahead and aligned > 0
+    looks_ahead = drops_look_ahead(geometry, group) and aligned > 0
     return min(tokens, aligned + group.block_size_tokens) if looks_ahead else aligned
 
 

@@ -234,6 +234,8 @@ def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
     blocks = lcm(*(group.block_size_tokens for group in geometry.groups))
     if release.interval is not None and interval and interval != geometry.alignment_tokens and interval % blocks:
         yield f"a retention interval of {interval} tokens: {name} takes multiples of {blocks} tokens"
+    if interval is not None and not (slides or release.retains_states):
+        yield f"a retention interval of {interval} tokens: the plug-in has one for sliding windows alone"
     if settings.keeps_junctions and release.interval is not None and not release.pins_junctions:
         yield f"junctions: {name} keeps none"
     if release.choices is not None and not settings.scratch_first:

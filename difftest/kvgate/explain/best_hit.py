@@ -53,8 +53,8 @@ class _Cached:
         return self._known[block]
 
     def _is_due(self, group: Group, index: int) -> bool:
-        if group.attention.stops_at_block_ends:
-            return (index + 1) * group.block_size_tokens in self.ends
+        if group.attention.stops_at_block_ends and (index + 1) * group.block_size_tokens not in self.ends:
+            return False
         cache, first = self.cache, self.prompts.first_tokens
         due = cache.rules.ask(due_tokens, cache.retention, group, index, first)
         looked_at = cache.rules.ask(tokens_looked_at, cache.retention, cache.geometry, group, first)
@@ -109,12 +109,10 @@ def best_hit(
     prompts: Prompts,
     cache: NoPrefixCache | None = None,
     split_tokens: int | None = None,
-    state_boundary: int | None = None,
 ) -> int:
     """How many tokens of the second prompt can hit.
 
-    ``cache`` has the rules of a release, ``split_tokens`` and ``state_boundary`` stand for what it does otherwise with
-    states: at what multiples it cuts chunks, and at which boundary alone it keeps one.
+    ``cache`` has the rules of a release, ``split_tokens`` stands for the multiples at which it cuts chunks.
     """
     cache = new_cache(settings) if cache is None else cache
     if not isinstance(cache, PrefixCache):
@@ -125,8 +123,6 @@ def best_hit(
     ends: Collection[int] = ()
     if geometry.state_block_tokens is not None:
         ends = set(chunk_ends(settings, prompts.first_tokens, split_tokens))
-        if state_boundary is not None:
-            ends &= {state_boundary}
     cached = _Cached(cache, prompts, ends)
     found = [_Found(cached, index) for index in range(len(geometry.groups))]
     alignment, tokens = geometry.alignment_tokens, prompts.second_tokens

@@ -42,8 +42,7 @@ def settings_of(layout: Layout, serving: Serving) -> Settings:
             "drafts (its draft_states say how many), or leave the flag out"
         )
     interval = interval_in_effect(layout, serving)
-    slides = any(group.slides for group in geometry.groups)
-    if interval is not None and (not slides or interval % geometry.alignment_tokens):
+    if interval is not None and (not serving.retains(geometry) or interval % geometry.alignment_tokens):
         interval = None
     try:
         return Settings(
@@ -80,7 +79,7 @@ def policies(layout: Layout, serving: Serving) -> list[Policy]:
         Policy("in effect", effective, "these flags"),
         Policy("dense", settings, f"vLLM before {MASKS.first}, or an interval of {DENSE} from {RETAINS.first} on"),
     ]
-    if not settings.caches or not any(group.slides for group in settings.geometry.groups):
+    if not settings.caches or not serving.retains(settings.geometry):
         return found
     alignment = settings.geometry.alignment_tokens
     masked = evolve(settings, retention_interval_tokens=alignment)
@@ -89,5 +88,7 @@ def policies(layout: Layout, serving: Serving) -> list[Policy]:
         interval = interval_of(name)
         sparse = evolve(settings, retention_interval_tokens=interval, scratch_first=True)
         found.append(Policy(f"retention {interval}", sparse, f"VLLM_PREFIX_CACHE_RETENTION_INTERVAL={name}"))
+    if not any(group.slides for group in settings.geometry.groups):
+        return found
     pinned = evolve(settings, pin_drop_blocks_min=_PINNED_DROP_BLOCKS)
     return [*found, Policy("pinned", pinned, "VLLM_PIN_SWA_TOKENS=1")]

@@ -49,11 +49,13 @@ def blocks_protected(settings: Settings, tokens: int) -> list[int]:
 def _kept(settings: Settings, group: Group, retention: Retention, tokens: int) -> int:
     known = max(0, tokens - settings.geometry.hashed_ahead_tokens)
     if group.attention.stops_at_block_ends:
-        return sum(end % group.block_size_tokens == 0 and end <= known for end in chunk_ends(settings, tokens))
+        size = group.block_size_tokens
+        ends = [end for end in chunk_ends(settings, tokens) if end % size == 0 and end <= known]
+        return sum(retention.due_tokens(group, end // size - 1, tokens) is not None for end in ends)
     full = known // group.block_size_tokens
     if isinstance(retention, Dense):
         return full
-    boundaries = retention if group.slides else Dense(settings.geometry)
+    boundaries = retention if group.is_sparse else Dense(settings.geometry)
     admitted = boundaries.boundaries(0, tokens, tokens)
     return _covered((group.blocks_needed(boundary) for boundary in admitted), full)
 

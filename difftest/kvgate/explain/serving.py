@@ -43,6 +43,9 @@ RETAINS = Span("0.23.0")
 """Since vllm-project/vllm#43447 there is a retention interval."""
 RETAINS_LEAST = Span("0.29.0")
 """Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
+RETAINS_ALL_DRAFTED = Span("0.29.0", "0.30.0")
+"""With vllm-project/vllm#55760 it is none where states are kept and draft layers look ahead; 0.30.0 and 0.33.0 have not
+got that."""
 KEEPS_JUNCTIONS = Span("0.27.1")
 """From here on the boundary at which a prompt parts from what is cached is kept, as with the plug-in for 0.20.2."""
 NOT_ASKED = Span("0.28.0", "0.30.0")
@@ -197,6 +200,10 @@ class Serving:
         """Whether the boundary is kept at which a prompt parts from what is cached: with the plug-in, too."""
         return self.on_stock or self.release in KEEPS_JUNCTIONS
 
+    def retains(self, geometry: Geometry) -> bool:
+        """Whether a retention interval leaves anything out: of windows, and in later releases of states."""
+        return any(group.is_sparse and (group.slides or self.described.retains_states) for group in geometry.groups)
+
     def caches(self, has_states: bool, attends: bool = True) -> bool:
         """Whether prefix caching is on for a model that keeps states, or ``attends``, or both."""
         if has_states and self.mamba_cache_mode == StateMode.NONE.value:
@@ -221,8 +228,7 @@ class Serving:
             except ValueError as error:
                 raise UsageError(f"--prefix-cache-retention-interval: {error}, and {DENSE} for none") from error
         if self.release in RETAINS_LEAST:
-            # vllm-project/vllm#55760: dense again where states are kept and draft layers look ahead.
-            return None if has_states and self.looks_ahead else 0
+            return None if has_states and self.looks_ahead and self.release in RETAINS_ALL_DRAFTED else 0
         return alignment_tokens if self.release in MASKS else None
 
     def features(self, geometry: Geometry) -> Features:
@@ -231,8 +237,8 @@ class Serving:
         Raises:
             UsageError: what was written for a retention interval is none, or not one of this model.
         """
-        alignment, slides = geometry.alignment_tokens, any(group.slides for group in geometry.groups)
-        interval = self.interval_tokens(alignment, geometry.keeps_states) if slides else None
+        alignment = geometry.alignment_tokens
+        interval = self.interval_tokens(alignment, geometry.keeps_states) if self.retains(geometry) else None
         if interval is not None and interval % alignment:
             raise UsageError(
                 f"--prefix-cache-retention-interval {interval}: it must be a multiple of the model's alignment, "

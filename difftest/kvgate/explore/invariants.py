@@ -97,7 +97,7 @@ def unhit_at_junction(before: Manager, operation: Operation, answer: Answer, aft
     if not (isinstance(operation, Admit) and isinstance(answer, (Granted, Refused))):
         return ()
     asking, geometry = before.population[operation.request], before.geometry
-    if asking.tokens_computed:
+    if asking.tokens_computed or geometry.state_block_tokens is not None:
         return ()
     for holder in before.population.alive.values():
         boundary = holder.junction_tokens
@@ -144,7 +144,7 @@ def cached_in_vain(before: Manager, operation: Operation, answer: Answer, after:
     found = []
     for index, (group, table) in enumerate(zip(after.geometry.groups, after.tables[request.number], strict=True)):
         single = (replay, request.junction_tokens)
-        admitted = [n for n in lengths if not group.slides or n in single or (interval and n % interval == 0)]
+        admitted = [n for n in lengths if not group.is_sparse or n in single or (interval and n % interval == 0)]
         for position, block in enumerate(table.blocks):
             fresh = after.pool.cached.content_of(block) is not None and before.pool.cached.content_of(block) is None
             reads = (range(*group.blocks_needed(boundary)) for boundary in admitted)

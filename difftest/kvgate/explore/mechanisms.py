@@ -46,6 +46,7 @@ _ALL = (
             "gpt-oss-hybrid+retention+scratch",
             "mixed-blocks+retention=128+scratch",
             "mixed-blocks+eagle+retention=64+scratch",
+            "mamba-all+retention=64+scratch",
         ),
         ("tiny-retention", "tiny-replay"),
         ("hits", "full blocks not cached"),

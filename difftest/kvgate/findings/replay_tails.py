@@ -24,7 +24,7 @@ def keeps_replays(settings: Settings, boundaries: Callable[[Settings, int], Coll
     def due(
         due_tokens: Callable[..., int | None], retention: Retention, group: Group, index: int, prompt_tokens: int
     ) -> int | None:
-        if not group.slides:
+        if not group.is_sparse:
             return due_tokens(retention, group, index, prompt_tokens)
         # Of an empty prompt, no replay: what is left are multiples of the interval, and the junction.
         kept = due_tokens(retention, group, index, 0) is not None
@@ -43,7 +43,7 @@ def when_reached(settings: Settings, group: Group, index: int) -> int:
 
 def ends_at(group: Group, index: int, boundary: int) -> bool:
     """Whether a block is of the tail that a hit at ``boundary`` would read, if there were one at 0 as well."""
-    assert group.window_tokens is not None
     end = (boundary + group.lookahead_tokens) // group.block_size_tokens
-    needed = group.blocks_occupied(group.window_tokens - 1) + group.lookahead
+    # Of states a hit reads one.
+    needed = 1 if group.window_tokens is None else group.blocks_occupied(group.window_tokens - 1) + group.lookahead
     return end - needed <= index < end

@@ -55,6 +55,9 @@ class Model:
 _FULL = Group(Kind.FULL, 16)
 
 
+_STATES = Group(Kind.MAMBA, 16, states=StateMode.ALIGN, draft_states=4)
+
+
 def _window(tokens: int) -> Group:
     return Group(Kind.SLIDING_WINDOW, 16, tokens)
 
@@ -172,6 +175,16 @@ MODELS = {
                 f"A Mamba hybrid with states in mode {mode.value}, room for four drafts in flight.",
             )
             for mode, size in ((StateMode.NONE, 4096), (StateMode.ALL, 16), (StateMode.ALIGN, 16))
+        ),
+        Model(
+            "mamba-alone",
+            Geometry((_STATES,)),
+            "Mamba-2: state-space layers, and no attention.",
+        ),
+        Model(
+            "mamba-window",
+            Geometry((_STATES, _window(64), _FULL)),
+            "No published model: states, a sliding window and full attention.",
         ),
     )
 }

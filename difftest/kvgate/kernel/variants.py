@@ -186,8 +186,8 @@ def read(geometry: Geometry, suffixes: str, features: Features | None = None) ->
             raise ValueError(f"suffix {name!r} changes nothing here: {what}")
         geometry = changed
     retains = found.masked or found.retention_interval_tokens is not None
-    if retains and not any(group.slides for group in geometry.groups):
-        raise ValueError("a retention interval needs a sliding-window group, and the model has none")
+    if retains and not any(group.is_sparse for group in geometry.groups):
+        raise ValueError("a retention interval needs a sliding-window or a mamba group, and the model has neither")
     if (found.retention_interval_tokens or 0) % geometry.alignment_tokens:
         alignment = geometry.alignment_tokens
         raise ValueError(f"suffix 'retention': an interval is a multiple of the model's alignment, {alignment} tokens")

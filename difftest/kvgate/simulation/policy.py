@@ -4,9 +4,9 @@ A policy is written in words, joined by ``+``:
 
 - ``dense``: vLLM 0.20.2 as published, every block is cached when it is full (``stock`` says the same);
 - ``masked``: only what a hit can read is cached; an interval of one alignment;
-- ``retention=N``: sliding windows are cached at every multiple of N tokens, and at the replay boundary; ``retention=0``
-  at the replay boundary alone, ``retention=auto`` at vLLM's default interval;
-- ``junctions``: with a retention interval, windows are cached where a prompt parts from what is cached, too;
+- ``retention=N``: sliding windows and states are cached at every multiple of N tokens, and at the replay boundary;
+  ``retention=0`` at the replay boundary alone, ``retention=auto`` at vLLM's default interval;
+- ``junctions``: with a retention interval, they are cached where a prompt parts from what is cached, too;
 - ``scratch``: what is not cached goes to the front of the free queue when it is released ("prepend");
 - ``pinned`` or ``pinned=B``: drops of a window of at least B blocks (16) leave a pinned tail;
 - ``partial`` or ``partial=U``: hits may end inside compressed blocks, at multiples of U tokens (128), served by a copy;

@@ -50,19 +50,11 @@ def served_by(setting: Setting) -> tuple[Release, bool]:
 
 def not_simulated(setting: Setting) -> Iterator[str]:
     """What a release decides and the arm ``release`` does not simulate."""
-    release, settings = release_described(setting.serving.version), setting.settings
+    release = release_described(setting.serving.version)
     if release.scheduler is None:
         yield (
             f"vLLM {release.version}: its scheduler is not described; what it decides differently from that of vLLM "
             f"{INSTALLED.version} is not simulated"
-        )
-    geometry, is_dense = settings.geometry, settings.retention_interval_tokens is None and settings.caches
-    # Where a draft layer is, the default is dense again.
-    has_draft_layer = geometry.lookahead_tokens or geometry.hashed_ahead_tokens
-    if is_dense and release.retains_least and geometry.keeps_states and not has_draft_layer:
-        yield (
-            f"vLLM {release.version}: its default retention interval of 0 leaves out states, which is not simulated; "
-            "states are kept as without an interval"
         )
 
 

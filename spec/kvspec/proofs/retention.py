@@ -2,8 +2,8 @@
 
 What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is
 written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
-The second half proves what a replay can hit, that it is kept, and what is kept where no window slides. The last part is
-about junctions.
+The second half proves what a replay can hit, that it is kept, and what is kept where no window slides and no state is
+kept. The last part is about junctions, and about states.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kvreference.mamba import StateMode
 from kvspec.obligation import Count, Lemma, Mutant, Obligation, only
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.stand_in import any_geometry, group, sizes
+from kvspec.symbolic import negated
 
 WINDOW = {"block": Count(1), "window": Count(2), "lookahead": Count(0, 1)}
 PLACE = {"index": Count(0), "replay": Count(0)}
@@ -274,27 +275,24 @@ REPLAY_DUE = Obligation(
 )
 
 
-# Groups without a sliding window
+# Groups of full and of chunked local attention
 
 OTHERS = {
     Kind.FULL: ("full", "full attention", {"unit": Count(1), "lookahead": Count(0, 1)}),
     Kind.CHUNKED_LOCAL: ("chunk", "chunked local attention", {"window": Count(2), "lookahead": Count(0, 1)}),
-    Kind.MAMBA: ("states", "states", {"drafts": Count(0)}),
 }
 
 
 def _other(kind: Kind, u: Any) -> Group:
     if kind is Kind.FULL:
         return group(kind, u.block, unit_tokens=u.unit, lookahead=bool(u.lookahead))
-    if kind is Kind.MAMBA:
-        return group(kind, u.block, states=StateMode.ALL, draft_states=u.drafts)
     return group(kind, u.block, u.window, lookahead=bool(u.lookahead))
 
 
 def kept_elsewhere(kind: Kind) -> Obligation:
-    """Where no window slides, every multiple of the alignment is admitted."""
+    """Where no window slides and no state is kept, every multiple of the alignment is admitted."""
     name, words, unknowns = OTHERS[kind]
-    read = {"unit": "unit", "lookahead": "lookahead", "drafts": "draft_states"}
+    read = {"unit": "unit", "lookahead": "lookahead"}
     return Obligation(
         id=f"retention.{name}-at-every-boundary",
         statements=("KV-OP-15", "KV-OP-16"),
@@ -327,8 +325,6 @@ def kept_elsewhere(kind: Kind) -> Obligation:
         ),
         binds=sizes(
             kind,
-            StateMode.ALL,
-            StateMode.ALIGN,
             alignment="alignment_tokens",
             lookahead_most="lookahead_tokens",
             **{u: read[u] for u in unknowns if u in read},
@@ -425,6 +421,50 @@ JUNCTION_TIGHT = Obligation(
 )
 
 
+# States
+
+
+def _exactly(u: Any) -> Any:
+    state = group(Kind.MAMBA, u.block, states=StateMode.ALL, draft_states=u.drafts)
+    when = retention.Sparse(any_geometry(), u.interval, u.junction).due_tokens(state, u.index, u.replay + 1)
+    admitted = (full(u) == u.replay) | (full(u) == u.junction)
+    if u.interval:
+        admitted = admitted | (full(u) % u.interval == 0)
+    if when is None:
+        return negated(admitted)
+    return admitted & (when == full(u))
+
+
+STATES = Obligation(
+    id="retention.states-at-admitted-boundaries",
+    statements=("KV-OP-15", "KV-OP-16", "KV-OP-27"),
+    title="A state is cached exactly if the tokens before it end at a multiple of the retention interval, at the "
+    "replay boundary or at the junction, and as soon as its block is full.",
+    unknowns={"block": Count(1), "drafts": Count(0), **PLACE, "interval": Count(0), "junction": Count(0)},
+    claim=_exactly,
+    witnesses={
+        "for the junction": lambda u: (
+            (full(u) == u.junction) & (u.junction < u.replay) & (u.block >= 2) & (u.interval == 0)
+        ),
+        "for the interval": lambda u: (
+            (full(u) == 3 * u.interval) & (full(u) > u.replay) & (u.interval >= 2 * u.block) & (u.block >= 2)
+        ),
+        "left out": lambda u: (full(u) < u.interval) & (full(u) < u.replay) & (u.junction == 0) & (u.block >= 2),
+    },
+    mutants=(
+        ALWAYS_READ,
+        JUNCTION_FORGOTTEN,
+        only(
+            "states-at-every-boundary",
+            "An interval is for windows alone, and states stay at every boundary.",
+            "kvreference.retention:next_boundary",
+            lambda index, interval, block, lookahead: (index + 1) * block,
+        ),
+    ),
+    binds=sizes(Kind.MAMBA, StateMode.ALL, StateMode.ALIGN, drafts="draft_states"),
+)
+
+
 def parts(u: Any) -> Any:
     """The junction, by the code that runs."""
     return retention.junction(geometry_of(u), u.known, u.readable, u.hit)
@@ -483,6 +523,6 @@ JUNCTION = Obligation(
 )
 
 
-JUNCTIONS = (LOSES_NOTHING, JUNCTION_KEPT, JUNCTION_TIGHT, JUNCTION)
+JUNCTIONS = (LOSES_NOTHING, JUNCTION_KEPT, JUNCTION_TIGHT, STATES, JUNCTION)
 REPLAYS = (REPLAY, REPLAY_DUE, *(kept_elsewhere(kind) for kind in OTHERS))
 OBLIGATIONS = (*KEPT, *REPLAYS, *JUNCTIONS)

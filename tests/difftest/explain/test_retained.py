@@ -34,7 +34,7 @@ POLICIES = [
     (name, policy)
     for name in MODELS
     for policy in ("dense", "masked", "retention", "pinned")
-    if policy == "dense" or any(group.slides for group in load(name).geometry.groups)
+    if policy == "dense" or any(group.is_sparse for group in load(name).geometry.groups)
 ]
 """Each model with the policies that it can have."""
 SLACK = 2

@@ -103,7 +103,9 @@ def draw(rng: Random, drafts: int = 0, acceptance: float = 1.0, geometries: Sequ
     """A setting that the reference serves, under any policy that ranges know."""
     geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
-    words = [rng.choice(["dense", "masked", "retention=0", f"retention={interval}"]) if _slides(geometry) else "dense"]
+    words = [
+        rng.choice(["dense", "masked", "retention=0", f"retention={interval}"]) if _is_sparse(geometry) else "dense"
+    ]
     if words[0].startswith("retention") and rng.random() < 0.5:
         words.append("junctions")
     if rng.random() < 0.5:
@@ -130,7 +132,7 @@ def draw_for_vllm(
     geometry = rng.choice(geometries)
     interval = geometry.alignment_tokens * rng.randint(1, 4)
     policies = ["dense", "dense+scratch"] if version != VLLM_VERSION else ["dense"]
-    if _slides(geometry):
+    if _is_sparse(geometry):
         policies += ["masked+scratch", "retention=0+scratch", f"retention={interval}+scratch"]
         policies += [f"{policies[-1]}+pinned=2", "dense+pinned=2", "retention=0+junctions+scratch"]
     chunk_tokens = rng.choice([32, 64, 256])
@@ -150,8 +152,8 @@ def _is_served(setting: Setting) -> bool:
     return True
 
 
-def _slides(geometry: Geometry) -> bool:
-    return any(group.slides for group in geometry.groups)
+def _is_sparse(geometry: Geometry) -> bool:
+    return any(group.is_sparse for group in geometry.groups)
 
 
 def _with_pool(rng: Random, workload: Workload, serving: Serving, policy: str, all_lanes: bool = False) -> Setting:

@@ -63,6 +63,8 @@ class SchedulerRules:
     """Whether chunks end at the last end of a block of states, whatever a draft layer looks ahead."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
+    zeroes_windows: bool = False
+    """Whether, next to states, new blocks of windows are zeroed too, and not those of full attention alone."""
     announces_requests: bool = False
     """Whether each new request is announced to the connector."""
     offers_to_readers_only: bool = False
@@ -184,6 +186,8 @@ class Release:
     """Whether a window keeps what steps in flight read or write, and all else is freed at once."""
     interval: str | None = None
     """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
+    retains_states: bool = False
+    """Whether it decides about states too, and not about sliding windows alone."""
     retains_least: bool = False
     """Whether the interval is 0 unless another is given."""
     takes_alignment: bool = False

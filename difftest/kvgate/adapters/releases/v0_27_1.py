@@ -1,4 +1,5 @@
-"""vLLM 0.27.1: look-ups are counted where requests are admitted, and what steps in flight read stays held."""
+"""vLLM 0.27.1: look-ups are counted where requests are admitted, what steps in flight read stays held, and a retention
+interval decides about states too."""
 
 from __future__ import annotations
 
@@ -117,6 +118,7 @@ RELEASE = evolve(
         "072-state-before-a-gap-stays-held",
     },
     pins_junctions=True,
+    retains_states=True,
     scheduler=SCHEDULER_RULES,
     additions=Additions(
         "0.23.0",

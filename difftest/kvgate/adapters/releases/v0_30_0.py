@@ -20,6 +20,7 @@ from kvgate.adapters.releases.v0_27_1 import SCHEDULER_RULES as OLDER_SCHEDULER
 SCHEDULER_RULES = evolve(
     OLDER_SCHEDULER,
     pads_next_to_others=False,
+    zeroes_windows=True,
     signatures={
         **OLDER_SCHEDULER.signatures,
         f"{SCHEDULER_OUTPUT}:SchedulerOutput": (

@@ -91,16 +91,15 @@ def interval_is_refused(case: Case) -> Cause | None:
     interval = interval_in_effect(case.layout, case.serving)
     if case.serving.retention is None or interval is None or not case.layout.caches:
         return None
-    slides = any(group.slides for group in geometry.groups)
+    retains = case.serving.retains(geometry)
     on_stock = case.serving.on_stock
-    if on_stock and not slides:
+    if on_stock and not retains:
         # The plug-in says that it has no effect, and starts.
         return None
-    if slides and interval % geometry.alignment_tokens == 0:
-        return None
-    if not slides and geometry.state_block_tokens is not None and interval % geometry.alignment_tokens == 0:
+    if retains and interval % geometry.alignment_tokens == 0:
         return None
     aligned = -(-interval // geometry.alignment_tokens) * geometry.alignment_tokens
+    of = "sliding windows and states" if case.serving.described.retains_states else "sliding windows"
     return Cause(
         "interval-is-refused",
         Effect.FAILS,
@@ -108,10 +107,10 @@ def interval_is_refused(case: Case) -> Cause | None:
         ("vllm-project/vllm#43447",),
         f"a retention interval of {interval} tokens is no multiple of the alignment, {geometry.alignment_tokens}: "
         f"{'with the plug-in ' if on_stock else ''}the engine does not start"
-        if slides
-        else "a retention interval needs a sliding window, and there is none: the engine does not start",
-        remedy=f"an interval of {aligned}" if slides else "leave it out",
-        sets=(("retention", str(aligned) if slides else None),),
+        if retains
+        else f"a retention interval is for {of} alone, and there are none: the engine does not start",
+        remedy=f"an interval of {aligned}" if retains else "leave it out",
+        sets=(("retention", str(aligned) if retains else None),),
     )
 
 

@@ -15,7 +15,6 @@ from kvgate.findings.finding import Finding
 from kvgate.findings.register import with_ids
 from kvgate.kernel.versions import Span
 from kvreference.prefix_cache import new_cache
-from kvreference.retention import replay_boundary
 from kvreference.rules import Rules
 
 _SPIRALS = Span("0.14.0", "0.20.0")
@@ -25,6 +24,7 @@ _KEEPS_STATE_ABOVE = Span("0.27.0", "0.30.0")
 _COUNTS_IN_SLOTS = Span("0.22.0", "0.24.0")
 _SPLITS_AT_SMALLEST = Span("0.20.0")
 _MASK = "011-mask-omits-look-ahead"
+_REPLAY_ABOVE = "015-replay-above-its-look-ahead"
 _WITH_A_RULE = {_MASK, "010-lookahead-spreads-to-equal-groups", "013-compressed-block-known-by-its-slots"}
 """Findings of which a rule says more."""
 
@@ -112,14 +112,7 @@ def state_kept_above(case: Case) -> Cause | None:
     if not applies or not settings.caches:
         return None
     tried = case.replays if case.prompts is None else (case.prompts,)
-    bare = evolve(
-        settings.geometry,
-        groups=tuple(evolve(group, lookahead=False) for group in settings.geometry.groups),
-    )
-    lost = all(
-        not best_hit(settings, prompts, state_boundary=replay_boundary(bare, prompts.first_tokens)) for prompts in tried
-    )
-    if not lost or not any(case.hits(prompts) for prompts in tried):
+    if any(map(case.hit_tokens, tried)) or not any(map(case.hits, tried)):
         return None
     return Cause(
         "state-kept-above-the-drop",
@@ -187,8 +180,9 @@ def findings_that_act(case: Case) -> Iterator[Cause]:
     tried = (*case.short_replays, *case.replays) if case.prompts is None else (case.prompts,)
     known.times.clear()
     hits = {prompts: best_hit(case.settings, prompts, cache) for prompts in tried}
+    told = _WITH_A_RULE | ({_REPLAY_ABOVE} if state_kept_above(case) else set())
     for finding in known.findings:
-        if finding.id in known.times and finding.id not in _WITH_A_RULE:
+        if finding.id in known.times and finding.id not in told:
             without = case.released_without(finding)[0]
             ideal = {prompts: best_hit(case.settings, prompts, without) for prompts in tried}
             changed = {prompts: (ideal[prompts], hit) for prompts, hit in hits.items() if hit != ideal[prompts]}

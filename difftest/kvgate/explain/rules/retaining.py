@@ -40,7 +40,7 @@ def parts_before_what_is_kept(case: Case) -> Cause | None:
         Effect.ZERO_IF,
         "KV-OP-15",
         ("vllm-project/vllm#57610", "vllm-project/vllm#57613"),
-        f"with a retention interval of {interval} a window keeps what a hit at {kept} reads, and hits end at "
+        f"with a retention interval of {interval} windows and states keep what a hit at {kept} reads, and hits end at "
         f"multiples of {alignment}",
         f"they part from the first prompt before that boundary: in its last {alignment} tokens, say"
         + ("; the second one keeps the boundary where they part, and the third one hits it" if junction else ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.gate_counts import blocks_to_take, counted_with, counts_by
+from kvgate.findings.gate_counts import blocks_to_take, counted_with, counts_by, with_dead_entries_off
 from kvreference.admission import blocks_to_come_with
 from kvreference.block_pool import NULL
 from kvreference.rules import Delta
@@ -18,9 +18,8 @@ def _takes_dead_entries_off(
     """The whole table is taken off what a request holds at once at most, of which the dead entries are no part."""
     right = to_come(settings, tokens, computed, tables)
     counted = counts_by(settings, to_come)
-    entries = [(1,) * len(table) for table in tables]
-    wrong = blocks_to_take(counted, tokens, 0, entries) - blocks_to_take(counted, tokens, computed, tables)
-    return right + wrong
+    wrong = with_dead_entries_off(counted, tokens, computed, tables)
+    return right + wrong - blocks_to_take(counted, tokens, computed, tables)
 
 
 def _by_dead_entries(
@@ -30,14 +29,10 @@ def _by_dead_entries(
     dead = (
         max(list(table).count(NULL), group.blocks_unread(computed))
         for group, table in zip(settings.geometry.groups, tables, strict=True)
+        if group.window_tokens
     )
     counted = counted_with(settings, ideal, tokens, computed, tables)
     return counted is not None and abs(ideal - answered) <= sum(dead)
-
-
-def _leaves_blocks_dead(settings: Settings) -> bool:
-    groups = settings.geometry.groups
-    return any(group.window_tokens for group in groups) and not any(group.keeps_states for group in groups)
 
 
 FINDING = Finding(
@@ -45,7 +40,7 @@ FINDING = Finding(
     rank=3,
     statement="KV-OP-03",
     condition="a window that has left entries of the table: fewer blocks seem to be needed, or more if they are held",
-    where=_leaves_blocks_dead,
+    where=lambda settings: any(group.window_tokens for group in settings.geometry.groups),
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _takes_dead_entries_off)]),
     holds=_by_dead_entries,
 )

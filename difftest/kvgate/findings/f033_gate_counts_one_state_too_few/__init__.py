@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvgate.findings.finding import Acts, Finding
-from kvgate.findings.gate_counts import counted_with
+from kvgate.findings.gate_counts import blocks_to_take, counted_with, with_dead_entries_off
 from kvreference.admission import blocks_to_come_with
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
@@ -35,8 +35,12 @@ FINDING = Finding(
     condition="states kept at block ends, and a request of more than one block",
     where=lambda settings: any(map(_is_aligned, settings.geometry.groups)),
     acts=lambda *_run: Acts([Delta(blocks_to_come_with.__name__, _keeps_one_state)]),
-    holds=lambda ideal, answered, settings, *asked: (
+    holds=lambda ideal, answered, settings, tokens, computed, tables: (
         0 < ideal - answered <= sum(map(_is_aligned, settings.geometry.groups))
-        and counted_with(settings, ideal, *asked) is not None
+        # Next to windows, finding 002 acts before.
+        and any(
+            counted_with(settings, ideal, tokens, computed, tables, each)
+            for each in (blocks_to_take, with_dead_entries_off)
+        )
     ),
 )

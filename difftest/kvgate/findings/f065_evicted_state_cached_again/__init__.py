@@ -25,10 +25,14 @@ def _last_of_prompt(
     tokens: int,
     is_cached: Callable[[int], bool],
 ) -> tuple[int, ...]:
-    """The state at the last boundary that a replay of the prompt can hit, while no later boundary is reached."""
+    """The state at the last boundary that a replay of the prompt can hit, while no later boundary is reached.
+
+    A single group is not asked for boundaries, but for tokens: there the step must end with that state.
+    """
     found = again(geometry, group, request, table, tokens, is_cached)
     boundary = last_boundary(geometry, request.prompt_tokens - max(1, geometry.hashed_ahead_tokens))
-    reached = tokens // geometry.alignment_tokens * geometry.alignment_tokens
+    alignment = geometry.alignment_tokens if len(geometry.groups) > 1 else 1
+    reached = tokens // alignment * alignment
     if not _is_aligned(group) or reached != boundary or not boundary:
         return found
     position = boundary // group.block_size_tokens - 1

@@ -38,7 +38,7 @@ class Sparse:
     def __init__(self, geometry: Geometry, group: Group, interval_tokens: int) -> None:
         self.group = group
         self.block_size_tokens = group.block_size_tokens
-        self.interval_tokens = interval_tokens if group.slides else geometry.alignment_tokens
+        self.interval_tokens = interval_tokens if group.is_sparse else geometry.alignment_tokens
         self._needed: dict[int, tuple[int, int]] = {}
 
     def take(self, start: int, tokens: int, single_tokens: Sequence[int]) -> tuple[Ranges, int]:

@@ -120,12 +120,14 @@ class Interception(Raises):
         shared = self.shared or (0,) * len(self.followed.settings.geometry.groups)
         preempted, self.preempted = frozenset(self.preempted), set()
         groups = self.followed.settings.geometry.groups
+        windows = self.followed.scheduling.zeroes_windows
         zeroed = [
             block
             for index, group in enumerate(groups)
             for allocated in self._allocated
             for block in allocated[index]
-            if group.kind is Kind.FULL and any(each.keeps_states for each in groups)
+            if any(each.keeps_states for each in groups)
+            and (group.kind is Kind.FULL or (windows and not group.keeps_states))
         ]
         return All(sum(each.tokens for each in due.values()), shared, preempted, tuple(zeroed))
 
