@@ -32,6 +32,8 @@ from kvreference.snapshot import Snapshot
 
 SLACK = 8
 """By how many operations two steps that look the same may differ, besides one for each block that changes hands."""
+LOOKS = 2
+"""How often a step looks at each entry that may be cached."""
 TWO_ENDS = 3
 """How many links more a group's release takes if it puts blocks to both ends of the free queue."""
 _EMPTY = Snapshot({}, [], [], 0, [], dict)
@@ -115,6 +117,8 @@ class WorkMonitor:
         self._before = _EMPTY
         self._computed: dict[int, tuple[int, int]] = {}
         """Per request, how many of its tokens were computed before this step, and how many it had."""
+        self._known: dict[int, int] = {}
+        """Per request, how many of its computed tokens were known in its last step: what is cached ends there."""
 
     def observe(self, step: Step) -> Difference | None:
         """Check what the operation took."""
@@ -142,8 +146,11 @@ class WorkMonitor:
         if request is None:
             self._computed.pop(number, None)
             self._nulls.pop(number, None)
+            self._known.pop(number, None)
             return
         self._computed[number] = request.tokens_computed, len(request.tokens)
+        if isinstance(step.operation, (Admit, Schedule)):
+            self._known[number] = min(request.tokens_computed, len(request.tokens))
         if isinstance(step.operation, Admit):
             self._nulls[number] = [table.count(NULL) for table in step.tables(number)]
         elif isinstance(step.operation, Schedule):
@@ -177,7 +184,9 @@ class WorkMonitor:
             if count < known.count:
                 least[place] = Least(count, context, free)
             elif count > known.count + slack and count > known.count + slack + (
-                self._two_ends(change) if place == links else self._passed(request.number, place - 1)
+                self._two_ends(change)
+                if place == links
+                else self._passed(request.number, place - 1) + self._looked_at(request, place - 1)
             ):
                 where = f"a context of {context} tokens, {free} blocks free"
                 there = f"a context of {known.context_tokens} tokens, {known.blocks_free} blocks free"
@@ -199,6 +208,20 @@ class WorkMonitor:
         if not 0 <= index < len(nulls):
             return 0
         return self._rules.ask(nulls_passed, self.settings.geometry.groups[index], nulls[index])
+
+    def _looked_at(self, request: Request, index: int) -> int:
+        """How many entries more a step that passes an alignment may go over in a group, where caching is masked.
+
+        Those since the alignment before are looked at together: to find what is cached, and to cache it. How many wait
+        depends on where the step before ended, and not on the context.
+        """
+        geometry = self.settings.geometry
+        if self.settings.retention_interval_tokens is None or not 0 <= index < len(geometry.groups):
+            return 0
+        alignment, known = geometry.alignment_tokens, min(request.tokens_computed, len(request.tokens))
+        if known // alignment == self._known.get(request.number, 0) // alignment:
+            return 0
+        return LOOKS * alignment // geometry.groups[index].block_size_tokens
 
     def _shape(self, step: Step, request: Request, change: Change) -> Shape | None:
         """What must be equal for two steps to be the same; None for what is no part of decoding."""

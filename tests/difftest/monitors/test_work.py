@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from attrs import evolve
 
 from kvgate.adapters.reference import Reference
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Difference
 from kvgate.monitors.work import SLACK, TWO_ENDS, Work, WorkMonitor
 from kvreference.attention import Kind
-from kvreference.geometry import Group
+from kvreference.content import Keys
+from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
 from kvreference.operations import Admit, Dispatch, Finish, Operation, Preempt, Sample, Schedule
+from kvreference.population import Request
 from kvreference.rules import OWN_RULES, Rules
 
 from .stage import FULL, arrive, settings_of, watch
@@ -161,3 +164,16 @@ def test_at_rest_nothing_is_left_to_say() -> None:
     """Every step was checked when it was done."""
     system = Reference(SETTINGS)
     assert [] == list(WorkMonitor(SETTINGS, Told()).at_rest(system))
+
+
+def test_a_step_that_passes_an_alignment_looks_at_what_waited_for_it() -> None:
+    """Masked caching looks at entries together, as many as wait: two more each, and no more elsewhere."""
+    group = Group(Kind.SLIDING_WINDOW, 4, 8)
+    settings = evolve(SETTINGS, geometry=Geometry((Group(Kind.FULL, 16), group)), retention_interval_tokens=16)
+    request = Request(0, [0] * 20, Keys(), True, prompt_tokens=8)
+    monitor = WorkMonitor(settings, Told())
+    for known, entries in ((15, 8), (16, 0), (14, 8)):
+        request.tokens_computed, monitor._known[0] = 17, known
+        assert entries == monitor._looked_at(request, 1)
+        assert entries // 4 == monitor._looked_at(request, 0)
+    assert 0 == WorkMonitor(evolve(settings, retention_interval_tokens=None), Told())._looked_at(request, 1)
