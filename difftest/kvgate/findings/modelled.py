@@ -30,8 +30,9 @@ from kvreference.tables import content_up_to
 
 M = TypeVar("M", bound=Manager)
 TEXT_MAX = 300
-BEGINS_BLOCKS = "012-prompt-tail-that-serves-nobody"
 """How many characters of an answer are kept."""
+BEGINS_BLOCKS = "012-prompt-tail-that-serves-nobody"
+"""The finding that has the cache know boundaries inside blocks."""
 
 
 @frozen

@@ -78,11 +78,11 @@ class ShadowChecker:
     def __init__(self, settings: Settings, system: str = "stock", version: str = VLLM_VERSION) -> None:
         live = live_reference(settings, system, version)
         self.settings, self._choices, self.known = live.settings, live.choices, live.known
+        """``known`` are the findings of the system, and how often each acted."""
         self._counts_admitted = live.counts_admitted
         """Whether a look-up counts only if its request is admitted after it."""
         self._begins_blocks = live.begins_blocks
         """Whether the cache also has boundaries inside blocks, which are not followed."""
-        """``known`` are the findings of the system, and how often each acted."""
         self._key_sizes_tokens = key_sizes_tokens(settings, system, version)
         self.stats = CheckStats()
         self.reference: OrderAgnosticReference | None = None

@@ -20,7 +20,7 @@ from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Published, Raw, Stalls, Step, Stored
+from kvgate.shadow.calls import Decoding, Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -150,19 +150,22 @@ class Beneath:
 
     settings: Settings
     system: str = "stock"
+    version: str = VLLM_VERSION
     lost: int = 0
     is_immediate: bool = False
     is_ready: bool = True
     asks: bool = False
     found: list[Finding] = field(factory=list)
     stalls: list[Stalls] = field(factory=list)
+    together: int = 0
+    """How many calls were passed on together."""
     salting: Salting = field(init=False)
     judge: ShadowChecker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        sizes = key_sizes_tokens(self.settings, self.system, VLLM_VERSION)
+        sizes = key_sizes_tokens(self.settings, self.system, self.version)
         self.salting = Salting(self.settings.geometry.grain_tokens, sizes)
-        self.judge = ShadowChecker(self.settings, self.system)
+        self.judge = ShadowChecker(self.settings, self.system, self.version)
 
     def ready(self) -> bool:
         return self.is_ready
@@ -174,6 +177,7 @@ class Beneath:
         self.stalls.append(stalls)
 
     def send(self, records: Sequence[Raw]) -> None:
+        self.together += sum(len(each.requests) for each in records if isinstance(each, Decoding))
         for record in self.salting.salted(records):
             self.found += self.judge.follow(record)
 

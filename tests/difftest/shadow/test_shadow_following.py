@@ -68,6 +68,27 @@ def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asy
     assert together > 50
 
 
+def test_a_junction_survives_a_checkpoint() -> None:
+    """Goal: what the plug-in keeps at a junction is no difference after one. Method: a checkpoint every few calls."""
+    server = Server("gpt-oss-hybrid+retention=0+junctions+scratch")
+    sink = watched(server, checkpoint_calls=8)
+    server.serve(300)
+    assert [] == sink.found
+    assert sink.judge.stats.checkpoints > 50
+
+
+def test_a_call_is_made_as_it_was_made() -> None:
+    """Goal: no engine gets another exception than without a shadow. Method: all arguments in their places."""
+    server = Server("full")
+    sink = watched(server)
+    server.serve(10)
+    manager, request = server.scheduler.kv_cache_manager, server.scheduler.running[0]
+    before = sink.judge.stats.judged
+    assert manager.allocate_slots(request, 1, 0, None, 0) is not None
+    server.serve(2)
+    assert before < sink.judge.stats.judged
+
+
 @pytest.mark.parametrize(("model", "drafts_max"), [*MODELS, ("swa", 0), ("mamba-align", 0)])
 def test_the_settings_of_a_scheduler(model: str, drafts_max: int) -> None:
     """Goal: the reference has the model that vLLM has. Method: from a model to vLLM and back."""

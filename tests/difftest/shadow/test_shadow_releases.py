@@ -1,6 +1,6 @@
 """A shadow on the releases of vLLM after 0.20.2, each with its own scheduler.
 
-Goal: the shadow strictly follows 10,000 calls of each release without a difference; what is passed on together is what
+Goal: the shadow follows 10,000 calls of each release without a difference; what is passed on together is what
 was called; and an engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own,
 with a worker that computes nothing.
 """
@@ -39,11 +39,11 @@ release = RELEASES[f"native@{version}"]
 enter_version(folder_of(release), release.name)
 
 from kvgate.kernel.shadow_switch import Mode, Switch
-from kvgate.shadow.adapter import attachment
+from kvgate.shadow.adapter import attachment, geometry
 from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.calls import Decoding
 from kvgate.shadow.sink_protocol import DifferenceError
-from tests.difftest.shadow.live import Kept, Server
+from tests.difftest.shadow.live import Beneath, Kept, Server
 
 said = []
 attachment.warn = said.append
@@ -60,19 +60,32 @@ def strict(model, asynchronous):
     shadow.share_of_time = 0
     return server, shadow
 
+def fail(error):
+    raise error
+
 def followed():
-    judged, checkpoints, findings = 0, 0, set()
+    judged, checkpoints, findings, many, differences = 0, 0, set(), 0, []
     for model in models:
         for asynchronous in (False, True):
-            server, shadow = strict(model, asynchronous)
-            checker, before = shadow.sink.checker, 0
-            while checker.stats.judged < calls / len(models) / 2:
+            server = server_of(model, asynchronous)
+            sink = Beneath(geometry.settings_of(server.scheduler, release), version=version)
+            ahead = release.scheduler.frees_late
+            Observer(
+                server.scheduler, sink, fail, checkpoint_calls=200, share_of_time=0, counts_in_flight=ahead
+            )
+            before = -1
+            while sink.judge.stats.judged < calls / len(models) / 2:
                 server.serve(10)
-                assert before < (before := checker.stats.judged), "it no longer follows"
-            judged += checker.stats.judged
-            checkpoints += checker.stats.checkpoints
-            findings |= set(checker.known.times)
-    return {"judged": judged, "checkpoints": checkpoints, "findings": sorted(findings)}
+                assert before < (before := sink.judge.stats.judged), (model, sink.found)
+            judged += sink.judge.stats.judged
+            checkpoints += sink.judge.stats.checkpoints
+            findings |= set(sink.judge.known.times)
+            differences += map(str, sink.found)
+            many += sink.together
+    return {
+        "judged": judged, "checkpoints": checkpoints, "findings": sorted(findings),
+        "differences": differences, "together": many,
+    }
 
 def together(model, asynchronous):
     stored, many = [], 0
@@ -121,6 +134,9 @@ def connected(scheduler):
 def plugged_in(scheduler):
     scheduler.kv_cache_manager.coordinator.single_type_managers[0].reach = None
 
+def drafts_again(scheduler):
+    scheduler.kv_cache_manager.coordinator.num_reprefillable_tokens = 1
+
 def kept_free(scheduler):
     scheduler.kv_cache_manager.watermark_blocks = 1
 
@@ -131,7 +147,7 @@ print("\\n" + json.dumps({
     "no hits": broken(no_hits),
     "leak": broken(leak),
     "in flight": broken(nothing_in_flight, True),
-    "refused": [refusal(change) for change in (connected, plugged_in, kept_free)],
+    "refused": [refusal(change) for change in (connected, plugged_in, drafts_again, kept_free)],
 }))
 """
 
@@ -162,9 +178,11 @@ def told(request: pytest.FixtureRequest) -> Any:
     return version, json.loads(finished.stdout.splitlines()[-1])
 
 
-def test_a_release_is_followed_strictly(told: Any) -> None:
-    """10,000 calls without a difference: one would have been raised."""
+def test_a_release_is_followed(told: Any) -> None:
+    """10,000 calls without a difference, many of them passed on together."""
     found = told[1]["followed"]
+    assert [] == found["differences"]
+    assert found["together"] > 1000
     assert found["judged"] >= CALLS
     assert found["checkpoints"] > 50
     assert "002-gate-subtracts-skipped-blocks" in found["findings"]
@@ -188,7 +206,8 @@ def test_what_is_broken_shows(told: Any) -> None:
 
 def test_what_is_refused_is_said(told: Any) -> None:
     """The log says why there is no shadow: a connector, the plug-in, blocks that stay free."""
-    connector, plug_in, watermark = told[1]["refused"]
+    connector, plug_in, drafts, watermark = told[1]["refused"]
+    assert drafts.endswith(": draft layers that compute the last tokens of a prompt again")
     assert connector.endswith(": a KV connector, on another vLLM than 0.20.2")
     assert plug_in.endswith(": the block manager of retention, on another vLLM than 0.20.2")
     assert watermark.endswith(": a watermark: blocks that stay free for requests that run")

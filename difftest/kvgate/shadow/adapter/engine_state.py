@@ -141,8 +141,14 @@ def _request_state(manager: Any, request: Any, name: str, number: int) -> Standi
         list(manager.get_block_ids(name)),
         [each.num_cached_block.get(name, 0) for each in managers],
         any(each.req_to_blocks.get(name) for each in managers),
-        getattr(request, "shared_prefix_boundary", 0) or 0,
+        _junction_tokens(request),
     )
+
+
+def _junction_tokens(request: Any) -> int:
+    """Where a request parted from what was cached, as newer releases note it, or the plug-in; 0 if neither does."""
+    noted = (getattr(request, name, 0) for name in ("shared_prefix_boundary", "swa_retention_junction_tokens"))
+    return next(filter(None, noted), 0)
 
 
 def _free_queue(pool: Any) -> list[int]:

@@ -47,10 +47,10 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
         ValueError: it has something that the reference cannot follow; says what.
     """
     config, manager = scheduler.vllm_config, scheduler.kv_cache_manager
-    geometry = geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle)
     refused = _refusal(scheduler) if release is INSTALLED else _refusal(scheduler) or _newer_refusal(scheduler)
     if refused is not None:
         raise ValueError(refused)
+    geometry = geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle)
     interval = _interval_tokens(manager) if release is INSTALLED else _newer_interval_tokens(release, manager, geometry)
     counts_ahead = release.scheduler is not None and release.scheduler.frees_late
     settings = Settings(
@@ -103,8 +103,15 @@ def _newer_refusal(scheduler: Any) -> str | None:
         return "a KV connector, on another vLLM than 0.20.2"
     if getattr(scheduler, "aux_output_connector", None) is not None:
         return "a connector for other outputs, which limits hits"
-    if any(type(group.kv_cache_spec).__name__ == "MambaSpec" for group in scheduler.kv_cache_config.kv_cache_groups):
+    specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+    if any(type(spec).__name__ == "MambaSpec" for spec in specs):
         return "a model with states, on another vLLM than 0.20.2"
+    if getattr(manager.coordinator, "num_reprefillable_tokens", 0) or any(
+        getattr(spec, "extra_retained_tokens", 0) for spec in specs
+    ):
+        return "draft layers that compute the last tokens of a prompt again"
+    if getattr(scheduler, "prefix_replay_tokens", 0):
+        return "windows that are computed again after a hit"
     if getattr(manager, "watermark_blocks", 0):
         return "a watermark: blocks that stay free for requests that run"
     return None

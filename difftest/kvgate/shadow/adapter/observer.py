@@ -302,34 +302,27 @@ class Observer:
             lengths.setdefault(window, index)
         windows = [(index, self._windowed[index]) for index in lengths.values()]
 
-        def call(
-            request: Any, num_new_tokens: int, *arguments: Any, num_lookahead_tokens: int = 0, **named: Any
-        ) -> Any:
-            is_plain = not arguments and not named
+        def call(*arguments: Any, **named: Any) -> Any:
             try:
-                if is_plain:
-                    answer = original(request, num_new_tokens, num_lookahead_tokens=num_lookahead_tokens)
-                else:
-                    answer = original(
-                        request, num_new_tokens, *arguments, num_lookahead_tokens=num_lookahead_tokens, **named
-                    )
+                answer = original(*arguments, **named)
             except BaseException as error:
-                self.raised("allocate_slots", error, (request,))
+                self.raised("allocate_slots", error, arguments)
                 raise
             if not tap.is_on:
                 return answer
             try:
                 if (
-                    is_plain
-                    and answer is nothing
+                    answer is nothing
                     and queue.num_free_blocks == self._blocks_free
-                    and num_lookahead_tokens == self._lookahead_tokens
-                    and request.status is running
+                    and len(arguments) == 2
+                    and len(named) == 1
+                    and named.get("num_lookahead_tokens") == self._lookahead_tokens
                 ):
+                    request, slots = arguments
                     name, tokens = request.request_id, request._all_token_ids
                     followed = known[name]
                     sent, nulls = followed.tokens, followed.nulls
-                    is_same = followed.is_running and len(tokens) >= sent
+                    is_same = followed.is_running and request.status is running and len(tokens) >= sent
                     for index, tables in windows:
                         # A block that others hold as well leaves a window, and no block is free for it.
                         table, freed = tables.get(name, _NOTHING), nulls[index]
@@ -338,11 +331,9 @@ class Observer:
                         appended = tokens[sent:]
                         followed.tokens = sent + len(appended)
                         unsure = request.num_in_flight_tokens if counts_in_flight else 0
-                        self._decoding.append(
-                            (followed.number, request.num_computed_tokens, num_new_tokens, unsure, appended)
-                        )
+                        self._decoding.append((followed.number, request.num_computed_tokens, slots, unsure, appended))
                         return answer
-                report(answer, request, num_new_tokens, *arguments, num_lookahead_tokens=num_lookahead_tokens, **named)
+                report(answer, *arguments, **named)
             except Exception as error:
                 if not self.failed(error):
                     raise
