@@ -37,14 +37,17 @@ from kvgate.levels.manager import MANAGER
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
 
-name, traces, models = sys.argv[1], sys.argv[2].split(), sys.argv[3:]
-system, told = load_system(name), {"cases": [], "shown": []}
+name, traces, seeds, models = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4:]
+system, told = load_system(name), {"cases": [], "shown": [], "schedulers": []}
 for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (MANAGER, SCHEDULER):
     bench = level.bench(system, level.gate)
-    for model in models:
-        run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", "1")))
+    for model, seed in ((model, seed) for model in models for seed in seeds):
+        run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", seed)))
         new = [str(each) for each in run.found() if each.finding is None]
         told["cases"].append([run.performed, [each.finding for each in run.known()], new])
+        if level is SCHEDULER:
+            kind = type(run.world.scheduler)
+            told["schedulers"].append(f"{kind.__module__}:{kind.__qualname__}")
     for path in traces:
         trace = read(Path(path))
         if trace.case.level is level:
@@ -57,12 +60,12 @@ print(json.dumps(told))
 """
 
 
-def told_by(release: Release, name: str, findings: str, *models: str) -> Any:
-    """What a process says of a system, of the traces of its ``findings``, and of a drawn case of each model."""
+def told_by(release: Release, name: str, findings: str, *models: str, seeds: str = "1") -> Any:
+    """What a process says of a system, of the traces of its ``findings``, and of a case of each model and seed."""
     pytest.importorskip("vllm")
     published(release)
     traces = " ".join(str(path) for each in findings.split() for path in FOLDER.glob(f"f{each}*/trace.jsonl"))
-    command = [sys.executable, "-c", PROGRAM, name, traces, *models]
+    command = [sys.executable, "-c", PROGRAM, name, traces, seeds, *models]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert 0 == ended.returncode, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])
@@ -90,14 +93,16 @@ def test_drawn_cases_agree_and_traces_show_their_findings(
 
 
 @pytest.mark.ci
-@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [name for name in OWN_SCHEDULERS if "@" in name])
 def test_its_own_schedulers_agree(name: str) -> None:
-    """In a drawn case; of the scheduler of profiled chunks, the trace of 082 ends as it is declared."""
+    """In drawn cases; of the scheduler of profiled chunks, the trace of 082 ends as it is declared."""
     own = OWN_SCHEDULERS[name]
     findings = "082" if "082-preemption-ends-the-engine" in own.release.findings else ""
-    told = told_by(own.release, name, findings, "gpt-oss-hybrid+scratch")
+    told = told_by(own.release, name, findings, "gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", seeds="1 2")
+    assert set(own.classes) == set(told["schedulers"])
+    assert 4 == len(told["cases"])
     assert [] == [found for _, _, found in told["cases"] if found]
+    assert all(performed >= 25 for performed, _, _ in told["cases"])
     assert ["082"] * bool(findings) == [found[0][:3] for _, _, found in told["shown"]]
 
 
