@@ -106,12 +106,17 @@ ascend-recompute@0.23.0`. What `imports` is not run.
 Not run: if `recompute_scheduler` of 0.30.0rc2 lacks room, it ends a request and has its client send it to another node.
 The reference preempts such a request. (Without vLLM-Ascend's configuration, which the scheduler asks there, it raises
 an error.) `batch_job_aware_scheduler` chooses requests by job and length, and `short_request_first_scheduler` serves
-short prompts first. The monitor of the queue's order expects order of arrival or priority, and reports both in the first
-cases. `patch_balance_schedule` of 0.30.0rc2, switched on, has a copy of an older vLLM's steps that counts no look-ups of
-the prefix cache: statistics differ in the first case. Switched off, it calls vLLM's.
+short prompts first. The monitor of the queue's order expects order of arrival or priority: it reports both in the first
+cases. `patch_balance_schedule` of 0.30.0rc2, switched on, has a copy of an older vLLM's steps that counts no look-ups
+of the prefix cache: statistics differ in the first case. Switched off, it calls vLLM's.
 `patch_mamba_block_aligned_split` and `patch_async_swa_kv_lifetime` are part of `ascend@0.30.0rc2` and `ascend@0.23.0`.
 `scheduler_dynamic_batch` needs pandas, which is not installed here; its constructor does not take `hash_block_size`,
 which the engine of vLLM 0.23.0 gives to its scheduler, by both sources.
+
+The coordinator of 0.30.0rc2 takes the retention interval from `VLLM_PREFIX_CACHE_RETENTION_INTERVAL`, which vLLM 0.30.0
+has no more, and not from the configuration: `--prefix-cache-retention-interval` is ignored (vLLM 0.30.0 does as it
+says). It caches what a hit at any boundary reads. A test shows it; it is not written up as a finding, for no run with
+an interval is asked of this release.
 
 ## What is not shown
 
