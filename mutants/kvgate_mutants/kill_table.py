@@ -182,7 +182,9 @@ def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
     yield ""
     yield "Known faults, planted one at a time, and what found each. Operations are those of the block manager, over"
     yield "all cases until the fault was seen; seconds are those of the run, on a machine with other work beside it."
-    yield "The smallest case is counted in what is done to the block manager, or to the engine of a broken scheduler."
+    kills = [result.kills["gate"] for killed in tables for result in killed.results]
+    if any(kill is not None and kill.smallest is not None for kill in kills):
+        yield "The smallest case counts what is done to the block manager, or to the engine of a broken scheduler."
     yield ""
     yield f"Written by `{command}`, as seen; not edited."
     for killed in tables:

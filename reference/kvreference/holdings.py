@@ -54,7 +54,7 @@ def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
 
 
 def blocks_to_have(groups: Sequence[Group], span: Span, hit_tokens: int, taken: int) -> int:
-    """How many blocks an allocation of ``span`` behind a hit must have that takes ``taken``: no more."""
+    """How many blocks must be free for an allocation of ``span`` after a hit, if it takes ``taken``: as many."""
     del groups, span, hit_tokens
     return taken
 

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from kvgate.adapters.releases import LATER_ASCEND, release_named
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release
 from kvgate.findings.modelled import reference_of_release
-from kvgate.findings.register import FOLDER
+from kvgate.findings.register import FOLDER, with_ids
+from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.models import load
 from kvreference.settings import Settings
 
@@ -37,14 +39,17 @@ from kvgate.levels.manager import MANAGER
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
 
-name, traces, models = sys.argv[1], sys.argv[2].split(), sys.argv[3:]
-system, told = load_system(name), {"cases": [], "shown": []}
+name, traces, seeds, models = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4:]
+system, told = load_system(name), {"cases": [], "shown": [], "schedulers": []}
 for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (MANAGER, SCHEDULER):
     bench = level.bench(system, level.gate)
-    for model in models:
-        run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", "1")))
+    for model, seed in ((model, seed) for model in models for seed in seeds):
+        run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", seed)))
         new = [str(each) for each in run.found() if each.finding is None]
         told["cases"].append([run.performed, [each.finding for each in run.known()], new])
+        if level is SCHEDULER:
+            kind = type(run.world.scheduler)
+            told["schedulers"].append(f"{kind.__module__}:{kind.__qualname__}")
     for path in traces:
         trace = read(Path(path))
         if trace.case.level is level:
@@ -57,12 +62,12 @@ print(json.dumps(told))
 """
 
 
-def told_by(release: Release, name: str, findings: str, *models: str) -> Any:
-    """What a process says of a system, of the traces of its ``findings``, and of a drawn case of each model."""
+def told_by(release: Release, name: str, findings: str, *models: str, seeds: str = "1") -> Any:
+    """What a process says of a system, of the traces of its ``findings``, and of a case of each model and seed."""
     pytest.importorskip("vllm")
     published(release)
     traces = " ".join(str(path) for each in findings.split() for path in FOLDER.glob(f"f{each}*/trace.jsonl"))
-    command = [sys.executable, "-c", PROGRAM, name, traces, *models]
+    command = [sys.executable, "-c", PROGRAM, name, traces, seeds, *models]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert 0 == ended.returncode, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])
@@ -90,15 +95,79 @@ def test_drawn_cases_agree_and_traces_show_their_findings(
 
 
 @pytest.mark.ci
-@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [name for name in OWN_SCHEDULERS if "@" in name])
 def test_its_own_schedulers_agree(name: str) -> None:
-    """In a drawn case; of the scheduler of profiled chunks, the trace of 082 ends as it is declared."""
+    """In drawn cases; of the scheduler of profiled chunks, the trace of 082 ends as it is declared."""
     own = OWN_SCHEDULERS[name]
     findings = "082" if "082-preemption-ends-the-engine" in own.release.findings else ""
-    told = told_by(own.release, name, findings, "gpt-oss-hybrid+scratch")
+    told = told_by(own.release, name, findings, "gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", seeds="1 2")
+    assert set(own.classes) == set(told["schedulers"])
+    assert 4 == len(told["cases"])
     assert [] == [found for _, _, found in told["cases"] if found]
+    assert all(performed >= 25 for performed, _, _ in told["cases"])
     assert ["082"] * bool(findings) == [found[0][:3] for _, _, found in told["shown"]]
+
+
+INTERVALS = """
+import sys
+from attrs import evolve
+from kvgate.adapters.registry import load_system
+from kvgate.adapters.releases import release_named
+from kvgate.kernel.models import load
+from kvreference.settings import Settings
+
+load_system(sys.argv[1])
+from kvgate.adapters.ascend import AscendRelease
+from kvgate.adapters.native import Native
+named, release = load("gpt-oss-hybrid+retention=512+scratch"), release_named(sys.argv[1])
+kind = Native if release.system == "native" else AscendRelease
+settings = named.features.applied_to(Settings(named.geometry, blocks=64, scratch_first=release.choices is not None))
+for place in ("config", "environment"):
+    system = kind(evolve(release, interval=place), evolve(settings, scratch_first=release.choices is not None))
+    print(system.manager.coordinator.retention_interval)
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("release", "read"),
+    [(release_named("native@0.30.0"), ["512", "None"]), (NEWEST, ["None", "None"])],
+    ids=lambda given: given.name if isinstance(given, Release) else None,
+)
+def test_an_interval_is_ignored(release: Release, read: list[str]) -> None:
+    """In the configuration, where vLLM 0.30.0 reads it, and in the environment."""
+    pytest.importorskip("vllm")
+    published(release)
+    command = [sys.executable, "-c", INTERVALS, release.name]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert 0 == ended.returncode, ended.stderr[-3000:]
+    assert read == ended.stdout.split()[-2:]
+
+
+def schedule(num_spec_tokens: int, tokens: int) -> None:
+    """As a scheduler's step, with two assertions."""
+    assert tokens > 0
+    assert tokens == 1 + num_spec_tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limit", "is_known"),
+    [(4, 4, True), (0, 4, False), (4, 5, False), (4, None, False)],
+    ids=["padding", "another assertion", "room for all drafts", "no limit"],
+)
+def test_an_assertion_about_drafts_alone_is_083(tokens: int, limit: int | None, is_known: bool) -> None:
+    """And no other of the same step, which has no message either."""
+    with pytest.raises(AssertionError) as raised:
+        schedule(4, tokens)
+    engine: Any = SimpleNamespace(
+        lockstep=SimpleNamespace(raised=raised.value),
+        stage=SimpleNamespace(long_prefill_tokens=limit),
+        settings=SimpleNamespace(drafts_max=4),
+    )
+    found = Divergence(0, None, "scheduler", Difference("KV-SYS-01", "AssertionError", "an answer", "AssertionError: "))
+    (finding,) = with_ids(["083-padding-longer-than-a-chunk"])
+    assert finding.explains_engine is not None
+    assert is_known == finding.explains_engine(found, engine)
 
 
 @pytest.mark.parametrize("release", LATER_ASCEND, ids=lambda release: release.version)
@@ -119,7 +188,7 @@ def test_a_worker_is_of_the_same_release(release: Release) -> None:
         (STABLE, "full+scratch", "a single group"),
         (NEWEST, "compressed+eagle+masked+scratch", "a draft layer in group 0"),
         (STABLE, "compressed+eagle+masked+scratch+whole-slots", "a draft layer in group 0"),
-        (NEWEST, "gpt-oss-hybrid+retention=256+scratch", "a retention interval of 256 tokens: vLLM 0.30.0rc2 has none"),
+        (NEWEST, "gpt-oss-hybrid+retention=256+scratch", "interval of 256 tokens: vLLM-Ascend 0.30.0rc2 has none"),
     ],
 )
 def test_what_they_do_not_have_is_refused(release: Release, model: str, refused: str) -> None:

@@ -161,7 +161,7 @@ def _interval(settings: Settings) -> int | None:
 def not_retained(release: Release, settings: Settings) -> Iterator[str]:
     """What the release does not do with cached blocks."""
     interval, alignment = settings.retention_interval_tokens, settings.geometry.alignment_tokens
-    name = f"vLLM {release.version}"
+    name = f"{'vLLM' if release.system == 'native' else 'vLLM-Ascend'} {release.version}"
     for index, group in enumerate(settings.geometry.groups):
         if group.copies:
             yield f"partial hits in group {index}: {name} has them, if at all, where states are kept"

@@ -84,7 +84,7 @@ def policies(layout: Layout, serving: Serving) -> list[Policy]:
     alignment = settings.geometry.alignment_tokens
     masked = evolve(settings, retention_interval_tokens=alignment)
     found.append(Policy("masked", masked, f"vLLM from {MASKS.first} to before {RETAINS_LEAST.first}"))
-    for name in ("0", auto_interval(alignment)):
+    for name in () if serving.ignores_intervals else ("0", auto_interval(alignment)):
         interval = interval_of(name)
         sparse = evolve(settings, retention_interval_tokens=interval, scratch_first=True)
         found.append(Policy(f"retention {interval}", sparse, f"VLLM_PREFIX_CACHE_RETENTION_INTERVAL={name}"))

@@ -44,8 +44,8 @@ RETAINS = Span("0.23.0")
 RETAINS_LEAST = Span("0.29.0")
 """Since vllm-project/vllm#52216 the interval is 0 unless another is given."""
 RETAINS_ALL_DRAFTED = Span("0.29.0", "0.30.0")
-"""With vllm-project/vllm#55760 it is none where states are kept and draft layers look ahead; 0.30.0 and 0.33.0 have not
-got that."""
+"""With vllm-project/vllm#55760 it is none where states are kept and draft layers look ahead; in 0.30.0 and 0.33.0 it is
+0 there too."""
 KEEPS_JUNCTIONS = Span("0.27.1")
 """From here on the boundary at which a prompt parts from what is cached is kept, as with the plug-in for 0.20.2."""
 NOT_ASKED = Span("0.28.0", "0.30.0")
@@ -198,7 +198,12 @@ class Serving:
     @property
     def keeps_junctions(self) -> bool:
         """Whether the boundary is kept at which a prompt parts from what is cached: with the plug-in, too."""
-        return self.on_stock or self.release in KEEPS_JUNCTIONS
+        return self.on_stock or (self.release in KEEPS_JUNCTIONS and not self.ignores_intervals)
+
+    @property
+    def ignores_intervals(self) -> bool:
+        """Whether nothing sets a retention interval, although vLLM of this version has one: its description says so."""
+        return not self.on_stock and self.described.interval is None
 
     def retains(self, geometry: Geometry) -> bool:
         """Whether a retention interval leaves anything out: of windows, and in later releases of states."""
@@ -221,13 +226,13 @@ class Serving:
             UsageError: what was written is no interval.
         """
         if self.retention is not None:
-            if self.retention.strip().lower() == DENSE:
-                return None
             try:
-                return interval_of(self.retention)
+                interval = None if self.retention.strip().lower() == DENSE else interval_of(self.retention)
             except ValueError as error:
                 raise UsageError(f"--prefix-cache-retention-interval: {error}, and {DENSE} for none") from error
-        if self.release in RETAINS_LEAST:
+            if not self.ignores_intervals:
+                return interval
+        if self.release in RETAINS_LEAST and not self.ignores_intervals:
             return None if has_states and self.looks_ahead and self.release in RETAINS_ALL_DRAFTED else 0
         return alignment_tokens if self.release in MASKS else None
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve
 
-from kvgate.adapters.releases import ASCEND, OF_VLLM
+from kvgate.adapters.releases import ASCEND, LATER_ASCEND, OF_VLLM
 from kvgate.adapters.releases.description import Release
 from kvgate.explain.best_hit import Prompts, best_hit, shortest_prompt
 from kvgate.explain.chunks import chunk_ends, stands_still
-from kvgate.explain.serving import KEEPS_JUNCTIONS, MASKS, RETAINS, RETAINS_LEAST
+from kvgate.explain.serving import KEEPS_JUNCTIONS, MASKS, RETAINS, RETAINS_LEAST, Serving
 from kvgate.findings.modelled import reference_of_release
 from kvgate.findings.register import with_ids
 from kvgate.kernel.models import load
@@ -171,3 +171,19 @@ def test_explain_dates_what_a_release_keeps_as_its_description_does(release: Rel
     version = version_of(release.version)
     described = (release.masks, release.interval is not None, release.retains_least, release.pins_junctions)
     assert described == tuple(version in since for since in (MASKS, RETAINS, RETAINS_LEAST, KEEPS_JUNCTIONS))
+
+
+@pytest.mark.parametrize("retention", [None, "0", "none"])
+@pytest.mark.parametrize(
+    ("release", "by_default", "is_read"),
+    [(ASCEND, None, True), (LATER_ASCEND[0], 16, True), (LATER_ASCEND[1], 16, False)],
+    ids=lambda given: given.version if isinstance(given, Release) else None,
+)
+def test_explain_takes_the_interval_of_an_ascend_from_its_description(
+    release: Release, by_default: int | None, is_read: bool, retention: str | None
+) -> None:
+    """0.30.0rc2 reads none: it keeps what vLLM 0.23.0 keeps by default, whatever is set, and no junction."""
+    serving = Serving(platform="ascend", version=release.version, retention=retention)
+    expected = by_default if retention is None or not is_read else {"0": 0, "none": None}[retention]
+    assert expected == serving.interval_tokens(16, has_states=False)
+    assert (release is ASCEND) == serving.keeps_junctions

@@ -54,6 +54,13 @@ def named(model: str, **flags: Any) -> dict[str, Cause]:
         ("interval-is-refused", "mixed-blocks", {"retention": "48"}, "mixed-blocks", {"retention": "64"}),
         ("interval-is-refused", "full", {"retention": "64", "version": "0.23.0"}, "full", {"retention": "64"}),
         ("retention-needs-the-plug-in", "swa", {"retention": "64"}, "swa", {"retention": "64", "version": "0.23.0"}),
+        (
+            "retention-is-ignored",
+            "gpt-oss-hybrid",
+            {**ASCEND, "version": "0.30.0rc2", "retention": "512"},
+            "gpt-oss-hybrid",
+            {**ASCEND, "version": "0.23.0", "retention": "512"},
+        ),
         ("known-by-slots", "dsv4-flash-ascend-32", ASCEND, "dsv4-flash-ascend-32", {**ASCEND, "version": "0.23.0"}),
         ("known-by-slots", "compressed", ASCEND, "mixed-blocks", ASCEND),
         ("equal-groups-drop-too", "dsv4-flash+mtp", {}, "dsv4-flash", {}),

@@ -75,7 +75,7 @@ def release_described(version: str, ascend: bool = False) -> Release:
 
 
 def without_finding(finding: str, release: Release) -> str | None:
-    """The first version of vLLM after ``release`` that has not got a finding, by name; None if none is known."""
+    """The first version of vLLM after ``release`` without a finding, by name; None if none is known."""
     known = ((version_of(each.version), each) for each in OF_VLLM)
     later = sorted((version, each.version) for version, each in known if finding not in each.findings)
     found = [name for version, name in later if release in OF_VLLM and version > version_of(release.version)]

@@ -52,11 +52,7 @@ OWN_SCHEDULERS: Mapping[str, OwnScheduler] = MappingProxyType(
             ),
             _PROFILING[:1],
         ),
-        "ascend-recompute@0.30.0rc2": OwnScheduler(_NEW, _RECOMPUTE),
         "ascend-profiling-chunk@0.30.0rc2": OwnScheduler(_NEW, _PROFILING),
-        "ascend-batch-job@0.30.0rc2": OwnScheduler(
-            _NEW, _core("batch_job_aware_scheduler", "BatchJobAwareScheduler", "BatchJobAwareAsyncScheduler")
-        ),
         "ascend-dyntra-lb@0.30.0rc2": OwnScheduler(
             _NEW, _core("dyntra_lb_scheduler", "DyntraLBScheduler", "AsyncDyntraLBScheduler")
         ),

@@ -187,7 +187,7 @@ class Release:
     interval: str | None = None
     """Where the retention interval is set: in the ``environment``, in the ``config``, or nowhere."""
     retains_states: bool = False
-    """Whether it decides about states too, and not about sliding windows alone."""
+    """Whether the retention interval decides about states too, and not about sliding windows alone."""
     retains_least: bool = False
     """Whether the interval is 0 unless another is given."""
     takes_alignment: bool = False

@@ -8,7 +8,7 @@ from kvgate.explain.cause import Case, Cause, Effect, Rule
 from kvgate.explain.chunks import stands_still
 from kvgate.explain.policies import interval_in_effect
 from kvgate.explain.retained import blocks_at_start, largest_at_start, largest_request
-from kvgate.explain.serving import Platform, Serving
+from kvgate.explain.serving import RETENTION_VARIABLE, Platform, Serving
 from kvgate.kernel.versions import Span
 
 _KNOWN_BY_SLOTS = Span("0.20.0", "0.21.0")
@@ -93,8 +93,8 @@ def interval_is_refused(case: Case) -> Cause | None:
         return None
     retains = case.serving.retains(geometry)
     on_stock = case.serving.on_stock
-    if on_stock and not retains:
-        # The plug-in says that it has no effect, and starts.
+    if (on_stock and not retains) or case.serving.ignores_intervals:
+        # The plug-in says that it has no effect, and starts; what is ignored is not checked.
         return None
     if retains and interval % geometry.alignment_tokens == 0:
         return None
@@ -115,11 +115,22 @@ def interval_is_refused(case: Case) -> Cause | None:
 
 
 def retention_needs_the_plugin(case: Case) -> Cause | None:
-    """An interval that vLLM does not know of."""
+    """An interval that vLLM, or vLLM-Ascend, does not know of."""
     serving = case.serving
-    if serving.retention is None or not serving.on_stock or serving.platform is Platform.ASCEND:
+    if serving.retention is None or not any(group.slides for group in case.layout.geometry.groups):
         return None
-    if not any(group.slides for group in case.layout.geometry.groups):
+    if serving.ignores_intervals:
+        return Cause(
+            "retention-is-ignored",
+            Effect.LESS,
+            "KV-OP-15",
+            ("vllm-project/vllm#52216",),
+            f"{serving.engine} takes its retention interval from {RETENTION_VARIABLE}, which the vLLM that it runs on "
+            "has no more: it ignores the interval, and caches what a hit at any boundary reads",
+            remedy="another release, or leave the interval out",
+            sets=(("retention", None),),
+        )
+    if not serving.on_stock or serving.platform is Platform.ASCEND:
         return None
     return Cause(
         "retention-needs-the-plug-in",

@@ -89,7 +89,8 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
     auto = auto_interval(settings.geometry.alignment_tokens)
     by_interval = {interval: _retained(case, interval, tokens) for interval in (auto, "0")}
     best = max(by_interval, key=lambda interval: by_interval[interval]) if known else auto
-    helps = not _spoils(case, best) and (not known or by_interval[best] > prefixes_retained(settings, tokens))
+    helps = not (case.serving.ignores_intervals or _spoils(case, best))
+    helps = helps and (not known or by_interval[best] > prefixes_retained(settings, tokens))
     pool = ""
     if known:
         now = prefixes_retained(settings, tokens)

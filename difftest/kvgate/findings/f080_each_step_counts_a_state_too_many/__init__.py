@@ -13,7 +13,12 @@ from kvreference.rules import Delta
 def _one_more(to_have: Callable[..., int], groups: Sequence[Group], span: Span, hit_tokens: int, taken: int) -> int:
     """Whatever is computed before the step, and is no hit of it, is taken for a load that needs a block."""
     loads = span.tokens > 0 and span.computed > hit_tokens
-    return to_have(groups, span, hit_tokens, taken) + loads * sum(group.keeps_states for group in groups)
+    return to_have(groups, span, hit_tokens, taken) + loads * _states(groups)
+
+
+def _states(groups: Sequence[Group]) -> int:
+    """How many groups of states there are."""
+    return sum(group.keeps_states for group in groups)
 
 
 FINDING = Finding(
@@ -23,5 +28,5 @@ FINDING = Finding(
     condition="a group of states, and a request with computed tokens",
     where=lambda settings: settings.geometry.keeps_states,
     acts=lambda *_run: Acts([Delta(blocks_to_have.__name__, _one_more)]),
-    holds=lambda ideal, answered, groups, span, *_rest: span.computed > 0 and answered - ideal <= len(groups),
+    holds=lambda ideal, answered, groups, span, *_rest: span.computed > 0 and answered - ideal == _states(groups),
 )

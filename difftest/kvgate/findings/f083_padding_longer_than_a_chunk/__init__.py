@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import traceback
+
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 
+ASKED = "num_spec_tokens"
+"""What the assertion asks, and no other of a scheduler's steps: how many drafts there are."""
+
 
 def _is_raised(divergence: Divergence, engine: Engine) -> bool:
-    """An assertion without a message, where a step may compute less of a prompt than a token and all drafts."""
-    difference, most_tokens = divergence.difference, engine.stage.long_prefill_tokens
-    raised = difference.statement == "KV-SYS-01" and difference.got.strip() == "AssertionError:"
-    return raised and most_tokens is not None and most_tokens < 1 + engine.settings.drafts_max
+    """An assertion about drafts, where a step may compute less of a prompt than a token and all drafts."""
+    raised, most_tokens = engine.lockstep.raised, engine.stage.long_prefill_tokens
+    if divergence.difference.statement != "KV-SYS-01" or not isinstance(raised, AssertionError):
+        return False
+    place = traceback.extract_tb(raised.__traceback__)[-1]
+    is_about_drafts = place.name == "schedule" and ASKED in (place.line or "")
+    return is_about_drafts and most_tokens is not None and most_tokens < 1 + engine.settings.drafts_max
 
 
 FINDING = Finding(

@@ -32,7 +32,7 @@ from kvreference.block_pool import NULL
 from kvreference.settings import Settings
 
 UNDESCRIBED = ("worker", "ghost", "leak")
-"""What checks a release whose scheduler and block manager are not described."""
+"""What checks a release whose scheduler and block manager feed a worker alone."""
 FOUND = ", which an operator finds"
 WORKERS: Mapping[str, type[Worker]] = MappingProxyType(
     {

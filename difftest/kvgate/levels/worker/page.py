@@ -88,10 +88,10 @@ ascend-recompute@0.23.0`. What `imports` is not run.
 
 | module of `vllm_ascend.core` | 0.20.2rc1 | 0.23.0 | 0.30.0rc2 |
 | --- | --- | --- | --- |
-| `recompute_scheduler` | run | run | run |
+| `recompute_scheduler` | run | run | imports |
 | `scheduler_dynamic_batch` | No module named 'pandas' | No module named 'pandas' | not published |
 | `scheduler_profiling_chunk` | imports | run | run |
-| `batch_job_aware_scheduler` | not published | not published | run |
+| `batch_job_aware_scheduler` | not published | not published | imports |
 | `dyntra_lb_scheduler` | not published | not published | run |
 | `short_request_first_scheduler` | not published | not published | imports |
 
@@ -99,18 +99,24 @@ ascend-recompute@0.23.0`. What `imports` is not run.
 | --- | --- |
 | `ascend-recompute` | other nodes, and grammars that reject a token (findings 073 and 074) |
 | `ascend-recompute@0.23.0` | other nodes: with them it pads drafts, and caches what was loaded, by rules of its own |
-| `ascend-recompute@0.30.0rc2` | what it does on a node that only decodes |
 | `ascend-profiling-chunk@0.23.0` | chunks by a profile, for none is measured; it ends where it must preempt (082) |
 | `ascend-profiling-chunk@0.30.0rc2` | chunks by a profile, for none is measured |
-| `ascend-batch-job@0.30.0rc2` | names of jobs: all requests are of one |
 | `ascend-dyntra-lb@0.30.0rc2` | decisions of other ranks: there are none, and all requests are admitted |
 
-Not run: `short_request_first_scheduler` serves short prompts first, which the monitor of the queue's order takes for a
-fault in the first cases. `patch_balance_schedule` of 0.30.0rc2, switched on, has a copy of an older vLLM's steps that
-counts no look-ups of the prefix cache: statistics differ in the first case. Switched off, it calls vLLM's.
+Not run: if `recompute_scheduler` of 0.30.0rc2 lacks room, it ends a request and has its client send it to another node.
+The reference preempts such a request. (Without vLLM-Ascend's configuration, which the scheduler asks there, it raises
+an error.) `batch_job_aware_scheduler` chooses requests by job and length, and `short_request_first_scheduler` serves
+short prompts first. The monitor of the queue's order expects order of arrival or priority: it reports both in the first
+cases. `patch_balance_schedule` of 0.30.0rc2, switched on, has a copy of an older vLLM's steps that counts no look-ups
+of the prefix cache: statistics differ in the first case. Switched off, it calls vLLM's.
 `patch_mamba_block_aligned_split` and `patch_async_swa_kv_lifetime` are part of `ascend@0.30.0rc2` and `ascend@0.23.0`.
 `scheduler_dynamic_batch` needs pandas, which is not installed here; its constructor does not take `hash_block_size`,
 which the engine of vLLM 0.23.0 gives to its scheduler, by both sources.
+
+The coordinator of 0.30.0rc2 takes the retention interval from `VLLM_PREFIX_CACHE_RETENTION_INTERVAL`, which vLLM 0.30.0
+has no more, and not from the configuration: `--prefix-cache-retention-interval` is ignored (vLLM 0.30.0 does as it
+says). It caches what a hit at any boundary reads. A test shows it; it is not written up as a finding, for no run with
+an interval is asked of this release.
 
 ## What is not shown
 
