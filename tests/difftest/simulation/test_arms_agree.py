@@ -19,6 +19,7 @@ from kvgate.findings.f037_fewer_drafts_end_the_process import is_of_fewer_drafts
 from kvgate.simulation import release
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.comparison import difference
+from kvgate.simulation.policy import policy_of
 from kvgate.simulation.result import Result
 from kvreference.mamba import StateMode
 
@@ -135,7 +136,9 @@ def test_ends_of_the_process_that_differ_are_seen() -> None:
 
     Method: a workload in which both end, and results that are changed in one of the three.
     """
-    setting = agreement.draw("0.20.2", 934)
+    drawn = agreement.draw("0.20.2", 934)
+    serving = evolve(drawn.serving, blocks=116, tokens_max=380, running_max=8)
+    setting = evolve(drawn, serving=serving, policy=policy_of("dense"))
     ours, theirs = arm_of("release").run(setting), arm_of("stock").run(setting)
     assert None is difference(ours, theirs)
     assert (ours.crash_finding, theirs.crash_finding) == ("037-fewer-drafts-end-the-process",) * 2
