@@ -28,7 +28,8 @@ from kvreference.settings import Settings
 
 MAGIC = b"KVGATER4"
 """The format and its version."""
-VERSIONS_READ = (b"2", b"3", b"4")
+WITHOUT_NUMBERS = b"2"
+VERSIONS_READ = (WITHOUT_NUMBERS, b"3", b"4")
 """What version 2 lacks: record numbers, the time of the start, and what an engine's call raised. What version 3 lacks:
 what newer releases of vLLM pass to a call for slots."""
 SUFFIX = ".kvrec"
@@ -268,7 +269,7 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
         raise UsageError(f"{path}: its header is corrupted")
     try:
         described = msgspec.json.decode(document)
-        if (magic == MAGIC) != ("first_record" in described):
+        if (magic[-1:] == WITHOUT_NUMBERS) == ("first_record" in described):
             raise UsageError(f"{path}: its version, {magic[-1:]!r}, is not that of its header: it is corrupted")
         header: Header = _CONVERTER.structure(described, Header)
     except (msgspec.DecodeError, *DOCUMENT_ERRORS) as error:

@@ -8,7 +8,9 @@ import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from attrs import define, evolve
 
@@ -18,7 +20,7 @@ from kvgate.shadow import recheck, recording
 from kvgate.shadow.adapter import sinks
 from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import ENCODER, Raw
+from kvgate.shadow.calls import ENCODER, Allocated, Checkpoint, Raw, Stored
 from kvgate.shadow.recheck import Recheck, recheck_recordings
 from kvgate.shadow.recording import Header, open_recording
 from kvgate.shadow.sidecar import Order, Sidecar
@@ -173,6 +175,32 @@ def test_older_recordings_are_read_and_checked_part_by_part(parts: list[Path]) -
     assert ([recheck._UNNUMBERED], []) == (found.gaps, found.endings)
     parts[2].unlink()
     assert [recheck._UNNUMBERED] == checked(parts[0].parent).gaps
+
+
+def test_recordings_of_version_3_are_read_and_checked(parts: list[Path]) -> None:
+    """Goal: what version 3 stored is checked as it was. Method: its records, without the fields that are new."""
+    before = checked(parts[0].parent)
+    for part in parts:
+        opened = open_recording(part)
+        records = [ENCODER.encode([without_new_fields(record)]) for record in opened.records()]
+        beginning = recording.MAGIC[:-1] + b"3" + recording.beginning(opened.header)[len(recording.MAGIC) :]
+        part.write_bytes(beginning + b"".join(map(recording.framed, records)))
+    found = checked(parts[0].parent)
+    assert (0, [], []) == (found.differences, found.gaps, found.endings)
+    assert before.checker is not None
+    assert found.checker is not None
+    assert before.checker.stats.judged == found.checker.stats.judged > 0
+
+
+def without_new_fields(record: Stored) -> list[Any]:
+    """A record as version 3 stored it."""
+    plain: list[Any] = msgspec.msgpack.decode(ENCODER.encode(record))
+    if isinstance(record, Allocated):
+        return plain[: 1 + Allocated.__struct_fields__.index("must_fit")]
+    if isinstance(record, Checkpoint):
+        place = 1 + Checkpoint.__struct_fields__.index("standing")
+        plain[place] = [each[:-1] for each in plain[place]]
+    return plain
 
 
 def as_before(part: Path) -> None:
