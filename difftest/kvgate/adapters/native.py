@@ -127,9 +127,10 @@ def begun_keys(pool: Any, sizes: Sequence[int]) -> dict[int, set[Hashable]]:
 
     Releases before 0.27.1 have none.
     """
-    begun: dict[int, set[Hashable]] = {
-        block: set(keys) for block, keys in getattr(pool, "cached_block_hashes_by_block", {}).items()
-    }
+    known = getattr(pool, "cached_block_hashes_by_block", None)
+    if known is None:
+        return {}
+    begun: dict[int, set[Hashable]] = {block: set(keys) for block, keys in known.items()}
     for block in pool.blocks if len(set(sizes)) > 1 else ():
         # The end of the key is the group.
         key, tokens = block._block_hash, getattr(block, "block_hash_num_tokens", None)

@@ -45,8 +45,6 @@ class Exercises:
     run: str = field(factory=lambda: uuid.uuid4().hex)
     """Part of every salt: what an earlier run left in the cache is not found."""
     _salts: int = 0
-    _last: list[Reply] = field(factory=list)
-    """All answers that were compared last."""
 
     def one_more(self) -> Reply:
         """The answer to a short prompt that was never asked before."""
@@ -112,8 +110,10 @@ class Exercises:
         like = self._asked("", "", further=rules)
         salt, whole = self._salt(), self._random_words("structured", 120)
         prompts = [self._begun(whole, count) for count in (60, 90, 120, 120)]
-        found = self._compared(prompts, [self._complete(like, prompt, salt) for prompt in prompts], like)
-        wrong = [reply for reply in self._last if reply.text.strip() not in _CHOICES]
+        cached = [self._complete(like, prompt, salt) for prompt in prompts]
+        without, again = self._without_cache(prompts, like)
+        found = tally(cached, without, again, self.tolerance)
+        wrong = [reply for reply in (*cached, *without, *again) if reply.text.strip() not in _CHOICES]
         why = f"{len(wrong)} answers are none of {', '.join(_CHOICES)}: {wrong[0].text!r:.80}" if wrong else ""
         return Tally((*found.comparisons, Comparison(Verdict.DIFFERS, why))) if wrong else found
 
@@ -149,14 +149,17 @@ class Exercises:
         return self.server.complete(evolve(like, prompt=prompt, salt=salt))
 
     def _compared(self, prompts: list[str], cached: list[Reply], like: Asked | None = None) -> Tally:
-        """The answers next to those without the cache, which are asked one by one, and then all together."""
-        hits_before, asked = self._hits(), like or self._asked("", "")
-        without = [self._complete(asked, prompt, self._salt()) for prompt in prompts]
-        again = self.server.together([evolve(asked, prompt=prompt, salt=self._salt()) for prompt in prompts])
-        self._last = [*cached, *without, *again]
+        """The answers next to those without the cache."""
+        return tally(cached, *self._without_cache(prompts, like or self._asked("", "")), self.tolerance)
+
+    def _without_cache(self, prompts: list[str], like: Asked) -> tuple[list[Reply], list[Reply]]:
+        """The answers without the cache, which are asked for one by one, and then all together."""
+        hits_before = self._hits()
+        without = [self._complete(like, prompt, self._salt()) for prompt in prompts]
+        again = self.server.together([evolve(like, prompt=prompt, salt=self._salt()) for prompt in prompts])
         if hits_before is not None and hits_before == self._hits():
             without, again = ([_uncached(reply) for reply in replies] for replies in (without, again))
-        return tally(cached, without, again, self.tolerance)
+        return without, again
 
     def _hits(self) -> float | None:
         """The server's own count of tokens from the cache, if it has one."""
