@@ -281,7 +281,7 @@ def choices_of_release(release: Release | None, settings: Settings | None = None
     if release is None:
         return choices
     deltas: list[Delta] = []
-    if release.scheduler is not None and release.scheduler.frees_late:
+    if release.frees_late:
         deltas += STEPS_OVER
     elif release.holds_windows and not (settings is not None and settings.geometry.keeps_states):
         deltas += IN_FLIGHT

@@ -221,3 +221,8 @@ class Release:
     def label(self) -> str:
         """Its name for findings, which apply to some releases."""
         return self.version if self.system == "native" else f"{self.system} {self.version}"
+
+    @property
+    def frees_late(self) -> bool:
+        """Whether its scheduler is described, and frees blocks by the steps that are over."""
+        return self.scheduler is not None and self.scheduler.frees_late

@@ -129,7 +129,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
             checkpoint_calls=switch.checkpoint_calls,
             sampling=Sampling(switch.sample, switch.period_steps),
             stall_seconds=switch.stall_seconds,
-            counts_in_flight=release.scheduler is not None and release.scheduler.frees_late,
+            counts_in_flight=release.frees_late,
         )
     except Exception as error:
         warn(f"is off for this engine, which continues without it: {_describe_error(error)}")

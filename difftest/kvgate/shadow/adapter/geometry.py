@@ -52,7 +52,6 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
         raise ValueError(refused)
     geometry = geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle)
     interval = _interval_tokens(manager) if release is INSTALLED else _newer_interval_tokens(release, manager, geometry)
-    counts_ahead = release.scheduler is not None and release.scheduler.frees_late
     settings = Settings(
         geometry=geometry,
         blocks=scheduler.kv_cache_config.num_blocks,
@@ -67,7 +66,7 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
         keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None
         or (release.pins_junctions and interval not in (None, geometry.alignment_tokens)),
         scratch_first=getattr(manager.block_pool, "scratch_first", False) or release.choices is not None,
-        steps_in_flight_max=config.max_concurrent_batches if counts_ahead else 1,
+        steps_in_flight_max=config.max_concurrent_batches if release.frees_late else 1,
     )
     hashed_tokens = manager.block_pool.hash_block_size
     if settings.caches and settings.geometry.grain_tokens != hashed_tokens:
