@@ -51,6 +51,7 @@ ELSEWHERE = [
 ]
 """The traces of other releases."""
 OF_ASCEND = [
+    *FOLDER.glob("f014*/trace-reserved.jsonl"),
     *FOLDER.glob("f013*/trace-given-twice.jsonl"),
     *FOLDER.glob("f073*/trace.jsonl"),
     *FOLDER.glob("f074*/trace.jsonl"),
