@@ -28,9 +28,13 @@ class LeftEarly:
 
 
 def left_for(groups: Sequence[Group], computed: int, counted: int) -> set[tuple[int, int]]:
-    """By group, the places that windows leave if they count so many tokens, and not the ``computed`` ones."""
+    """By group, the places that windows and states leave if they count so many tokens, and not the ``computed`` ones.
+
+    Of states that are given back by the tokens that hold, those that a resume does not read.
+    """
     return {
         (index, place)
         for index, group in enumerate(groups)
-        for place in range(group.blocks_dead(computed), group.blocks_dead(counted))
+        for left in (group.blocks_dead, group.blocks_unread)
+        for place in range(left(computed), left(counted))
     }

@@ -46,10 +46,17 @@ FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob
 """What follows in a scheduler from a finding of its block manager, which is seen before."""
 ELSEWHERE = [
     path
-    for place in ("f024*/trace-by-reservation", "f059*/trace", "f071*/trace*", "f072*/trace", "f075*/trace")
+    for place in (
+        "f024*/trace-by-reservation",
+        "f061*/trace-state-alone",
+        "f059*/trace",
+        "f071*/trace*",
+        "f072*/trace",
+        "f075*/trace",
+    )
     for path in sorted(FOLDER.glob(f"{place}.jsonl"))
 ]
-"""The traces of other releases."""
+"""The traces of other releases, which ``test_traces_of_releases.py`` plays."""
 OF_ASCEND = [
     *FOLDER.glob("f014*/trace-reserved.jsonl"),
     *FOLDER.glob("f013*/trace-given-twice.jsonl"),

@@ -65,6 +65,8 @@ class SchedulerRules:
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     zeroes_windows: bool = False
     """Whether, next to states, new blocks of windows are zeroed too, and not those of full attention alone."""
+    hits_past_states: bool = False
+    """Whether a look-up for a connector may hit more in full attention than in states, which another node sends."""
     announces_requests: bool = False
     """Whether each new request is announced to the connector."""
     offers_to_readers_only: bool = False

@@ -48,6 +48,7 @@ SCHEDULER_RULES = evolve(
     stops_at_junctions=True,
     ends_before_an_answer=True,
     ends_with_computed=True,
+    hits_past_states=True,
 )
 
 RELEASE = evolve(
@@ -229,7 +230,7 @@ RELEASE = evolve(
             ),
             Mechanism(
                 ("KVCacheManager.get_computed_blocks_for_connector",),
-                not_compared="no case with a connector has states, and without them it looks up as ever",
+                not_driven="no case with a connector has cached states, and without them it looks up as ever",
             ),
             Mechanism(
                 (

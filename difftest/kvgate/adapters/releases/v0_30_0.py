@@ -21,6 +21,7 @@ SCHEDULER_RULES = evolve(
     OLDER_SCHEDULER,
     pads_next_to_others=False,
     zeroes_windows=True,
+    hits_past_states=False,
     signatures={
         **OLDER_SCHEDULER.signatures,
         f"{SCHEDULER_OUTPUT}:SchedulerOutput": (

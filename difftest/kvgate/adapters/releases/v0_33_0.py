@@ -133,7 +133,6 @@ RELEASE = evolve(
         "024-refused-before-whoever-loaded",
         "051-loaded-state-waits-for-a-step",
         "060-computed-again-with-the-next-item",
-        "061-sent-with-what-follows-the-end",
         "068-item-as-long-as-a-step",
         "069-steps-after-a-part-count",
         "071-freed-late-counts-as-shared",

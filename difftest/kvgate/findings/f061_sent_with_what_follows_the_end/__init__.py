@@ -10,7 +10,11 @@ from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-def _acts(settings: Settings, _release: str) -> Acts:
+OF_STATES_ALONE = ("0.33.0",)
+"""Where what comes after the end does not count, and the state has it all the same."""
+
+
+def _acts(settings: Settings, release: str) -> Acts:
     groups = settings.geometry.groups
     early = LeftEarly(groups)
     after_the_end = settings.drafts_max + (settings.steps_in_flight_max - 1) * (1 + settings.drafts_max)
@@ -28,8 +32,10 @@ def _acts(settings: Settings, _release: str) -> Acts:
 
     def is_missing(misread: Misread) -> bool:
         group = groups[misread.reader.group]
-        return misread.mark == ENDED and misread.got == NO_BLOCK and not (group.keeps_all or group.keeps_states)
+        return misread.mark == ENDED and misread.got == NO_BLOCK and not group.keeps_all
 
+    if release in OF_STATES_ALONE:
+        return Acts(on_its_own=is_passed)
     return Acts(
         [Delta(tokens_counted.__name__, all_that_hold)],
         misreads=lambda misread: is_missing(misread) and early.has(misread),

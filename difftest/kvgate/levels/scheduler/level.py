@@ -384,7 +384,8 @@ class SchedulerLevel(DrivenLevel):
             case = evolve(case, settings=settings)
         held = evolve(settings, chunk_tokens=settings.chunk_tokens * case.stage.in_flight_max) if late else settings
         operations = self.that_fits(evolve(case, settings=held)).operations
-        if not rules.connects:
+        caches_states = settings.caches and settings.geometry.keeps_states
+        if not rules.connects or (rules.hits_past_states and caches_states):
             case = evolve(case, stage=evolve(case.stage, connector=False))
             operations = tuple(map(alone, operations))
         if not rules.rejects:
