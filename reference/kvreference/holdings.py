@@ -163,7 +163,7 @@ class Holdings:
         taken = blocks_new(complete, provided) + self.pool.count_free(set(held))
         needed = self.rules.ask(blocks_to_have, self.groups, span, 0 if known else hit.tokens, taken)
         wanted = needed + span.reserved
-        # A pool says how many blocks it has; a finding may have it say more, and then those that are taken must be there.
+        # A pool says how many blocks it has; where a finding has it say more, those that are taken must be there.
         if not (has_room(self.pool, wanted, held, self.rules) and self.pool.make_room(taken, held)):
             return None
 

@@ -9,7 +9,6 @@ from kvreference.manager import tokens_counted
 from kvreference.rules import Delta
 from kvreference.settings import Settings
 
-
 OF_STATES_ALONE = ("0.33.0",)
 """Where what comes after the end does not count, and the state has it all the same."""
 
