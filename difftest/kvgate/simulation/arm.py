@@ -32,7 +32,18 @@ class Setting:
 
     @property
     def settings(self) -> Settings:
-        """What the block manager is built with."""
+        """What the block manager is built with.
+
+        Raises:
+            UsageError: the policy does not fit the server, or block managers do not have it.
+        """
+        if not self.policy.keeps_replays:
+            raise UsageError(f"policy {self.policy.name!r}: only ranges know 'interval-only': take the arm 'ranges'")
+        return self.settings_of_ranges
+
+    @property
+    def settings_of_ranges(self) -> Settings:
+        """The same for what ranges simulate."""
         return self.policy.settings(self.serving, self.workload.lanes)
 
     def check(self) -> None:
@@ -41,7 +52,7 @@ class Setting:
         Raises:
             UsageError: the policy does not fit the server, or a request does not fit into the context or the pool.
         """
-        settings, tokens = self.settings, self.workload.tokens_longest
+        settings, tokens = self.settings_of_ranges, self.workload.tokens_longest
         name = f"workload {self.workload.name!r}"
         if tokens > settings.tokens_max:
             raise UsageError(f"{name}: a request of {tokens:,} tokens, and the context is {settings.tokens_max:,}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
 
 from attrs import frozen
 
@@ -34,6 +35,9 @@ class Clients:
         self._sessions: tuple[Session, ...] = (*workload.warm_up, *workload.sessions)
         self._next_session = 0
         self._due: deque[tuple[int, int]] = deque()
+        self._paused: list[tuple[int, int, int, int]] = []
+        """The turns that wait for their pause: in which step it is over, when it began, and which turn."""
+        self._steps = 0
         self._fill_lanes()
 
     @property
@@ -52,8 +56,16 @@ class Clients:
         return self._warming > 0
 
     def send(self) -> list[Sending]:
-        """What is sent now, in order: everything that waits for no other request, and is not one too many."""
+        """What is sent in a step, in order: everything that waits for no request or pause, and is not one too many.
+
+        It is asked once a step. Steps in which everybody pauses are left out.
+        """
         sendings = []
+        self._steps += 1
+        if self._paused and not self._alive and not self._due:
+            self._steps = max(self._steps, self._paused[0][0])
+        while self._paused and self._paused[0][0] <= self._steps:
+            self._due.append(heappop(self._paused)[2:])
         while self._due and self._sent < self.workload.requests:
             session, turn = self._due.popleft()
             counted = session >= len(self.workload.warm_up)
@@ -67,8 +79,13 @@ class Clients:
         """A request has ended: its lane sends the next turn, or begins the next session."""
         sending = self._alive.pop(number)
         self._ended += 1
-        if sending.turn + 1 < len(self._sessions[sending.session].turns):
-            self._due.append((sending.session, sending.turn + 1))
+        turns = self._sessions[sending.session].turns
+        if sending.turn + 1 < len(turns):
+            pause = turns[sending.turn + 1].pause_steps
+            if pause:
+                heappush(self._paused, (self._steps + pause, self._ended, sending.session, sending.turn + 1))
+            else:
+                self._due.append((sending.session, sending.turn + 1))
             return
         if self._warming:
             self._warming -= 1

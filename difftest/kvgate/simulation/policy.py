@@ -6,6 +6,7 @@ A policy is written in words, joined by ``+``:
 - ``masked``: only what a hit can read is cached; an interval of one alignment;
 - ``retention=N``: sliding windows and states are cached at every multiple of N tokens, and at the replay boundary;
   ``retention=0`` at the replay boundary alone, ``retention=auto`` at vLLM's default interval;
+- ``interval-only``: with a retention interval, not at the replay boundary (no release has it, only ``ranges``);
 - ``junctions``: with a retention interval, they are cached where a prompt parts from what is cached, too;
 - ``scratch``: what is not cached goes to the front of the free queue when it is released ("prepend");
 - ``pinned`` or ``pinned=B``: drops of a window of at least B blocks (16) leave a pinned tail;
@@ -66,6 +67,7 @@ class Policy:
     partial_unit_tokens: int | None = None
     partial_hit_tokens_min: int = 0
     keeps_junctions: bool = False
+    keeps_replays: bool = True
 
     def geometry(self, serving: Serving) -> Geometry:
         """The server's groups, with the units at which hits may end."""
@@ -120,8 +122,9 @@ def policy_of(text: str) -> Policy:
         policy = _with_word(policy, name, number)
     if seen & {"dense", "stock"} and seen & {"masked", "retention"}:
         raise UsageError(f"policy {text!r}: dense caching leaves nothing out, masked caching and retention do")
-    if "junctions" in seen and "retention" not in seen:
-        raise UsageError(f"policy {text!r}: 'junctions' is about what a retention interval leaves out")
+    for word in ("junctions", "interval-only"):
+        if word in seen and "retention" not in seen:
+            raise UsageError(f"policy {text!r}: {word!r} is about what a retention interval leaves out")
     if {"masked", "retention"} <= seen:
         raise UsageError(f"policy {text!r}: masked caching is an interval too; give one of the two")
     if "min" in seen and "partial" not in seen:
@@ -130,7 +133,7 @@ def policy_of(text: str) -> Policy:
 
 
 def _with_word(policy: Policy, name: str, number: str) -> Policy:
-    if name in ("dense", "stock", "masked", "junctions", "scratch") and number:
+    if name in ("dense", "stock", "masked", "junctions", "interval-only", "scratch") and number:
         raise UsageError(f"policy {policy.name!r}: {name!r} takes no number")
     if name in ("dense", "stock"):
         return policy
@@ -138,6 +141,8 @@ def _with_word(policy: Policy, name: str, number: str) -> Policy:
         return evolve(policy, masked=True)
     if name == "junctions":
         return evolve(policy, keeps_junctions=True)
+    if name == "interval-only":
+        return evolve(policy, keeps_replays=False)
     if name == "scratch":
         return evolve(policy, scratch_first=True)
     if name == "retention":
@@ -149,8 +154,8 @@ def _with_word(policy: Policy, name: str, number: str) -> Policy:
     if name == "min":
         return evolve(policy, partial_hit_tokens_min=_number(policy, name, number))
     raise UsageError(
-        f"policy {policy.name!r}: no word {name!r}: there are dense, masked, retention=N, junctions, scratch, "
-        "pinned[=B], partial[=U], min=N, joined by +"
+        f"policy {policy.name!r}: no word {name!r}: there are dense, masked, retention=N, junctions, interval-only, "
+        "scratch, pinned[=B], partial[=U], min=N, joined by +"
     )
 
 

@@ -4,8 +4,9 @@ Token ids are written as runs, so that a prompt of a million tokens is one value
 long as their runs agree. What the model answers is part of the workload: a later turn of a conversation can quote it.
 
 Clients are *lanes*. A lane serves one session at a time, one turn after the other: it sends a turn when the one before
-it has ended, and takes the next session in order when its own is over. So ``lanes`` is the concurrency of a
-fixed-concurrency benchmark, whose sessions have one turn each, and the number of agents of a trace replay.
+it has ended and the turn's pause is over, and takes the next session in order when its own is over. So ``lanes`` is the
+concurrency of a fixed-concurrency benchmark, whose sessions have one turn each, and the number of agents of a trace
+replay.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Turn:
     prompt: tuple[Run, ...] = field(validator=min_len(1))
     answers: Run = field()
     """What the model answers; its length is how many tokens the request is answered."""
+    pause_steps: int = field(default=0, validator=[instance_of(int), ge(0)])
+    """So many steps pass after the end of the turn before, while its client thinks or runs a tool."""
 
     @property
     def prompt_tokens(self) -> int:

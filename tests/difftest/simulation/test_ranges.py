@@ -12,6 +12,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
+from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ from kvgate.simulation.ranges.content import Serving as Served
 from kvgate.simulation.ranges.due import Sparse
 from kvgate.simulation.ranges.pool import Pool, Queue, Scratch
 from kvgate.simulation.reference import ReferenceRun
-from kvgate.simulation.workload import Turn, Workload, single
+from kvgate.simulation.workload import Session, Turn, Workload, single
 from kvreference.compressed import dsv4_flash
 from kvreference.content import Prefix
 from kvreference.operations import Run, spell
@@ -59,6 +60,48 @@ def agree(setting: Setting) -> str | None:
 def test_every_request_is_served_alike(rng: Random) -> None:
     """Goal: hits, evictions, preemptions, counters and the pool's use agree. Method: drawn workloads, both arms."""
     assert agree(draw(rng)) is None
+
+
+def pausing(setting: Setting, rng: Random) -> Setting:
+    """The same, whose clients stop to think."""
+    sessions = tuple(
+        Session(tuple(evolve(turn, pause_steps=rng.choice([0, 1, 5, 40])) for turn in session.turns))
+        for session in setting.workload.sessions
+    )
+    return evolve(setting, workload=evolve(setting.workload, sessions=sessions))
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("seed", range(30))
+def test_clients_pause_alike(seed: int) -> None:
+    """Goal: every arm waits for the same pauses. Method: drawn workloads with pauses, which do change the run."""
+    setting = pausing(draw(Random(seed)), Random(seed))
+    assert agree(setting) is None
+
+
+def test_a_pause_changes_what_is_served_when() -> None:
+    """Control: of the drawn workloads some are served in other steps."""
+    settings = [draw(Random(seed)) for seed in range(10)]
+    without, paused = (
+        [arm_of("ranges").run(each).steps for each in told]
+        for told in (settings, [pausing(each, Random(1)) for each in settings])
+    )
+    assert without != paused
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("seed", range(30))
+def test_the_interval_alone_is_the_reference_without_replay_boundary(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: the policy that no release has. Method: the reference with its sentence on the boundary broken."""
+    setting = draw(Random(seed))
+    alone = evolve(setting, policy=evolve(setting.policy, keeps_replays=False))
+    with pytest.raises(UsageError, match="only ranges know 'interval-only'"):
+        arm_of("reference").run(alone)
+    ours = arm_of("ranges").run(alone)
+    monkeypatch.setattr("kvreference.retention.replay_boundary", lambda _geometry, _tokens: 0)
+    assert difference(ours, arm_of("reference").run(setting)) is None
 
 
 @pytest.mark.few(3)

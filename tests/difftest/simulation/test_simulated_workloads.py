@@ -15,7 +15,7 @@ from kvgate.simulation.catalogue import options, workload_of
 from kvgate.simulation.clients import Clients
 from kvgate.simulation.generators import agents, fractions, repeat_rate, replays
 from kvgate.simulation.policy import Policy, Serving, policy_of
-from kvgate.simulation.workload import Turn, Workload, common_tokens, single
+from kvgate.simulation.workload import Session, Turn, Workload, common_tokens, single
 from kvreference.compressed import dsv4_flash_ascend
 from kvreference.operations import Run, spell
 
@@ -103,6 +103,21 @@ def test_lanes_take_sessions_in_order() -> None:
     assert [(4, 1, 2)] == [(each.number, each.session, each.turn) for each in clients.send()]
     assert not clients.over
     clients.end(4)
+    assert clients.over
+
+
+def test_a_turn_waits_for_its_pause() -> None:
+    """Goal: so many steps after the turn before. Method: two lanes; where both pause, the steps are left out."""
+    talk = evolve(turn(10), pause_steps=2), evolve(turn(20), pause_steps=9)
+    clients = Clients(Workload("x", (Session((turn(0), *talk)), *single(turn(30))), lanes=2))
+    assert [0, 1] == [each.number for each in clients.send()]
+    clients.end(0)
+    assert [[], [2], []] == [[each.number for each in clients.send()] for _ in range(3)]
+    clients.end(1)
+    clients.end(2)
+    # Nobody is served: the next step is the one in which the pause is over.
+    assert [3] == [each.number for each in clients.send()]
+    clients.end(3)
     assert clients.over
 
 

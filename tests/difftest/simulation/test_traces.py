@@ -64,6 +64,20 @@ def test_chats_share_what_their_ids_say(tmp_path: Path, packed: bool) -> None:
     assert 2 == told.lanes
 
 
+def test_pauses_are_as_recorded(tmp_path: Path) -> None:
+    """Goal: a pause in steps, rounded up, if asked for. Method: steps of 300 ms; what is no time is refused."""
+    thought = [{**each, "th": 0.7} for each in SESSION["requests"]]
+    path = written(tmp_path, [{**SESSION, "requests": thought}])
+    assert [0, 0, 0] == [turn.pause_steps for turn in weka(path).sessions[0].turns]
+    told = weka(path, step_ms=300)
+    assert [3, 3, 3] == [turn.pause_steps for turn in told.sessions[0].turns]
+    assert "pauses as recorded, if a step takes 300 ms" in told.about
+    for wrong in (-1, "1", None, float("nan"), 1e99):
+        path = written(tmp_path, [{**SESSION, "requests": [{**thought[0], "th": wrong}]}])
+        with pytest.raises(UsageError, match="line 1: 'th' must be the seconds before a request"):
+            weka(path, step_ms=300)
+
+
 def test_turns_share_what_their_ids_say(tmp_path: Path) -> None:
     """Goal: ids count from the first on, within a session. Method: a middle block is left out; a second session."""
     told = weka(written(tmp_path, [SESSION, SESSION]))

@@ -19,13 +19,14 @@ class RangesRun:
     """
 
     def __init__(self, setting: Setting, name: str = "ranges") -> None:
-        settings = setting.settings
+        settings = setting.settings_of_ranges
         geometry = settings.geometry
         if settings.drafts_max or geometry.keeps_states or any(group.copies for group in geometry.groups):
             raise UsageError("ranges know no drafts, no partial hits and no kept states: take the arm 'reference'")
         self.setting = setting
         self.clients = Clients(setting.workload)
-        self.scheduler = Scheduler(settings, Limits(setting.serving.chunk_tokens, setting.serving.running_max))
+        limits = Limits(setting.serving.chunk_tokens, setting.serving.running_max)
+        self.scheduler = Scheduler(settings, limits, setting.policy.keeps_replays)
         self.ledger = Ledger(setting, name)
 
     def finish(self, progress: Progress | None = None) -> Result:

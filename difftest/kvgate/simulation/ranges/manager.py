@@ -94,8 +94,9 @@ def _first_dead(group: Group) -> int | None:
 class Manager:
     """The block manager, with the requests it serves; ``settings`` must be such that ranges can follow them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, keeps_replays: bool = True) -> None:
         self.settings = settings
+        self.keeps_replays = keeps_replays
         self.geometry = settings.geometry
         self.groups = settings.geometry.groups
         self.pool = Pool(settings)
@@ -115,7 +116,8 @@ class Manager:
             self.lines.extend(path, run)
             prompt_tokens += run.length
         self.lines.extend(path, answers)
-        return Request(number, path, prompt_tokens, replay_boundary(self.geometry, prompt_tokens))
+        replay = replay_boundary(self.geometry, prompt_tokens) if self.keeps_replays else 0
+        return Request(number, path, prompt_tokens, replay)
 
     # Allocation
 

@@ -34,10 +34,10 @@ class Events:
 class Scheduler:
     """The scheduler over the block manager in ranges."""
 
-    def __init__(self, settings: Settings, limits: Limits) -> None:
+    def __init__(self, settings: Settings, limits: Limits, keeps_replays: bool = True) -> None:
         self.settings = settings
         self.limits = limits
-        self.manager = Manager(settings)
+        self.manager = Manager(settings, keeps_replays)
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self._limits_tokens: dict[int, int] = {}

@@ -3,14 +3,18 @@
 An id stands for the content of one block, within its session. A prompt is its ids' blocks, and what is left of it,
 which has no id, is text of its own. What sub-agents asked is left out.
 
-Not simulated: think times, and when a session began. A lane sends the turns of a session one after the other.
+Not simulated: when a session began. A lane sends the turns of a session one after the other; with ``step_ms``, each as
+long after the answer before it as was recorded, if a step takes so many milliseconds.
 """
 
 from __future__ import annotations
 
 from itertools import takewhile
+from math import ceil
 from pathlib import Path
 from typing import Any
+
+from attrs import evolve
 
 from kvgate.kernel.errors import UsageError
 from kvgate.simulation.generators import Spellings
@@ -21,6 +25,7 @@ from kvreference.operations import Run
 IDS_MAX = 1 << 24
 """Ids in one session stay below this."""
 SESSIONS_MAX = 10_000
+PAUSE_SECONDS_MAX = 1 << 24
 
 
 def weka(
@@ -32,10 +37,12 @@ def weka(
     turns_min: int = 1,
     tokens_max: int = 1 << 20,
     requests: int = 0,
+    step_ms: int = 0,
 ) -> Workload:
     """``sessions`` sessions of a trace after the first ``skip``, the first ``turns`` turns of each; 0 being all.
 
-    ``requests``: the lanes stop after so many requests, wherever they stand; 0: at the end.
+    ``requests``: the lanes stop after so many requests, wherever they stand; 0: at the end. ``step_ms``: how long
+    a step takes, for the pauses between turns; 0: nobody stops to think.
 
     A session ends before the first turn that is longer than ``tokens_max`` with its answer. Those that have fewer than
     ``turns_min`` turns then are passed over: where ``turns`` of each are taken, all lanes are busy nearly to the end.
@@ -44,8 +51,8 @@ def weka(
         UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
     """
     path = Path(file)
-    if min(sessions, turns, skip, requests) < 0:
-        raise UsageError("sessions, turns, skip and requests must be at least 0")
+    if min(sessions, turns, skip, requests, step_ms) < 0:
+        raise UsageError("sessions, turns, skip, requests and step_ms must be at least 0")
     read: list[Session] = []
     spellings = Spellings()
     for number, document in read_lines(path):
@@ -54,7 +61,7 @@ def weka(
         if len(read) == (sessions or SESSIONS_MAX):
             break
         try:
-            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, spellings)))
+            talk = list(takewhile(lambda turn: turn.tokens <= tokens_max, _turns(document, spellings, step_ms)))
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
         if len(talk) >= max(1, turns_min):
@@ -71,12 +78,12 @@ def weka(
         tuple(read),
         lanes,
         about=f"{first}{asked:,} requests of {len(read)} coding-agent sessions{skipped}, {lanes} at once; "
-        "nobody stops to think",
+        + (f"pauses as recorded, if a step takes {step_ms:,} ms" if step_ms else "nobody stops to think"),
         requests_max=requests or None,
     )
 
 
-def _turns(document: dict[str, Any], text: Spellings) -> list[Turn]:
+def _turns(document: dict[str, Any], text: Spellings, step_ms: int) -> list[Turn]:
     """``text`` is for what a trace has no id for, and for the ids of each session."""
     size = whole_number(document, "bs", 1, 1 << 16)
     requests = document.get("requests")
@@ -87,7 +94,18 @@ def _turns(document: dict[str, Any], text: Spellings) -> list[Turn]:
     pieces = [_pieces(each.get("h")) for each in asked]
     ids = 1 + max((first + count for piece in pieces for first, count in piece), default=0)
     base = text.fresh(ids * size).first
-    return [_turn(each, piece, base, size, text) for each, piece in zip(asked, pieces, strict=True)]
+    turns = [_turn(each, piece, base, size, text) for each, piece in zip(asked, pieces, strict=True)]
+    if not step_ms:
+        return turns
+    return [evolve(turn, pause_steps=_pause(each, step_ms)) for each, turn in zip(asked, turns, strict=True)]
+
+
+def _pause(document: dict[str, Any], step_ms: int) -> int:
+    """How many steps pass before a turn is sent."""
+    seconds = document.get("th")
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds < PAUSE_SECONDS_MAX:
+        raise ValueError(f"'th' must be the seconds before a request, below {PAUSE_SECONDS_MAX:,}, got {seconds!r:.80}")
+    return ceil(seconds * 1000 / step_ms)
 
 
 def _pieces(encoded: object) -> list[tuple[int, int]]:
