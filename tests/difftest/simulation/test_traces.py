@@ -72,10 +72,17 @@ def test_pauses_are_as_recorded(tmp_path: Path) -> None:
     told = weka(path, step_ms=300)
     assert [3, 3, 3] == [turn.pause_steps for turn in told.sessions[0].turns]
     assert "pauses as recorded, if a step takes 300 ms" in told.about
-    for wrong in (-1, "1", None, float("nan"), 1e99):
+    unknown = [{**each, "th": None} for each in thought]
+    assert [0] == [
+        turn.pause_steps
+        for turn in weka(written(tmp_path, [{**SESSION, "requests": unknown[:1]}]), step_ms=1).sessions[0].turns
+    ]
+    for wrong in (-1, "1", float("nan"), 1e99):
         path = written(tmp_path, [{**SESSION, "requests": [{**thought[0], "th": wrong}]}])
         with pytest.raises(UsageError, match="line 1: 'th' must be the seconds before a request"):
             weka(path, step_ms=300)
+    with pytest.raises(UsageError, match="line 1: 'th' must be"):
+        weka(written(tmp_path, [SESSION]), step_ms=300)
 
 
 def test_turns_share_what_their_ids_say(tmp_path: Path) -> None:
