@@ -174,7 +174,7 @@ FIGURES = (
             NO_SUB_AGENTS,
             f"nobody stops to think, or pauses are as recorded: half an hour for {AFTER} prompts is about {STEP_MS} ms "
             "a step, so the half and the double stand beside it",
-            "no release leaves out the replay boundary; with the interval alone the published figure lies between cases",
+            "no release leaves out the replay boundary; with the interval alone the figure lies between the cases",
             PREFIX,
         ),
         74.3,
