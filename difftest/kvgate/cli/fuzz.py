@@ -70,7 +70,7 @@ TimeBudget: TypeAlias = Annotated[
 
 
 def fuzz(
-    sut: Sut = "stock",
+    sut: Sut = "installed",
     preload: Preloads = None,
     model: Models = None,
     level: AtLevel = LevelChoice.BLOCKS,

@@ -20,14 +20,24 @@ class ProfileName(str, Enum):
     DEEP = "deep"
 
 
+def _system_named(name: str) -> str:
+    """What ``installed`` stands for."""
+    if name != "installed":
+        return name
+    from kvgate.adapters.releases import system_installed
+
+    return system_installed()
+
+
 Sut: TypeAlias = Annotated[
     str,
     typer.Option(
         "--sut",
         metavar="NAME",
-        help="The system under test: stock (vLLM 0.20.2 as installed), retention (the same with the plug-in), ascend, "
-        "ascend-retention and ascend-recompute (vLLM-Ascend's managers), native@VERSION (another release of vLLM; "
-        "kvgate fetch --list), reference, or module:factory.",
+        callback=_system_named,
+        help="The system under test: installed (the vLLM that is here), stock (the same, if it is 0.20.2), retention "
+        "(with the plug-in), ascend, ascend-retention and ascend-recompute (vLLM-Ascend's managers), native@VERSION "
+        "(another release of vLLM; kvgate fetch --list), reference, or module:factory.",
     ),
 ]
 Preloads: TypeAlias = Annotated[

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 
 from attrs import evolve, frozen
 
-from kvgate.adapters.releases import NEWEST, RELEASES, VLLM_VERSION
+from kvgate.adapters.registry import RETENTION_RELEASES
+from kvgate.adapters.releases import NEWEST, OF_VLLM, RELEASES, VLLM_VERSION
 from kvgate.doctor.facts import ASCEND_VARIABLE, BROKEN, PLUG_INS_VARIABLE, Facts
 from kvgate.doctor.probe import Probe
 from kvgate.kernel.extras import CLONE, from_a_clone
 
+OF_SCHEDULERS = tuple(each.version for each in OF_VLLM if each.scheduler is not None)
+OF_PLUG_IN = (VLLM_VERSION, *(each.version for each in RETENTION_RELEASES.values()))
 SYSTEM_PROGRAM, Z3_PROGRAM = "vLLM", "z3"
 GATE = "the gate"
 FOUND = "found, not tried"
@@ -49,13 +52,13 @@ def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
     system = _system(facts, tried)
     return [
         system,
-        _like(system, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
-        _retention(system, tried),
+        _on(OF_SCHEDULERS, system, facts, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
+        _retention(system, facts, tried),
         _ascend(system, facts),
         _worker(system, facts),
         _releases(facts, tried),
         _like(system, "a patch that is not merged", "kvgate check --preload FILE.py"),
-        _like(system, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
+        _on((VLLM_VERSION,), system, facts, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
         _proofs(facts, tried),
         Check("a zero hit rate, explained", "kvgate explain", Works.UNTRIED, FOUND),
         Check("the reference alone", "kvgate mechanisms; kvgate explore; kvgate simulate", Works.UNTRIED, FOUND),
@@ -95,17 +98,16 @@ def _system(facts: Facts, tried: Mapping[str, Probe]) -> Check:
         return no("vLLM is not installed", install)
     if facts.vllm == BROKEN:
         return no("vLLM is installed, and its metadata cannot be read", install)
-    if facts.vllm.partition("+")[0] != VLLM_VERSION:
-        other = f"native@{facts.vllm.partition('+')[0]}"
-        fix = f"kvgate check --sut {other}" if other in RELEASES else f"an environment with vLLM {VLLM_VERSION}"
-        return no(f"vLLM {facts.vllm} is installed, and the gate is for {VLLM_VERSION}", fix)
+    if facts.vllm.partition("+")[0] not in [each.version for each in OF_VLLM]:
+        known = ", ".join(each.version for each in OF_VLLM)
+        return no(f"vLLM {facts.vllm} is installed, and the gate is for {known}", f"kvgate check --sut {NEWEST}")
     if SYSTEM_PROGRAM not in tried:
         return Check(GATE, "kvgate check", Works.UNTRIED, f"vLLM {facts.vllm} is installed, and was not imported")
     found = tried[SYSTEM_PROGRAM]
-    if "stock" in found.facts:
-        return Check(GATE, "kvgate check", Works.YES, f"vLLM {found.facts['stock']}")
+    if "gate" in found.facts:
+        return Check(GATE, "kvgate check", Works.YES, f"vLLM {found.facts['gate']}")
     if "refused" in found.facts:
-        return no(str(found.facts["refused"]), f"an untouched vLLM {VLLM_VERSION}: {install}")
+        return no(str(found.facts["refused"]), f"an untouched vLLM {facts.vllm}: {install}")
     if "torch" not in facts.installed:
         return no("torch is not installed", install)
     what, version = ("vLLM", facts.vllm) if "torch" in found.facts else ("torch", facts.installed["torch"])
@@ -118,11 +120,22 @@ def _like(system: Check, name: str, command: str) -> Check:
     return Check(name, command, system.works, "" if system.works is Works.YES else "as for kvgate check")
 
 
-def _retention(system: Check, tried: Mapping[str, Probe]) -> Check:
+def _on(versions: Collection[str], system: Check, facts: Facts, name: str, command: str) -> Check:
+    """A part that works wherever the default gate does, on these versions of vLLM."""
+    check, here = _like(system, name, command), (facts.vllm or "").partition("+")[0]
+    if check.works is Works.NO or here in versions:
+        return check
+    why = f"it is for vLLM {', '.join(versions)}, and {here} is installed"
+    return evolve(check, works=Works.NO, why=why, fix=f"an environment with vLLM {VLLM_VERSION}: uv sync in a clone")
+
+
+def _retention(system: Check, facts: Facts, tried: Mapping[str, Probe]) -> Check:
     """The plug-in: its own doctor has looked."""
-    check = _like(system, "the gate on the plug-in", "kvgate check --sut retention")
+    here = (facts.vllm or "").partition("+")[0]
+    sut = f"retention@{here}" if here in OF_PLUG_IN[1:] else "retention"
+    check = _on(OF_PLUG_IN, system, facts, "the gate on the plug-in", f"kvgate check --sut {sut}")
     more = "python -m swa_retention doctor"
-    if system.works is not Works.YES:
+    if check.works is not Works.YES:
         return check
     code = tried[SYSTEM_PROGRAM].facts.get("plug_in")
     if code == FITS:
@@ -134,8 +147,8 @@ def _retention(system: Check, tried: Mapping[str, Probe]) -> Check:
 
 def _ascend(system: Check, facts: Facts) -> Check:
     """vLLM-Ascend's managers: its wheel, which is not tried, with a vLLM that can be loaded."""
-    check = _like(system, "the gate on vLLM-Ascend's managers", "kvgate check --sut ascend")
-    if system.works is not Works.YES:
+    check = _on((VLLM_VERSION,), system, facts, "the gate on vLLM-Ascend's managers", "kvgate check --sut ascend")
+    if check.works is not Works.YES:
         return check
     if facts.ascend_folder is not None:
         return evolve(check, works=Works.UNTRIED, why=FOUND)
@@ -197,7 +210,7 @@ def _proofs(facts: Facts, tried: Mapping[str, Probe]) -> Check:
 
 def _shadow(system: Check, facts: Facts) -> Check:
     """The shadow: vLLM must find it, and its variables must have values that they can have."""
-    check = _like(system, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
+    check = _on(OF_SCHEDULERS, system, facts, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
     check = _found_by_vllm(check, facts, SHADOW_PLUG_IN)
     if check.works is not Works.NO and facts.shadow_trouble:
         return evolve(check, works=Works.NO, why=facts.shadow_trouble, fix="see difftest/LIVE.md")
@@ -206,7 +219,8 @@ def _shadow(system: Check, facts: Facts) -> Check:
 
 def _served_with_plug_in(system: Check, facts: Facts) -> Check:
     """The plug-in, in a vLLM that serves."""
-    check = _like(system, "the plug-in in vLLM", "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto vllm serve MODEL")
+    command = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=auto vllm serve MODEL"
+    check = _on(OF_PLUG_IN, system, facts, "the plug-in in vLLM", command)
     return _found_by_vllm(check, facts, PLUG_IN)
 
 

@@ -35,8 +35,9 @@ from kvgate.adapters.device.npu import missing_npu
 report(npu=missing_npu())
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.adapters.registry import load_system
+from kvgate.adapters.releases import system_installed
 try:
-    report(stock=load_system("stock").version)
+    report(gate=load_system(system_installed()).version)
 except SystemUnavailableError as error:
     report(refused=str(error))
 import runpy

@@ -34,7 +34,7 @@ SOUND = Facts(
     devices=(),
     shadow_folder=Path("kvgate-shadow"),
 )
-LOADED = {"torch": "2.11.0", "cuda_devices": 0, "npu": "no NPU: none", "stock": "0.20.2", "plug_in": 0}
+LOADED = {"torch": "2.11.0", "cuda_devices": 0, "npu": "no NPU: none", "gate": "0.20.2", "plug_in": 0}
 TRIED = {SYSTEM_PROGRAM: Probe(0, "", LOADED), Z3_PROGRAM: Probe(0, "", {"z3": "4.15"})}
 
 

@@ -220,7 +220,7 @@ def test_here_the_gate_works(tmp_path: Path) -> None:
     assert "yes" == checks_in(ended.stdout)[0]["works"], ended.stdout
     assert 0 == ended.returncode
     tried = {row["program"]: row["facts"] for row in rows_of(ended.stdout, "tried")}
-    assert "0.20.2" == tried[SYSTEM_PROGRAM]["stock"]
+    assert "0.20.2" == tried[SYSTEM_PROGRAM]["gate"]
     assert 0 == tried[SYSTEM_PROGRAM]["plug_in"]
 
 

