@@ -52,7 +52,7 @@ ELSEWHERE = [
         "f059*/trace",
         "f071*/trace*",
         "f072*/trace",
-        "f075*/trace",
+        "f075*/trace*",
     )
     for path in sorted(FOLDER.glob(f"{place}.jsonl"))
 ]

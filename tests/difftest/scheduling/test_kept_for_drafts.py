@@ -83,6 +83,7 @@ BEHIND = (Wait(1, Reason.LINE, 0),)
     ],
 )
 def test_what_is_near_it_is_another_hang(other: dict[str, Any]) -> None:
-    """The control is a request that loads before another."""
+    """The controls are a request that loads before another, and before one whose connector has not answered."""
     assert recognised(loads={0: True, 1: False}, edges=BEHIND)
+    assert recognised(loads={0: True, 1: False}, edges=(Wait(1, Reason.ANSWER),))
     assert not recognised(**other)
