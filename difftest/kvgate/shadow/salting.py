@@ -18,6 +18,7 @@ import msgspec
 from attrs import define, field
 
 from kvgate.shadow.calls import (
+    After,
     Allocated,
     Appended,
     Arrived,
@@ -31,12 +32,12 @@ from kvgate.shadow.calls import (
     Freed,
     Grew,
     Media,
+    Nulls,
     Published,
     Raw,
     Registered,
     Reset,
     Restart,
-    Skipped,
     Stalls,
     Stored,
 )
@@ -63,8 +64,6 @@ class _Request:
     digests: list[bytes] = field(factory=list)
     prompt_tokens: int = 0
     reads_cache: bool = True
-    nulls: tuple[int, ...] = ()
-    """How many leading entries were freed when that was last reported."""
 
 
 class Salting:
@@ -126,12 +125,23 @@ class Salting:
 
     def _decoding(self, record: Decoding) -> Iterator[Stored]:
         nothing: Blocks = [[]] * len(self._grains)
-        for number, computed, tokens, unsure, appended in record.requests:
-            if appended:
-                yield self._salt_growth(Appended(number, appended))
-            nulls = self._requests[number].nulls
-            asked = number, computed, tokens, 0, record.lookahead_tokens, 0, False, False
-            yield Allocated(*asked, nothing, False, nulls, [], record.after, unsure=unsure)
+        after, start = After(*record.after), 0
+        changing = {index: rest for index, *rest in record.changing}
+        unsure = record.unsure or [0] * len(record.numbers)
+        for index, number in enumerate(record.numbers):
+            if record.appended[index]:
+                end = start + record.appended[index]
+                yield self._salt_growth(Appended(number, record.tokens[start:end]))
+                start = end
+            given: Blocks = nothing
+            nulls: Nulls | None = None
+            registered: list[Registered] = []
+            if index in changing:
+                blocks, nulls, runs, pool = changing[index]
+                given, registered, after = list(blocks), [Registered(*run) for run in runs], After(*pool)
+                self._register(number, registered)
+            asked = number, record.computed[index], record.slots[index], 0, record.lookahead_tokens, 0, False, False
+            yield Allocated(*asked, given, False, nulls, registered, after, unsure=unsure[index])
 
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:
         grain = self.grain_tokens
@@ -153,8 +163,6 @@ class Salting:
 
     def _follow(self, record: Stored) -> None:
         # What is forgotten need not be followed: at a checkpoint such a block is not known by anything.
-        if isinstance(record, Skipped) or (isinstance(record, Allocated) and record.given is not None):
-            self._requests[record.number].nulls = record.nulls
         if isinstance(record, (Allocated, Cached)):
             self._register(record.number, record.registered)
         elif isinstance(record, Forgotten) or (isinstance(record, Freed) and record.is_over):

@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any
 
 from attrs import define, field
+from msgspec.structs import replace
 
 from kvgate.adapters.releases import VLLM_VERSION
 from kvgate.findings.modelled import key_sizes_tokens
@@ -20,7 +21,7 @@ from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
 from kvgate.levels.scheduler.operations import Stage
 from kvgate.shadow.adapter.geometry import settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Decoding, Published, Raw, Stalls, Step, Stored
+from kvgate.shadow.calls import Allocated, Decoding, Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -139,9 +140,21 @@ class Kept(Passive):
             if not isinstance(each, Step)
         ]
 
+    def is_as(self, each_call: Kept) -> bool:
+        """Whether this says the same as a sink that was sent each call, but for windows that were not read here."""
+        ours, theirs = self.comparable(), each_call.comparable()
+        return len(ours) == len(theirs) and all(map(_is_as, ours, theirs))
+
     def fail(self, error: BaseException) -> None:
         """The shadow failed: so does the test."""
         raise error
+
+
+def _is_as(ours: object, theirs: object) -> bool:
+    if isinstance(ours, Allocated) and isinstance(theirs, Allocated) and ours.nulls is None:
+        # It changed no count, so it freed nothing.
+        return ours == replace(theirs, nulls=None)
+    return ours == theirs
 
 
 @define
@@ -177,7 +190,7 @@ class Beneath:
         self.stalls.append(stalls)
 
     def send(self, records: Sequence[Raw]) -> None:
-        self.together += sum(len(each.requests) for each in records if isinstance(each, Decoding))
+        self.together += sum(len(each.numbers) for each in records if isinstance(each, Decoding))
         for record in self.salting.salted(records):
             self.found += self.judge.follow(record)
 

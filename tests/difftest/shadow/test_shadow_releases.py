@@ -88,16 +88,16 @@ def followed():
     }
 
 def together(model, asynchronous):
-    stored, many = [], 0
+    kept = []
     for is_immediate in (True, False):
         server = server_of(model, asynchronous)
         sink = Kept(server.settings, is_immediate)
         ahead = release.scheduler.frees_late
         Observer(server.scheduler, sink, sink.fail, counts_in_flight=ahead)
         server.serve(120)
-        stored.append(sink.comparable())
-        many = sum(len(each.requests) for each in sink.raw if isinstance(each, Decoding))
-    return [stored[0] == stored[1], many]
+        kept.append(sink)
+    many = sum(len(each.numbers) for each in kept[1].raw if isinstance(each, Decoding))
+    return [kept[1].is_as(kept[0]), many]
 
 def broken(change, asynchronous=False):
     server, shadow = strict(models[0], asynchronous)
