@@ -102,11 +102,11 @@ class Decoding(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="deco
     """The request of each call."""
     computed: list[int]
     slots: list[int]
-    """For how many it was asked."""
+    """For how many it was asked; empty if it was one in each call."""
     unsure: list[int]
     """Of how many of the computed tokens the step was in flight; empty if the release does not ask."""
     appended: list[int]
-    """How many tokens the request gained since its last call."""
+    """How many tokens the request gained since its last call; empty if it was one in each call."""
     tokens: list[int]
     """All of these, in clear."""
     after: tuple[int, int, tuple[int, ...]]

@@ -127,10 +127,12 @@ class Salting:
         nothing: Blocks = [[]] * len(self._grains)
         after, start = After(*record.after), 0
         changing = {index: rest for index, *rest in record.changing}
-        unsure = record.unsure or [0] * len(record.numbers)
+        ones = [1] * len(record.numbers)
+        slots, gained = record.slots or ones, record.appended or ones
+        unsure = record.unsure or [0] * len(ones)
         for index, number in enumerate(record.numbers):
-            if record.appended[index]:
-                end = start + record.appended[index]
+            if gained[index]:
+                end = start + gained[index]
                 yield self._salt_growth(Appended(number, record.tokens[start:end]))
                 start = end
             given: Blocks = nothing
@@ -140,7 +142,7 @@ class Salting:
                 blocks, nulls, runs, pool = changing[index]
                 given, registered, after = list(blocks), [Registered(*run) for run in runs], After(*pool)
                 self._register(number, registered)
-            asked = number, record.computed[index], record.slots[index], 0, record.lookahead_tokens, 0, False, False
+            asked = number, record.computed[index], slots[index], 0, record.lookahead_tokens, 0, False, False
             yield Allocated(*asked, given, False, nulls, registered, after, unsure=unsure[index])
 
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:

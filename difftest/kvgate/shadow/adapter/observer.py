@@ -296,21 +296,23 @@ class Observer:
 
     def _end_decoding(self) -> None:
         """Pass on the calls of running requests: what they say of tokens has not changed since."""
-        known = self.book.followed
+        known, appended = self.book.followed, list[int]()
         followed = [known[request.request_id] for request in self._decoding]
         texts = [request._all_token_ids for request in self._decoding]
-        lengths = list(map(len, texts))
-        appended = [length - each.tokens for each, length in zip(followed, lengths, strict=True)]
-        for each, length in zip(followed, lengths, strict=True):
+        for each, length in zip(followed, map(len, texts), strict=True):
+            appended.append(length - each.tokens)
             each.tokens = length
-        tokens = [text[-1] for text in texts]
-        if appended != [1] * len(appended):
+        tokens, ones = [text[-1] for text in texts], [1] * len(texts)
+        if appended == ones:
+            appended = []
+        else:
             if min(appended) < 0:
                 raise ValueError(LOST_TOKENS)
             tokens = [token for text, count in zip(texts, appended, strict=True) for token in text[len(text) - count :]]
         numbers = [each.number for each in followed]
         before = self._seen_before if self._changing else self._seen
-        asked = self._computed.copy(), self._slots.copy(), self._unsure.copy()
+        slots = [] if self._slots == ones else self._slots.copy()
+        asked = self._computed.copy(), slots, self._unsure.copy()
         changing, self._changing = self._changing, []
         self._records.append(
             calls.Decoding(self._lookahead_tokens, numbers, *asked, appended, tokens, before, changing)
@@ -363,15 +365,19 @@ class Observer:
         """The last call of a running request changed the pool."""
         if not self._changing:
             self._seen_before = self._seen
-        given, gained, free_before = self._nothing, 0, self._seen[0]
+        given, gained, nulls = self._nothing, 0, None
         if any(answer.blocks):
             given = list(answer.get_block_ids())
             gained = sum(map(len, given))
             self._granted[name] = False, given
-        after = self._look()
-        # Where no block became free, only shared blocks can have left a window: a later call shows that.
-        is_read = after[0] + gained != free_before
-        nulls = self._entries_freed(name, self.book.followed[name].nulls) if is_read else None
+        free_before, _, tail = self._seen
+        free = self.pool.free_block_queue.num_free_blocks
+        if free + gained == free_before and free > TAIL == len(tail):
+            # No block became free, so the last ones are the same. Only shared blocks can have left a window.
+            after = self._seen = free, len(self.pool.cached_block_hash_to_block._cache), tail
+            self._blocks_free = free
+        else:
+            nulls, after = self._entries_freed(name, self.book.followed[name].nulls), self._look()
         registered, self._registered = self._registered, []
         self._changing.append((len(self._decoding) - 1, given, nulls, registered, after))
 
