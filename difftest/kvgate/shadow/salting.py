@@ -17,6 +17,7 @@ from hashlib import blake2b
 import msgspec
 from attrs import define, field
 
+from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.shadow.calls import (
     After,
     Allocated,
@@ -41,6 +42,7 @@ from kvgate.shadow.calls import (
     Stalls,
     Stored,
 )
+from kvreference.settings import Settings
 
 DIGEST_BYTES = 16
 SALT_BYTES = 32
@@ -72,14 +74,24 @@ class Salting:
     It follows which digest each block holds, from the cached blocks that the engine reports, for use in checkpoints.
     """
 
-    def __init__(self, grain_tokens: int, key_sizes_tokens: Sequence[int], salt: bytes | None = None) -> None:
+    def __init__(
+        self, grain_tokens: int, key_sizes_tokens: Sequence[int], salt: bytes | None = None, ahead_tokens: int = 0
+    ) -> None:
         self.grain_tokens = grain_tokens
+        self._ahead_tokens = ahead_tokens
+        """How many tokens after a grain its digest depends on as well: there is none before they are known."""
         self._grains = [size // grain_tokens for size in key_sizes_tokens]
         self._key = salt or new_salt()
         self._requests: dict[int, _Request] = {}
         self._contents: dict[int, tuple[int, bytes]] = {}
         self._content_by_identity: dict[bytes, tuple[int, bytes]] = {}
         """The content of a block, by its identity at the last checkpoint."""
+
+    @classmethod
+    def of(cls, settings: Settings, system: str, version: str, salt: bytes | None = None) -> Salting:
+        """For an engine with these settings."""
+        geometry, sizes = settings.geometry, key_sizes_tokens(settings, system, version)
+        return cls(geometry.grain_tokens, sizes, salt, geometry.hashed_ahead_tokens)
 
     def salted(self, records: Sequence[Raw]) -> list[Stored]:
         """The records as they may be stored."""
@@ -146,13 +158,13 @@ class Salting:
             yield Allocated(*asked, given, False, nulls, registered, after, unsure=unsure[index])
 
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:
-        grain = self.grain_tokens
+        grain, ahead = self.grain_tokens, self._ahead_tokens
         pending = [*request.begun, *tokens]
         start_tokens = request.tokens - len(request.begun)
-        whole = len(pending) // grain * grain
+        whole = max(0, len(pending) - ahead) // grain * grain
         for first in range(0, whole, grain):
-            piece = struct.pack(f"<{grain}q", *pending[first : first + grain])
-            items = _within(request.media, start_tokens + first, grain)
+            piece = struct.pack(f"<{grain + ahead}q", *pending[first : first + grain + ahead])
+            items = _within(request.media, start_tokens + first, grain + ahead)
             request.parent = self._digest(request.parent, piece + items)
             request.digests.append(request.parent)
         request.begun = pending[whole:]

@@ -12,7 +12,6 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from kvgate.adapters.releases import VLLM_VERSION
-from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.adapter.arrivals import new_request
 from kvgate.levels.scheduler.adapter.names import number_in
@@ -129,8 +128,7 @@ class Kept(Passive):
 
     def stored(self) -> list[Stored]:
         """The records as they are stored, with a salt that is known."""
-        sizes = key_sizes_tokens(self.settings, "stock", VLLM_VERSION)
-        return Salting(self.settings.geometry.grain_tokens, sizes, b"known").salted(self.raw)
+        return Salting.of(self.settings, "stock", VLLM_VERSION, b"known").salted(self.raw)
 
     def comparable(self) -> list[object]:
         """The same without times, and without vLLM's own hashes, which are others for each scheduler."""
@@ -176,8 +174,7 @@ class Beneath:
     judge: ShadowChecker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        sizes = key_sizes_tokens(self.settings, self.system, self.version)
-        self.salting = Salting(self.settings.geometry.grain_tokens, sizes)
+        self.salting = Salting.of(self.settings, self.system, self.version)
         self.judge = ShadowChecker(self.settings, self.system, self.version)
 
     def ready(self) -> bool:

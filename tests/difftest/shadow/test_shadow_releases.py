@@ -99,8 +99,8 @@ def together(model, asynchronous):
     many = sum(len(each.numbers) for each in kept[1].raw if isinstance(each, Decoding))
     return [kept[1].is_as(kept[0]), many]
 
-def broken(change, asynchronous=False):
-    server, shadow = strict(models[0], asynchronous)
+def broken(change, asynchronous=False, model=models[0]):
+    server, shadow = strict(model, asynchronous)
     change(server, shadow)
     try:
         server.serve(400)
@@ -121,6 +121,10 @@ def leak(server, _shadow):
 def nothing_in_flight(_server, shadow):
     shadow._counts_in_flight = False
 
+def nothing_ahead(_server, shadow):
+    assert shadow.sink.salting._ahead_tokens == 1
+    shadow.sink.salting._ahead_tokens = 0
+
 def refusal(change):
     said.clear()
     server = server_of(models[0], False)
@@ -137,6 +141,9 @@ def plugged_in(scheduler):
 def drafts_again(scheduler):
     scheduler.kv_cache_manager.coordinator.num_reprefillable_tokens = 1
 
+def two_ahead(scheduler):
+    scheduler.kv_cache_manager.block_pool.num_hash_lookahead_tokens = 2
+
 def kept_free(scheduler):
     scheduler.kv_cache_manager.watermark_blocks = 1
 
@@ -147,7 +154,8 @@ print("\\n" + json.dumps({
     "no hits": broken(no_hits),
     "leak": broken(leak),
     "in flight": broken(nothing_in_flight, True),
-    "refused": [refusal(change) for change in (connected, plugged_in, drafts_again, kept_free)],
+    "nothing ahead": [broken(nothing_ahead, model=each) for each in models if "hashed-ahead" in each],
+    "refused": [refusal(change) for change in (connected, plugged_in, drafts_again, two_ahead, kept_free)],
 }))
 """
 
@@ -161,6 +169,9 @@ def models_of(version: str) -> list[str]:
     if release.interval is not None:
         junctions = "+junctions" if release.pins_junctions else ""
         names += ["gpt-oss-hybrid+retention=64", f"two-windows+mtp+retention=0{junctions}"]
+    if release.hashes_ahead:
+        names += ["gpt-oss-hybrid+eagle+hashed-ahead+retention=64+junctions", "full+eagle+hashed-ahead"]
+        names += [f"mixed-blocks+eagle+hashed-ahead{masked}"]
     return [f"{name}{scratch}:{2 * ('eagle' in name or 'mixed' in name) or 1 * ('mtp' in name)}" for name in names]
 
 
@@ -196,17 +207,22 @@ def test_calls_passed_on_together_are_the_calls(told: Any) -> None:
 
 
 def test_what_is_broken_shows(told: Any) -> None:
-    """Look-ups that miss, and blocks that are not freed, differ; so does a shadow that ignores steps in flight."""
+    """Look-ups that miss, and blocks that are not freed, differ; so does a shadow that ignores steps in flight, or the
+    token after a block that its hash covers.
+    """
     version, found = told
     assert found["sound"].startswith("no difference in ")
     assert found["no hits"].startswith("KV-OP-01")
     assert found["leak"].startswith("KV-")
     assert (version in AHEAD) == (not found["in flight"].startswith("no difference"))
+    assert 3 * RELEASES[f"native@{version}"].hashes_ahead == len(found["nothing ahead"])
+    assert all(each.startswith("KV-OP-") for each in found["nothing ahead"])
 
 
 def test_what_is_refused_is_said(told: Any) -> None:
     """The log says why there is no shadow: a connector, the plug-in, blocks that stay free."""
-    connector, plug_in, drafts, watermark = told[1]["refused"]
+    connector, plug_in, drafts, ahead, watermark = told[1]["refused"]
+    assert ahead.endswith(": hashes that cover 2 tokens after a block")
     assert drafts.endswith(": draft layers that compute the last tokens of a prompt again")
     assert connector.endswith(": a KV connector, on another vLLM than 0.20.2")
     assert plug_in.endswith(": the block manager of retention, on another vLLM than 0.20.2")

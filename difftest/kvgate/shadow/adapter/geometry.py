@@ -50,7 +50,8 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
     refused = _refusal(scheduler) if release is INSTALLED else _refusal(scheduler) or _newer_refusal(scheduler)
     if refused is not None:
         raise ValueError(refused)
-    geometry = geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle)
+    hashed_ahead = getattr(manager.block_pool, "num_hash_lookahead_tokens", 0)
+    geometry = geometry_of(scheduler.kv_cache_config.kv_cache_groups, manager.use_eagle, hashed_ahead)
     interval = _interval_tokens(manager) if release is INSTALLED else _newer_interval_tokens(release, manager, geometry)
     settings = Settings(
         geometry=geometry,
@@ -85,8 +86,9 @@ def _refusal(scheduler: Any) -> str | None:
         return "the plug-in's partial hits"
     if getattr(scheduler.kv_cache_manager.block_pool, "pinned_tier", None) is not None:
         return "the plug-in's pinned tier"
-    if getattr(scheduler.kv_cache_manager.block_pool, "num_hash_lookahead_tokens", 0):
-        return "hashes that cover the tokens after a block (disable_lookahead_block_hashes of the speculation)"
+    ahead = getattr(scheduler.kv_cache_manager.block_pool, "num_hash_lookahead_tokens", 0)
+    if ahead > 1:
+        return f"hashes that cover {ahead} tokens after a block"
     module = type(scheduler.kv_cache_manager).__module__
     if module != "vllm.v1.core.kv_cache_manager":
         return f"a block manager of {module}"
@@ -144,14 +146,15 @@ def _interval_tokens(manager: Any) -> int | None:
     return reaches[0].interval_tokens if reaches else None
 
 
-def geometry_of(groups: Any, use_eagle: bool) -> Geometry:
+def geometry_of(groups: Any, use_eagle: bool, hashed_ahead_tokens: int = 0) -> Geometry:
     """The geometry that vLLM's groups stand for.
 
     Raises:
         ValueError: a group of a kind that is not known.
     """
     flagged = any(group.is_eagle_group for group in groups)
-    return Geometry(tuple(_group(group.kv_cache_spec, use_eagle, flagged, group.is_eagle_group) for group in groups))
+    made = tuple(_group(group.kv_cache_spec, use_eagle, flagged, group.is_eagle_group) for group in groups)
+    return Geometry(made, hashed_ahead_tokens)
 
 
 def _group(spec: Any, use_eagle: bool, flagged: bool, is_flagged: bool) -> Group:
