@@ -17,26 +17,27 @@ from typing import Any
 import pytest
 from tests.published import published
 
-from kvgate.adapters.releases import OF_VLLM, RELEASES
-from kvgate.kernel.versions import version_of
+from kvgate.adapters.registry import LATER_MODELS
+from kvgate.adapters.releases import LATER_ASCEND, OF_VLLM, RELEASES
 
 pytestmark = pytest.mark.ci
 
 pytest.importorskip("vllm")
 
 CALLS = 10_000
-FOLLOWED = [each.version for each in OF_VLLM[1:] if each.scheduler is not None]
-AHEAD = [version for version in FOLLOWED if version_of(version) >= version_of("0.27.1")]
-"""Those that release by the steps that are over."""
+FOLLOWED = [each.name for each in (*OF_VLLM[1:], *LATER_ASCEND) if each.scheduler is not None]
+AHEAD = [name for name in FOLLOWED if RELEASES[name].frees_late or RELEASES[name].holds_windows]
+"""Those whose windows hold what steps in flight read."""
 PROGRAM = """
 import json, sys
 
-from kvgate.adapters.fetching import enter_version, folder_of
+from kvgate.adapters.registry import load_system
 from kvgate.adapters.releases import RELEASES
 
-version, calls, models = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-release = RELEASES[f"native@{version}"]
-enter_version(folder_of(release), release.name)
+name, calls, models = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+release = RELEASES[name]
+version = release.version
+load_system(name)
 
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter import attachment, geometry
@@ -50,7 +51,7 @@ attachment.warn = said.append
 
 def server_of(model, asynchronous):
     name, _, drafts = model.partition(":")
-    blocks = 200 if "dsv4" in name else 60
+    blocks = 200 if "dsv4" in name or "compressed" in name else 60
     return Server(name, system=release.name, blocks=blocks, drafts_max=int(drafts or 0), asynchronous=asynchronous)
 
 def strict(model, asynchronous):
@@ -68,8 +69,10 @@ def followed():
     for model in models:
         for asynchronous in (False, True):
             server = server_of(model, asynchronous)
-            sink = Beneath(geometry.settings_of(server.scheduler, release), version=version)
-            ahead = release.scheduler.frees_late
+            sink = Beneath(
+                geometry.settings_of(server.scheduler, release), geometry.system_of(server.scheduler, release), version
+            )
+            ahead = release.frees_late or release.holds_windows
             Observer(
                 server.scheduler, sink, fail, checkpoint_calls=200, share_of_time=0, counts_in_flight=ahead
             )
@@ -92,7 +95,7 @@ def together(model, asynchronous):
     for is_immediate in (True, False):
         server = server_of(model, asynchronous)
         sink = Kept(server.settings, is_immediate)
-        ahead = release.scheduler.frees_late
+        ahead = release.frees_late or release.holds_windows
         Observer(server.scheduler, sink, sink.fail, counts_in_flight=ahead)
         server.serve(120)
         kept.append(sink)
@@ -160,9 +163,13 @@ print("\\n" + json.dumps({
 """
 
 
-def models_of(version: str) -> list[str]:
+def models_of(name: str) -> list[str]:
     """The models, each with what the release always does and, if it has it, with a retention interval."""
-    release = RELEASES[f"native@{version}"]
+    release = RELEASES[name]
+    if release.system == "ascend":
+        # Those of the gate, but for states.
+        those = [each for each in LATER_MODELS[release.version] if "mamba" not in each]
+        return [f"{each}:{2 * ('eagle' in each) or 1 * ('mtp' in each)}" for each in those]
     masked, scratch = "+masked" if release.masks else "", "+scratch" if release.choices else ""
     names = ["gemma-hybrid", f"gpt-oss-hybrid+eagle{masked}", f"mixed-blocks{masked}"]
     names += ["full", f"dsv4-flash{masked}", "local"]
@@ -178,15 +185,18 @@ def models_of(version: str) -> list[str]:
 @pytest.fixture(scope="module", params=FOLLOWED)
 def told(request: pytest.FixtureRequest) -> Any:
     """What the shadows of one release found, and its version."""
-    version = request.param
-    published(RELEASES[f"native@{version}"])
+    name = request.param
+    release = RELEASES[name]
+    published(release)
+    if release.below is not None:
+        published(RELEASES[release.below])
     # A process has one vLLM for good.
-    program = (sys.executable, "-c", PROGRAM, version, str(CALLS), *models_of(version))
+    program = (sys.executable, "-c", PROGRAM, name, str(CALLS), *models_of(name))
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
     root = Path(__file__).parents[3]
     finished = subprocess.run(program, env=environment, timeout=300, cwd=root, capture_output=True, text=True)
     assert 0 == finished.returncode, finished.stderr[-3000:]
-    return version, json.loads(finished.stdout.splitlines()[-1])
+    return name, json.loads(finished.stdout.splitlines()[-1])
 
 
 def test_a_release_is_followed(told: Any) -> None:
@@ -210,12 +220,12 @@ def test_what_is_broken_shows(told: Any) -> None:
     """Look-ups that miss, and blocks that are not freed, differ; so does a shadow that ignores steps in flight, or the
     token after a block that its hash covers.
     """
-    version, found = told
+    name, found = told
     assert found["sound"].startswith("no difference in ")
     assert found["no hits"].startswith("KV-OP-01")
     assert found["leak"].startswith("KV-")
-    assert (version in AHEAD) == (not found["in flight"].startswith("no difference"))
-    assert 3 * RELEASES[f"native@{version}"].hashes_ahead == len(found["nothing ahead"])
+    assert (name in AHEAD) == (not found["in flight"].startswith("no difference"))
+    assert 3 * RELEASES[name].hashes_ahead == len(found["nothing ahead"])
     assert all(each.startswith("KV-OP-") for each in found["nothing ahead"])
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from kvgate.adapters.groups import counts_slots, is_of_ascend, spec_block_size_tokens, spec_compress_ratio
 from kvgate.adapters.native import leaves_out
-from kvgate.adapters.releases import INSTALLED, OF_VLLM
+from kvgate.adapters.releases import ASCEND_COORDINATOR, INSTALLED, LATER_ASCEND, OF_VLLM
 from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import version_of
@@ -20,7 +21,9 @@ _UNTAGGED = (0, 1)
 
 
 def followed_release(version: str) -> Release:
-    """The release that a vLLM of this version is; a version that says nothing is that of 0.20.2, built from a clone.
+    """The release that a vLLM of this version is, or the vLLM-Ascend that has changed it in this process.
+
+    A version that says nothing is that of 0.20.2, built from a clone.
 
     Raises:
         ValueError: a shadow does not follow it; says which are followed, and what can be done instead.
@@ -33,7 +36,12 @@ def followed_release(version: str) -> Release:
         return INSTALLED
     release = next((each for each in OF_VLLM if version_of(each.version) == found), None)
     if release is not None and release.scheduler is not None:
-        return release
+        if release is INSTALLED or ASCEND_COORDINATOR not in sys.modules:
+            return release
+        for later in LATER_ASCEND:
+            if later.below == release.name:
+                return later
+        raise ValueError(f"vLLM-Ascend on vLLM {version} is not followed")
     followed = ", ".join(each.version for each in OF_VLLM if each.scheduler is not None)
     known = "" if release is None else f"; kvgate check --sut native@{release.version} checks its block manager"
     unknown = f"; {version} is in no description of this kvgate: is there a newer one?" if release is None else ""
@@ -47,7 +55,7 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
         ValueError: it has something that the reference cannot follow; says what.
     """
     config, manager = scheduler.vllm_config, scheduler.kv_cache_manager
-    refused = _refusal(scheduler) if release is INSTALLED else _refusal(scheduler) or _newer_refusal(scheduler)
+    refused = _refusal(scheduler) or (None if release is INSTALLED else _newer_refusal(scheduler, release))
     if refused is not None:
         raise ValueError(refused)
     hashed_ahead = getattr(manager.block_pool, "num_hash_lookahead_tokens", 0)
@@ -67,7 +75,7 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
         keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None
         or (release.pins_junctions and interval not in (None, geometry.alignment_tokens)),
         scratch_first=getattr(manager.block_pool, "scratch_first", False) or release.choices is not None,
-        steps_in_flight_max=config.max_concurrent_batches if release.frees_late else 1,
+        steps_in_flight_max=config.max_concurrent_batches if release.frees_late or release.holds_windows else 1,
     )
     hashed_tokens = manager.block_pool.hash_block_size
     if settings.caches and settings.geometry.grain_tokens != hashed_tokens:
@@ -95,10 +103,10 @@ def _refusal(scheduler: Any) -> str | None:
     return None
 
 
-def _newer_refusal(scheduler: Any) -> str | None:
+def _newer_refusal(scheduler: Any, release: Release) -> str | None:
     """What is followed on vLLM 0.20.2 alone."""
-    manager, system = scheduler.kv_cache_manager, system_of(scheduler)
-    if system != "stock":
+    manager, system = scheduler.kv_cache_manager, system_of(scheduler, release)
+    if system not in ("stock", release.name):
         return f"the block manager of {system}, on another vLLM than 0.20.2"
     if scheduler.connector is not None:
         return "a KV connector, on another vLLM than 0.20.2"
@@ -126,7 +134,7 @@ def _newer_interval_tokens(release: Release, manager: Any, geometry: Geometry) -
     return geometry.alignment_tokens if release.masks and leaves_out(geometry) else None
 
 
-def system_of(scheduler: Any) -> str:
+def system_of(scheduler: Any, release: Release = INSTALLED) -> str:
     """Which of kvgate's systems it is: vLLM or vLLM-Ascend, as published or with what the plug-in does."""
     manager = scheduler.kv_cache_manager
     of_ascend = is_of_ascend(manager.coordinator)
@@ -134,6 +142,8 @@ def system_of(scheduler: Any) -> str:
     is_changed = any(hasattr(each, "slot_tokens") or hasattr(each, "reach") for each in managers)
     if getattr(manager.block_pool, "scratch_first", False) or is_changed:
         return "ascend-retention" if of_ascend else "retention"
+    if release in LATER_ASCEND:
+        return release.name
     return "ascend" if of_ascend else "stock"
 
 
@@ -170,14 +180,15 @@ def _group(spec: Any, use_eagle: bool, flagged: bool, is_flagged: bool) -> Group
     # vLLM takes no flag at all for a draft layer in every group but those of states.
     lookahead = use_eagle and (is_flagged if flagged else True)
     size = spec_block_size_tokens(spec)
+    kinds = type(spec).__mro__ if is_of_ascend(spec) else (type(spec),)
     if type(spec) is MambaSpec:
         mode = StateMode(spec.mamba_cache_mode)
         return Group(Kind.MAMBA, size, states=mode, draft_states=spec.num_speculative_blocks)
-    if type(spec) in (SlidingWindowSpec, SlidingWindowMLASpec):
+    if SlidingWindowSpec in kinds or SlidingWindowMLASpec in kinds:
         return Group(Kind.SLIDING_WINDOW, size, spec.sliding_window, lookahead=lookahead)
     if type(spec) is ChunkedLocalAttentionSpec:
         return Group(Kind.CHUNKED_LOCAL, size, spec.attention_chunk_size)
-    if type(spec) in (FullAttentionSpec, MLAAttentionSpec):
+    if FullAttentionSpec in kinds or MLAAttentionSpec in kinds:
         ratio, whole_slots = spec_compress_ratio(spec), counts_slots(spec)
         return Group(Kind.FULL, size, lookahead=lookahead, compress_ratio=ratio, whole_slots=whole_slots)
     raise ValueError(f"a group of {type(spec).__name__}")
