@@ -19,6 +19,8 @@ from tests.published import published
 
 from kvgate.adapters.registry import LATER_MODELS
 from kvgate.adapters.releases import LATER_ASCEND, OF_VLLM, RELEASES
+from kvgate.adapters.releases.description import Release
+from kvgate.findings.modelled import BEGINS_BLOCKS
 
 pytestmark = pytest.mark.ci
 
@@ -28,6 +30,8 @@ CALLS = 10_000
 FOLLOWED = [each.name for each in (*OF_VLLM[1:], *LATER_ASCEND) if each.scheduler is not None]
 AHEAD = [name for name in FOLLOWED if RELEASES[name].frees_late or RELEASES[name].holds_windows]
 """Those whose windows hold what steps in flight read."""
+AHEAD_INSIDE = "mixed-blocks+eagle+masked"
+"""A model of which some releases cache boundaries inside blocks before these are full."""
 PROGRAM = """
 import json, sys
 
@@ -48,6 +52,8 @@ from tests.difftest.shadow.live import Beneath, Kept, Server
 
 said = []
 attachment.warn = said.append
+
+AHEAD_INSIDE = "mixed-blocks+eagle+masked+scratch:2"
 
 def server_of(model, asynchronous):
     name, _, drafts = model.partition(":")
@@ -72,7 +78,7 @@ def followed():
             sink = Beneath(
                 geometry.settings_of(server.scheduler, release), geometry.system_of(server.scheduler, release), version
             )
-            ahead = release.frees_late or release.holds_windows
+            ahead = geometry.counts_in_flight(release, server.settings.geometry)
             Observer(
                 server.scheduler, sink, fail, checkpoint_calls=200, share_of_time=0, counts_in_flight=ahead
             )
@@ -95,7 +101,7 @@ def together(model, asynchronous):
     for is_immediate in (True, False):
         server = server_of(model, asynchronous)
         sink = Kept(server.settings, is_immediate)
-        ahead = release.frees_late or release.holds_windows
+        ahead = geometry.counts_in_flight(release, server.settings.geometry)
         Observer(server.scheduler, sink, sink.fail, counts_in_flight=ahead)
         server.serve(120)
         kept.append(sink)
@@ -128,9 +134,9 @@ def nothing_ahead(_server, shadow):
     assert shadow.sink.salting._ahead_tokens == 1
     shadow.sink.salting._ahead_tokens = 0
 
-def refusal(change):
+def refusal(change, model=models[0]):
     said.clear()
-    server = server_of(models[0], False)
+    server = server_of(model, False)
     change(server.scheduler)
     assert attachment.attach(server.scheduler, Switch(Mode.STRICT)) is None
     return said[0]
@@ -159,6 +165,7 @@ print("\\n" + json.dumps({
     "in flight": broken(nothing_in_flight, True),
     "nothing ahead": [broken(nothing_ahead, model=each) for each in models if "hashed-ahead" in each],
     "refused": [refusal(change) for change in (connected, plugged_in, drafts_again, two_ahead, kept_free)],
+    "ahead inside": refusal(lambda scheduler: None, AHEAD_INSIDE) if "012" in str(release.findings) else "",
 }))
 """
 
@@ -167,8 +174,8 @@ def models_of(name: str) -> list[str]:
     """The models, each with what the release always does and, if it has it, with a retention interval."""
     release = RELEASES[name]
     if release.system == "ascend":
-        # Those of the gate, but for states.
-        those = [each for each in LATER_MODELS[release.version] if "mamba" not in each]
+        # Those of the gate.
+        those = [each for each in LATER_MODELS[release.version] if not is_refused(each, release)]
         return [f"{each}:{2 * ('eagle' in each) or 1 * ('mtp' in each)}" for each in those]
     masked, scratch = "+masked" if release.masks else "", "+scratch" if release.choices else ""
     names = ["gemma-hybrid", f"gpt-oss-hybrid+eagle{masked}", f"mixed-blocks{masked}"]
@@ -179,7 +186,15 @@ def models_of(name: str) -> list[str]:
     if release.hashes_ahead:
         names += ["gpt-oss-hybrid+eagle+hashed-ahead+retention=64+junctions", "full+eagle+hashed-ahead"]
         names += [f"mixed-blocks+eagle+hashed-ahead{masked}"]
+    names += ["mamba-align", *["mamba-all"] * release.keeps_all_states]
+    if release.retains_states:
+        names += [f"mamba-{each}+retention=128+junctions" for each in ("align+eagle", "window")]
     return [f"{name}{scratch}:{2 * ('eagle' in name or 'mixed' in name) or 1 * ('mtp' in name)}" for name in names]
+
+
+def is_refused(model: str, release: Release) -> bool:
+    """Whether boundaries inside its blocks are cached before the blocks are full."""
+    return model.startswith(AHEAD_INSIDE) and BEGINS_BLOCKS in release.findings
 
 
 @pytest.fixture(scope="module", params=FOLLOWED)
@@ -235,5 +250,8 @@ def test_what_is_refused_is_said(told: Any) -> None:
     assert ahead.endswith(": hashes that cover 2 tokens after a block")
     assert drafts.endswith(": draft layers that compute the last tokens of a prompt again")
     assert connector.endswith(": a KV connector, on another vLLM than 0.20.2")
-    assert plug_in.endswith(": the block manager of retention, on another vLLM than 0.20.2")
+    assert plug_in.endswith("retention, on another vLLM than 0.20.2")
     assert watermark.endswith(": a watermark: blocks that stay free for requests that run")
+    inside = "larger blocks of full attention, with a draft layer: boundaries inside them are cached"
+    begins = BEGINS_BLOCKS in RELEASES[told[0]].findings
+    assert told[1]["ahead inside"].endswith(inside if begins else "")

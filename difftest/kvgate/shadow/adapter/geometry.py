@@ -9,6 +9,7 @@ from kvgate.adapters.groups import counts_slots, is_of_ascend, spec_block_size_t
 from kvgate.adapters.native import leaves_out
 from kvgate.adapters.releases import ASCEND_COORDINATOR, INSTALLED, LATER_ASCEND, OF_VLLM
 from kvgate.adapters.releases.description import Release
+from kvgate.findings.modelled import BEGINS_BLOCKS
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import version_of
 from kvreference.attention import Kind
@@ -75,12 +76,23 @@ def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
         keeps_junctions=getattr(manager.coordinator, "junctions", None) is not None
         or (release.pins_junctions and interval not in (None, geometry.alignment_tokens)),
         scratch_first=getattr(manager.block_pool, "scratch_first", False) or release.choices is not None,
-        steps_in_flight_max=config.max_concurrent_batches if release.frees_late or release.holds_windows else 1,
+        steps_in_flight_max=config.max_concurrent_batches if counts_in_flight(release, geometry) else 1,
     )
     hashed_tokens = manager.block_pool.hash_block_size
     if settings.caches and settings.geometry.grain_tokens != hashed_tokens:
         raise ValueError(f"blocks are hashed by {hashed_tokens} tokens, not by {settings.geometry.grain_tokens}")
+    ahead_inside = (
+        each.keeps_all and each.lookahead and each.block_size_tokens > hashed_tokens for each in geometry.groups
+    )
+    if settings.caches and BEGINS_BLOCKS in release.findings and any(ahead_inside):
+        # Without look-ahead a block is full before a boundary inside it is cached, and so the same blocks are scratch.
+        raise ValueError("larger blocks of full attention, with a draft layer: boundaries inside them are cached")
     return settings
+
+
+def counts_in_flight(release: Release, geometry: Geometry) -> bool:
+    """Whether a request releases nothing by the tokens whose steps are in flight."""
+    return release.frees_late or (release.holds_windows and not geometry.keeps_states)
 
 
 def _refusal(scheduler: Any) -> str | None:
@@ -113,8 +125,6 @@ def _newer_refusal(scheduler: Any, release: Release) -> str | None:
     if getattr(scheduler, "aux_output_connector", None) is not None:
         return "a connector for other outputs, which limits hits"
     specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
-    if any(type(spec).__name__ == "MambaSpec" for spec in specs):
-        return "a model with states, on another vLLM than 0.20.2"
     if getattr(manager.coordinator, "num_reprefillable_tokens", 0) or any(
         getattr(spec, "extra_retained_tokens", 0) for spec in specs
     ):
@@ -129,7 +139,9 @@ def _newer_refusal(scheduler: Any, release: Release) -> str | None:
 def _newer_interval_tokens(release: Release, manager: Any, geometry: Geometry) -> int | None:
     """The retention interval, which is that of all block ends where blocks that no hit can read are left out."""
     interval: int | None = getattr(manager.coordinator, "retention_interval", None)
-    if interval is not None and any(group.slides for group in geometry.groups):
+    if interval is not None and any(
+        group.slides or (group.keeps_states and release.retains_states) for group in geometry.groups
+    ):
         return interval
     return geometry.alignment_tokens if release.masks and leaves_out(geometry) else None
 
