@@ -192,8 +192,8 @@ class Beneath:
             self.found += self.judge.follow(record)
 
 
-def watched(server: Server, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
-    """Give a server a shadow that judges at once; what goes wrong in the shadow is raised."""
+def watched(server: Any, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
+    """Give what has a scheduler a shadow that judges at once; what goes wrong in the shadow is raised."""
     sink = Beneath(settings_of(server.scheduler), system_of(server.scheduler))
     Observer(server.scheduler, sink, _raise, checkpoint_calls=checkpoint_calls, share_of_time=0, sampling=sampling)
     return sink

@@ -585,7 +585,11 @@ class Observer:
         number, registered = self._followed(request).number, self._take_registered()
         self._emit(calls.Cached(number, num_computed_tokens, registered, self._after()))
 
-    def after_remove_skipped_blocks(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
+    def after_remove_skipped_blocks(
+        self, _answer: None, request_id: str, total_computed_tokens: int = 0, **newer: int | None
+    ) -> None:
+        # Newer releases call what a window may leave by what it is: the tokens of steps that are over.
+        total_computed_tokens = newer.get("processed_computed_tokens") or total_computed_tokens
         followed = self.book.followed[request_id]
         nulls = self._entries_freed(request_id, followed.nulls)
         self._emit(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))
