@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from inspect import signature
 from typing import Any
+from unittest.mock import patch
 
 from attrs import define, field
 from msgspec.structs import replace
 
-from kvgate.adapters.releases import VLLM_VERSION
+from kvgate.adapters.releases import INSTALLED, VLLM_VERSION
+from kvgate.adapters.releases.description import Release
+from kvgate.gate.case_runner import Lane, Trials
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.adapter.arrivals import new_request
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
-from kvgate.levels.scheduler.operations import Stage
-from kvgate.shadow.adapter.geometry import settings_of, system_of
+from kvgate.levels.scheduler.level import SCHEDULER, SchedulerLevel
+from kvgate.levels.scheduler.operations import Options, Stage
+from kvgate.shadow.adapter.geometry import counts_in_flight, settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.calls import Allocated, Decoding, Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
@@ -29,6 +33,8 @@ from kvreference.content import Keys
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
+
+PRESETS = ("legal", "hostile", "long", "tiny")
 
 
 class Server:
@@ -43,6 +49,7 @@ class Server:
         drafts_max: int = 0,
         seed: int = 0,
         system: str = "",
+        connector: bool = False,
     ) -> None:
         known = load(model)
         settings = Settings(known.geometry, blocks, tokens_max=512, chunk_tokens=64, drafts_max=drafts_max)
@@ -51,7 +58,9 @@ class Server:
         subject = SUBJECTS[system or ("stock" if self.settings.retention_interval_tokens is None else "retention")]
         subject.install()
         with subject.while_built(self.settings):
-            self.scheduler: Any = subject.build(self.settings, Stage(asynchronous=asynchronous))
+            options = Options(one_group_connector=connector)
+            stage = Stage(asynchronous=asynchronous, connector=connector, options=options)
+            self.scheduler: Any = subject.build(self.settings, stage)
         # Of newer releases, an engine says whether prefills are throttled.
         self._as_an_engine_calls = (False,) if len(signature(type(self.scheduler).schedule).parameters) > 1 else ()
         self.random = random.Random(seed)
@@ -94,11 +103,16 @@ class Server:
         drawn = {number_in(name): self._sampled(name, output) for name in names if name not in begun}
         sampled = {number: tokens for number, tokens in drawn.items() if tokens}
         self.answered += sum(map(len, sampled.values()))
-        self.scheduler.update_from_output(output, answer(names, sampled))
+        self.scheduler.update_from_output(output, self.output_of(names, sampled, output))
         if self.settings.drafts_max and not self.asynchronous:
             most = self.settings.drafts_max
             proposed = {number_in(name): self._tokens(self.random.randrange(most + 1)) for name in names}
             self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def output_of(self, names: list[str], sampled: dict[int, list[int]], output: Any) -> Any:
+        """What the worker returns of a step."""
+        del output
+        return answer(names, sampled)
 
     def _sampled(self, name: str, output: Any) -> list[int]:
         request = self.scheduler.requests.get(name)
@@ -166,6 +180,8 @@ class Beneath:
     is_immediate: bool = False
     is_ready: bool = True
     asks: bool = False
+    connector: str = ""
+    """The kind of the scheduler's connector."""
     found: list[Finding] = field(factory=list)
     stalls: list[Stalls] = field(factory=list)
     together: int = 0
@@ -192,11 +208,53 @@ class Beneath:
             self.found += self.judge.follow(record)
 
 
-def watched(server: Any, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
+def watched(
+    server: Any,
+    *,
+    checkpoint_calls: int = 200,
+    sampling: Sampling | None = None,
+    release: Release = INSTALLED,
+) -> Beneath:
     """Give what has a scheduler a shadow that judges at once; what goes wrong in the shadow is raised."""
-    sink = Beneath(settings_of(server.scheduler), system_of(server.scheduler))
-    Observer(server.scheduler, sink, _raise, checkpoint_calls=checkpoint_calls, share_of_time=0, sampling=sampling)
+    scheduler, settings = server.scheduler, settings_of(server.scheduler, release)
+    sink = Beneath(settings, system_of(scheduler, release), release.version)
+    sink.connector = type(scheduler.connector).__name__
+    Observer(
+        scheduler,
+        sink,
+        _raise,
+        checkpoint_calls=checkpoint_calls,
+        share_of_time=0,
+        sampling=sampling,
+        counts_in_flight=counts_in_flight(release, settings.geometry),
+    )
     return sink
+
+
+def connected(
+    system: str, models: Sequence[str], cases: int, release: Release = INSTALLED
+) -> tuple[list[Beneath], Counter[str]]:
+    """The shadows of some cases of the scheduler level with a connector, and why others have none.
+
+    Its nodes offer blocks at once and later, fail, and read.
+    """
+    shadows, refused = list[Beneath](), Counter[str]()
+    original = SchedulerLevel.world
+
+    def world(level: SchedulerLevel, *arguments: Any) -> Any:
+        engine = original(level, *arguments)
+        try:
+            shadows.append(watched(engine, checkpoint_calls=100, release=release))
+        except ValueError as error:
+            refused[str(error)] += 1
+        return engine
+
+    with patch.object(SchedulerLevel, "world", world):
+        trials = Trials(SCHEDULER.bench_named(system, SCHEDULER.monitors)).towards(("transfers",))
+        for model in models:
+            for seed in range(cases):
+                trials.trial(Lane(load(model), PRESETS[seed % len(PRESETS)]), str(seed), 0)
+    return shadows, refused
 
 
 def _raise(error: BaseException) -> None:

@@ -1,7 +1,8 @@
-"""A shadow on schedulers with a KV connector, and on each kind of deployment that LIVE.md lists.
+"""A shadow on vLLM 0.20.2's scheduler with a KV connector.
 
-Goal: hits, loads and failures of other nodes are followed without a difference, a load that is not followed shows, and
-what is not followed is refused in words. Method: the cases of the scheduler level, with a shadow on each scheduler.
+Goal: blocks of other nodes, loaded at once and later, and loads that fail, are followed without a difference, and a
+load that is not followed shows. Method: cases of the scheduler level with a fake connector, and vLLM's own connector to
+host memory with a worker that copies nothing.
 """
 
 from __future__ import annotations
@@ -9,70 +10,100 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kvgate.gate.case_runner import Lane, Trials
-from kvgate.kernel.models import load
-from kvgate.levels.scheduler.level import SCHEDULER, SchedulerLevel
+from kvgate.levels.scheduler.adapter import stage
 from kvgate.shadow.order_agnostic_reference import OrderAgnosticReference
 
-from .live import Beneath, watched
+from .live import Beneath, Server, connected, watched
 
 pytestmark = pytest.mark.ci
 
 pytest.importorskip("vllm")
 
-PRESETS = ("legal", "hostile", "long", "tiny")
-MODELS = ("full", "gemma-hybrid", "gpt-oss-hybrid+mtp", "mixed-blocks")
-"""Followed with connectors."""
-CASES = 8
+
+LOADED = "009-load-forgets-its-last-token"
 
 
-@pytest.fixture
-def shadows(monkeypatch: pytest.MonkeyPatch) -> list[Beneath]:
-    """Of all schedulers that are built in a test, but for those that are refused."""
-    found: list[Beneath] = []
-    original = SchedulerLevel.world
-
-    def world(self: SchedulerLevel, *arguments: Any) -> Any:
-        engine = original(self, *arguments)
-        if not engine.stage.options.context_parallel:
-            found.append(watched(engine, checkpoint_calls=100))
-        return engine
-
-    monkeypatch.setattr(SchedulerLevel, "world", world)
-    return found
+def findings(shadows: list[Beneath]) -> list[Any]:
+    """All differences."""
+    return [finding for each in shadows for finding in each.found]
 
 
-def run_cases(model: str) -> None:
-    """Some cases with a connector: loads at once and later, that fail, and reads."""
-    trials = Trials(SCHEDULER.bench_named("stock", SCHEDULER.monitors)).towards(("transfers",))
-    for seed in range(CASES):
-        trials.trial(Lane(load(model), PRESETS[seed % len(PRESETS)]), str(seed), 0)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_connector_is_followed(model: str, shadows: list[Beneath]) -> None:
+@pytest.mark.parametrize("model", ["full", "gemma-hybrid", "gpt-oss-hybrid+mtp", "mixed-blocks"])
+def test_a_connector_is_followed(model: str) -> None:
     """No difference, with steps that wait and steps that do not; and something was loaded."""
-    run_cases(model)
-    assert [] == [finding for each in shadows for finding in each.found]
+    shadows, _ = connected("stock", [model], 8)
+    assert [] == findings(shadows)
     assert sum(each.judge.stats.judged for each in shadows) > 300
-    assert sum(each.judge.known.times.get("009-load-forgets-its-last-token", 0) for each in shadows) > 5
+    assert sum(each.judge.known.times.get(LOADED, 0) for each in shadows) > 5
 
 
-def test_a_load_that_is_not_followed_shows(shadows: list[Beneath], monkeypatch: pytest.MonkeyPatch) -> None:
+class Offloading(Server):
+    """An engine whose worker copies what it is told to at once, and says so with the output of the step."""
+
+    def __init__(self, **others: Any) -> None:
+        self.loaded = 0
+        """How many loads were finished."""
+        self._stored: set[str] = set()
+        super().__init__("full", **others)
+
+    def output_of(self, names: list[str], sampled: Any, output: Any) -> Any:
+        """The output of a step, with the transfers that are over."""
+        from vllm.v1.outputs import KVConnectorOutput
+
+        given = output.kv_connector_metadata
+        (told,) = getattr(given, "metadata", (given,))
+        self._stored |= told.reqs_to_store.keys()
+        sent = {name for name in output.finished_req_ids if name in self._stored}
+        self.loaded += len(told.reqs_to_load)
+        answered = super().output_of(names, sampled, output)
+        answered.kv_connector_output = KVConnectorOutput(sent or None, set(told.reqs_to_load) or None)
+        return answered
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("connector", ["OffloadingConnector", "MultiConnector"])
+def test_blocks_in_host_memory_are_followed(
+    connector: str, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's own connectors: one that keeps blocks in host memory, by itself and as one of several."""
+    from vllm.config import KVTransferConfig
+    from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+    def kept(_stage: Any) -> KVTransferConfig:
+        one = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}
+        memory = {"cpu_bytes_to_use": 1, "block_size": 16}
+        if connector == "MultiConnector":
+            several = {"connectors": [{**one, "kv_connector_extra_config": memory}]}
+            return KVTransferConfig(kv_connector=connector, kv_role="kv_both", kv_connector_extra_config=several)
+        return KVTransferConfig(**one, kv_connector_extra_config=memory)
+
+    original = CPUOffloadingSpec.__init__
+
+    def with_blocks(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        # There is no memory here whose size could be counted.
+        self.num_blocks = 200
+
+    monkeypatch.setattr(CPUOffloadingSpec, "__init__", with_blocks)
+    monkeypatch.setattr(stage, "_transfers", kept)
+    server = Offloading(asynchronous=asynchronous, connector=True, blocks=40)
+    shadow = watched(server)
+    server.serve(400)
+    assert [] == shadow.found
+    assert connector == type(server.scheduler.connector).__name__
+    assert shadow.judge.stats.judged > 1000
+    assert server.loaded > 3
+
+
+def test_a_load_that_is_not_followed_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shadow that takes no notice of what other nodes provide reports a difference."""
     original: Any = OrderAgnosticReference.allocate
 
     def allocate(self: OrderAgnosticReference, call: Any, hit: Any) -> Any:
-        return original(self, replace_external(call), hit)
+        return original(self, replace(call, external_tokens=0), hit)
 
     monkeypatch.setattr(OrderAgnosticReference, "allocate", allocate)
-    run_cases("full")
-    assert [] != [finding for each in shadows for finding in each.found]
-
-
-def replace_external(call: Any) -> Any:
-    """The same call, of which no token comes from another node."""
-    from msgspec.structs import replace
-
-    return replace(call, external_tokens=0)
+    shadows, _ = connected("stock", ["full"], 4)
+    assert [] != findings(shadows)

@@ -30,6 +30,7 @@ CALLS = 10_000
 FOLLOWED = [each.name for each in (*OF_VLLM[1:], *LATER_ASCEND) if each.scheduler is not None]
 AHEAD = [name for name in FOLLOWED if RELEASES[name].frees_late or RELEASES[name].holds_windows]
 """Those whose windows hold what steps in flight read."""
+FREED_LATER = "a KV connector with asynchronous steps, on vLLM 0.27.1 or later: blocks are freed when a step is over"
 AHEAD_INSIDE = "mixed-blocks+eagle+masked"
 """A model of which some releases cache boundaries inside blocks before these are full."""
 PROGRAM = """
@@ -48,7 +49,7 @@ from kvgate.shadow.adapter import attachment, geometry
 from kvgate.shadow.adapter.observer import Observer
 from kvgate.shadow.calls import Decoding
 from kvgate.shadow.sink_protocol import DifferenceError
-from tests.difftest.shadow.live import Beneath, Kept, Server
+from tests.difftest.shadow.live import Kept, Server, connected, watched
 
 said = []
 attachment.warn = said.append
@@ -67,21 +68,12 @@ def strict(model, asynchronous):
     shadow.share_of_time = 0
     return server, shadow
 
-def fail(error):
-    raise error
-
 def followed():
     judged, checkpoints, findings, many, differences = 0, 0, set(), 0, []
     for model in models:
         for asynchronous in (False, True):
             server = server_of(model, asynchronous)
-            sink = Beneath(
-                geometry.settings_of(server.scheduler, release), geometry.system_of(server.scheduler, release), version
-            )
-            ahead = geometry.counts_in_flight(release, server.settings.geometry)
-            Observer(
-                server.scheduler, sink, fail, checkpoint_calls=200, share_of_time=0, counts_in_flight=ahead
-            )
+            sink = watched(server, release=release)
             before = -1
             while sink.judge.stats.judged < calls / len(models) / 2:
                 server.serve(10)
@@ -141,8 +133,18 @@ def refusal(change, model=models[0]):
     assert attachment.attach(server.scheduler, Switch(Mode.STRICT)) is None
     return said[0]
 
-def connected(scheduler):
-    scheduler.connector = object()
+def freed_later(scheduler):
+    # As with a connector, if steps are asynchronous.
+    scheduler.defer_block_free = True
+
+def with_connector():
+    those = [model.partition(":")[0] for model in models[:2]]
+    shadows, refused = connected(release.name, those, 6, release)
+    return {
+        "judged": sum(each.judge.stats.judged for each in shadows),
+        "differences": [str(found) for each in shadows for found in each.found],
+        "refused": sorted(refused),
+    }
 
 def plugged_in(scheduler):
     scheduler.kv_cache_manager.coordinator.single_type_managers[0].reach = None
@@ -159,12 +161,13 @@ def kept_free(scheduler):
 print("\\n" + json.dumps({
     "followed": followed(),
     "together": [together(model, asynchronous) for model in models[:3] for asynchronous in (False, True)],
+    "connector": with_connector(),
     "sound": broken(lambda _server, _shadow: None),
     "no hits": broken(no_hits),
     "leak": broken(leak),
     "in flight": broken(nothing_in_flight, True),
     "nothing ahead": [broken(nothing_ahead, model=each) for each in models if "hashed-ahead" in each],
-    "refused": [refusal(change) for change in (connected, plugged_in, drafts_again, two_ahead, kept_free)],
+    "refused": [refusal(change) for change in (freed_later, plugged_in, drafts_again, two_ahead, kept_free)],
     "ahead inside": refusal(lambda scheduler: None, AHEAD_INSIDE) if "012" in str(release.findings) else "",
 }))
 """
@@ -244,12 +247,20 @@ def test_what_is_broken_shows(told: Any) -> None:
     assert all(each.startswith("KV-OP-") for each in found["nothing ahead"])
 
 
+def test_a_connector_is_followed(told: Any) -> None:
+    """What other nodes provide, if steps are synchronous, or the release frees at once what a request gives back."""
+    name, found = told
+    assert [] == found["connector"]["differences"]
+    assert found["connector"]["judged"] > 200
+    assert [FREED_LATER] * RELEASES[name].frees_late == found["connector"]["refused"]
+
+
 def test_what_is_refused_is_said(told: Any) -> None:
-    """The log says why there is no shadow: a connector, the plug-in, blocks that stay free."""
-    connector, plug_in, drafts, ahead, watermark = told[1]["refused"]
+    """The log says why there is no shadow: blocks that are freed later, the plug-in, blocks that stay free."""
+    later, plug_in, drafts, ahead, watermark = told[1]["refused"]
     assert ahead.endswith(": hashes that cover 2 tokens after a block")
     assert drafts.endswith(": draft layers that compute the last tokens of a prompt again")
-    assert connector.endswith(": a KV connector, on another vLLM than 0.20.2")
+    assert later.endswith(f": {FREED_LATER}")
     assert plug_in.endswith("retention, on another vLLM than 0.20.2")
     assert watermark.endswith(": a watermark: blocks that stay free for requests that run")
     inside = "larger blocks of full attention, with a draft layer: boundaries inside them are cached"
