@@ -1,19 +1,23 @@
-"""A shadow on vLLM 0.20.2's scheduler with a KV connector.
+"""A shadow where an engine has a KV connector, and where there are several engines.
 
-Goal: blocks of other nodes, loaded at once and later, and loads that fail, are followed without a difference, and a
-load that is not followed shows. Method: cases of the scheduler level with a fake connector, and vLLM's own connector to
-host memory with a worker that copies nothing.
+Goal: blocks of other nodes, loaded at once and later, loads that fail, and blocks in host memory are followed without a
+difference, and a load that is not followed shows. Method: cases of the scheduler level with a fake connector, and vLLM
+0.20.2's own connectors with a worker that copies nothing.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.levels.scheduler.adapter import stage
+from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.order_agnostic_reference import OrderAgnosticReference
+from kvgate.shadow.status import read_all
 
 from .live import Beneath, Server, connected, watched
 
@@ -107,3 +111,17 @@ def test_a_load_that_is_not_followed_shows(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(OrderAgnosticReference, "allocate", allocate)
     shadows, _ = connected("stock", ["full"], 4)
     assert [] != findings(shadows)
+
+
+def test_each_of_several_engines_has_a_shadow(tmp_path: Path) -> None:
+    """Data parallel: each engine is followed by itself, under its own index."""
+    for index in range(2):
+        server = Server("full", seed=index)
+        server.scheduler.vllm_config.parallel_config.data_parallel_index = index
+        shadow = attach(server.scheduler, Switch(Mode.CHECK, tmp_path))
+        server.serve(60)
+        server.scheduler.shutdown()
+        shadow.sink._process.wait()
+    found = sorted(read_all(tmp_path), key=lambda status: status.engine_index or 0)
+    assert [(0, 0), (1, 0)] == [(each.engine_index, each.differences) for each in found]
+    assert min(each.judged for each in found) > 100
