@@ -7,6 +7,9 @@ difference, and a load that is not followed shows. Method: cases of the schedule
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +128,53 @@ def test_each_of_several_engines_has_a_shadow(tmp_path: Path) -> None:
     found = sorted(read_all(tmp_path), key=lambda status: status.engine_index or 0)
     assert [(0, 0), (1, 0)] == [(each.engine_index, each.differences) for each in found]
     assert min(each.judged for each in found) > 100
+
+
+TENSOR_PARALLEL = """
+import sys, time
+from pathlib import Path
+
+from kvgate.adapters.cpu_engine.checkpoint import write_model
+from kvgate.adapters.cpu_engine.engine import SMALL, prepare_environment, scheduler_of
+from kvgate.adapters.cpu_engine.hybrids import HYBRIDS
+from kvgate.adapters.cpu_engine.repairs import repair
+from kvgate.kernel.shadow_switch import Mode, Switch
+from kvgate.shadow.adapter.attachment import attach
+
+def main(folder):
+    # A core for each worker.
+    prepare_environment(more={"VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_CPU_OMP_THREADS_BIND": "0|1"})
+    from vllm import LLM, SamplingParams
+
+    repair()
+    model = str(write_model(HYBRIDS["gemma-3"], folder / "model"))
+    parallel = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+    engine = LLM(model=model, skip_tokenizer_init=True, disable_log_stats=False, **SMALL, **parallel)
+    scheduler = scheduler_of(engine)
+    shadow = attach(scheduler, Switch(Mode.CHECK, folder / "shadow"))
+    prompts = [{"prompt_token_ids": [5 + (7 * i + j) % 400 for j in range(40 + 5 * i)]} for i in range(12)] * 2
+    sampling = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, detokenize=False)
+    engine.generate(prompts, sampling, use_tqdm=False)
+    shadow.end()
+    shadow.sink.close()
+    shadow.sink._process.wait()
+    print(type(engine.llm_engine.model_executor).__name__)
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="each worker is bound to a core of its own")
+def test_an_engine_with_two_workers_is_followed(tmp_path: Path) -> None:
+    """Tensor parallel, with the multiprocess executor: a real engine on CPU whose workers are processes."""
+    program = tmp_path / "engine.py"
+    program.write_text(TENSOR_PARALLEL)
+    finished = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], timeout=300, capture_output=True, text=True
+    )
+    assert "MultiprocExecutor" in finished.stdout, finished.stderr[-3000:]
+    (status,) = read_all(tmp_path / "shadow")
+    assert (0, 0) == (status.differences, status.lost)
+    assert status.judged > 500
