@@ -30,6 +30,8 @@ CALLS = 10_000
 FOLLOWED = [each.name for each in (*OF_VLLM[1:], *LATER_ASCEND) if each.scheduler is not None]
 AHEAD = [name for name in FOLLOWED if RELEASES[name].frees_late or RELEASES[name].holds_windows]
 """Those whose windows hold what steps in flight read."""
+WITHOUT_STATES = ("0.27.1",)
+"""The releases whose states are refused."""
 FREED_LATER = "a KV connector with asynchronous steps, on vLLM 0.27.1 or later: blocks are freed when a step is over"
 AHEAD_INSIDE = "mixed-blocks+eagle+masked"
 """A model of which some releases cache boundaries inside blocks before these are full."""
@@ -189,8 +191,9 @@ def models_of(name: str) -> list[str]:
     if release.hashes_ahead:
         names += ["gpt-oss-hybrid+eagle+hashed-ahead+retention=64+junctions", "full+eagle+hashed-ahead"]
         names += [f"mixed-blocks+eagle+hashed-ahead{masked}"]
-    names += ["mamba-align", *["mamba-all"] * release.keeps_all_states]
-    if release.retains_states:
+    if release.version not in WITHOUT_STATES:
+        names += ["mamba-align", *["mamba-all"] * release.keeps_all_states]
+    if release.retains_states and release.version not in WITHOUT_STATES:
         names += [f"mamba-{each}+retention=128+junctions" for each in ("align+eagle", "window")]
     return [f"{name}{scratch}:{2 * ('eagle' in name or 'mixed' in name) or 1 * ('mtp' in name)}" for name in names]
 

@@ -17,6 +17,8 @@ from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
 from kvreference.settings import Settings
 
+_WITHOUT_STATES = ("0.27.1",)
+"""The releases of which the states that steps in flight read are not followed."""
 _UNTAGGED = (0, 1)
 """What a build from a clone without tags calls itself."""
 
@@ -125,6 +127,8 @@ def _newer_refusal(scheduler: Any, release: Release) -> str | None:
     if getattr(scheduler, "aux_output_connector", None) is not None:
         return "a connector for other outputs, which limits hits"
     specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+    if release.version in _WITHOUT_STATES and any(type(spec).__name__ == "MambaSpec" for spec in specs):
+        return f"a model with states, on vLLM {release.version}"
     if getattr(manager.coordinator, "num_reprefillable_tokens", 0) or any(
         getattr(spec, "extra_retained_tokens", 0) for spec in specs
     ):
