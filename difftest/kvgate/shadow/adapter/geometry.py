@@ -122,8 +122,9 @@ def _newer_refusal(scheduler: Any, release: Release) -> str | None:
     manager, system = scheduler.kv_cache_manager, system_of(scheduler, release)
     if system not in ("stock", release.name):
         return f"the block manager of {system}, on another vLLM than 0.20.2"
-    if getattr(scheduler, "defer_block_free", False):
-        return "a KV connector with asynchronous steps, on vLLM 0.27.1 or later: blocks are freed when a step is over"
+    holds = release.holds_windows and scheduler.connector is not None
+    if getattr(scheduler, "defer_block_free", holds and scheduler.vllm_config.max_concurrent_batches > 1):
+        return "a KV connector with asynchronous steps: this release frees blocks by the steps that are over"
     if getattr(scheduler, "aux_output_connector", None) is not None:
         return "a connector for other outputs, which limits hits"
     specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
