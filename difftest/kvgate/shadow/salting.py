@@ -138,7 +138,7 @@ class Salting:
     def _decoding(self, record: Decoding) -> Iterator[Stored]:
         nothing: Blocks = [[]] * len(self._grains)
         after, start = After(*record.after), 0
-        changing = {index: rest for index, *rest in record.changing}
+        changing = {each[0]: each for each in record.changing}
         ones = [1] * len(record.numbers)
         slots, gained = record.slots or ones, record.appended or ones
         unsure = record.unsure or [0] * len(ones)
@@ -151,7 +151,7 @@ class Salting:
             nulls: Nulls | None = None
             registered: list[Registered] = []
             if index in changing:
-                blocks, nulls, runs, pool = changing[index]
+                _, blocks, nulls, runs, pool = changing[index]
                 given, registered, after = list(blocks), [Registered(*run) for run in runs], After(*pool)
                 self._register(number, registered)
             asked = number, record.computed[index], slots[index], 0, record.lookahead_tokens, 0, False, False

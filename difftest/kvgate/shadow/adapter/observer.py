@@ -370,6 +370,7 @@ class Observer:
             given = list(answer.get_block_ids())
             gained = sum(map(len, given))
             self._granted[name] = False, given
+        after: _Pool
         free_before, _, tail = self._seen
         free = self.pool.free_block_queue.num_free_blocks
         if free + gained == free_before and free > TAIL == len(tail):
