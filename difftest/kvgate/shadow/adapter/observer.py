@@ -375,7 +375,8 @@ class Observer:
         free = self.pool.free_block_queue.num_free_blocks
         if free + gained == free_before and free > TAIL == len(tail):
             # No block became free, so the last ones are the same. Only shared blocks can have left a window.
-            after = self._seen = free, len(self.pool.cached_block_hash_to_block._cache), tail
+            after = free, len(self.pool.cached_block_hash_to_block._cache), tail
+            self._seen = after
             self._blocks_free = free
         else:
             nulls, after = self._entries_freed(name, self.book.followed[name].nulls), self._look()
