@@ -95,7 +95,7 @@ class Observer:
         """What all of them asked for."""
         self._seen: _Pool = 0, 0, ()
         """The pool after the last call that changed it."""
-        self._seen_before = self._seen
+        self._seen_before: _Pool = self._seen
         """The pool before the first of those calls."""
         self._blocks_free = -1
         """How many blocks were free in ``_seen``; -1 if something has changed since."""
