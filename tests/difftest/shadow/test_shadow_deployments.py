@@ -79,8 +79,8 @@ def test_blocks_in_host_memory_are_followed(
     from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
     def kept(_stage: Any) -> KVTransferConfig:
-        one = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}
-        memory = {"cpu_bytes_to_use": 1, "block_size": 16}
+        one: dict[str, Any] = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}
+        memory: dict[str, Any] = {"cpu_bytes_to_use": 1, "block_size": 16}
         if connector == "MultiConnector":
             several = {"connectors": [{**one, "kv_connector_extra_config": memory}]}
             return KVTransferConfig(kv_connector=connector, kv_role="kv_both", kv_connector_extra_config=several)
