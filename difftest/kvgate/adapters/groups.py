@@ -84,9 +84,12 @@ def spec_compress_ratio(spec: Any) -> int:
 
 
 def counts_slots(spec: Any) -> bool:
-    """Whether its block size is in slots: vLLM-Ascend's spec of compressed attention, whose windows count tokens."""
+    """Whether its block size is in slots: vLLM-Ascend's spec of compressed attention, whose windows count tokens.
+
+    From 0.30.0rc2 on, where the ratio has its later name, it is in tokens.
+    """
     is_full = any(kind.__name__ in ("FullAttentionSpec", "MLAAttentionSpec") for kind in type(spec).__mro__)
-    return is_of_ascend(spec) and is_full and spec_compress_ratio(spec) > 1
+    return is_of_ascend(spec) and is_full and getattr(spec, "compress_ratio", 1) > 1
 
 
 def is_of_ascend(thing: Any) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from attrs import frozen
 
 from kvgate.adapters.fetching import enter_version, fetch, folder_of, installed_folder
-from kvgate.adapters.releases import ASCEND, INSTALLED, RELEASES, VLLM_VERSION, release_named
+from kvgate.adapters.releases import ASCEND, ASCEND_COORDINATOR, INSTALLED, RELEASES, VLLM_VERSION, release_named
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, Signatures
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -99,8 +99,6 @@ LATER_MODELS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """The same for their block managers: with models that vLLM's own managers serve under their coordinator."""
-ASCEND_COORDINATOR = "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
-"""What has changed vLLM's block manager for good once it is imported."""
 
 
 @frozen

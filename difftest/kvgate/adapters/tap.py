@@ -96,7 +96,7 @@ class Tap:
         original = getattr(owner, name)
         if before is None:
             assert after is not None, "a listener is required"
-            self.put(owner, name, self._then(name, original, after))
+            self.put(owner, name, self.reported(name, original, after))
         elif after is None:
             self.put(owner, name, self._first(original, before, always))
         else:
@@ -121,7 +121,8 @@ class Tap:
 
     # These three are on the engine's hot path: one function call each, besides the listener's.
 
-    def _then(self, name: str, original: Callable[..., Any], after: Hook) -> Callable[..., Any]:
+    def reported(self, name: str, original: Callable[..., Any], after: Hook) -> Callable[..., Any]:
+        """A wrapper that reports the call afterwards."""
         raised, failed = self.listener.raised, self.listener.failed
 
         def call(*arguments: Any, **named: Any) -> Any:

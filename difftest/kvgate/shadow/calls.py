@@ -84,15 +84,34 @@ class Appended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="appe
     tokens: list[int]
 
 
+Changing: TypeAlias = tuple[
+    int, Blocks, Nulls | None, list[tuple[int, int, list[int]]], tuple[int, int, tuple[int, ...]]
+]
+"""Which of the calls of a ``Decoding`` changed the pool, what its tables gained, how many leading entries are freed in
+each group with a window if that was read, what was registered, and the pool after it."""
+
+
 class Decoding(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="decoding"):
-    """Running requests were given slots, one after the other, and needed no block: most calls of most steps."""
+    """Running requests were given slots, one after the other: nearly all calls of a server. Most change nothing.
+
+    Lists of numbers, because the engine makes them at every step.
+    """
 
     lookahead_tokens: int
-    requests: list[tuple[int, int, int, int, list[int]]]
-    """Of each its number, how many tokens were computed, for how many slots were asked, of how many computed tokens the
-    step was in flight, and the tokens that were appended since the last call, in clear."""
-    after: After
-    """The pool before them, which none of them changed."""
+    numbers: list[int]
+    """The request of each call."""
+    computed: list[int]
+    slots: list[int]
+    """For how many it was asked; empty if it was one in each call."""
+    unsure: list[int]
+    """Of how many of the computed tokens the step was in flight; empty if the release does not ask."""
+    appended: list[int]
+    """How many tokens the request gained since its last call; empty if it was one in each call."""
+    tokens: list[int]
+    """All of these, in clear."""
+    after: tuple[int, int, tuple[int, ...]]
+    """The pool before the first call."""
+    changing: list[Changing]
 
 
 class Arrived(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="arrived"):
@@ -149,8 +168,8 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="all
     given: Blocks | None
     """What the tables gained; the whole tables if ``is_whole``; None if it was rejected."""
     is_whole: bool
-    nulls: Nulls
-    """How many leading entries are freed, in each group with a window."""
+    nulls: Nulls | None
+    """How many leading entries are freed, in each group with a window; None if that was not read."""
     registered: RegisteredRuns
     after: After
     must_fit: bool = False
@@ -383,7 +402,7 @@ Raw: TypeAlias = Arriving | Appended | Decoding | Stalls | Stored
 
 def calls_in(records: Sequence[Raw]) -> int:
     """How many calls were made, with those that one record holds together."""
-    return sum(len(record.requests) if isinstance(record, Decoding) else 1 for record in records)
+    return sum(len(record.numbers) if isinstance(record, Decoding) else 1 for record in records)
 
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -175,7 +175,7 @@ class OrderAgnosticReference(Manager):
         """How many leading entries of a request's tables are freed, in each group with a window."""
         tables = self.tables.get(number)
         if tables is None:
-            return ()
+            return (0,) * sum(group.window_tokens is not None for group in self.geometry.groups)
         windowed = (table for group, table in zip(self.geometry.groups, tables, strict=True) if group.window_tokens)
         return tuple(min(table.dead, len(table.blocks)) for table in windowed)
 

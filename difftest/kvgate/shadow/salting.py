@@ -17,7 +17,9 @@ from hashlib import blake2b
 import msgspec
 from attrs import define, field
 
+from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.shadow.calls import (
+    After,
     Allocated,
     Appended,
     Arrived,
@@ -31,15 +33,16 @@ from kvgate.shadow.calls import (
     Freed,
     Grew,
     Media,
+    Nulls,
     Published,
     Raw,
     Registered,
     Reset,
     Restart,
-    Skipped,
     Stalls,
     Stored,
 )
+from kvreference.settings import Settings
 
 DIGEST_BYTES = 16
 SALT_BYTES = 32
@@ -63,8 +66,6 @@ class _Request:
     digests: list[bytes] = field(factory=list)
     prompt_tokens: int = 0
     reads_cache: bool = True
-    nulls: tuple[int, ...] = ()
-    """How many leading entries were freed when that was last reported."""
 
 
 class Salting:
@@ -73,14 +74,24 @@ class Salting:
     It follows which digest each block holds, from the cached blocks that the engine reports, for use in checkpoints.
     """
 
-    def __init__(self, grain_tokens: int, key_sizes_tokens: Sequence[int], salt: bytes | None = None) -> None:
+    def __init__(
+        self, grain_tokens: int, key_sizes_tokens: Sequence[int], salt: bytes | None = None, ahead_tokens: int = 0
+    ) -> None:
         self.grain_tokens = grain_tokens
+        self._ahead_tokens = ahead_tokens
+        """How many tokens after a grain its digest depends on as well: there is none before they are known."""
         self._grains = [size // grain_tokens for size in key_sizes_tokens]
         self._key = salt or new_salt()
         self._requests: dict[int, _Request] = {}
         self._contents: dict[int, tuple[int, bytes]] = {}
         self._content_by_identity: dict[bytes, tuple[int, bytes]] = {}
         """The content of a block, by its identity at the last checkpoint."""
+
+    @classmethod
+    def of(cls, settings: Settings, system: str, version: str, salt: bytes | None = None) -> Salting:
+        """For an engine with these settings."""
+        geometry, sizes = settings.geometry, key_sizes_tokens(settings, system, version)
+        return cls(geometry.grain_tokens, sizes, salt, geometry.hashed_ahead_tokens)
 
     def salted(self, records: Sequence[Raw]) -> list[Stored]:
         """The records as they may be stored."""
@@ -126,21 +137,34 @@ class Salting:
 
     def _decoding(self, record: Decoding) -> Iterator[Stored]:
         nothing: Blocks = [[]] * len(self._grains)
-        for number, computed, tokens, unsure, appended in record.requests:
-            if appended:
-                yield self._salt_growth(Appended(number, appended))
-            nulls = self._requests[number].nulls
-            asked = number, computed, tokens, 0, record.lookahead_tokens, 0, False, False
-            yield Allocated(*asked, nothing, False, nulls, [], record.after, unsure=unsure)
+        after, start = After(*record.after), 0
+        changing = {each[0]: each for each in record.changing}
+        ones = [1] * len(record.numbers)
+        slots, gained = record.slots or ones, record.appended or ones
+        unsure = record.unsure or [0] * len(ones)
+        for index, number in enumerate(record.numbers):
+            if gained[index]:
+                end = start + gained[index]
+                yield self._salt_growth(Appended(number, record.tokens[start:end]))
+                start = end
+            given: Blocks = nothing
+            nulls: Nulls | None = None
+            registered: list[Registered] = []
+            if index in changing:
+                _, blocks, nulls, runs, pool = changing[index]
+                given, registered, after = list(blocks), [Registered(*run) for run in runs], After(*pool)
+                self._register(number, registered)
+            asked = number, record.computed[index], slots[index], 0, record.lookahead_tokens, 0, False, False
+            yield Allocated(*asked, given, False, nulls, registered, after, unsure=unsure[index])
 
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:
-        grain = self.grain_tokens
+        grain, ahead = self.grain_tokens, self._ahead_tokens
         pending = [*request.begun, *tokens]
         start_tokens = request.tokens - len(request.begun)
-        whole = len(pending) // grain * grain
+        whole = max(0, len(pending) - ahead) // grain * grain
         for first in range(0, whole, grain):
-            piece = struct.pack(f"<{grain}q", *pending[first : first + grain])
-            items = _within(request.media, start_tokens + first, grain)
+            piece = struct.pack(f"<{grain + ahead}q", *pending[first : first + grain + ahead])
+            items = _within(request.media, start_tokens + first, grain + ahead)
             request.parent = self._digest(request.parent, piece + items)
             request.digests.append(request.parent)
         request.begun = pending[whole:]
@@ -153,8 +177,6 @@ class Salting:
 
     def _follow(self, record: Stored) -> None:
         # What is forgotten need not be followed: at a checkpoint such a block is not known by anything.
-        if isinstance(record, Skipped) or (isinstance(record, Allocated) and record.given is not None):
-            self._requests[record.number].nulls = record.nulls
         if isinstance(record, (Allocated, Cached)):
             self._register(record.number, record.registered)
         elif isinstance(record, Forgotten) or (isinstance(record, Freed) and record.is_over):

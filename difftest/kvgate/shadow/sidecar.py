@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 from attrs import define
 
-from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
 from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended, request_name
@@ -83,7 +82,7 @@ class Sidecar:
         self.folder = Path(order.folder)
         self.header = header
         self.order = order
-        self.salting = Salting(header.settings.geometry.grain_tokens, key_sizes_tokens(*system))
+        self.salting = Salting.of(*system)
         self.rotation: Rotation | None = None
         self.checker: ShadowChecker | None = None
         self.ring = Ring(order.ring_bytes)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from inspect import signature
 from typing import Any
+from unittest.mock import patch
 
 from attrs import define, field
+from msgspec.structs import replace
 
-from kvgate.adapters.releases import VLLM_VERSION
-from kvgate.findings.modelled import key_sizes_tokens
+from kvgate.adapters.releases import INSTALLED, VLLM_VERSION
+from kvgate.adapters.releases.description import Release
+from kvgate.gate.case_runner import Lane, Trials
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.adapter.arrivals import new_request
 from kvgate.levels.scheduler.adapter.names import number_in
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, answer, drafts
-from kvgate.levels.scheduler.operations import Stage
-from kvgate.shadow.adapter.geometry import settings_of, system_of
+from kvgate.levels.scheduler.engine import Stop
+from kvgate.levels.scheduler.level import SCHEDULER, SchedulerLevel
+from kvgate.levels.scheduler.operations import Options, Stage
+from kvgate.shadow.adapter.geometry import counts_in_flight, settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Decoding, Published, Raw, Stalls, Step, Stored
+from kvgate.shadow.calls import Allocated, Decoding, Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -29,6 +34,8 @@ from kvreference.content import Keys
 from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Submit
 from kvreference.settings import Settings
+
+PRESETS = ("legal", "hostile", "long", "tiny")
 
 
 class Server:
@@ -43,6 +50,7 @@ class Server:
         drafts_max: int = 0,
         seed: int = 0,
         system: str = "",
+        connector: bool = False,
     ) -> None:
         known = load(model)
         settings = Settings(known.geometry, blocks, tokens_max=512, chunk_tokens=64, drafts_max=drafts_max)
@@ -51,7 +59,9 @@ class Server:
         subject = SUBJECTS[system or ("stock" if self.settings.retention_interval_tokens is None else "retention")]
         subject.install()
         with subject.while_built(self.settings):
-            self.scheduler: Any = subject.build(self.settings, Stage(asynchronous=asynchronous))
+            options = Options(one_group_connector=connector)
+            stage = Stage(asynchronous=asynchronous, connector=connector, options=options)
+            self.scheduler: Any = subject.build(self.settings, stage)
         # Of newer releases, an engine says whether prefills are throttled.
         self._as_an_engine_calls = (False,) if len(signature(type(self.scheduler).schedule).parameters) > 1 else ()
         self.random = random.Random(seed)
@@ -94,11 +104,16 @@ class Server:
         drawn = {number_in(name): self._sampled(name, output) for name in names if name not in begun}
         sampled = {number: tokens for number, tokens in drawn.items() if tokens}
         self.answered += sum(map(len, sampled.values()))
-        self.scheduler.update_from_output(output, answer(names, sampled))
+        self.scheduler.update_from_output(output, self.output_of(names, sampled, output))
         if self.settings.drafts_max and not self.asynchronous:
             most = self.settings.drafts_max
             proposed = {number_in(name): self._tokens(self.random.randrange(most + 1)) for name in names}
             self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def output_of(self, names: list[str], sampled: dict[int, list[int]], output: Any) -> Any:
+        """What the worker returns of a step."""
+        del output
+        return answer(names, sampled)
 
     def _sampled(self, name: str, output: Any) -> list[int]:
         request = self.scheduler.requests.get(name)
@@ -128,8 +143,7 @@ class Kept(Passive):
 
     def stored(self) -> list[Stored]:
         """The records as they are stored, with a salt that is known."""
-        sizes = key_sizes_tokens(self.settings, "stock", VLLM_VERSION)
-        return Salting(self.settings.geometry.grain_tokens, sizes, b"known").salted(self.raw)
+        return Salting.of(self.settings, "stock", VLLM_VERSION, b"known").salted(self.raw)
 
     def comparable(self) -> list[object]:
         """The same without times, and without vLLM's own hashes, which are others for each scheduler."""
@@ -139,9 +153,21 @@ class Kept(Passive):
             if not isinstance(each, Step)
         ]
 
+    def is_as(self, each_call: Kept) -> bool:
+        """Whether this says the same as a sink that was sent each call, but for windows that were not read here."""
+        ours, theirs = self.comparable(), each_call.comparable()
+        return len(ours) == len(theirs) and all(map(_is_as, ours, theirs))
+
     def fail(self, error: BaseException) -> None:
         """The shadow failed: so does the test."""
         raise error
+
+
+def _is_as(ours: object, theirs: object) -> bool:
+    if isinstance(ours, Allocated) and isinstance(theirs, Allocated) and ours.nulls is None:
+        # It changed no count, so it freed nothing.
+        return ours == replace(theirs, nulls=None)
+    return ours == theirs
 
 
 @define
@@ -155,6 +181,8 @@ class Beneath:
     is_immediate: bool = False
     is_ready: bool = True
     asks: bool = False
+    connector: str = ""
+    """The kind of the scheduler's connector."""
     found: list[Finding] = field(factory=list)
     stalls: list[Stalls] = field(factory=list)
     together: int = 0
@@ -163,8 +191,7 @@ class Beneath:
     judge: ShadowChecker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        sizes = key_sizes_tokens(self.settings, self.system, self.version)
-        self.salting = Salting(self.settings.geometry.grain_tokens, sizes)
+        self.salting = Salting.of(self.settings, self.system, self.version)
         self.judge = ShadowChecker(self.settings, self.system, self.version)
 
     def ready(self) -> bool:
@@ -177,16 +204,61 @@ class Beneath:
         self.stalls.append(stalls)
 
     def send(self, records: Sequence[Raw]) -> None:
-        self.together += sum(len(each.requests) for each in records if isinstance(each, Decoding))
+        self.together += sum(len(each.numbers) for each in records if isinstance(each, Decoding))
         for record in self.salting.salted(records):
             self.found += self.judge.follow(record)
 
 
-def watched(server: Server, *, checkpoint_calls: int = 200, sampling: Sampling | None = None) -> Beneath:
-    """Give a server a shadow that judges at once; what goes wrong in the shadow is raised."""
-    sink = Beneath(settings_of(server.scheduler), system_of(server.scheduler))
-    Observer(server.scheduler, sink, _raise, checkpoint_calls=checkpoint_calls, share_of_time=0, sampling=sampling)
+def watched(
+    server: Any,
+    *,
+    checkpoint_calls: int = 200,
+    sampling: Sampling | None = None,
+    release: Release = INSTALLED,
+) -> Beneath:
+    """Give what has a scheduler a shadow that judges at once; what goes wrong in the shadow is raised."""
+    scheduler, settings = server.scheduler, settings_of(server.scheduler, release)
+    sink = Beneath(settings, system_of(scheduler, release), release.version)
+    sink.connector = type(scheduler.connector).__name__
+    Observer(
+        scheduler,
+        sink,
+        _raise,
+        checkpoint_calls=checkpoint_calls,
+        share_of_time=0,
+        sampling=sampling,
+        counts_in_flight=counts_in_flight(release, settings.geometry),
+    )
     return sink
+
+
+def connected(
+    system: str, models: Sequence[str], cases: int, release: Release = INSTALLED
+) -> tuple[list[Beneath], Counter[str]]:
+    """The shadows of some cases of the scheduler level with a connector, and why others have none.
+
+    Its nodes offer blocks at once and later, fail, and read.
+    """
+    shadows, refused = list[Beneath](), Counter[str]()
+    original = SchedulerLevel.world
+
+    def world(level: SchedulerLevel, *arguments: Any) -> Any:
+        engine = original(level, *arguments)
+        try:
+            shadows.append(watched(engine, checkpoint_calls=100, release=release))
+        except ValueError as error:
+            refused[str(error)] += 1
+        return engine
+
+    with patch.object(SchedulerLevel, "world", world):
+        trials = Trials(SCHEDULER.bench_named(system, SCHEDULER.monitors)).towards(("transfers",))
+        for model in models:
+            for seed in range(cases):
+                trials.trial(Lane(load(model), PRESETS[seed % len(PRESETS)]), str(seed), 0)
+    for each in shadows:
+        # The gate ends a case with an exception, within a call of the scheduler.
+        each.found = [found for found in each.found if getattr(found.record, "error", "") != Stop.__name__]
+    return shadows, refused
 
 
 def _raise(error: BaseException) -> None:

@@ -32,6 +32,8 @@ INSTALLED = v0_20_2.RELEASE
 """The vLLM that the systems ``stock`` and ``retention`` are, and that vLLM-Ascend's managers run on."""
 VLLM_VERSION = INSTALLED.version
 ASCEND = ascend_0_20_2rc1.RELEASE
+ASCEND_COORDINATOR = f"{ASCEND.package}.patch.platform.patch_kv_cache_coordinator"
+"""What has changed vLLM's block manager for good once it is imported."""
 
 RELEASES: Mapping[str, Release] = {
     module.RELEASE.name: module.RELEASE

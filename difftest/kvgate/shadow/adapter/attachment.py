@@ -113,7 +113,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
     """Give one scheduler a shadow; None, and a line in the log, where that is not possible. Never raises."""
     sink: Any = None
     try:
-        from kvgate.shadow.adapter.geometry import followed_release, settings_of, system_of
+        from kvgate.shadow.adapter.geometry import counts_in_flight, followed_release, settings_of, system_of
         from kvgate.shadow.adapter.observer import Observer
         from kvgate.shadow.adapter.sinks import sink_for
         from kvgate.shadow.sampling import Sampling
@@ -121,7 +121,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
         release = followed_release(str(importlib.import_module("vllm").__version__))
         settings = settings_of(scheduler, release)
         index = int(getattr(scheduler.vllm_config.parallel_config, "data_parallel_index", 0) or 0)
-        sink = sink_for(switch, settings, system_of(scheduler), type(scheduler).__name__, index)
+        sink = sink_for(switch, settings, system_of(scheduler, release), type(scheduler).__name__, index)
         observer = Observer(
             scheduler,
             sink,
@@ -129,7 +129,7 @@ def attach(scheduler: Any, switch: Switch) -> Any:
             checkpoint_calls=switch.checkpoint_calls,
             sampling=Sampling(switch.sample, switch.period_steps),
             stall_seconds=switch.stall_seconds,
-            counts_in_flight=release.frees_late,
+            counts_in_flight=counts_in_flight(release, settings.geometry),
         )
     except Exception as error:
         warn(f"is off for this engine, which continues without it: {_describe_error(error)}")

@@ -13,6 +13,7 @@ from kvgate.adapters.native import begun_keys
 from kvgate.shadow.calls import Appended, Arriving, Checkpoint, EventRun, Media, Standing
 from kvgate.shadow.salting import TOKEN
 
+LOST_TOKENS = "a request has lost tokens, which cannot be followed"
 LOST_MAX = 1000
 """How many requests are remembered that the scheduler has forgotten with their blocks."""
 
@@ -26,8 +27,6 @@ class Followed:
     """How many of its tokens were sent."""
     nulls: list[int] = field(factory=list)
     """Per group with a window, how many leading entries are known to be freed."""
-    is_running: bool = False
-    """Whether it was given slots, and what is freed of it was sent."""
 
 
 class RequestBook:
@@ -61,8 +60,7 @@ class RequestBook:
 
     def clear_blocks(self, name: str) -> None:
         """A request has freed its blocks, and those that it has next are new."""
-        followed = self.followed[name]
-        followed.nulls, followed.is_running = [0] * self._windowed_groups, False
+        self.followed[name].nulls = [0] * self._windowed_groups
 
     def arrival_of(self, request: Any) -> Arriving:
         """A request, with all the tokens that it has."""
@@ -90,7 +88,7 @@ def more_of(tokens: list[int], followed: Followed) -> Appended:
     """
     known = followed.tokens
     if len(tokens) < known:
-        raise ValueError("a request has lost tokens, which cannot be followed")
+        raise ValueError(LOST_TOKENS)
     followed.tokens = len(tokens)
     return Appended(followed.number, tokens[known:])
 

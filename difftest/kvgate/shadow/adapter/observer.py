@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from kvgate.adapters.tap import CALLS, Tap
 from kvgate.adapters.translate import to_statistics
 from kvgate.kernel.shadow_switch import STALL_SECONDS
 from kvgate.kernel.text import printable
 from kvgate.shadow import calls
-from kvgate.shadow.adapter.engine_state import Followed, RequestBook, checkpoint_of, event_runs, more_of
+from kvgate.shadow.adapter.engine_state import LOST_TOKENS, Followed, RequestBook, checkpoint_of, event_runs, more_of
 from kvgate.shadow.adapter.log import raised_at, warn
 from kvgate.shadow.adapter.stall_watch import StallWatch, start
 from kvgate.shadow.calls import After, Blocks, Raw, Registered
@@ -32,8 +32,12 @@ TAIL = 4
 """How many of the last free blocks are read after each call."""
 FREED_TAIL = 64
 """The same after a request has freed its blocks: their order decides what is forgotten first."""
-_WINDOWED = {"SlidingWindowSpec": "sliding_window", "ChunkedLocalAttentionSpec": "attention_chunk_size"}
-"""The specs of layers with a window, and the field that says how long it is."""
+_WINDOWED = ("SlidingWindowSpec", "ChunkedLocalAttentionSpec")
+"""The specs of layers with a window."""
+_CACHED = ("request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size", "kv_cache_group_id")
+"""The parameters of ``cache_full_blocks``."""
+_Pool: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""The fields of ``After``."""
 SHARE_OF_TIME = 200
 """A checkpoint may take this part of the time since the one before, and no more."""
 ASKED_EVERY_STEPS = 16
@@ -79,16 +83,25 @@ class Observer:
         self.steps = 0
         self._running = RequestStatus.RUNNING
         self._records: list[Raw] = []
-        self._decoding: list[tuple[int, int, int, int, list[int]]] = []
-        """The calls since the last record that needed no block and changed nothing."""
-        self._lookahead_tokens = 0
-        """What all of those asked for."""
-        self._seen = After(0, 0, ())
+        self._decoding: list[Any] = []
+        """The requests of the calls since the last record that running requests made for slots."""
+        self._computed: list[int] = []
+        self._slots: list[int] = []
+        self._unsure: list[int] = []
+        """Of each of these calls what ``calls.Decoding`` says."""
+        self._changing: list[calls.Changing] = []
+        """Those of them that changed the pool."""
+        self._lookahead_tokens = -1
+        """What all of them asked for."""
+        self._seen: _Pool = 0, 0, ()
         """The pool after the last call that changed it."""
+        self._seen_before: _Pool = self._seen
+        """The pool before the first of those calls."""
         self._blocks_free = -1
-        """How many blocks were free then; -1 if something has changed since."""
+        """How many blocks were free in ``_seen``; -1 if something has changed since."""
         self._calls = 0
-        self._registered: list[Registered] = []
+        self._registered: list[tuple[int, int, list[int]]] = []
+        """What was cached since the last record: the group, the first position, and the blocks."""
         self._granted: dict[str, tuple[bool, Blocks]] = {}
         """What the requests that were given blocks in this step were given: whether it is whole, and the blocks."""
         self._computing: set[int] = set()
@@ -108,15 +121,11 @@ class Observer:
         """Whether a request releases nothing by the tokens whose steps are in flight."""
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
         managers = self.manager.coordinator.single_type_managers
-        windowed = [
-            (each.req_to_blocks, (kind, spec.block_size, getattr(spec, _WINDOWED[kind])))
+        self._windowed = [
+            each.req_to_blocks
             for each, spec in zip(managers, specs, strict=True)
-            for kind in [next((kind.__name__ for kind in type(spec).__mro__ if kind.__name__ in _WINDOWED), "")]
-            if kind
+            if any(kind.__name__ in _WINDOWED for kind in type(spec).__mro__)
         ]
-        self._windowed = [tables for tables, _ in windowed]
-        self._windows = [window for _, window in windowed]
-        """What decides when blocks leave each window: equal where they leave together."""
         self.book = RequestBook(len(self._windowed))
         self.tap = Tap(self, is_on=False)
         self._clocks: threading.Event | None = None
@@ -144,7 +153,7 @@ class Observer:
             self.tap.put(manager, "allocate_slots", self._allocating(manager.allocate_slots))
         self.tap.listen(manager, tuple(sorted(names)))
         self.tap.watch(self.manager, "new_step_starts", before=self._begin_step, always=True)
-        self.tap.watch(self.pool, "cache_full_blocks", after=self._registers)
+        self.tap.put(self.pool, "cache_full_blocks", self._caching(self.pool.cache_full_blocks))
         self.tap.watch(self.scheduler, "add_request", after=self._added)
         self.tap.watch(self.scheduler, "schedule", after=self._scheduled)
         self.tap.watch(self.scheduler, "update_from_output", after=self._returned)
@@ -233,7 +242,9 @@ class Observer:
         """Begin, or begin again, with all that is alive."""
         begun = time.monotonic()
         self._records.clear()
-        self._decoding.clear()
+        for calls_before in (self._decoding, self._computed, self._slots, self._unsure, self._changing):
+            calls_before.clear()
+        self._blocks_free = -1
         self._emit(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
         self._registered = []
@@ -284,62 +295,93 @@ class Observer:
             self.flush()
 
     def _end_decoding(self) -> None:
-        decoding, self._decoding = self._decoding, []
-        self._records.append(calls.Decoding(self._lookahead_tokens, decoding, self._seen))
+        """Pass on the calls of running requests: what they say of tokens has not changed since."""
+        known, appended = self.book.followed, list[int]()
+        followed = [known[request.request_id] for request in self._decoding]
+        texts = [request._all_token_ids for request in self._decoding]
+        for each, length in zip(followed, map(len, texts), strict=True):
+            appended.append(length - each.tokens)
+            each.tokens = length
+        tokens, ones = [text[-1] for text in texts], [1] * len(texts)
+        if appended == ones:
+            appended = []
+        else:
+            if min(appended) < 0:
+                raise ValueError(LOST_TOKENS)
+            tokens = [token for text, count in zip(texts, appended, strict=True) for token in text[len(text) - count :]]
+        numbers = [each.number for each in followed]
+        before = self._seen_before if self._changing else self._seen
+        slots = [] if self._slots == ones else self._slots.copy()
+        asked = self._computed.copy(), slots, self._unsure.copy()
+        changing, self._changing = self._changing, []
+        self._records.append(
+            calls.Decoding(self._lookahead_tokens, numbers, *asked, appended, tokens, before, changing)
+        )
+        for done in (self._decoding, self._computed, self._slots, self._unsure):
+            done.clear()
 
     def _allocating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Around ``allocate_slots``: calls of running requests that need no block are passed on together.
+        """Around ``allocate_slots``: calls of running requests are passed on together, at the end of the step.
 
-        It is the hottest path, once for each request of each step. So it calls nothing, and reads what it needs.
+        It is the hottest path, once for each request of each step. So it reads only what is another thing later.
         """
-        tap, queue, known, running = self.tap, self.pool.free_block_queue, self.book.followed, self._running
+        tap, queue, running = self.tap, self.pool.free_block_queue, self._running
         nothing = self.manager.empty_kv_cache_blocks
-        report: Callable[..., None] = self.after_allocate_slots
+        decoding, computed, asked, unsure = self._decoding, self._computed, self._slots, self._unsure
         counts_in_flight = self._counts_in_flight
-        # Windows of one length lose their blocks in the same calls. If one does not, the next call by itself shows it.
-        lengths: dict[object, int] = {}
-        for index, window in enumerate(self._windows):
-            lengths.setdefault(window, index)
-        windows = [(index, self._windowed[index]) for index in lengths.values()]
+        other = self.tap.reported("allocate_slots", original, self.after_allocate_slots)
 
-        def call(*arguments: Any, **named: Any) -> Any:
+        def call(*arguments: Any, num_lookahead_tokens: int = -1, **named: Any) -> Any:
+            # Without a request that is admitted: those come with what they hit.
+            if named or num_lookahead_tokens != self._lookahead_tokens or len(arguments) != 2 or not tap.is_on:
+                if num_lookahead_tokens != -1:
+                    named["num_lookahead_tokens"] = num_lookahead_tokens
+                return other(*arguments, **named)
+            request, slots = arguments
             try:
-                answer = original(*arguments, **named)
+                answer = original(request, slots, num_lookahead_tokens=num_lookahead_tokens)
             except BaseException as error:
                 self.raised("allocate_slots", error, arguments)
                 raise
-            if not tap.is_on:
-                return answer
             try:
-                if (
-                    answer is nothing
-                    and queue.num_free_blocks == self._blocks_free
-                    and len(arguments) == 2
-                    and len(named) == 1
-                    and named.get("num_lookahead_tokens") == self._lookahead_tokens
-                ):
-                    request, slots = arguments
-                    name, tokens = request.request_id, request._all_token_ids
-                    followed = known[name]
-                    sent, nulls = followed.tokens, followed.nulls
-                    is_same = followed.is_running and request.status is running and len(tokens) >= sent
-                    for index, tables in windows:
-                        # A block that others hold as well leaves a window, and no block is free for it.
-                        table, freed = tables.get(name, _NOTHING), nulls[index]
-                        is_same = is_same and not (freed < len(table) and table[freed].is_null)
-                    if is_same:
-                        appended = tokens[sent:]
-                        followed.tokens = sent + len(appended)
-                        unsure = request.num_in_flight_tokens if counts_in_flight else 0
-                        self._decoding.append((followed.number, request.num_computed_tokens, slots, unsure, appended))
-                        return answer
-                report(answer, *arguments, **named)
+                if answer is None or request.status is not running:
+                    self.after_allocate_slots(answer, request, slots, num_lookahead_tokens=num_lookahead_tokens)
+                    return answer
+                decoding.append(request)
+                computed.append(request.num_computed_tokens)
+                asked.append(slots)
+                if counts_in_flight:
+                    unsure.append(request.num_in_flight_tokens)
+                if answer is not nothing or queue.num_free_blocks != self._blocks_free:
+                    self._change(request.request_id, answer)
             except Exception as error:
                 if not self.failed(error):
                     raise
             return answer
 
         return call
+
+    def _change(self, name: str, answer: Any) -> None:
+        """The last call of a running request changed the pool."""
+        if not self._changing:
+            self._seen_before = self._seen
+        given, gained, nulls = self._nothing, 0, None
+        if any(answer.blocks):
+            given = list(answer.get_block_ids())
+            gained = sum(map(len, given))
+            self._granted[name] = False, given
+        after: _Pool
+        free_before, _, tail = self._seen
+        free = self.pool.free_block_queue.num_free_blocks
+        if free + gained == free_before and free > TAIL == len(tail):
+            # No block became free, so the last ones are the same. Only shared blocks can have left a window.
+            after = free, len(self.pool.cached_block_hash_to_block._cache), tail
+            self._seen = after
+            self._blocks_free = free
+        else:
+            nulls, after = self._entries_freed(name, self.book.followed[name].nulls), self._look()
+        registered, self._registered = self._registered, []
+        self._changing.append((len(self._decoding) - 1, given, nulls, registered, after))
 
     def _followed(self, request: Any) -> Followed:
         """A request, of which all tokens were sent."""
@@ -349,9 +391,8 @@ class Observer:
             self._emit(more_of(tokens, followed))
         return followed
 
-    def _after(self, blocks: int = TAIL) -> After:
-        if self._decoding:
-            self._end_decoding()
+    def _look(self, blocks: int = TAIL) -> _Pool:
+        """The pool after a call that may have changed it."""
         queue = self.pool.free_block_queue
         block, end = queue.fake_free_list_tail.prev_free_block, queue.fake_free_list_head
         tail: list[int] = []
@@ -360,11 +401,14 @@ class Observer:
                 break
             tail.append(block.block_id)
             block = block.prev_free_block
-        after = After(queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache), tuple(tail))
-        self._blocks_free, self._seen = after.free, after
-        if blocks > TAIL:
-            self._seen = After(after.free, after.entries, after.tail[:TAIL])
-        return after
+        free, entries = queue.num_free_blocks, len(self.pool.cached_block_hash_to_block._cache)
+        self._blocks_free, self._seen = free, (free, entries, tuple(tail[:TAIL]))
+        return free, entries, tuple(tail)
+
+    def _after(self, blocks: int = TAIL) -> After:
+        if self._decoding:
+            self._end_decoding()
+        return After(*self._look(blocks))
 
     def _entries_freed(self, name: str, known: list[int]) -> tuple[int, ...]:
         """How many leading entries are freed now, counted from where the last look ended."""
@@ -381,7 +425,7 @@ class Observer:
 
     def _take_registered(self) -> list[Registered]:
         registered, self._registered = self._registered, []
-        return registered
+        return [Registered(*run) for run in registered]
 
     # Reported calls
 
@@ -414,6 +458,9 @@ class Observer:
 
     def _scheduled(self, output: Any, *_arguments: Any, **_named: Any) -> None:
         """What the step sends to the worker: of a request that runs, only where it was given blocks or is sent some."""
+        if self._decoding:
+            # Its answers add tokens.
+            self._end_decoding()
         self._computing.add(id(output))
         granted, self._granted = self._granted, {}
         for new in output.scheduled_new_reqs:
@@ -486,7 +533,6 @@ class Observer:
             if gains:
                 self._granted[name] = is_whole, given
             nulls = self._entries_freed(name, followed.nulls)
-            followed.is_running = True
         self._emit(
             calls.Allocated(
                 followed.number,
@@ -509,31 +555,43 @@ class Observer:
         )
         self._lookahead_tokens = num_lookahead_tokens
 
-    def _registers(
-        self,
-        _answer: None,
-        request: Any,
-        blocks: Any,
-        num_cached_blocks: int,
-        num_full_blocks: int,
-        block_size: int,
-        kv_cache_group_id: int,
-        **masks: Any,
-    ) -> None:
-        del request, block_size, masks
-        # What is known now: null blocks are passed over, and what a retention interval leaves out.
-        known = blocks[num_cached_blocks:num_full_blocks]
-        named = [0 if block.is_null or block._block_hash is None else block.block_id for block in known]
-        self._has_cached = True
-        # What is cached within a call is reported with it.
-        self._blocks_free = -1
-        self._registered.append(Registered(kv_cache_group_id, num_cached_blocks, named))
+    def _caching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Around ``cache_full_blocks``, once for each group of each request whose blocks fill."""
+        tap = self.tap
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                answer = original(*arguments, **named)
+            except BaseException as error:
+                self.raised("cache_full_blocks", error, arguments)
+                raise
+            if not tap.is_on:
+                return answer
+            try:
+                given = {**dict(zip(_CACHED, arguments, strict=False)), **named} if arguments else named
+                first, ids = given["num_cached_blocks"], []
+                for block in given["blocks"][first : given["num_full_blocks"]]:
+                    # What is known now: null blocks are passed over, and what a retention interval leaves out.
+                    ids.append(0 if block.is_null or block._block_hash is None else block.block_id)
+                # What is cached within a call is reported with it.
+                self._has_cached, self._blocks_free = True, -1
+                self._registered.append((given["kv_cache_group_id"], first, ids))
+            except Exception as error:
+                if not self.failed(error):
+                    raise
+            return answer
+
+        return call
 
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
         number, registered = self._followed(request).number, self._take_registered()
         self._emit(calls.Cached(number, num_computed_tokens, registered, self._after()))
 
-    def after_remove_skipped_blocks(self, _answer: None, request_id: str, total_computed_tokens: int) -> None:
+    def after_remove_skipped_blocks(
+        self, _answer: None, request_id: str, total_computed_tokens: int = 0, **newer: int | None
+    ) -> None:
+        # Newer releases call what a window may leave by what it is: the tokens of steps that are over.
+        total_computed_tokens = newer.get("processed_computed_tokens") or total_computed_tokens
         followed = self.book.followed[request_id]
         nulls = self._entries_freed(request_id, followed.nulls)
         self._emit(calls.Skipped(followed.number, total_computed_tokens, nulls, self._after()))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import kvgate
 import kvreference
-from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.kernel.versions import installed
 from kvgate.shadow.adapter.log import warn
@@ -160,7 +159,7 @@ class StrictSink(Passive):
     def __init__(self, settings: Settings, system: str) -> None:
         self.lost = 0
         version = _version(system)
-        self.salting = Salting(settings.geometry.grain_tokens, key_sizes_tokens(settings, system, version))
+        self.salting = Salting.of(settings, system, version)
         self.checker = ShadowChecker(settings, system, version)
         self._recent: list[Stored] = []
 
