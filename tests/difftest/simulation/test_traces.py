@@ -27,7 +27,7 @@ CHATS = [
     {"timestamp": 9, "input_length": 1536, "output_length": 0, "hash_ids": [4, 5, 9]},
     {"timestamp": 9, "input_length": 600, "output_length": 2, "hash_ids": [4, 6]},
 ]
-SESSION = {
+SESSION: dict[str, Any] = {
     "id": "a",
     "bs": 64,
     "requests": [
