@@ -207,6 +207,13 @@ def test_a_release_that_is_not_described_is_printed(
     assert [*sorted(new), *sorted(gone)] == names
 
 
+def test_a_folder_that_is_no_vllm_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a line, and before anything is printed."""
+    assert 2 == main(str(tmp_path))
+    printed = capsys.readouterr()
+    assert ("", True) == (printed.out, printed.err.startswith(f"surface: {tmp_path}: "))
+
+
 def test_a_mechanism_is_compared_or_not() -> None:
     """One of three, and a release has mechanisms or says why it has none."""
     texts = {"compared": "in lockstep", "not_compared": "it reports", "not_driven": "no model has it"}

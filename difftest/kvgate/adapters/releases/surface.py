@@ -104,8 +104,14 @@ def unexplained(new: Iterable[str], mechanisms: Iterable[Mechanism]) -> list[str
 
 
 def main(folder: str | None) -> int:
-    """Print; the exit code is 1 if a name is of no mechanism."""
+    """Print; the exit code is 1 if a name is of no mechanism, and 2 if ``folder`` is no vLLM."""
     missing, pairs = 0, described()
+    if folder is not None:
+        try:
+            names_in(Path(folder))
+        except UsageError as error:
+            print(f"surface: {error}", file=sys.stderr)
+            return 2
     for older, release in pairs:
         additions = release.additions
         missing += _print(release.version, source_of(release), older, additions.mechanisms)
