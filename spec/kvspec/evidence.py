@@ -110,6 +110,8 @@ def evidence(statement: str, proofs: Sequence[Obligation], left: Mapping[str, st
     kinds = []
     if Tier.ALL in tiers:
         kinds.append("P" if all_of_it else "P in part")
+    elif Tier.MODEL in tiers:
+        kinds.append("M" if all_of_it else "M in part")
     if EXPLORED.get(statement) == _WHOLE or (tiers == {Tier.BOUNDED} and all_of_it):
         kinds.append("B")
     elif statement in EXPLORED or Tier.BOUNDED in tiers:
