@@ -82,11 +82,14 @@ class BlockPool:
 
         Returns the blocks, and the content that was lost with them, in order.
         """
-        blocks = [self.free.pop() for _ in range(count)]
-        lost = [content for block in blocks for content in self._lose(block)]
-        for block in blocks:
-            self.references[block] = 1
-        return blocks, lost
+        taken = [self._take_one() for _ in range(count)]
+        return [block for block, _ in taken], [content for _, lost in taken for content in lost]
+
+    def _take_one(self) -> tuple[int, list[Content]]:
+        block = self.free.pop()
+        lost = self._lose(block)
+        self.references[block] = 1
+        return block, lost
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more holder for each of ``blocks``; those that were free are no longer."""
