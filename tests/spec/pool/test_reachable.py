@@ -16,7 +16,7 @@ from attrs import evolve
 
 from kvspec.maps import FiniteMap
 from kvspec.pool.state import FIXED, MAPS, Operands, State, initial
-from kvspec.pool.transitions import TRANSITIONS, Fill, Reset, Use
+from kvspec.pool.transitions import TRANSITIONS, Begin, Compute, Computed, Drop, Fill, Pin, ReadDone, Register, Reset, Use
 from kvspec.registry import obligations
 
 BLOCKS = 4
@@ -41,6 +41,10 @@ PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
 """How often a transition is passed over that ends a walk's variety, or keeps blocks from being given up."""
 
 
+TRIED = (*TRANSITIONS, *(Compute, Computed, Register, Begin) * 3, *(Drop, ReadDone, Pin) * 2)
+"""What is tried: more often what seldom can happen, or what a walk depends on."""
+
+
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
     """Steps of a walk: the unknowns of each, with an arbitrary point beside it."""
     draw = random.Random(seed)
@@ -48,15 +52,14 @@ def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
     for number in range(tries):
         if number % sum(LEGS) in (0, LEGS[0]):
             state = initial(evolve(state, out_of_turn=int(draw.random() < 0.4)))
-        place = draw.randrange(len(TRANSITIONS))
-        transition = TRANSITIONS[place]
+        transition = draw.choice(TRIED)
         at = Operands(*(draw.randint(least, most) for least, most in OPERANDS.values()))
         if draw.random() < PASSED_OVER.get(transition, 0) or not transition.guard(state, at):
             continue
         yield SimpleNamespace(
             **{name: getattr(state, name) for name in (*FIXED, *MAPS)},
             **{name: draw.randint(least, most) for name, (least, most) in POINT.items()},
-            transition=place,
+            transition=TRANSITIONS.index(transition),
             **{f"at_{name}": getattr(at, name) for name in OPERANDS},
         )
         state = transition.effect(state, at)
