@@ -164,15 +164,9 @@ class Order:
     def popitem(self, last: bool = True) -> tuple[Key, None]:
         """Any block of the queue: in which order they stand is not known."""
         del last
-        block = self._its.taken
-        if block not in self:
-            raise ImpossibleOrderError
+        block = self._its.front(lambda each: self.there[each] != 0)
         del self[block]
         return block, None
-
-
-class ImpossibleOrderError(Exception):
-    """A block that is not in the queue would be taken from it."""
 
 
 class Contents:
@@ -264,7 +258,7 @@ class Listing:
     def _looked(self) -> tuple[Key, ...]:
         """The elements that are looked at."""
         its = self._its
-        return (its.at.block, its.own.block) if self._by_content else (its.at.content, its.own.content)
+        return (its.at.block, its.own.block, *its.popped) if self._by_content else (its.at.content, its.own.content)
 
     def __setitem__(self, about: Any, elements: Iterable[Any]) -> None:
         elements = list(elements)
@@ -302,8 +296,10 @@ class Running:
         """What the step is about."""
         self.at = evolve(at, block=key(at.block), content=key(at.content))
         """Where somebody looks."""
-        self.taken = self.own.block
-        """What stands at the front of the free queue: any block of it."""
+        self.takes_scratch = False
+        """Whether nothing is cached in what is taken."""
+        self.popped: list[Key] = []
+        """What was taken from the front of the free queue, in order."""
         self.agreed: Any = True
         """Whether all that was checked is so."""
         self.refs, self.pinned, self.content = (Cells(_of(each)) for each in (state.refs, state.pinned, state.content))
@@ -407,9 +403,20 @@ class Running:
             stack.enter_context(patch.object(block_pool, "PartialMap", lambda: self._maps()[1]))
             yield self.pool
 
-    def turn(self, _count: Any) -> Iterator[int]:
-        """Of a loop that repeats a step, one turn."""
-        yield 0
+    def front(self, there: Callable[[Any], Any]) -> Key:
+        """What stands at the front of a queue: any block of it. First it is the one that the step is about."""
+        block = fresh("front") if self.popped or self.own.block not in self.free else self.own.block
+        current_path().assume(formula_of(there(block)))
+        points = [Point(block, content=self.state.content[block]), evolve(self.at, block=block)]
+        current_path().fact(formula_of(sound(self.state, points)))
+        if self.takes_scratch:
+            current_path().assume(formula_of((self.state.content[block] == 0) & (self.state.begun[block] == 0)))
+        self.popped.append(block)
+        return block
+
+    def turn(self, count: Any) -> Iterator[int]:
+        """Of a loop that repeats a step, one turn; as many as there are, if that is known."""
+        yield from range(count if isinstance(count, int) else 1)
 
 
 def _of(known: Map) -> Callable[[Any], Any]:

@@ -329,8 +329,8 @@ EVICT = of_pool(
         ),
     ),
     ANY_QUEUE,
-    # Either queue and either tier; which of them stand together makes no difference to what they share.
-    also=lambda u: u.scratch_first + u.tier == 1,
+    # Either queue and either tier; what is forgotten inside a block is the same in both.
+    also=lambda u: (u.scratch_first + u.tier == 1) & implies(u.tier == 0, u.begun[u.at_block] == 0),
 )
 
 

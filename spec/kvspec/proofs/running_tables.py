@@ -6,28 +6,31 @@ run, which stands for all: what is done to it depends on no other.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import caching, holdings
-from kvreference.answers import Copy
+from kvreference import admission, caching, holdings
+from kvreference.answers import Copy, Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Geometry, Group
-from kvreference.holdings import Holdings
-from kvreference.rules import OWN_RULES
+from kvreference.holdings import Holdings, Span
+from kvreference.rules import OWN_RULES, Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
-from kvspec.pool.induction import before, operands
-from kvspec.pool.state import Operands
-from kvspec.pool.transitions import Drop, Pin, ReadDone, Register
-from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, is_pool, running
-from kvspec.running import Key, Running, key
-from kvspec.stand_in import any_geometry, group
-from kvspec.symbolic import current_path, either, formula_of
+from kvspec.pool.induction import ANY_STATE, before, operands, sound
+from kvspec.pool.invariants import Point
+from kvspec.pool.state import FREE, WAITING, Operands
+from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
+from kvspec.progress.counted import least
+from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, POOL, is_pool, running
+from kvspec.running import Running, key
+from kvspec.stand_in import group
+from kvspec.symbolic import current_path, either, formula_of, negated
 
 HOLDINGS = "kvreference.holdings:Holdings"
 OWNER, OTHER = 1, 2
@@ -240,19 +243,24 @@ def at_place(module: Any, place: Any, asked: list[tuple[Any, Any]]) -> Iterator[
         asked.append((first, end))
         return [place] if (place >= first) & (place < end) else []
 
-    with (
-        patch.object(module, "range", over, create=True),
-        patch.object(module, "len", lambda value: value.__len__(), create=True),
-    ):
+    with patch.object(module, "range", over, create=True), on_lengths(module):
+        yield
+
+
+@contextmanager
+def on_lengths(module: Any) -> Iterator[None]:
+    """Lengths may be terms."""
+    with patch.object(module, "len", lambda value: value.__len__(), create=True):
         yield
 
 
 OF_WINDOW: Mapping[str, Unknown] = {
     **OF_POOL,
-    "kind": Count(0, 1),
+    "tier": Count(1, 1),
     "size": Count(1),
     "window": Count(2),
-    "alignment": Count(1),
+    "anchor": Count(0),
+    "anchor_end": Count(0),
     "computed": Count(0),
     "length": Count(1),
     "dead": Count(0),
@@ -261,18 +269,29 @@ OF_WINDOW: Mapping[str, Unknown] = {
 }
 
 
+def _window_of(u: Any) -> Group:
+    return group(Kind.SLIDING_WINDOW, u.size, u.window)
+
+
+def _dead_end(u: Any) -> Any:
+    """Before which place no entry is read any more."""
+    return least(_window_of(u).blocks_dead(u.computed), u.length)
+
+
+def _may_leave(u: Any) -> Any:
+    """The place is one of the table, and what is pinned is released (chapter 10)."""
+    named = is_pool(u) & Drop.guard(before(u), operands(u))
+    return named & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
+
+
 def _leaves(u: Any) -> Any:
     """One place of a table, in a release of what no token after the first ``computed`` reads."""
     its = running(u)
-    if u.tier == 1:
-        its.pool.drop_blocks_min = u.drop_min
-    kind = Kind.SLIDING_WINDOW if u.kind == 1 else Kind.FULL
-    its_group: Group = group(kind, u.size, u.window if kind is Kind.SLIDING_WINDOW else None)
-    geometry = any_geometry(its_group, alignment_tokens=u.alignment)
-    geometry = SimpleNamespace(
-        groups=(its_group,),
-        anchor=lambda one, end: Geometry.anchor(any_geometry(alignment_tokens=u.alignment), one, end),
-    )
+    # Without a pinned tier it is the same as with one in which no drop is long enough.
+    its.pool.drop_blocks_min = u.drop_min
+    its_group = _window_of(u)
+    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    geometry = SimpleNamespace(groups=(its_group,), anchor=lambda _group, _end: (u.anchor, u.anchor_end))
     held = holdings_over(its, geometry)
     place, asked = key(u.place), list[tuple[Any, Any]]()
     table: Any = table_of()
@@ -280,13 +299,11 @@ def _leaves(u: Any) -> Any:
     held.tables = {OWNER: [table]}
     with its.runs(), at_place(holdings, place, asked):
         held.release_dead(OWNER, u.computed)
-    end = its_group.blocks_dead(u.computed)
-    end = either(end < u.length, end, u.length)
+    end = _dead_end(u)
     inside = (u.place >= u.dead) & (u.place < end)
     if not inside:
         return its.agrees() & (table.blocks[place] is its.own.block) & (table.dead == either(end > u.dead, end, u.dead))
-    anchor = geometry.anchor(its_group, end)
-    if (u.tier == 1) and (1 >= u.drop_min) and (u.place >= anchor[0]) & (u.place < anchor[1]):
+    if (u.drop_min <= 1) and (u.place >= u.anchor) & (u.place < u.anchor_end):
         its.follow(Pin)
     its.follow(Drop)
     return its.agrees() & (table.blocks[place] == NULL) & (table.dead == end)
@@ -299,19 +316,13 @@ LEAVES = Obligation(
     "not released before; each is a null block then, and what a hit at the last boundary among them reads is pinned "
     "where the drop is long enough.",
     unknowns=OF_WINDOW,
-    assumes=lambda u: is_pool(u) & Drop.guard(before(u), operands(u)) & (u.place < u.length) & (u.dead <= u.length),
+    assumes=_may_leave,
     claim=_leaves,
     witnesses={
         "a block in the middle of a drop": lambda u: (
-            (u.kind == 1)
-            & (u.dead >= 1)
-            & (u.place > u.dead)
-            & (u.computed > u.window + u.size * (u.place + 2))
-            & (u.size >= 2)
+            (u.dead >= 1) & (u.place > u.dead) & (u.computed > u.window + u.size * (u.place + 2)) & (u.size >= 2)
         ),
-        "a block that stays": lambda u: (
-            (u.kind == 1) & (u.dead < u.place) & (u.computed == u.size * u.place) & (u.place >= 2)
-        ),
+        "a block that stays": lambda u: (u.dead < u.place) & (u.computed == u.size * u.place) & (u.place >= 2),
     },
     mutants=(
         only(
@@ -338,8 +349,7 @@ LEAVES = Obligation(
 
 def _released_again(self: Holdings, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
-        dead = self.blocks_dead(group_, computed)
-        dead = either(dead < table.blocks.length, dead, table.blocks.length)  # type: ignore[attr-defined]
+        dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
         for place in holdings.range(0, dead):  # type: ignore[attr-defined]
             self.pool.slide([table.blocks[place]], [])
             table.blocks[place] = NULL
@@ -348,12 +358,257 @@ def _released_again(self: Holdings, request: int, computed: int) -> None:
 
 def _released_and_named(self: Holdings, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
-        dead = self.blocks_dead(group_, computed)
-        dead = either(dead < table.blocks.length, dead, table.blocks.length)  # type: ignore[attr-defined]
+        dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
         if dead > table.dead:
             for place in holdings.range(table.dead, dead):  # type: ignore[attr-defined]
                 self.pool.slide([table.blocks[place]], [])
             table.dead = dead
 
 
-OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES)
+class Prefixes:
+    """The prefixes of a request, of which only the places are known."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def __len__(self) -> Any:
+        return self.count
+
+    def __getitem__(self, place: Any) -> Any:
+        return place
+
+
+OF_CACHING: Mapping[str, Unknown] = {
+    "size": Count(1),
+    "grain": Count(1),
+    "known": Count(0),
+    "length": Count(1),
+    "place": Count(0),
+    "block": Count(0),
+    "registered": Count(0),
+    "tokens": Count(0),
+    "prompt": Count(1),
+    "due": Count(0),
+    "is_due": Count(0, 1),
+}
+"""A table of any length, and how far its request is; a block is due once so many tokens are computed, or never."""
+
+
+def _registered(u: Any) -> tuple[list[Any], Any]:
+    """What becomes known of one place, and how many blocks were looked at by then."""
+    geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.size),), grain_tokens=u.grain)
+    known: list[Any] = []
+    pool: Any = SimpleNamespace(
+        cached=SimpleNamespace(register=lambda content, block: known.append((content, block))),
+        is_cached=lambda _block: False,
+    )
+    retention: Any = SimpleNamespace(due_tokens=lambda *_: u.due if u.is_due == 1 else None, boundaries=lambda *_: ())
+    request: Any = SimpleNamespace(prompt_tokens=u.prompt)
+    place, table = key(u.place), Table([], u.registered, 0)
+    entries: Any = Entries(u.length, {"looked": (place, key(u.block))})
+    table.blocks = entries
+    prefixes: Any = Prefixes(u.known)
+    without_events = Rules((Delta("stored_events", lambda *_: []),))
+    with at_place(caching, place, []):
+        caching.register(pool, geometry, retention, request, prefixes, [table], u.tokens, None, without_events)
+    return known, table.registered
+
+
+def _registers_what_is_due(u: Any) -> Any:
+    known, looked_at = _registered(u)
+    end = (u.place + 1) * u.size
+    whole = u.place < least(u.tokens, u.known * u.grain) // u.size
+    # A block that is due later keeps the place from which the next step goes on.
+    later = (u.is_due == 1) & (u.due > u.tokens)
+    reached = (u.place >= u.registered) & whole
+    moved = looked_at == either(reached & negated(later), u.place + 1, u.registered)
+    if not known:
+        return moved & negated(reached & (u.is_due == 1) & (u.due <= u.tokens) & (u.block != NULL))
+    ((_, prefix), block) = known[0]
+    due = reached & (u.is_due == 1) & (u.due <= u.tokens) & (u.block != NULL)
+    own = (prefix == end // u.grain - 1) & (block == u.block) & (end <= u.tokens) & (end <= u.known * u.grain)
+    return moved & due & own & (len(known) == 1)
+
+
+def _drafts_too(group_: Any, retention: Any, request: Any, table: Any, _tokens: Any, known: Any, *others: Any) -> Any:
+    del others
+    for position in caching.range(table.registered, (known + group_.block_size_tokens) // group_.block_size_tokens):  # type: ignore[attr-defined]
+        table.registered = position + 1
+        if retention.due_tokens(group_, position, request.prompt_tokens) is not None and table.blocks[position] != NULL:
+            yield position
+
+
+REGISTERS = Obligation(
+    id="content-and-cached-map.running-caching",
+    statements=("KV-OP-08", "KV-OP-15", "KV-MEM-01"),
+    title="Of a table of any length exactly the blocks become known that were not looked at before, are due, are still "
+    "there, and full of tokens that are computed in this step or were before; each with the prefix that ends there.",
+    unknowns=OF_CACHING,
+    assumes=lambda u: (u.place < u.length) & ((u.is_due == 1) | (u.due == 0)),
+    claim=_registers_what_is_due,
+    witnesses={
+        "a block that is due": lambda u: (
+            (u.is_due == 1)
+            & (u.place == u.registered + 1)
+            & (u.tokens == u.due)
+            & (u.tokens == (u.place + 1) * u.size)
+            & (u.known * u.grain >= u.tokens)
+            & (u.size >= 2)
+            & (u.block >= 1)
+        ),
+        "one that is due later": lambda u: (
+            (u.is_due == 1) & (u.place == u.registered) & (u.due == u.tokens + 1) & (u.tokens == (u.place + 1) * u.size)
+        ),
+    },
+    mutants=(
+        only(
+            "null-is-registered",
+            "A place that was given up becomes known.",
+            "kvreference.caching:NULL",
+            -1,
+        ),
+        only(
+            "before-it-is-full",
+            "A block becomes known before its tokens are scheduled.",
+            "kvreference.caching:_take_due",
+            _drafts_too,
+        ),
+        only(
+            "prefix-of-the-block-before",
+            "A block becomes known with the content of the one before it.",
+            "kvreference.caching:content_up_to",
+            lambda geometry, group_, prefixes, tokens: (group_, prefixes[tokens // geometry.grain_tokens - 2]),
+        ),
+    ),
+)
+
+
+BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
+"""The block and the unit of the group where the running code allocates, and how many blocks it takes at most."""
+OF_ADMISSION: Mapping[str, Unknown] = {
+    **ANY_STATE,
+    **{name: unknown for name, unknown in OF_POOL.items() if name.startswith("at_")},
+    "tier": Count(0, 0),
+    "hits": Count(0, 1),
+    "copied": Count(0, 1),
+    "new": Count(1, NEW_MOST),
+    "source": Count(1),
+    "source_content": Count(1),
+    "entry_1": Count(1),
+    "entry_2": Count(1),
+}
+
+
+def _asks(u: Any) -> Any:
+    """A waiting request hits a block, or none, and a part of another one: both are listed for what it asks for."""
+    state, hit = before(u), operands(u)
+    copy = Operands(u.source, copy=u.at_copy, content=u.source_content)
+    fine = is_pool(u) & Hold.guard(state, hit) & Read.guard(state, copy) & (u.source != u.at_block)
+    for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
+        fine = fine & (one != other)
+    fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
+    return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)
+
+
+def _admits(u: Any) -> Any:
+    its = running(u)
+    its.takes_scratch = True
+    hits, copied, new = (operator.index(each) for each in (u.hits, u.copied, u.new))
+    one = Group(Kind.FULL, BLOCK_TOKENS, unit_tokens=INSIDE_TOKENS)
+    held = holdings_over(its, Geometry((one,)))
+    held.settings = SimpleNamespace(geometry=Geometry((one,)), tokens_max=100)
+    hit_tokens = hits * BLOCK_TOKENS + copied * INSIDE_TOKENS
+    source: Any = key(u.source)
+    hit = Hit(
+        hit_tokens,
+        ((its.own.block,) * hits,),
+        (Partial(0, source, INSIDE_TOKENS),) * copied,
+    )
+    span = Span(hit_tokens, (hits + new) * BLOCK_TOKENS - hit_tokens)
+    state = its.state
+    for block, content in ((source, u.source_content), (its.own.block, u.at_content)):
+        current_path().fact(formula_of(sound(state, [Point(block, content=content)])))
+        state.where.sees(block, FREE)
+    used = hits * either(u.where[u.at_block] == FREE, 1, 0) + copied * either(u.where[u.source] == FREE, 1, 0)
+    wanted = new + used
+    enough = state.where.count(FREE) >= wanted
+    with its.runs(), on_lengths(holdings), on_lengths(admission):
+        allocation = held.allocate(OWNER, span, hit)
+    if allocation is None:
+        return its.agrees() & negated(enough) & (held.tables == {} and held.copies == [])
+    if copied:
+        its.follow(Read, Operands(source, copy=u.at_copy, content=u.source_content))
+    if hits:
+        its.follow(Hold)
+    entries = [Operands(block, entry) for block, entry in zip(its.popped, (u.entry_1, u.entry_2), strict=False)]
+    for entry in entries:
+        its.follow(Take, entry)
+    if copied:
+        its.follow(Aim, Operands(its.popped[0], u.entry_1, copy=u.at_copy))
+    ((table,),) = held.tables.values()
+    named = [*([its.own.block] if hits else []), *its.popped]
+    right = len(named) == len(table.blocks) and all(
+        one is other for one, other in zip(table.blocks, named, strict=True)
+    )
+    first: Any = its.popped[0]
+    copies = [Copy(0, source, first, INSIDE_TOKENS)] if copied else []
+    as_ordered = len(copies) == len(held.copies) and all(
+        each.source is one.source and each.destination is one.destination and each.tokens == one.tokens
+        for each, one in zip(copies, held.copies, strict=True)
+    )
+    return its.agrees() & enough & (len(its.popped) == new and right and as_ordered)
+
+
+def _takes_first(self: Holdings, tables: Any, hit: Hit, layouts: Any, provided: int) -> Any:
+    del provided
+    blocks, lost = self.pool.take(0)
+    self.pool.touch(block for table in tables for block in table.live())
+    del blocks, hit, layouts
+    return lost
+
+
+ADMITS = Obligation(
+    id="blocks-and-references.running-admission",
+    statements=("KV-OP-04", "KV-OP-05", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
+    title="A waiting request is granted its slots if and only if its hit and its new blocks can be had from the free "
+    "queue: then it holds the block that it hits, a copy holds its source and aims at the first new block, no hit is "
+    "taken as a new block, and nothing else changes; else nothing changes at all.",
+    unknowns=OF_ADMISSION,
+    assumes=_asks,
+    claim=_admits,
+    witnesses={
+        "hit and source are free": lambda u: (
+            (u.hits == 1)
+            & (u.copied == 1)
+            & (u.where[u.at_block] == FREE)
+            & (u.where[u.source] == FREE)
+            & (u.where.count(FREE) == 4)
+            & (u.new == 2)
+        ),
+        "one block is missing": lambda u: (u.new == 2) & (u.where.count(FREE) == 1) & (u.hits == 0) & (u.copied == 0),
+    },
+    mutants=(
+        only(
+            "source-is-not-held",
+            "Nobody holds the source of a copy (finding of the design `unheld copy`).",
+            f"{HOLDINGS}._begin",
+            _takes_first,
+        ),
+        only(
+            "hit-is-not-counted",
+            "The free blocks of the hit are not counted among those that are needed.",
+            f"{POOL}.count_free",
+            lambda self, blocks: 0,
+        ),
+        only(
+            "refuses-the-last-block",
+            "The last free block is never given.",
+            f"{POOL}.make_room",
+            lambda self, count, kept: bool(count < self.free._order.size),
+        ),
+    ),
+    bound=f"a hit of one block at most, and of a part of one, and up to {NEW_MOST} new blocks, in a pool of any size "
+    "without a pinned tier: tables are lists. What a new block holds is forgotten, as is proved of each",
+)
+
+OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, REGISTERS, ADMITS)

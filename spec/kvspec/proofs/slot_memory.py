@@ -17,7 +17,6 @@ from kvspec.pool import invariants
 from kvspec.pool.induction import after, anywhere, before, broken, happens, inductive, of_every_step, unguarded
 from kvspec.pool.state import HELD, Operands, State, in_pool
 from kvspec.pool.transitions import (
-    Provide,
     Begin,
     Compute,
     Computed,
@@ -26,6 +25,7 @@ from kvspec.pool.transitions import (
     Forget,
     Hold,
     Overwrite,
+    Provide,
     Read,
     Register,
     Take,

@@ -45,7 +45,6 @@ from kvreference.settings import Settings
 from kvspec.pool.state import Operands, Transition
 from kvspec.pool.transitions import (
     Aim,
-    Provide,
     Begin,
     Compute,
     Demote,
@@ -56,6 +55,7 @@ from kvspec.pool.transitions import (
     Hold,
     Move,
     Pin,
+    Provide,
     Read,
     ReadDone,
     Register,

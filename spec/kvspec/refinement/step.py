@@ -21,7 +21,6 @@ from kvreference.population import Request
 from kvspec.pool.state import Operands, Transition
 from kvspec.pool.transitions import (
     Aim,
-    Provide,
     Begin,
     Compute,
     Demote,
@@ -32,6 +31,7 @@ from kvspec.pool.transitions import (
     Hold,
     Move,
     Pin,
+    Provide,
     Read,
     ReadDone,
     Register,

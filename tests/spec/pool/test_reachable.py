@@ -16,11 +16,24 @@ from attrs import evolve
 
 from kvspec.maps import FiniteMap
 from kvspec.pool.state import FIXED, MAPS, Operands, State, initial
-from kvspec.pool.transitions import TRANSITIONS, Begin, Compute, Computed, Drop, Fill, Pin, ReadDone, Register, Reset, Use
+from kvspec.pool.transitions import (
+    TRANSITIONS,
+    Begin,
+    Compute,
+    Computed,
+    Drop,
+    Fill,
+    Hold,
+    Read,
+    ReadDone,
+    Register,
+    Reset,
+    Use,
+)
 from kvspec.registry import obligations
 
 BLOCKS = 4
-TRIES, TRIES_OF_A_MUTANT = 150_000, 1_000_000
+TRIES, TRIES_OF_A_MUTANT = 300_000, 2_000_000
 """How many transitions are tried, of which most cannot happen."""
 LEGS = (60, 400)
 """After how many tries a walk begins anew, in turn: late everything is held, and early nothing is cached."""
@@ -35,13 +48,19 @@ SELDOM = {
     ("partial-hits.destination-is-held", "a destination is the source of another copy"),
     # Two copies, of which one has its destination.
     ("partial-hits.destination-is-own", "another copy is pending"),
+    # Two boundaries and a full block, all of them computed before.
+    ("content-and-cached-map.handed-out-is-forgotten", "a cached block is handed out"),
+    # Two contents of one block, of which one is computed later.
+    ("content-and-cached-map.written-stays", "another content of the block is computed"),
+    # Two blocks with the same content, computed side by side.
+    ("content-and-cached-map.hit-holds-what-was-asked", "another block holds it too"),
 }
 """Witnesses that such walks hardly ever meet."""
 PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
 """How often a transition is passed over that ends a walk's variety, or keeps blocks from being given up."""
 
 
-TRIED = (*TRANSITIONS, *(Compute, Computed, Register, Begin) * 3, *(Drop, ReadDone, Pin) * 2)
+TRIED = (*TRANSITIONS, Compute, Computed, Register, Register, Begin, Drop, ReadDone, Hold, Read)
 """What is tried: more often what seldom can happen, or what a walk depends on."""
 
 

@@ -37,7 +37,6 @@ from kvspec.pool.state import Operands, State, Transition
 from kvspec.pool.transitions import (
     TRANSITIONS,
     Aim,
-    Provide,
     Begin,
     Demote,
     Fill,
@@ -45,6 +44,7 @@ from kvspec.pool.transitions import (
     Move,
     Overwrite,
     Pin,
+    Provide,
     Read,
     ReadDone,
     Reset,
