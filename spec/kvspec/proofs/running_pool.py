@@ -7,12 +7,19 @@ must see to is assumed, and is what the guard of the transition says of holders.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+from kvreference.answers import Statistics
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap
+from kvreference.events import Cleared
 from kvreference.free_queue import FreeQueue
+from kvreference.holdings import Holdings
+from kvreference.manager import OWN, Manager
+from kvreference.operations import Reset as ResetOperation
 from kvreference.partial_map import PartialMap
+from kvreference.rules import OWN_RULES
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, ANY_STEP, anywhere, before, is_sound, operands
 from kvspec.pool.state import FREE, HELD, WAITING, Transition
@@ -55,6 +62,23 @@ def is_pool(u: Any) -> Any:
     for block in (u.at_block, u.any_block):
         nothing = nothing & (u.pinned[block] == 0) & (u.where[block] != WAITING)
     return is_sound(u) & implies(u.tier == 0, nothing)
+
+
+def holdings_over(its: Running, geometry: Any = None) -> Any:
+    """Holdings over the running pool."""
+    made: Any = object.__new__(Holdings)
+    made.rules, made.pool, made.tables, made.copies, made.deferred = OWN_RULES, its.pool, {}, [], []
+    made.settings = SimpleNamespace(geometry=geometry)
+    made.groups = () if geometry is None else geometry.groups
+    return made
+
+
+def manager_over(holdings: Any) -> Any:
+    """A manager over such holdings, without requests."""
+    made: Any = object.__new__(Manager)
+    made.holdings, made.choices, made._events = holdings, OWN, []
+    made.cache = SimpleNamespace(statistics=Statistics())
+    return made
 
 
 def of_pool(
@@ -300,9 +324,10 @@ END = of_pool(
 
 
 def _evict(u: Any, its: Running) -> Any:
-    with its.runs() as pool:
-        lost = pool.evict(its.own.block)
-    return _told(u, lost)
+    manager = manager_over(holdings_over(its))
+    with its.runs():
+        manager._evict(SimpleNamespace(block=its.own.block))
+    return _told(u, [event.content for event in manager._events])
 
 
 EVICT = of_pool(
@@ -518,13 +543,14 @@ FIND = Obligation(
 
 def _resets(u: Any) -> Any:
     its = running(u)
-    with its.runs() as pool:
-        done = pool.reset()
-    if done:
+    manager = manager_over(holdings_over(its))
+    with its.runs():
+        done = manager._reset(ResetOperation()).succeeded
+    if done and manager._events == [Cleared()] and manager.cache.statistics.reset:
         its.follow(Reset)
         # How many wait is not known once they were walked through; each is where it must be.
         return its.agrees(sizes=False)
-    return its.agrees() & negated(Reset.guard(before(u), operands(u)))
+    return its.agrees() & negated(Reset.guard(before(u), operands(u))) & (not done and manager._events == [])
 
 
 RESET = Obligation(

@@ -19,7 +19,9 @@ from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, Span
-from kvreference.rules import OWN_RULES, Delta, Rules
+from kvreference.operations import Dispatch
+from kvreference.prefix_cache import PrefixCache
+from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, before, operands, sound
@@ -27,7 +29,7 @@ from kvspec.pool.invariants import Point
 from kvspec.pool.state import FREE, WAITING, Operands
 from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
 from kvspec.progress.counted import least
-from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, POOL, is_pool, running
+from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, POOL, holdings_over, is_pool, manager_over, running
 from kvspec.running import Running, key
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, either, formula_of, negated
@@ -35,15 +37,6 @@ from kvspec.symbolic import current_path, either, formula_of, negated
 HOLDINGS = "kvreference.holdings:Holdings"
 OWNER, OTHER = 1, 2
 """Two requests."""
-
-
-def holdings_over(its: Running, geometry: Any = None) -> Any:
-    """Holdings over the running pool."""
-    made: Any = object.__new__(Holdings)
-    made.rules, made.pool, made.tables, made.copies, made.deferred = OWN_RULES, its.pool, {}, [], []
-    made.settings = SimpleNamespace(geometry=geometry)
-    made.groups = () if geometry is None else geometry.groups
-    return made
 
 
 def table_of(*blocks: Any) -> Table:
@@ -170,17 +163,21 @@ def _dispatched(u: Any) -> Any:
     held = holdings_over(its)
     copy = Copy(0, its.own.block, u.at_other, 1)
     held.copies = [copy]
+    manager = manager_over(held)
+    manager.cache = object.__new__(PrefixCache)
+    manager.cache.fenced = {(0, NULL)}
     with its.runs():
-        copies = held.dispatch()
+        copies = manager._dispatch(Dispatch()).copies
     its.follow(ReadDone)
-    return its.agrees() & (held.copies == [] and len(copies) == 1 and copies[0] is copy)
+    serves = not manager.cache.fenced
+    return its.agrees() & (serves and held.copies == [] and len(copies) == 1 and copies[0] is copy)
 
 
 DISPATCHED = Obligation(
     id="partial-hits.running-dispatch",
     statements=("KV-OP-19", "KV-INV-09", "KV-INV-01"),
     title="When a step is dispatched, each copy that is pending is handed to the worker once and gives up its source, "
-    "and none is pending any more.",
+    "and none is pending any more; what the step computes may serve hits from then on.",
     unknowns=ENTRY,
     assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)),
     claim=_dispatched,
@@ -194,6 +191,12 @@ DISPATCHED = Obligation(
             "The copies are pending for the next step, too.",
             f"{HOLDINGS}.dispatch",
             lambda self: _again(self),
+        ),
+        only(
+            "never-serves",
+            "What a step computes never serves a hit.",
+            "kvreference.prefix_cache:PrefixCache.dispatched",
+            lambda self: None,
         ),
         only("sources-stay", "The sources are never given up.", f"{HOLDINGS}.dispatch", lambda self: _kept(self)),
     ),
@@ -262,6 +265,7 @@ OF_WINDOW: Mapping[str, Unknown] = {
     "anchor": Count(0),
     "anchor_end": Count(0),
     "computed": Count(0),
+    "unsure": Count(0),
     "length": Count(1),
     "dead": Count(0),
     "place": Count(0),
@@ -298,7 +302,7 @@ def _leaves(u: Any) -> Any:
     table.blocks, table.dead = Entries(u.length, {"looked": (place, its.own.block)}), u.dead
     held.tables = {OWNER: [table]}
     with its.runs(), at_place(holdings, place, asked):
-        held.release_dead(OWNER, u.computed)
+        held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
     end = _dead_end(u)
     inside = (u.place >= u.dead) & (u.place < end)
     if not inside:
