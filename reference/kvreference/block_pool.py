@@ -82,14 +82,13 @@ class BlockPool:
 
         Returns the blocks, and the content that was lost with them, in order.
         """
-        taken = [self._take_one() for _ in range(count)]
-        return [block for block, _ in taken], [content for _, lost in taken for content in lost]
-
-    def _take_one(self) -> tuple[int, list[Content]]:
-        block = self.free.pop()
-        lost = self._lose(block)
-        self.references[block] = 1
-        return block, lost
+        blocks: list[int] = []
+        lost: list[Content] = []
+        for _ in range(count):
+            blocks.append(block := self.free.pop())
+            lost += self._lose(block)
+            self.references[block] = 1
+        return blocks, lost
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more holder for each of ``blocks``; those that were free are no longer."""
@@ -146,7 +145,7 @@ class BlockPool:
         was_cached = self.is_cached(block)
         lost = self._lose(block)
         if was_cached and self.references[block] == 0:
-            self._turned_scratch(block)
+            self.free.turned_scratch(block)
         return lost
 
     def _lose(self, block: int) -> list[Content]:
@@ -156,9 +155,6 @@ class BlockPool:
     def _forget(self, block: int) -> Content | None:
         self.partial.forget(block)
         return self.cached.forget(block)
-
-    def _turned_scratch(self, block: int) -> None:
-        self.free.turned_scratch(block)
 
     def reset(self) -> bool:
         """Forget all content, if nobody holds a block; returns whether it happened."""

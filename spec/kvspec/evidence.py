@@ -39,8 +39,8 @@ LEMMAS = ("products", "counting")
 """What the ids of facts begin with that other proofs use: they prove no statement by themselves."""
 
 _CONFORMS = (
-    "that the manager calls each step of the pool, which is proved to be a transition, where that can happen; and what no "
-    "obligation executes (`kvgate prove --functions`)"
+    "that the manager calls each step of the pool, which is proved to be a transition, where that can happen; and what "
+    "no obligation executes (`kvgate prove --functions`)"
 )
 
 _WHOLE_STEP = "a whole step with more than two in line, with windows, caching or drafts"

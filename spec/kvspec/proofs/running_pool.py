@@ -131,12 +131,6 @@ def _take(u: Any, its: Running) -> Any:
     return len(blocks) == 1 and (blocks[0] == u.at_block) & _told(u, lost)
 
 
-def _takes_without_forgetting(self: BlockPool) -> Any:
-    block = self.free.pop()
-    self.references[block] = 1
-    return block, []
-
-
 TAKE = of_pool(
     "blocks-and-references.running-take",
     ("KV-INV-01", "KV-INV-02", "KV-INV-03", "KV-INV-05", "KV-OP-05", "KV-OP-10"),
@@ -155,7 +149,7 @@ TAKE = of_pool(
         ),
     },
     (
-        only("take-forgets-nothing", "A block keeps its content.", f"{POOL}._take_one", _takes_without_forgetting),
+        only("take-forgets-nothing", "A block keeps its content.", f"{POOL}._lose", lambda self, block: []),
         only(
             "forget-drops-all",
             "With one block all others that hold the same are forgotten.",
