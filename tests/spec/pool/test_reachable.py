@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 
 from kvspec.maps import FiniteMap
-from kvspec.pool.state import FIXED, MAPS, Operands, State, initial
+from kvspec.pool.state import FIXED, MAPS, Operands, State, Transition, initial
 from kvspec.pool.transitions import (
     TRANSITIONS,
     Begin,
@@ -60,7 +60,18 @@ PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
 """How often a transition is passed over that ends a walk's variety, or keeps blocks from being given up."""
 
 
-TRIED = (*TRANSITIONS, Compute, Computed, Register, Register, Begin, Drop, ReadDone, Hold, Read)
+TRIED: tuple[type[Transition], ...] = (
+    *TRANSITIONS,
+    Compute,
+    Computed,
+    Register,
+    Register,
+    Begin,
+    Drop,
+    ReadDone,
+    Hold,
+    Read,
+)
 """What is tried: more often what seldom can happen, or what a walk depends on."""
 
 
