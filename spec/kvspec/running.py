@@ -383,14 +383,16 @@ class Running:
             same = (self.free.size == state.where.count(FREE)) & (self.waits.size == state.where.count(WAITING)) & same
         return same & self.agreed
 
-    def forget_all(self) -> CachedMap:
-        """New maps, in which nothing is."""
-        nothing = [Cells(lambda _at: 0) for _ in range(5)]
-        self.content = nothing[0]
-        self.blocks = Listing(self, nothing[1], by_content=True)
-        self.begins = Listing(self, nothing[2], by_content=True)
-        self.inside = Listing(self, nothing[3], by_content=False, size=nothing[4])
+    def new_cached(self) -> CachedMap:
+        """A new cached map, in which nothing is."""
+        self.content, self.blocks = Cells(_nothing), Listing(self, Cells(_nothing), by_content=True)
         return self._maps()[0]
+
+    def new_partial(self) -> PartialMap:
+        """A new map of the entries, in which nothing is."""
+        self.begins = Listing(self, Cells(_nothing), by_content=True)
+        self.inside = Listing(self, Cells(_nothing), by_content=False, size=Cells(_nothing))
+        return self._maps()[1]
 
     @contextmanager
     def runs(self) -> Iterator[Any]:
@@ -399,8 +401,8 @@ class Running:
             for module in (block_pool, pinned_tier, free_queue):
                 for name, by in {"len": _length, "list": _listed, "range": self.turn}.items():
                     stack.enter_context(patch.object(module, name, by, create=True))
-            stack.enter_context(patch.object(block_pool, "CachedMap", lambda _blocks: self.forget_all()))
-            stack.enter_context(patch.object(block_pool, "PartialMap", lambda: self._maps()[1]))
+            stack.enter_context(patch.object(block_pool, "CachedMap", lambda _blocks: self.new_cached()))
+            stack.enter_context(patch.object(block_pool, "PartialMap", self.new_partial))
             yield self.pool
 
     def front(self, there: Callable[[Any], Any]) -> Key:
@@ -421,6 +423,10 @@ class Running:
 
 def _of(known: Map) -> Callable[[Any], Any]:
     return lambda at: known[at]
+
+
+def _nothing(_at: Any) -> int:
+    return 0
 
 
 def _length(value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from kvreference import block_pool
 from kvreference.answers import Statistics
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap
@@ -547,6 +548,13 @@ def _resets(u: Any) -> Any:
     return its.agrees() & negated(Reset.guard(before(u), operands(u))) & (not done and manager._events == [])
 
 
+def _cached_alone(self: BlockPool) -> bool:
+    if not self.rules.ask(block_pool.is_unused, self.references):
+        return False
+    self.cached = block_pool.CachedMap(0)
+    return True
+
+
 RESET = Obligation(
     id="content-and-cached-map.running-reset",
     statements=("KV-OP-11", "KV-INV-05", "KV-INV-07"),
@@ -567,6 +575,12 @@ RESET = Obligation(
             lambda references: True,
         ),
         only("reset-leaves-the-pinned", "The pinned blocks stay pinned.", f"{PINNED}.reset", BlockPool.reset),
+        only(
+            "entries-outlive-a-reset",
+            "The boundaries inside blocks stay entries.",
+            f"{POOL}.reset",
+            lambda self: _cached_alone(self),
+        ),
         only("resets-never", "Nothing is ever reset.", "kvreference.block_pool:is_unused", lambda references: False),
     ),
 )
