@@ -551,7 +551,7 @@ def _resets(u: Any) -> Any:
 def _cached_alone(self: BlockPool) -> bool:
     if not self.rules.ask(block_pool.is_unused, self.references):
         return False
-    self.cached = block_pool.CachedMap(0)
+    self.cached = vars(block_pool)["CachedMap"](0)
     return True
 
 
