@@ -82,9 +82,11 @@ class BlockPool:
 
         Returns the blocks, and the content that was lost with them, in order.
         """
-        blocks = [self.free.pop() for _ in range(count)]
-        lost = [content for block in blocks for content in self._lose(block)]
-        for block in blocks:
+        blocks: list[int] = []
+        lost: list[Content] = []
+        for _ in range(count):
+            blocks.append(block := self.free.pop())
+            lost += self._lose(block)
             self.references[block] = 1
         return blocks, lost
 
@@ -143,7 +145,7 @@ class BlockPool:
         was_cached = self.is_cached(block)
         lost = self._lose(block)
         if was_cached and self.references[block] == 0:
-            self._turned_scratch(block)
+            self.free.turned_scratch(block)
         return lost
 
     def _lose(self, block: int) -> list[Content]:
@@ -153,9 +155,6 @@ class BlockPool:
     def _forget(self, block: int) -> Content | None:
         self.partial.forget(block)
         return self.cached.forget(block)
-
-    def _turned_scratch(self, block: int) -> None:
-        self.free.turned_scratch(block)
 
     def reset(self) -> bool:
         """Forget all content, if nobody holds a block; returns whether it happened."""

@@ -59,7 +59,7 @@ def _rows(proofs: list[Obligation]) -> Iterator[str]:
     yield "| proof | reaches | shows | for |"
     yield "|---|---|---|---|"
     for each in proofs:
-        reach = f"B: {each.bound}" if each.bound else "P"
+        reach = f"B: {each.bound}" if each.bound else each.tier.value
         yield f"| `{each.id}` | {_cell(reach)} | {_cell(each.title)} | {_links(each.statements)} |"
     yield ""
 

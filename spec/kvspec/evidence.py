@@ -38,7 +38,10 @@ EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
 LEMMAS = ("products", "counting")
 """What the ids of facts begin with that other proofs use: they prove no statement by themselves."""
 
-_CONFORMS = "that every step of the reference is made of the transitions that are proved"
+_CONFORMS = (
+    "that the manager calls each step of the pool, which is proved to be a transition, where that can happen; and what "
+    "no obligation executes (`kvgate prove --functions`)"
+)
 
 _WHOLE_STEP = "a whole step with more than two in line, with windows, caching or drafts"
 
@@ -52,11 +55,12 @@ _LEFT: dict[str, str] = {
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": _CONFORMS,
     "KV-OP-01": "that the running look-up tries the lengths from the longest down; alignments of larger units",
+    "KV-OP-02": "that it is the one that was registered first",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
     "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",
     "KV-OP-05": "that groups are served in their order, and that the reference's queue is the sequence",
     "KV-OP-06": "that it happens at the next allocation, and later blocks first",
-    "KV-OP-07": "that it goes group by group, and that nothing of the tables is left out",
+    "KV-OP-07": "that it goes group by group",
     "KV-OP-08": "that whatever is due is registered in the very step, once, and that drafts are not",
     "KV-OP-10": _CONFORMS,
     "KV-OP-11": f"{_CONFORMS}, and that nothing changes while somebody holds a block",
@@ -73,7 +77,8 @@ _LEFT: dict[str, str] = {
     "KV-OP-25": "that nobody else gives the blocks up meanwhile",
     "KV-OP-26": "where the states of drafts stand in a table",
     "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
-    "KV-MEM-01": "that a slot holds what its block's content says, which ghost memory follows",
+    "KV-MEM-01": "that what a step is scheduled to write is what its tokens are, in the slots that its content stands "
+    "for, which ghost memory follows; that this is scheduled before it is registered, which `kvgate conform` follows",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
     "KV-MEM-04": "that a request which loads is not computed; that the last holder waits for the steps that use a "
     "block; what copies read, which is given up when they are dispatched",
@@ -110,6 +115,8 @@ def evidence(statement: str, proofs: Sequence[Obligation], left: Mapping[str, st
     kinds = []
     if Tier.ALL in tiers:
         kinds.append("P" if all_of_it else "P in part")
+    elif Tier.MODEL in tiers:
+        kinds.append("M" if all_of_it else "M in part")
     if EXPLORED.get(statement) == _WHOLE or (tiers == {Tier.BOUNDED} and all_of_it):
         kinds.append("B")
     elif statement in EXPLORED or Tier.BOUNDED in tiers:

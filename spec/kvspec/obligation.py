@@ -6,9 +6,12 @@ Because it runs on numbers too, whatever z3 finds is tried: a witness and a coun
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -22,7 +25,9 @@ class Tier(Enum):
     """How far a proof reaches."""
 
     ALL = "P"
-    """For all sizes."""
+    """For all sizes, of functions of the reference that run."""
+    MODEL = "M"
+    """For all sizes, of a model: no function of the reference is executed."""
     BOUNDED = "B"
     """For all sizes up to a bound."""
 
@@ -130,8 +135,20 @@ class Obligation:
 
     @property
     def tier(self) -> Tier:
-        """How far it reaches."""
-        return Tier.BOUNDED if self.bound else Tier.ALL
+        """How far it reaches, and whether it is about the code that runs."""
+        if self.bound:
+            return Tier.BOUNDED
+        return Tier.ALL if executed().get(self.id, True) else Tier.MODEL
+
+
+EXECUTED_FILE = Path(__file__).with_name("executed.json")
+
+
+@cache
+def executed() -> Mapping[str, Sequence[str]]:
+    """By the id of an obligation, the functions of the reference that it executes; see ``kvspec.executed``."""
+    known: dict[str, Sequence[str]] = json.loads(EXECUTED_FILE.read_text(encoding="utf-8"))
+    return known
 
 
 def only(name: str, story: str, target: str, by: Any) -> Mutant:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import product
+from itertools import islice, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,6 +138,13 @@ def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VAL
                 if _has_maps(obligation) or holds(obligation, values, claim):
                     return values
     return None
+
+
+@collection_waits()
+def run(obligation: Obligation, ways: int | None = None) -> None:
+    """Run ``obligation`` on every way, or on the first ``ways``, without asking whether it holds."""
+    for _ in islice(_cases(obligation, obligation.claim, NO_VALUES, by_lemmas=True), ways):
+        pass
 
 
 def survives(obligation: Obligation, mutant: Mutant) -> Proof:

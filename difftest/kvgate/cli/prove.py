@@ -47,12 +47,17 @@ def prove(
     ] = False,
     jobs: Jobs = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and prove nothing.")] = False,
+    functions: Annotated[
+        bool,
+        typer.Option("--functions", help="Print which functions of the reference no obligation executes."),
+    ] = False,
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Prove the formulas that the reference runs, and its invariants, with z3.
 
     An obligation counts as proved only if all its witnesses are found and all its mutants refuted: else it might say
-    nothing. Tier P is proved for all sizes, tier B within the bound that is printed.
+    nothing. Tier P is proved for all sizes, of functions of the reference that run; tier M for all sizes of a model
+    that stands for them; tier B within the bound that is printed.
 
     Exit 0 if all are proved, 1 if one is refuted or says nothing, 4 if z3 could not decide one, 130 if interrupted.
     Designs that do not work are expected to end with 1; with 0 if one of them is not refuted.
@@ -72,6 +77,12 @@ def prove(
     if design and (model or obligation or proof_only):
         raise UsageError("--design stands alone: a design has its own geometry and its own obligation")
     require("z3", "kvgate prove", "prove")
+    if functions:
+        from kvgate.report.formats import echo
+        from kvgate.report.proofs import functions_of
+
+        echo(functions_of(), output)
+        return
     if list_only:
         from kvgate.explore.proving.designs import chosen as designs_chosen
         from kvgate.explore.proving.tasks import chosen

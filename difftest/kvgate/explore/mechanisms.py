@@ -101,7 +101,7 @@ _ALL = (
     Mechanism(
         "steps in flight",
         (),
-        ("tiny-ahead", "tiny-ahead-drafts", "tiny-ahead-loads", "tiny-ahead-preempted"),
+        ("tiny-ahead", "tiny-ahead-late", "tiny-ahead-drafts", "tiny-ahead-loads", "tiny-ahead-preempted"),
         (),
     ),
     Mechanism(

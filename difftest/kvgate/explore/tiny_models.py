@@ -354,6 +354,24 @@ MECHANISMS = (
         ),
     ),
     Tiny(
+        "tiny-ahead-late",
+        "two steps in flight, and two prompts: blocks are allocated again while a step still writes them",
+        scope(
+            _FULL_2,
+            menu=Menu((Prompt(2),), families=2, budgets_tokens=(2,), dispatches=True),
+            blocks=3,
+            steps_in_flight_max=2,
+            **_limits(3),
+        ),
+        scope(
+            _FULL_2,
+            menu=Menu((Prompt(2),), families=2, budgets_tokens=(2,), dispatches=True, aborts=True),
+            blocks=4,
+            steps_in_flight_max=2,
+            **_limits(4),
+        ),
+    ),
+    Tiny(
         "tiny-ahead-drafts",
         "two steps in flight with a draft each: what a window keeps until it is known which of them hold",
         scope(

@@ -12,6 +12,7 @@ from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUST
 from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvreference.statements import STATEMENTS
+from kvspec.executed import functions, never_executed, stored
 from kvspec.proof_result import Outcome, ProofResult
 from kvspec.prover import Verdict
 from kvspec.refuted.designs import DESIGNS
@@ -70,7 +71,8 @@ def _summary(results: Sequence[ProofResult], asked: int) -> Iterator[str]:
         what = f"{len(proved)} of {asked} proved: {tiers['P']} for all sizes (P)"
     others = [f"{count} {outcome.value}" for outcome, count in outcomes.items() if outcome not in _FINE]
     unproved = f"; NOT PROVED: {', '.join(others)}" if others else ""
-    yield f"{what}, {tiers['B']} within a bound (B){evidence}{unproved}"
+    models = f"{tiers['M']} of a model that stands for the code (M), " if tiers["M"] else ""
+    yield f"{what}, {models}{tiers['B']} within a bound (B){evidence}{unproved}"
     if outcomes[Outcome.SILENT]:
         yield f"{outcomes[Outcome.SILENT]} say nothing of this model: their assumptions do not hold for it"
     bounds = {each.task.obligation: bound for each in results if (bound := obligations()[each.task.obligation].bound)}
@@ -199,6 +201,28 @@ def _design_story(refutation: Refutation) -> Story:
         statement=design.statement,
         sentence=sentence,
     )
+
+
+def functions_of() -> Report:
+    """Which functions of the reference the obligations execute, and which no obligation does."""
+    by_obligation = stored()
+    left = never_executed(by_obligation)
+    known = functions()
+    changing = sum(each.changes_state for each in known)
+    summary = (
+        f"{sum(map(bool, by_obligation.values()))} of {len(by_obligation)} obligations execute functions of the "
+        f"reference: {len(known) - len(left)} of {len(known)}",
+        f"of those that change state: {changing - sum(each.changes_state for each in left)} of {changing}",
+    )
+    rows = tuple((each.name, "yes" if each.changes_state else "no") for each in left)
+    without = Section("executed by no obligation:", columns("function", "changes state"), rows, notes=summary, keys=1)
+    executes = Section(
+        "obligations:",
+        columns("tier", "id", "functions"),
+        tuple((each.tier.value, name, len(by_obligation[name])) for name, each in obligations().items()),
+        keys=2,
+    )
+    return Report("prove --functions", tested=(without, executes))
 
 
 def list_of(names: Sequence[str], designs: Sequence[str]) -> Report:

@@ -67,6 +67,7 @@ def recalled(state: State, at: Point) -> None:
     for holders, key in keyed:
         holders.sees(key, holders[key])
     state.where.sees(at.block, HELD)
+    state.owed.sees((at.content, at.block), at.block)
 
 
 def sound(state: State, points: Iterable[Point]) -> Any:

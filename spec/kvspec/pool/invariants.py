@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
+from kvspec.pool.transitions import is_written_or_owed
 from kvspec.symbolic import either, implies, negated
 
 Point: TypeAlias = Operands
@@ -131,6 +132,29 @@ def filled_is_unused(state: State, at: Point) -> Any:
     return implies((at.block != 0) & filled, state.uses.count(at.block) == 0)
 
 
+def known_is_written(state: State, at: Point) -> Any:
+    """What the cache says that a block holds was written there, or a step that is scheduled or in flight writes it."""
+    known = (state.content[at.block] == at.content) | (state.begins[at.content, at.block] == at.block)
+    return implies((at.block != 0) & (at.content != 0) & known, is_written_or_owed(state, at))
+
+
+def owed_is_held(state: State, at: Point) -> Any:
+    """Where another node may write out of turn, a block that a step still has to write counts a reference."""
+    owed = (state.out_of_turn != 0) & (state.owed.count(at.block) != 0)
+    return implies((at.block != 0) & owed, state.refs[at.block] >= 1)
+
+
+def late_is_in_turn(state: State, at: Point) -> Any:
+    """Where another node may write out of turn, no step writes a block for a former holder."""
+    return implies(at.block != 0, (state.out_of_turn == 0) | (state.late[at.block] == 0))
+
+
+def late_spoils_nothing(state: State, at: Point) -> Any:
+    """A block into which a step may still write for a former holder holds nothing yet that somebody relies on."""
+    late = (at.block != 0) & (state.late[at.block] != 0)
+    return implies(late, state.written[at.content, at.block] != at.block)
+
+
 INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
     {
         in_one_place: Law("KV-INV-02", About.BLOCK),
@@ -149,6 +173,10 @@ INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
         used_is_held: Law("KV-MEM-04", About.BLOCK),
         filled_is_held: Law("KV-MEM-04", About.BLOCK),
         filled_is_unused: Law("KV-MEM-04", About.BLOCK),
+        known_is_written: Law("KV-MEM-01", About.CONTENT),
+        owed_is_held: Law("KV-MEM-04", About.BLOCK),
+        late_is_in_turn: Law("KV-MEM-04", About.BLOCK),
+        late_spoils_nothing: Law("KV-MEM-01", About.CONTENT),
     }
 )
 """All of them. Together they are inductive: each is preserved if all hold before."""

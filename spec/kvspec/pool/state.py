@@ -1,4 +1,4 @@
-"""The state of the blocks, as maps: who holds which, where each waits, what each holds, and what the cache lists.
+"""The state of the blocks, as maps: who holds which, where each waits, what the cache lists, and what was written.
 
 A map that does not mention a key has 0 there. An *entry* is one place in the block table of one request in one group.
 What a state leaves out: in which order blocks wait, how far a request is, and which of several blocks serves a hit.
@@ -49,11 +49,21 @@ class State:
     """Use by a step in flight to the block that the step reads or writes."""
     filled: Map
     """Block to 1 if another node writes it now."""
+    written: Map
+    """Content and block to the block, if the block's slots hold it: what was written there, whatever the cache says."""
+    owed: Map
+    """Content and block to the block, if a step that is scheduled or in flight writes it for the block's holder."""
+    late: Map
+    """Block to 1 if a step in flight may still write it for a holder that it no longer has."""
 
 
 FIXED = ("blocks", "out_of_turn")
 """What no transition changes."""
-MAPS = {name: 2 if name in ("listed", "begins") else 1 for name in State.__annotations__ if name not in FIXED}
+MAPS = {
+    name: 2 if name in ("listed", "begins", "written", "owed") else 1
+    for name in State.__annotations__
+    if name not in FIXED
+}
 """The maps of a state, and how many numbers a key of each has."""
 
 

@@ -1,7 +1,8 @@
 """All transitions: whatever can happen to a block is one of these.
 
 What a block holds becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it, and the
-copies that read it. Steps in flight read and write it, and another node may write it.
+copies that read it. Steps in flight read and write it, and another node may write it. What is written into it is told
+apart from what the cache says of it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,18 @@ def forgotten(state: State, block: Any) -> State:
     )
 
 
+def is_written_or_owed(state: State, at: Operands) -> Any:
+    """Whether the slots of the block hold the content, or a step that is scheduled or in flight writes it there."""
+    return (state.written[at.content, at.block] == at.block) | (state.owed[at.content, at.block] == at.block)
+
+
 class Register(Transition):
-    """A held block becomes known to hold a content."""
+    """A held block becomes known to hold a content, which is there or is written by a step that is scheduled."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         unknown = (state.content[at.block] == 0) & (state.filled[at.block] == 0)
-        return (state.where[at.block] == HELD) & unknown & (at.content != 0)
+        return (state.where[at.block] == HELD) & unknown & (at.content != 0) & is_written_or_owed(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -46,12 +52,12 @@ class Register(Transition):
 
 
 class Begin(Transition):
-    """A boundary inside a held block becomes an entry."""
+    """A boundary inside a held block becomes an entry; what is before it is there, or written by a scheduled step."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         new = (state.begins[at.content, at.block] == 0) & (state.filled[at.block] == 0)
-        return (state.where[at.block] == HELD) & new & (at.content != 0)
+        return (state.where[at.block] == HELD) & new & (at.content != 0) & is_written_or_owed(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -150,8 +156,13 @@ class Take(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = forgotten(state, at.block)
+        # What is still to be written for a former holder disturbs nobody, if it is written before all else.
+        owes = (after.late[at.block] != 0) | (after.owed.count(at.block) != 0)
         return evolve(
             after,
+            written=after.written.replaced(at.block, 0),
+            owed=after.owed.replaced(at.block, 0),
+            late=after.late.put(at.block, either(owes, 1, 0)),
             named=after.named.put(at.entry, at.block),
             refs=after.refs.put(at.block, 1),
             where=after.where.put(at.block, HELD),
@@ -167,6 +178,19 @@ class Fill(Take):
         return evolve(after, filled=after.filled.put(at.block, 1))
 
 
+class Provide(Transition):
+    """Another node writes a content into a block; after the steps in flight, where it does not write out of turn."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        in_turn = (state.out_of_turn != 0) | (state.late[at.block] == 0)
+        return (state.filled[at.block] != 0) & in_turn & (at.content != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, written=state.written.put((at.content, at.block), at.block))
+
+
 class Filled(Transition):
     """Another node has written a block, or has given up."""
 
@@ -177,6 +201,49 @@ class Filled(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         return evolve(state, filled=state.filled.put(at.block, 0))
+
+
+class Compute(Transition):
+    """A step is scheduled that writes a content into a block which a table entry names, and no hit reads as another."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        named = (state.named[at.entry] == at.block) & (at.block != 0) & (state.filled[at.block] == 0)
+        own = (state.content[at.block] == 0) | (state.content[at.block] == at.content)
+        return named & own & (at.content != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, owed=state.owed.put((at.content, at.block), at.block))
+
+
+class Computed(Transition):
+    """The step has written it. Steps are computed in order: what is written late was written before."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        owed = (state.owed[at.content, at.block] == at.block) & (at.block != 0)
+        return owed & (state.late[at.block] == 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(
+            state,
+            owed=state.owed.put((at.content, at.block), 0),
+            written=state.written.put((at.content, at.block), at.block),
+        )
+
+
+class Overwrite(Transition):
+    """A step that was scheduled for a former holder of a block writes it: whatever was there is gone."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return state.late[at.block] != 0
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, written=state.written.replaced(at.block, 0), late=state.late.put(at.block, 0))
 
 
 class Use(Transition):
@@ -209,7 +276,8 @@ def may_be_released(state: State, block: Any) -> Any:
 
     Steps are computed in order, so they wait for none of them where no other node writes out of turn.
     """
-    unused = (state.out_of_turn == 0) | (state.uses.count(block) == 0) | (state.refs[block] != 1)
+    over = (state.uses.count(block) == 0) & (state.owed.count(block) == 0)
+    unused = (state.out_of_turn == 0) | over | (state.refs[block] != 1)
     return (state.filled[block] == 0) & unused
 
 
@@ -298,7 +366,11 @@ class ReadDone(Transition):
 TRANSITIONS: tuple[type[Transition], ...] = (
     Take,
     Fill,
+    Provide,
     Filled,
+    Compute,
+    Computed,
+    Overwrite,
     Use,
     Used,
     Hold,

@@ -22,8 +22,8 @@ from kvreference.population import Request, Status
 from kvspec.maps import entries_of
 from kvspec.pool.invariants import INVARIANTS, About, Point
 from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition
-from kvspec.pool.transitions import Drop, Reset, Use, Used
-from kvspec.refinement.picture import Entry, Picture, picture
+from kvspec.pool.transitions import Computed, Drop, Overwrite, Reset, Use, Used
+from kvspec.refinement.picture import FOLLOWED, Entry, Picture, picture
 from kvspec.refinement.recording import Call, Did, RecordedPool, record
 from kvspec.refinement.requirements import (
     ALLOWED,
@@ -58,6 +58,8 @@ class Follower:
         """What the worker has yet to compute, where that cannot serve every hit."""
         self._dispatched = self._over = 0
         """How many steps were dispatched, and how many of them are over."""
+        self._steps: Mapping[tuple[Content, int], int] = {}
+        """Of what is to be written, by content and block, which step does, counted from the first."""
         self._due: Mapping[Entry, int] = {}
         """Of what waits for steps in flight, how many steps must be over before it may be free."""
 
@@ -67,7 +69,7 @@ class Follower:
         other.now, other.tally = self.now, self.tally
         other._retention, other._requests, other._progress = self._retention, self._requests, self._progress
         other._undispatched, other._due = self._undispatched, self._due
-        other._dispatched, other._over = self._dispatched, self._over
+        other._dispatched, other._over, other._steps = self._dispatched, self._over, self._steps
         return other
 
     def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
@@ -75,7 +77,9 @@ class Follower:
         after, run = picture(manager, self.now), Run(operation, self.now.state)
         drift = run.through(Labels(operation, answer, manager, self.now, after).of(_recorded(manager)))
         drift = drift or run.through(_used(self.now, after)) or run.through(_uses(self.now, after))
-        after = evolve(after, state=evolve(after.state, filled=run.state.filled))
+        drift = drift or run.through(self._computed(run.state, manager, isinstance(operation, Sample)))
+        drift = drift or _first(self._still_owed(operation, run.state))
+        after = _with_followed(after, run.state)
         drift = drift or _first(_differences(operation, run.state, after.state))
         if drift is None:
             was = self._requests.get(operation.request) if isinstance(operation, OfRequest) else None
@@ -98,8 +102,10 @@ class Follower:
         given_up = [each for each in self.now.raw.given_up.items() if each[0] not in after.raw.given_up]
         released = (_released_by(given_up, call.block) for call in _recorded(manager))
         used = (each for each in _used(self.now, after) if self._due.get(each[1].use, 0) <= self._over)
-        drift = run.through(used) or run.through(released) or run.through(_uses(self.now, after))
-        after = evolve(after, state=evolve(after.state, filled=run.state.filled))
+        drift = run.through(used) or run.through(self._computed(run.state, manager))
+        drift = drift or run.through(released) or run.through(_uses(self.now, after))
+        drift = drift or _first(self._still_owed(None, run.state))
+        after = _with_followed(after, run.state)
         drift = drift or _first(_differences(None, run.state, after.state))
         drift = drift or _first(wrong(None, after.state, run.touched))
         self.now = after
@@ -107,6 +113,36 @@ class Follower:
         self._due = {entry: self._due[entry] for entry in after.raw.given_up}
         self.tally.update(transition.__name__.lower() for transition, _ in run.happened)
         return drift
+
+    def _computed(self, state: State, manager: Manager, answered: bool = False) -> Iterator[Labelled]:
+        """What was written, since the steps that owed it are over; what is late, before all else.
+
+        Where one step is taken after the other, it is over before the next operation. What becomes known with an answer
+        was computed before.
+        """
+        owed, late = entries_of(state.owed), entries_of(state.late)
+        if not owed and not late:
+            self._steps = {}
+            return
+        begins = self._over if answered or manager.settings.steps_in_flight_max == 1 else self._dispatched + 1
+        steps = {**dict.fromkeys(owed, begins), **self._steps}
+        still = {key: step for key, step in steps.items() if step > self._over}
+        former = {block for content, block in still if (content, block) not in owed}
+        yield from [(Overwrite, Operands(block)) for block in late if block not in former]
+        yield from [
+            (Computed, Operands(block, content=content)) for content, block in owed if (content, block) not in still
+        ]
+        self._steps = {key: step for key, step in still.items() if key in owed or key[1] in late}
+
+    def _still_owed(self, operation: Operation | None, state: State) -> Iterator[Drift]:
+        """What is to be written, or is late, although the step that owed it is over."""
+        late = {block for _, block in self._steps}
+        for key in entries_of(state.owed):
+            if key not in self._steps:
+                yield Drift(operation, "owed", key, "it is written", "it is not written")
+        for block in entries_of(state.late):
+            if block not in late:
+                yield Drift(operation, "late", f"block {block}", "the step is over", "it may still write")
 
     def _required(self, step: Step) -> Drift | None:
         """The first thing that must be so behind ``step``, and is not."""
@@ -174,7 +210,7 @@ class Run:
         self.state = state
         self.happened: list[Labelled] = []
         self.touched: list[Point] = []
-        self._allowed = ALLOWED.get(type(operation), frozenset()) | {Use, Used}
+        self._allowed = ALLOWED.get(type(operation), frozenset()) | {Use, Used, Computed, Overwrite}
 
     def through(self, labels: Iterable[Labelled | Call]) -> Drift | None:
         """Run what calls stand for; the first that cannot be, or None."""
@@ -231,6 +267,11 @@ def _uses(before: Picture, after: Picture) -> Iterator[Labelled]:
     for entry, block in after.raw.uses.items():
         if before.raw.uses.get(entry) != block:
             yield Use, Operands(block, entry, use=entry)
+
+
+def _with_followed(after: Picture, state: State) -> Picture:
+    """``after``, with what no state of a manager shows as it is in ``state``."""
+    return evolve(after, state=evolve(after.state, **{name: getattr(state, name) for name in FOLLOWED}))
 
 
 def _has_room(state: State, call: Call) -> bool:

@@ -5,7 +5,7 @@ by itself. A table that waits for steps in flight is named by when it is free, a
 not change since the picture before is not looked at again.
 
 A request that has steps in flight uses whatever these may read or write, by the requests' books. What another node
-writes is seen in operations alone: ``picture`` leaves ``filled`` empty.
+writes and what is in the slots follows from operations alone: ``picture`` leaves ``FOLLOWED`` empty.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ Entry: TypeAlias = tuple[int, ...]
 IN_BOTH = -1
 """Where a block would be that two queues have."""
 NOTHING = FiniteMap()
+FOLLOWED = ("filled", "written", "owed", "late")
+"""The maps that no state of a manager shows: they are as the transitions left them."""
 
 
 @frozen(eq=False)
@@ -105,6 +107,9 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
         begins=map_of("begins", "begins") or _listed(raw.begins),
         uses=FiniteMap.of(dict(raw.uses)),
         filled=NOTHING,
+        written=NOTHING,
+        owed=NOTHING,
+        late=NOTHING,
     )
     return Picture(state, raw)
 

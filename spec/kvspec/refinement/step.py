@@ -22,6 +22,7 @@ from kvspec.pool.state import Operands, Transition
 from kvspec.pool.transitions import (
     Aim,
     Begin,
+    Compute,
     Demote,
     Drop,
     Fill,
@@ -30,6 +31,7 @@ from kvspec.pool.transitions import (
     Hold,
     Move,
     Pin,
+    Provide,
     Read,
     ReadDone,
     Register,
@@ -118,6 +120,7 @@ class Labels:
         self._copies = list(self._unread)
         """The copies that are new."""
         self._is_settled = False
+        self._before = before.state
 
     def of(self, calls: Sequence[Call]) -> Iterator[Labelled | Call]:
         """The transitions that ``calls`` stand for, in order; a call that is not a transition is yielded as it is.
@@ -125,13 +128,35 @@ class Labels:
         Raises:
             UnexplainedError: nobody accounts for a call.
         """
+        known = [call for call in calls if call.did in (Did.REGISTER, Did.BEGIN) and self._is_there(call)]
+        yield from (
+            (Provide, Operands(call.block, content=call.content)) for call in known if call.block in self._filled
+        )
         yield from ((Filled, Operands(block)) for block in self._filled)
         for call in calls:
-            if call.did in (Did.REGISTER, Did.BEGIN):
+            if call.did in (Did.REGISTER, Did.BEGIN) and not self._is_settled:
                 # All tables stand by then.
                 yield from self._settled()
+                yield from (
+                    (Compute, Operands(call.block, self._will.get(call.block, 0), content=call.content))
+                    for call in known
+                    if call.block not in self._filled
+                )
             yield self._label(call)
         yield from self._settled()
+
+    def _is_there(self, call: Call) -> bool:
+        """Whether what becomes known is computed by now, or is computed in the step that is scheduled, and is new.
+
+        The books of the request say so: what another node provides counts as computed once it has arrived.
+        """
+        assert isinstance(self._operation, OfRequest), "it becomes known for a request"
+        assert call.content is not None, "it is the content that becomes known"
+        request = self._manager.population[self._operation.request]
+        # The last token that arrives counts as computed only later.
+        arrives = isinstance(self._operation, Transferred)
+        computed = len(request.tokens) if arrives else request.tokens_computed
+        return call.content[1].tokens <= computed and self._before.begins[call.content, call.block] == 0
 
     def _label(self, call: Call) -> Labelled | Call:
         block = call.block

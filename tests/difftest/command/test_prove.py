@@ -116,6 +116,17 @@ def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -
     assert 1 == kvgate("prove", "--obligation", "eagle.false", "--jobs", "1").code
 
 
+def test_what_runs_is_told(kvgate: Kvgate) -> None:
+    """Which functions no obligation executes, and how many each executes, in its tier."""
+    ended = kvgate("prove", "--functions", "--format", "json")
+    assert 0 == ended.code
+    without, executes = json.loads(ended.out)["tested"]
+    assert without["rows"]
+    assert {"P": True, "M": False} == {
+        row["tier"]: row["functions"] > 0 for row in executes["rows"] if row["tier"] in ("P", "M")
+    }
+
+
 def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
     """The proof alone is quicker, and the line says what was not looked at by not saying it."""
     registered[EMPTY.id] = EMPTY

@@ -23,6 +23,8 @@ PROVED = Obligation(
     mutants=(),
 )
 BOUNDED = evolve(PROVED, id="something.small", bound="up to 3")
+OF_A_MODEL = evolve(PROVED, id="free-queue.empty-is-whole")
+"""By its id it executes no function of the reference."""
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,9 @@ BOUNDED = evolve(PROVED, id="something.small", bound="up to 3")
         ("KV-OP-02", [PROVED], {"KV-OP-02": "the rest"}, "P in part, T"),
         ("KV-OP-02", [PROVED], {}, "P in part, T"),
         ("KV-OP-02", [BOUNDED], {"KV-OP-02": ""}, "B, T"),
+        ("KV-OP-02", [OF_A_MODEL], {"KV-OP-02": ""}, "M, T"),
+        ("KV-OP-02", [OF_A_MODEL], {}, "M in part, T"),
+        ("KV-OP-02", [PROVED, OF_A_MODEL], {}, "P in part, T"),
         ("KV-OP-02", [BOUNDED], {"KV-OP-02": "the rest"}, "B in part, T"),
         ("KV-OP-02", [PROVED, BOUNDED], {"KV-OP-02": "the rest"}, "P in part, B in part, T"),
         ("KV-INV-01", [], {}, "B, T"),

@@ -36,6 +36,10 @@ SOUND = State(
     # A step in flight uses 1 and 5, and another node writes 2.
     uses=FiniteMap({1: 1, 2: 5}),
     filled=FiniteMap({2: 1}),
+    # What is known is there, but for what a step still has to write into 5.
+    written=FiniteMap({(11, 1): 1, (13, 3): 3, (11, 4): 4, (15, 5): 5}),
+    owed=FiniteMap({(16, 5): 5}),
+    late=FiniteMap(),
 )
 """A state in which every invariant says something."""
 
@@ -56,6 +60,10 @@ BROKEN: dict[str, dict[str, Any]] = {
     "used_is_held": {"uses": SOUND.uses.put(3, 6)},
     "filled_is_held": {"filled": SOUND.filled.put(6, 1)},
     "filled_is_unused": {"filled": SOUND.filled.put(5, 1)},
+    "known_is_written": {"owed": NOTHING},
+    "owed_is_held": {"owed": SOUND.owed.put((17, 6), 6)},
+    "late_is_in_turn": {"late": SOUND.late.put(6, 1)},
+    "late_spoils_nothing": {"late": SOUND.late.put(4, 1)},
 }
 
 

@@ -15,12 +15,25 @@ import pytest
 from attrs import evolve
 
 from kvspec.maps import FiniteMap
-from kvspec.pool.state import FIXED, MAPS, Operands, State, initial
-from kvspec.pool.transitions import TRANSITIONS, Fill, Reset, Use
+from kvspec.pool.state import FIXED, MAPS, Operands, State, Transition, initial
+from kvspec.pool.transitions import (
+    TRANSITIONS,
+    Begin,
+    Compute,
+    Computed,
+    Drop,
+    Fill,
+    Hold,
+    Read,
+    ReadDone,
+    Register,
+    Reset,
+    Use,
+)
 from kvspec.registry import obligations
 
 BLOCKS = 4
-TRIES, TRIES_OF_A_MUTANT = 150_000, 1_000_000
+TRIES, TRIES_OF_A_MUTANT = 300_000, 2_000_000
 """How many transitions are tried, of which most cannot happen."""
 LEGS = (60, 400)
 """After how many tries a walk begins anew, in turn: late everything is held, and early nothing is cached."""
@@ -35,10 +48,31 @@ SELDOM = {
     ("partial-hits.destination-is-held", "a destination is the source of another copy"),
     # Two copies, of which one has its destination.
     ("partial-hits.destination-is-own", "another copy is pending"),
+    # Two boundaries and a full block, all of them computed before.
+    ("content-and-cached-map.handed-out-is-forgotten", "a cached block is handed out"),
+    # Two contents of one block, of which one is computed later.
+    ("content-and-cached-map.written-stays", "another content of the block is computed"),
+    # Two blocks with the same content, computed side by side.
+    ("content-and-cached-map.hit-holds-what-was-asked", "another block holds it too"),
 }
 """Witnesses that such walks hardly ever meet."""
 PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
 """How often a transition is passed over that ends a walk's variety, or keeps blocks from being given up."""
+
+
+TRIED: tuple[type[Transition], ...] = (
+    *TRANSITIONS,
+    Compute,
+    Computed,
+    Register,
+    Register,
+    Begin,
+    Drop,
+    ReadDone,
+    Hold,
+    Read,
+)
+"""What is tried: more often what seldom can happen, or what a walk depends on."""
 
 
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
@@ -48,15 +82,14 @@ def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
     for number in range(tries):
         if number % sum(LEGS) in (0, LEGS[0]):
             state = initial(evolve(state, out_of_turn=int(draw.random() < 0.4)))
-        place = draw.randrange(len(TRANSITIONS))
-        transition = TRANSITIONS[place]
+        transition = draw.choice(TRIED)
         at = Operands(*(draw.randint(least, most) for least, most in OPERANDS.values()))
         if draw.random() < PASSED_OVER.get(transition, 0) or not transition.guard(state, at):
             continue
         yield SimpleNamespace(
             **{name: getattr(state, name) for name in (*FIXED, *MAPS)},
             **{name: draw.randint(least, most) for name, (least, most) in POINT.items()},
-            transition=place,
+            transition=TRANSITIONS.index(transition),
             **{f"at_{name}": getattr(at, name) for name in OPERANDS},
         )
         state = transition.effect(state, at)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from kvgate.explore.refinement_run import DriftError, Followed, Tally
 from kvgate.gate.case_runner import Lane
@@ -38,7 +39,7 @@ from kvreference.settings import Settings
 from kvspec.maps import entries_of
 from kvspec.pool.state import FREE, HELD, WAITING
 from kvspec.refinement.follower import everywhere, wrong
-from kvspec.refinement.picture import IN_BOTH, picture
+from kvspec.refinement.picture import FOLLOWED, IN_BOTH, picture
 
 FULL = Geometry((Group(Kind.FULL, 4),))
 
@@ -48,14 +49,28 @@ def manager_of(geometry: Geometry = FULL, **settings: Any) -> Followed:
     return Followed(Settings(geometry, **{"blocks": 8, "tokens_max": 32, **settings}))
 
 
-def seen(manager: Followed, *operations: Operation) -> list[Tally]:
-    """The transitions that each of the operations consists of."""
+WRITES = Counter(dict.fromkeys(("compute", "computed"), 1_000))
+
+
+def seen(manager: Followed, *operations: Operation, writes: bool = False) -> list[Tally]:
+    """The transitions that each of the operations consists of; those that write into slots if ``writes``."""
     tallies = []
     for operation in operations:
         before = Counter(manager.follower.tally)
         manager.apply(operation)
-        tallies.append(manager.follower.tally - before)
+        tallies.append(manager.follower.tally - before - (Counter() if writes else WRITES))
     return tallies
+
+
+def test_what_becomes_known_is_written() -> None:
+    """Two blocks are computed with the step in which they become known, and are in the slots from then on."""
+    manager = manager_of()
+    assert [Counter(), Counter(take=3, register=2, compute=2, computed=2), Counter(drop=3)] == seen(
+        manager, Arrive(0, (Run(0, 9),)), Admit(0, 9), Finish(0), writes=True
+    )
+    state = manager.follower.now.state
+    assert entries_of(state.listed) == entries_of(state.written)
+    assert {} == entries_of(state.owed)
 
 
 def test_blocks_are_taken_registered_held_and_dropped() -> None:
@@ -139,7 +154,8 @@ def test_a_picture_is_made_anew_where_something_changed() -> None:
     """With the picture before at hand, it is the same as without."""
     for _, manager, _ in _driven("compressed+partial", "hostile"):
         assert isinstance(manager, Followed)
-        assert picture(manager).state == manager.follower.now.state
+        followed = {name: getattr(manager.follower.now.state, name) for name in FOLLOWED}
+        assert evolve(picture(manager).state, **followed) == manager.follower.now.state
 
 
 def _driven(model: str, preset: str) -> Sequence[tuple[Manager, Manager, Operation]]:

@@ -15,16 +15,19 @@ import pytest
 
 from kvgate.explore.ahead_world import AheadWorld
 from kvgate.explore.invariants import Checks, no_invariants, nothing_in_flight
-from kvgate.explore.refinement_run import Driven, Followed, Tally, drive
+from kvgate.explore.refinement_run import DriftError, Driven, Followed, Tally, drive
 from kvgate.explore.tiny_models import MODELS
 from kvgate.explore.walk import Walked, walk
 from kvgate.kernel.models import load
 from kvreference.ahead import is_fenced, tokens_answered, tokens_unsure
 from kvreference.answers import Copy, Hit
+from kvreference.attention import Kind
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import CachedMap, Content
 from kvreference.choices import Choices
+from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Allocation, Holdings, Span, freed_late
+from kvreference.operations import Admit, Arrive, Dispatch, Preempt, Run
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 from kvreference.refuted.unheld_copy import UnheldSources
@@ -39,7 +42,9 @@ from kvspec.pool.transitions import (
     Fill,
     Filled,
     Move,
+    Overwrite,
     Pin,
+    Provide,
     Read,
     ReadDone,
     Reset,
@@ -67,6 +72,7 @@ WHERE = {
     Demote: PINNED,
     Move: STATES,
     Fill: TRANSFERS,
+    Provide: TRANSFERS,
     Filled: TRANSFERS,
 }
 """On which model a transition happens; where nothing is said, on all of them."""
@@ -100,8 +106,24 @@ def walked(*deltas: Delta) -> Walked:
     return walk([AheadWorld(name, each, Planted, NO_CHECKS) for name, each in scopes.items()], OPERATIONS)
 
 
+def written_late() -> tuple[str, ...]:
+    """The drift where a request gets blocks that a step in flight still writes for a request that was preempted."""
+    settings = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=4, tokens_max=32, steps_in_flight_max=2)
+    manager, begin = Followed(settings), (Arrive(0, (Run(0, 9),)), Admit(0, 9), Dispatch(), Preempt(0))
+    try:
+        for operation in (*begin, Arrive(1, (Run(5, 9),)), Admit(1, 9), Dispatch()):
+            manager.apply(operation)
+        manager.returned([0])
+        manager.returned([1])
+    except DriftError as error:
+        return (str(error),)
+    return ()
+
+
 def found_in(transition: type[Transition]) -> tuple[str, ...]:
     """The drift where ``transition`` happens."""
+    if transition is Overwrite:
+        return written_late()
     return walked().wrong if transition in (Use, Used) else driven(WHERE.get(transition, SHARING)).wrong
 
 
@@ -166,6 +188,7 @@ def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
 def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
     """The control of the next test."""
     assert () == walked().wrong
+    assert () == written_late()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +201,7 @@ def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
         # What is freed when steps are over is not all of it.
         (Delta(freed_late.__name__, lambda _rule, tables: tables[1:]), "None: named at ("),
         # The last token is cached before it is computed.
-        (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), "registered at ("),
+        (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), "register at Operands("),
     ],
 )
 def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) -> None:

@@ -332,5 +332,5 @@ def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
 
     with patch.object(Manager, "_admit_with_hit", early):
         (wrong,) = driven(TRANSFERS).wrong
-    assert "register at Operands(" in wrong
+    assert "compute at Operands(" in wrong
     assert "expected it cannot happen" in wrong

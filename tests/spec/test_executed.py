@@ -1,0 +1,78 @@
+"""What the obligations execute.
+
+Goal: an obligation counts as P only if functions of the reference run while it is proved. Method: compare the stored
+trace with a new one, for all obligations or for some; and look at what the tracer says of obligations made here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from kvreference import attention
+from kvspec.executed import functions, functions_executed, never_executed, stored
+from kvspec.obligation import Count, Obligation, Tier
+from kvspec.registry import obligations
+
+TRANSCRIBED = Obligation(
+    id="blocks-and-references.conserved",
+    statements=("KV-INV-03",),
+    title="It holds.",
+    unknowns={"computed": Count(), "window": Count(2)},
+    claim=lambda u: u.computed >= 0,
+    witnesses={},
+    mutants=(),
+)
+
+
+def _executes(u: Any) -> Any:
+    return attention.tokens_skipped(u.computed, u.window) <= u.computed
+
+
+def test_the_tracer_sees_what_runs() -> None:
+    """One that runs a formula, and one that says something of numbers alone."""
+    assert () == functions_executed(TRANSCRIBED)
+    assert ("attention:tokens_skipped",) == functions_executed(evolve(TRANSCRIBED, claim=_executes))
+
+
+def test_without_functions_it_is_not_p() -> None:
+    """By the stored trace; what is proved within a bound stays B."""
+    assert () == tuple(stored()[TRANSCRIBED.id])
+    assert Tier.MODEL is TRANSCRIBED.tier
+    assert Tier.BOUNDED is evolve(TRANSCRIBED, bound="up to 3").tier
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("tier", [Tier.ALL, Tier.BOUNDED])
+def test_whatever_is_proved_of_code_runs_code(tier: Tier) -> None:
+    """On the first way already, traced anew: nothing that counts as P executes no function of the reference."""
+    found = [each for each in obligations().values() if each.tier is tier]
+    assert found
+    assert [] == [each.id for each in found if not functions_executed(each, ways=1)]
+
+
+def test_the_stored_trace_is_of_these_obligations_and_functions() -> None:
+    """``python -m kvspec.executed`` writes it anew."""
+    assert sorted(obligations()) == sorted(stored())
+    known = {each.name for each in functions()}
+    assert set() == {name for names in stored().values() for name in names} - known
+
+
+@pytest.mark.ci
+@pytest.mark.few(12)
+@pytest.mark.parametrize("name", obligations())
+def test_the_stored_trace_is_current(name: str) -> None:
+    """All ways of it, traced anew."""
+    assert tuple(stored()[name]) == functions_executed(obligations()[name])
+
+
+def test_what_changes_state_comes_first() -> None:
+    """Of what no obligation executes; and a function that writes is told from one that asks."""
+    left = [each.changes_state for each in never_executed({})]
+    assert left == sorted(left, reverse=True)
+    by_name = {each.name: each.changes_state for each in functions()}
+    assert by_name["block_pool:BlockPool.touch"]
+    assert by_name["block_pool:BlockPool.evict"]
+    assert not by_name["block_pool:BlockPool.is_cached"]
