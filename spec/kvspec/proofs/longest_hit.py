@@ -1,0 +1,395 @@
+"""Chapter 05: the look-up that runs is right, whatever is cached, and however long the request and its blocks are.
+
+What is cached of a request is a map that is not known. The counts of what is missing are another, of which two things
+are used that are so of any running count: it grows over a missing block, and where it has grown, a block is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from kvreference import hit_lookup
+from kvreference.attention import Kind
+from kvreference.geometry import Group
+from kvspec.obligation import AMap, Count, Obligation, Unknown, only
+from kvspec.stand_in import any_geometry, group
+from kvspec.symbolic import either, implies, negated
+
+LOOK_UP = "kvreference.hit_lookup"
+
+
+class Prefixes:
+    """The prefixes of a request: each is known by how many whole grains are before its last one."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return place
+
+
+class Beginnings:
+    """The entries inside blocks: which prefixes begin one."""
+
+    def __init__(self, begins: Any, index: int) -> None:
+        self.begins, self.index = begins, index
+
+    def find(self, content: tuple[int, Any]) -> int | None:
+        """The block that begins with a prefix of this group."""
+        index, prefix = content
+        assert index == self.index, "of another group"
+        return 7 if self.begins[prefix] != 0 else None
+
+
+class Cached(hit_lookup._Found):
+    """Whatever may be cached of a request in one group."""
+
+    def __init__(self, its: Group, index: int, grain_tokens: Any, absent: Any, begins: Any) -> None:
+        self.group, self.index, self.grain_tokens, self.absent = its, index, grain_tokens, absent
+        self.prefixes: Any = Prefixes()
+        self.partial_map: Any = Beginnings(begins, index)
+
+
+def _full(u: Any) -> Group:
+    return group(Kind.FULL, u.block, unit_tokens=u.unit, lookahead=bool(u.lookahead == 1))
+
+
+def _window(u: Any) -> Group:
+    return group(Kind.SLIDING_WINDOW, u.block, u.window, lookahead=bool(u.lookahead == 1))
+
+
+def _local(u: Any) -> Group:
+    return group(Kind.CHUNKED_LOCAL, u.block, u.window, lookahead=bool(u.lookahead == 1))
+
+
+def _unread_of_full(_u: Any) -> Any:
+    return 0
+
+
+def _unread_of_window(u: Any) -> Any:
+    """The next token reads itself and ``window - 1`` tokens before it."""
+    return either(u.hit + 1 - u.window > 0, u.hit + 1 - u.window, 0)
+
+
+def _unread_of_local(u: Any) -> Any:
+    """The next token reads what is in its chunk of ``window`` tokens."""
+    return u.hit - u.hit % u.window
+
+
+# One group
+
+ONE: dict[str, Unknown] = {
+    "block": Count(1),
+    "window": Count(1),
+    "lookahead": Count(0, 1),
+    "grain": Count(1),
+    "hit": Count(0),
+    "tokens": Count(1),
+    "missing": AMap(),
+    "absent": AMap(),
+    "begins": AMap(),
+    "looked": Count(0),
+    "witness": Count(0),
+}
+"""``missing`` and ``begins``: by block and by prefix, 0 or not. ``absent``: how many are missing before a block."""
+
+
+class _Resume:
+    """What a resume needs, from the sentence and not from the code."""
+
+    def __init__(self, u: Any, unread: Callable[[Any], Any], unit: Any) -> None:
+        self.u = u
+        self.matched = u.hit + either(u.lookahead == 1, unit, 0)
+        self.first, self.end = unread(u) // u.block, self.matched // u.block
+        self.whole = self.matched % u.block == 0
+        self.begins = u.begins[self.matched // u.grain - 1] != 0
+
+    def needs(self, block: Any) -> Any:
+        """Whether a block must be cached."""
+        return (self.first <= block) & (block < self.end)
+
+    def counts(self) -> Any:
+        """What is so of the counts: at the block that is looked at, and at one that is missing if they differ."""
+        u, first, end = self.u, self.u.absent[self.first], self.u.absent[self.end]
+        grows = implies(self.needs(u.looked) & (u.missing[u.looked] != 0), first < end)
+        return grows & implies(first != end, self.needs(u.witness) & (u.missing[u.witness] != 0))
+
+    def is_right(self, found: Any) -> Any:
+        """Whether ``found`` is the answer: if so all is there, and if not something is not."""
+        u = self.u
+        there = implies(self.needs(u.looked), u.missing[u.looked] == 0)
+        sound = implies(found, (u.hit == 0) | ((self.matched <= u.tokens - 1) & there & (self.whole | self.begins)))
+        lacks = (self.matched > u.tokens - 1) | (self.needs(u.witness) & (u.missing[u.witness] != 0))
+        lacks = lacks | (negated(self.whole) & negated(self.begins))
+        return sound & implies(negated(found), (u.hit != 0) & lacks)
+
+
+def _satisfies(
+    name: str, title: str, make: Callable[[Any], Group], unread: Callable[[Any], Any], unit: str
+) -> Obligation:
+    """That a group of one kind answers rightly whether it can be resumed."""
+
+    def resume(u: Any) -> _Resume:
+        return _Resume(u, unread, getattr(u, unit))
+
+    def claim(u: Any) -> Any:
+        found = Cached(make(u), 0, u.grain, u.absent, u.begins).satisfies(u.hit, u.tokens)
+        return resume(u).is_right(found)
+
+    return Obligation(
+        id=f"hit-lookup.running-satisfies-{name}",
+        statements=("KV-OP-01",),
+        title=title,
+        unknowns={**ONE, **({"unit": Count(1)} if unit == "unit" else {})},
+        assumes=lambda u: (u.absent[0] == 0) & resume(u).counts(),
+        claim=claim,
+        witnesses={
+            "a block is missing": lambda u: (u.hit == 4 * u.block) & (u.block == 4) & (u.missing[u.looked] != 0),
+            "all is there, with a look-ahead": lambda u: (
+                (u.hit == 2 * u.block) & (u.lookahead == 1) & (u.tokens > 40) & (u.absent[resume(u).end] == 0)
+            ),
+        },
+        mutants=(
+            only(
+                "one-may-be-missing",
+                "One missing block is tolerated.",
+                f"{LOOK_UP}:_Found.satisfies",
+                lambda self, hit, tokens: (
+                    hit == 0
+                    or (
+                        self.group.tokens_matched(hit) <= tokens - 1
+                        and self.absent[self.group.blocks_needed(hit)[1]]
+                        <= self.absent[self.group.blocks_needed(hit)[0]] + 1
+                    )
+                ),
+            ),
+            only(
+                "the-last-token-matches",
+                "The request's last token may match.",
+                f"{LOOK_UP}:_Found.satisfies",
+                lambda self, hit, tokens: _rightly(self, hit, tokens + 1),
+            ),
+            only(
+                "the-block-before-is-asked-for",
+                "The beginning of a block is taken for there whenever blocks are.",
+                f"{LOOK_UP}:_Found._beginning",
+                lambda self, matched_tokens: 7,
+            ),
+        ),
+    )
+
+
+_rightly = hit_lookup._Found.satisfies
+
+FULL = _satisfies(
+    "full",
+    "Full attention, compressed or not, with a draft layer or not, can be resumed at a length exactly if each block up "
+    "to there and the look-ahead is cached, the last one at least as a beginning, and the last token is left.",
+    _full,
+    _unread_of_full,
+    "unit",
+)
+WINDOW = _satisfies(
+    "window",
+    "A sliding window can be resumed exactly if every block that the next token reads, and the look-ahead, is cached.",
+    _window,
+    _unread_of_window,
+    "block",
+)
+LOCAL = _satisfies(
+    "chunk",
+    "An attention chunk can be resumed exactly if each block that the next token reads, and the look-ahead, is cached.",
+    _local,
+    _unread_of_local,
+    "block",
+)
+
+
+class _Cut:
+    """The prefixes of a request, of which only each so many-th is taken: kept is which, and one of them is met."""
+
+    def __getitem__(self, which: slice) -> list[int]:
+        self.which = which
+        return [0]
+
+
+class _OneBlock:
+    """A cached map in which one prefix of a group is looked up."""
+
+    def __init__(self, there: Any) -> None:
+        self.there = there
+
+    def find(self, _content: Any) -> int | None:
+        """The block, if it is there."""
+        return 7 if self.there != 0 else None
+
+
+def _looks_at_ends_of_blocks(u: Any) -> Any:
+    geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
+    prefixes = _Cut()
+    maps: Any = _OneBlock(u.there), None
+    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)  # type: ignore[arg-type]
+    # The prefix at a place has so many whole grains, and one more, before its end.
+    first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
+    before, after = found.absent
+    return (first == u.block) & (step == u.block) & (before == 0) & (after == either(u.there == 0, 1, 0))
+
+
+BLOCKS = Obligation(
+    id="hit-lookup.running-look-at-blocks",
+    statements=("KV-OP-01", "KV-OP-10"),
+    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones.",
+    unknowns={"block": Count(1), "grain": Count(1), "there": Count(0, 1)},
+    assumes=lambda u: u.block % u.grain == 0,
+    claim=_looks_at_ends_of_blocks,
+    witnesses={"blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.there == 0)},
+    mutants=(
+        only(
+            "counts-what-is-there",
+            "What is there is counted.",
+            f"{LOOK_UP}:accumulate",
+            lambda missing, initial: [initial, *(1 - each for each in missing)],
+        ),
+    ),
+)
+
+
+# All groups
+
+_longest_length = hit_lookup.longest_length
+
+
+class Some:
+    """A group, or any number of others: where it can be resumed, all of them, and where one is hit inside a block."""
+
+    def __init__(self, u: Any, which: int) -> None:
+        self.u, self.which = u, which
+        self.group = self
+
+    def satisfies(self, hit_tokens: Any, tokens: Any) -> bool:
+        """Whether all of them can be resumed there by a request of so many tokens."""
+        return bool((hit_tokens == 0) | ((tokens == self.u.readable) & (self.u.serves[self.which, hit_tokens] != 0)))
+
+    def ends_inside(self, hit_tokens: Any) -> bool:
+        """Whether a hit ends inside a block of one."""
+        return bool((hit_tokens != 0) & (self.u.inside[self.which, hit_tokens] != 0))
+
+
+ALL: dict[str, Unknown] = {
+    "alignment": Count(1),
+    "tokens": Count(1),
+    "readable": Count(1),
+    "least": Count(0),
+    "longer": Count(1),
+    "shorter": Count(0),
+    "serves": AMap(2),
+    "inside": AMap(2),
+}
+"""``longer`` and ``shorter`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block."""
+
+
+def _is_served(u: Any, hit: Any) -> Any:
+    """Whether a hit is one: by all groups, and worth a copy."""
+    served = (u.serves[0, hit] != 0) & (u.serves[1, hit] != 0)
+    inside = (u.inside[0, hit] != 0) | (u.inside[1, hit] != 0)
+    return (hit == 0) | (served & ((hit >= u.least) | negated(inside)))
+
+
+class Lengths:
+    """``range``, as the look-up asks for it: kept, and met where somebody looks, in its order."""
+
+    def __init__(self, met: Sequence[Any]) -> None:
+        self.met = met
+        self.asked: tuple[Any, ...] = ()
+
+    def __call__(self, *arguments: Any) -> Any:
+        if len(arguments) == 1:
+            return range(*arguments)
+        self.asked = arguments
+        return self.met
+
+
+def _hit(u: Any) -> tuple[Any, Lengths]:
+    """The hit that the running look-up comes to, and which lengths it tries."""
+    lengths = Lengths([u.longer * u.alignment, u.shorter * u.alignment, 0])
+    found: Any = [Some(u, 0), Some(u, 1)]
+    with ExitStack() as stack:
+        for name, by in {
+            "range": lengths,
+            "_Found": lambda _geometry, index, *_rest: found[index],
+            "tables_found": lambda *_rest: (),
+            "partials_found": lambda *_rest: (),
+        }.items():
+            stack.enter_context(patch.object(hit_lookup, name, by, create=True))
+        geometry = any_geometry(*found, alignment_tokens=u.alignment)
+        nothing: Any = None
+        hit = hit_lookup.longest_hit(geometry, nothing, nothing, u.tokens, nothing, u.least, tokens_readable=u.readable)
+    return hit.tokens, lengths
+
+
+def _is_longest(u: Any) -> Any:
+    hit, lengths = _hit(u)
+    longer, shorter = u.longer * u.alignment, u.shorter * u.alignment
+    first, end, step = lengths.asked
+    # From the last multiple before the request's last token down to 0, one by one.
+    tried = (first % u.alignment == 0) & (first <= u.tokens - 1) & (u.tokens - 1 < first + u.alignment)
+    tried = tried & (end == -1) & (step == -u.alignment)
+    longest = _is_served(u, hit) & implies(hit < longer, negated(_is_served(u, longer)))
+    return tried & longest & implies(hit < shorter, negated(_is_served(u, shorter)))
+
+
+def _first_of_three(found: Any, lengths: Any, tokens: Any, _least: Any) -> Any:
+    return next(length for length in lengths if all(each.satisfies(length, tokens) for each in found))
+
+
+LONGEST = Obligation(
+    id="hit-lookup.running-longest-hit",
+    statements=("KV-OP-01",),
+    title="The running look-up comes to a length at which all groups can be resumed, however many there are, and "
+    "there is no longer one: it tries every multiple of the alignment before the last token, the longest first.",
+    unknowns=ALL,
+    assumes=lambda u: (u.longer > u.shorter) & (u.longer * u.alignment <= u.tokens - 1),
+    claim=_is_longest,
+    witnesses={
+        "the longer of two": lambda u: (u.shorter > 0) & _is_served(u, u.longer * u.alignment) & (u.alignment == 4),
+        "the shorter of two": lambda u: (
+            (u.shorter > 0)
+            & _is_served(u, u.shorter * u.alignment)
+            & negated(_is_served(u, u.longer * u.alignment))
+            & (u.alignment == 4)
+        ),
+        "inside a block, and too short for a copy": lambda u: (
+            (u.alignment == 4) & (u.longer == 3) & (u.least == 13) & (u.inside[1, 12] != 0) & (u.serves[0, 12] != 0)
+        ),
+    },
+    mutants=(
+        only(
+            "copies-of-any-length",
+            "A hit inside a block is served however short it is.",
+            f"{LOOK_UP}:longest_length",
+            _first_of_three,
+        ),
+        only(
+            "one-group-answers",
+            "The first group answers for all.",
+            f"{LOOK_UP}:longest_length",
+            lambda found, lengths, tokens, least: _longest_length(found[:1], lengths, tokens, least),
+        ),
+        only(
+            "last-of-the-lengths",
+            "The shortest is taken.",
+            f"{LOOK_UP}:longest_length",
+            lambda found, lengths, tokens, least: _longest_length(found, lengths[::-1], tokens, least),
+        ),
+        only(
+            "never-worthwhile-below",
+            "A hit that is shorter than the minimum is none, wherever it ends.",
+            f"{LOOK_UP}:is_worthwhile",
+            lambda groups, hit_tokens, least: hit_tokens == 0 or hit_tokens >= least,
+        ),
+    ),
+)
+
+
+OBLIGATIONS: tuple[Obligation, ...] = (BLOCKS, FULL, WINDOW, LOCAL, LONGEST)
