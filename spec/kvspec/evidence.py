@@ -54,7 +54,7 @@ _LEFT: dict[str, str] = {
     "KV-INV-07": _CONFORMS,
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": _CONFORMS,
-    "KV-OP-01": "that the running look-up tries the lengths from the longest down; alignments of larger units",
+    "KV-OP-01": "that a key of the cached map stands for one prefix; alignments of larger units",
     "KV-OP-02": "that it is the one that was registered first",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
     "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from kvreference import hit_lookup
 from kvreference.attention import Kind
 from kvreference.geometry import Group
+from kvreference.mamba import StateMode
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either, implies, negated
@@ -61,6 +62,15 @@ def _window(u: Any) -> Group:
 
 def _local(u: Any) -> Group:
     return group(Kind.CHUNKED_LOCAL, u.block, u.window, lookahead=bool(u.lookahead == 1))
+
+
+def _states(u: Any) -> Group:
+    return group(Kind.MAMBA, u.block, states=StateMode.ALL)
+
+
+def _unread_of_states(u: Any) -> Any:
+    """The next token reads the state of the token before it."""
+    return either(u.hit > 0, u.hit - 1, 0)
 
 
 def _unread_of_full(_u: Any) -> Any:
@@ -126,7 +136,7 @@ class _Resume:
 
 
 def _satisfies(
-    name: str, title: str, make: Callable[[Any], Group], unread: Callable[[Any], Any], unit: str
+    name: str, title: str, make: Callable[[Any], Group], unread: Callable[[Any], Any], unit: str, lookahead: int = 1
 ) -> Obligation:
     """That a group of one kind answers rightly whether it can be resumed."""
 
@@ -141,13 +151,13 @@ def _satisfies(
         id=f"hit-lookup.running-satisfies-{name}",
         statements=("KV-OP-01",),
         title=title,
-        unknowns={**ONE, **({"unit": Count(1)} if unit == "unit" else {})},
+        unknowns={**ONE, "lookahead": Count(0, lookahead), **({"unit": Count(1)} if unit == "unit" else {})},
         assumes=lambda u: (u.absent[0] == 0) & resume(u).counts(),
         claim=claim,
         witnesses={
             "a block is missing": lambda u: (u.hit == 4 * u.block) & (u.block == 4) & (u.missing[u.looked] != 0),
-            "all is there, with a look-ahead": lambda u: (
-                (u.hit == 2 * u.block) & (u.lookahead == 1) & (u.tokens > 40) & (u.absent[resume(u).end] == 0)
+            "all is there": lambda u: (
+                (u.hit == 2 * u.block) & (u.lookahead == lookahead) & (u.tokens > 40) & (u.absent[resume(u).end] == 0)
             ),
         },
         mutants=(
@@ -252,6 +262,14 @@ BLOCKS = Obligation(
             lambda missing, initial: [initial, *(1 - each for each in missing)],
         ),
     ),
+)
+STATES = _satisfies(
+    "states",
+    "A group that keeps states can be resumed exactly if the state of the token before is cached.",
+    _states,
+    _unread_of_states,
+    "block",
+    lookahead=0,
 )
 
 
@@ -392,4 +410,4 @@ LONGEST = Obligation(
 )
 
 
-OBLIGATIONS: tuple[Obligation, ...] = (BLOCKS, FULL, WINDOW, LOCAL, LONGEST)
+OBLIGATIONS: tuple[Obligation, ...] = (BLOCKS, FULL, WINDOW, LOCAL, STATES, LONGEST)
