@@ -8,7 +8,7 @@ A run has a seed of its own, so each adds cases that no earlier one had. Runs ar
 in benchmarks/record.jsonl; the page is benchmarks/RECORD.md. Anybody can run it, for example every night.
 
 Exit 0 if nothing new was found; 1 if something was, which is printed; 2 for a request that makes no sense; 3 if a
-release could not be had; 130 if interrupted: what has ended is kept.
+release could not be had, 5 if kvgate itself failed; 130 if interrupted: what has ended is kept.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from benchmarks.history import Machine, this_machine
 from benchmarks.running import ROOT, commit
 
 from kvgate.adapters.release_variants import release_of
-from kvgate.adapters.releases import INSTALLED, RELEASES
+from kvgate.adapters.releases import RELEASES
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
 from kvgate.report.document import from_json
 
@@ -72,13 +73,9 @@ class Run:
 
 
 def systems() -> list[tuple[str, str]]:
-    """Each release that is known, with each level that it is run at."""
-    plain = [
-        (name, level)
-        for name, release in (("stock", INSTALLED), *RELEASES.items())
-        for level in LEVELS
-        if level == "blocks" or release.scheduler is not None
-    ]
+    """Each release that cases are drawn for, with each level that it is run at."""
+    names = ("stock", *(name for name, release in RELEASES.items() if release.scheduler is not None))
+    plain = [(name, level) for name in names for level in LEVELS]
     return plain + [(name, "scheduler") for name in OWN_SCHEDULERS]
 
 
@@ -125,7 +122,7 @@ def check(system: str, level: str, seconds: int, seed: int) -> tuple[Run | None,
         ]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ROOT, check=False)
         verdict = Path(folder, "verdict.json")
-        if not verdict.exists():
+        if ended.returncode not in (AGREEMENT, DIVERGENCE) or not verdict.exists():
             return None, ended.returncode
         report = from_json(verdict.read_bytes(), f"the report of {system}")
     total = dict(zip((column.name for column in report.tested[0].columns), report.tested[0].total, strict=True))

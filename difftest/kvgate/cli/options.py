@@ -21,12 +21,16 @@ class ProfileName(str, Enum):
 
 
 def _system_named(name: str) -> str:
-    """What ``installed`` stands for."""
-    if name != "installed":
-        return name
-    from kvgate.adapters.releases import system_installed
+    """What ``installed`` stands for; releases that are described for stored cases alone are refused."""
+    from kvgate.adapters.releases import RELEASES, VLLM_VERSION, system_installed
 
-    return system_installed()
+    name = system_installed() if name == "installed" else name
+    if name in RELEASES and RELEASES[name].scheduler is None:
+        raise typer.BadParameter(
+            f"{name} is described for what is stored (kvgate replay, kvgate corpus) and for kvgate explain: cases are "
+            f"drawn for vLLM from {VLLM_VERSION} on"
+        )
+    return name
 
 
 Sut: TypeAlias = Annotated[

@@ -52,7 +52,7 @@ def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
     system = _system(facts, tried)
     return [
         system,
-        _on(OF_SCHEDULERS, system, facts, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
+        _like(system, "the gate on vLLM's scheduler", "kvgate check --level scheduler"),
         _retention(system, facts, tried),
         _ascend(system, facts),
         _worker(system, facts),
@@ -98,9 +98,9 @@ def _system(facts: Facts, tried: Mapping[str, Probe]) -> Check:
         return no("vLLM is not installed", install)
     if facts.vllm == BROKEN:
         return no("vLLM is installed, and its metadata cannot be read", install)
-    if facts.vllm.partition("+")[0] not in [each.version for each in OF_VLLM]:
-        known = ", ".join(each.version for each in OF_VLLM)
-        return no(f"vLLM {facts.vllm} is installed, and the gate is for {known}", f"kvgate check --sut {NEWEST}")
+    if facts.vllm.partition("+")[0] not in OF_SCHEDULERS:
+        why = f"vLLM {facts.vllm} is installed, and the gate is for {', '.join(OF_SCHEDULERS)}"
+        return no(why, f"kvgate check --sut {NEWEST}")
     if SYSTEM_PROGRAM not in tried:
         return Check(GATE, "kvgate check", Works.UNTRIED, f"vLLM {facts.vllm} is installed, and was not imported")
     found = tried[SYSTEM_PROGRAM]
@@ -210,7 +210,7 @@ def _proofs(facts: Facts, tried: Mapping[str, Probe]) -> Check:
 
 def _shadow(system: Check, facts: Facts) -> Check:
     """The shadow: vLLM must find it, and its variables must have values that they can have."""
-    check = _on(OF_SCHEDULERS, system, facts, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
+    check = _like(system, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
     check = _found_by_vllm(check, facts, SHADOW_PLUG_IN)
     if check.works is not Works.NO and facts.shadow_trouble:
         return evolve(check, works=Works.NO, why=facts.shadow_trouble, fix="see difftest/LIVE.md")

@@ -153,3 +153,13 @@ def test_a_seed_stands_for_what_is_found(kvgate: Kvgate) -> None:
         return verdict["tested"], verdict["found"]
 
     assert found("3") == found("3") != found("4")
+
+
+@pytest.mark.parametrize("command", ["check", "fuzz"])
+def test_a_release_for_stored_cases_alone_is_refused(kvgate: Callable[..., Ended], command: str) -> None:
+    """Goal: no failure inside kvgate where a release is too old. Method: 0.19.1, of which the corpus has traces."""
+    ended = kvgate(command, "--sut", "native@0.19.1")
+    assert 2 == ended.code
+    said = " ".join(ended.err.split())
+    assert "native@0.19.1 is described for what is stored" in said
+    assert "cases are drawn for vLLM from 0.20.2 on" in said

@@ -213,6 +213,17 @@ def test_a_model_without_a_cache_suits_a_later_release() -> None:
         assert allowed.settings.blocks > 1
 
 
+def test_a_release_without_a_gate_is_not_asked_for_one() -> None:
+    """Nor is its reference: vLLM-Ascend 0.20.2rc1's scheduler that recomputes asks for the first chunk alone."""
+    cases = [SCHEDULER.draw(load("compressed+whole-slots"), "tiny", str(number)) for number in range(40)]
+    gated = [case for case in cases if case.settings.full_sequence_must_fit]
+    assert gated
+    for case in gated:
+        for system, asks in (("ascend-recompute", False), ("stock", True)):
+            allowed = SCHEDULER.allowed(EngineBench(SCHEDULER, system, ()), case)
+            assert asks == allowed.settings.full_sequence_must_fit
+
+
 def test_a_step_of_a_later_release_has_room_for_all_drafts() -> None:
     """Its configuration rejects a step that has not; a step of the installed release may be as short as it is drawn."""
     cases = [SCHEDULER.draw(load("full+eagle+scratch"), "tiny", str(number)) for number in range(100)]

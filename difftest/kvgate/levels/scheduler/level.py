@@ -372,6 +372,8 @@ class SchedulerLevel(DrivenLevel):
         from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 
         subject = SUBJECTS[bench.subject]
+        if subject.release.gate is None:
+            case = evolve(case, settings=evolve(case.settings, full_sequence_must_fit=False))
         rules, settings = subject.scheduling, case.settings
         if len(subject.classes) == 1:
             # There is no scheduler for asynchronous steps.

@@ -46,9 +46,8 @@ def followed_release(version: str) -> Release:
                 return later
         raise ValueError(f"vLLM-Ascend on vLLM {version} is not followed")
     followed = ", ".join(each.version for each in OF_VLLM if each.scheduler is not None)
-    known = "" if release is None else f"; kvgate check --sut native@{release.version} checks its block manager"
     unknown = f"; {version} is in no description of this kvgate: is there a newer one?" if release is None else ""
-    raise ValueError(f"vLLM {version} is not followed: {followed} are followed{known}{unknown}")
+    raise ValueError(f"vLLM {version} is not followed: {followed} are followed{unknown}")
 
 
 def settings_of(scheduler: Any, release: Release = INSTALLED) -> Settings:
