@@ -139,12 +139,24 @@ class TierEngine:
             self.lockstep.note(Abort(number_in(name)))
             abort(self.scheduler, [number_in(name)])
             self._forget_ended()
-        elif isinstance(operation, ResetCache):
+        elif isinstance(operation, ResetCache) and self._may_reset(operation):
             self.lockstep.note(Reset())
             reset_cache(self.scheduler, operation.preempts, operation.connector)
 
+    def _may_reset(self, reset: ResetCache) -> bool:
+        """Whether vLLM supports it: it preempts who runs, and says that it cannot do so with who loads.
+
+        What is in flight it throws away by a rule of its own, which the worker here does not have.
+        """
+        if not reset.preempts:
+            return True
+        running = {request.request_id for request in self.scheduler.running}
+        tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
+        return not self.stage.asynchronous and all(running.issuperset(each) for each in tables)
+
     def _submit(self, serve: Serve) -> None:
-        if len(self._alive) >= self.settings.requests_max:
+        # A front end rejects a prompt that leaves no room for an answer.
+        if len(self._alive) >= self.settings.requests_max or serve.prompt_tokens >= self.settings.tokens_max:
             return
         number, self._submitted = self._submitted, self._submitted + 1
         arrival = evolve(serve.arrival, request=number)

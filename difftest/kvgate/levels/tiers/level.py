@@ -132,9 +132,11 @@ class TierLevel(DrivenLevel):
         """A case without operations."""
         del needs
         settings = generator.settings(draw)
-        asynchronous = draw.chance(40)
+        asynchronous = draw.chance(40) and not settings.geometry.has_draft_layer
         if asynchronous:
             settings = evolve(settings, drafts_max=0)
+        elif settings.geometry.has_draft_layer:
+            settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
         # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
         least = blocks_to_run(settings, settings.tokens_max - 1)
         settings = evolve(
