@@ -58,7 +58,10 @@ def explain_pair(divergence: Divergence, pair: Any) -> str | None:
 def explain_tiers(divergence: Divergence, engine: Any) -> str | None:
     """The same for a divergence of an engine with a second tier, by the findings of its release."""
     for finding in with_ids(engine.subject.release.findings):
-        if finding.explains_tiers is not None and finding.explains_tiers(divergence, engine):
+        explains = finding.explains if divergence.detector == "leak" else None
+        if (finding.explains_tiers and finding.explains_tiers(divergence, engine)) or (
+            explains and explains(divergence, engine.lockstep)
+        ):
             name: str = finding.id
             return name
     return None

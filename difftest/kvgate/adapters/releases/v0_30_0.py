@@ -120,6 +120,7 @@ RELEASE = evolve(
         "050-later-item-after-a-failed-load",
         "053-no-end-before-its-shortest",
         "072-state-before-a-gap-stays-held",
+        "086-jobs-named-after-a-reset",
     }
     | {
         "016-look-ahead-kept-at-zero",

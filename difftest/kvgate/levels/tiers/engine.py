@@ -94,6 +94,10 @@ class TierEngine:
         self.waiting: WaitFor | None = None
         self.found: Divergence | None = None
         self.raised: Exception | None = None
+        self.resets: list[Mapping[str, int]] = []
+        """Of each reset of the connector's cache: the requests alive, and how many tokens of each were computed."""
+        self.preempted: set[str] = set()
+        """The requests that a reset has preempted since the last step."""
         self._submitted = 0
         self._alive: dict[str, Any] = {}
         self._named: dict[str, int] = {}
@@ -141,6 +145,10 @@ class TierEngine:
             self._forget_ended()
         elif isinstance(operation, ResetCache) and self._may_reset(operation):
             self.lockstep.note(Reset())
+            if operation.connector:
+                self.resets.append({name: each.num_computed_tokens for name, each in self._alive.items()})
+            if operation.preempts:
+                self.preempted.update(request.request_id for request in self.scheduler.running)
             reset_cache(self.scheduler, operation.preempts, operation.connector)
 
     def _may_reset(self, reset: ResetCache) -> bool:
@@ -180,6 +188,7 @@ class TierEngine:
             return False
         before = set(self.memory.jobs), len(self._alive)
         output = self.scheduler.schedule()
+        self.preempted.clear()
         self._note(output)
         result, sampled = self._execute(output, replies)
         self._in_flight.append((output, result, sampled))

@@ -69,7 +69,7 @@ class TierLevel(DrivenLevel):
         Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
         EndJobs: lambda _generator, _case, draw: EndJobs(draw.chance(50), draw.integer(1, 3)),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
-        ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50), draw.chance(60)),
+        ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50), draw.chance(50)),
     }
     stage_type = TierStage
     simpler: Rules = {

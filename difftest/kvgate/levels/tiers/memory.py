@@ -97,12 +97,19 @@ class TierMemory:
     names: dict[bytes, int] = field(factory=dict)
     """Which prefix each block hash stands for."""
     claims: dict[str, Claim] = field(factory=dict)
+    left_out: set[tuple[int, int]] = field(factory=set)
+    """The parts of chunks that the store which began last did not bring."""
     found: Difference | None = None
+    culprit: tuple[Job, Copy] | None = None
+    """Which copy of which job shows it, if one does."""
     blocks_loaded: int = 0
     blocks_stored: int = 0
 
-    def _find(self, statement: str, subject: str, expected: str, got: str) -> None:
-        self.found = self.found or Difference(statement, subject, expected, got)
+    def _find(
+        self, statement: str, subject: str, expected: str, got: str, culprit: tuple[Job, Copy] | None = None
+    ) -> None:
+        if self.found is None:
+            self.found, self.culprit = Difference(statement, subject, expected, got), culprit
 
     # Names
 
@@ -200,6 +207,9 @@ class TierMemory:
                         kind = "load" if job.loads else "store"
                         self._find("KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", f"{other.words}")
         if not job.loads:
+            parts = {(each.chunk, each.part) for each in job.copies}
+            of_chunks = {(chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}
+            self.left_out = (self.left_out - parts) | (of_chunks - parts)
             for each in job.copies:
                 self._check_stored(job, each)
         self.jobs[job.number] = job
@@ -212,7 +222,7 @@ class TierMemory:
         elif held != named:
             expected = tuple(each for each in named[1] if each is not None)
             subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
-            self._find("KV-TIER-04", subject, f"the {len(expected)} tokens that its key names", got)
+            self._find("KV-TIER-04", subject, f"the {len(expected)} tokens that its key names", got, (job, copy))
 
     def end(self, number: int) -> None:
         """A job ends: what it copies has arrived."""
@@ -243,7 +253,7 @@ class TierMemory:
         expected = () if named is None else tuple(each for each in named[1] if each is not None)
         if content is None or content != named:
             subject = f"what a load brings to group {copy.group}"
-            self._find("KV-TIER-01", subject, "what its key names", self._words(content, expected))
+            self._find("KV-TIER-01", subject, "what its key names", self._words(content, expected), (job, copy))
             return
         size = self.settings.geometry.groups[copy.group].block_size_tokens
         own = tuple(self.tokens[job.request][copy.index * size : (copy.index + 1) * size])
