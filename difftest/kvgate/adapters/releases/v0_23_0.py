@@ -50,8 +50,8 @@ RELEASE = evolve(
         "084-second-reset-before-a-step",
         "085-stale-window-blocks-after-a-reset",
         "086-jobs-named-after-a-reset",
-        "087-reloaded-in-the-step-after-a-reset",
         "088-chunk-stored-in-part",
+        "089-stores-that-a-reset-leaves",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

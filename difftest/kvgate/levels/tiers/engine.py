@@ -96,6 +96,8 @@ class TierEngine:
         self.raised: Exception | None = None
         self.resets: list[Mapping[str, int]] = []
         """Of each reset of the connector's cache: the requests alive, and how many tokens of each were computed."""
+        self.interrupted: set[int] = set()
+        """The stores, under way or yet to begin, of requests that a reset has preempted."""
         self.preempted: set[str] = set()
         """The requests that a reset has preempted since the last step."""
         self._submitted = 0
@@ -148,7 +150,9 @@ class TierEngine:
             if operation.connector:
                 self.resets.append({name: each.num_computed_tokens for name, each in self._alive.items()})
             if operation.preempts:
-                self.preempted.update(request.request_id for request in self.scheduler.running)
+                running = {request.request_id for request in self.scheduler.running}
+                self.preempted |= running
+                self.interrupted |= self.connector.jobs_of(running)
             reset_cache(self.scheduler, operation.preempts, operation.connector)
 
     def _may_reset(self, reset: ResetCache) -> bool:

@@ -170,6 +170,7 @@ class TierLevel(DrivenLevel):
         return evolve(case, operations=tuple(fits))
 
     def allowed(self, bench: Any, case: Case) -> Case:
+        """The case without loads within steps, on a release that has none."""
         if bench.subject not in SYNC_LOADS:
             case = evolve(case, stage=evolve(case.stage, sync_load_tokens=0))
         return self.that_fits(case)

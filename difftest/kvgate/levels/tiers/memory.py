@@ -190,7 +190,7 @@ class TierMemory:
         for job in self.jobs.values():
             if any(each.block == block for each in job.copies):
                 verb = "writes" if job.loads else "reads"
-                self._find("KV-TIER-02", f"a block that {what}", "no job uses it", f"{job.words} {verb} it")
+                self._find("KV-TIER-02", f"a block that {what}", "no job uses it", f"{job.words} {verb} it", (job, job.copies[0]))
                 return
 
     # Jobs
@@ -205,7 +205,7 @@ class TierMemory:
                     ):
                         tier = "block of the device" if mine.block == theirs.block else "chunk of the host"
                         kind = "load" if job.loads else "store"
-                        self._find("KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", f"{other.words}")
+                        self._find("KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", other.words, (other, theirs))
         if not job.loads:
             parts = {(each.chunk, each.part) for each in job.copies}
             of_chunks = {(chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}

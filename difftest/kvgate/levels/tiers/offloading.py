@@ -6,7 +6,7 @@ worker's half is called. What copies bytes is a model: ghost memory copies what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from inspect import signature
 from typing import Any
@@ -145,7 +145,8 @@ class Offloading:
         self.manager = self.half.manager
         self._prepared: dict[int, tuple[Any, list[Any]]] = {}
         self._requests: dict[int, str] = {}
-        self._hit_tokens: dict[str, int] = {}
+        self.hit_tokens: dict[str, int] = {}
+        """How many tokens each request hit on the device when the tier was asked last."""
         config, kv_cache = scheduler.vllm_config, scheduler.kv_cache_config
         self.worker = type(scheduler.connector)(config, KVConnectorRole.WORKER, kv_cache)
         self.copies = Copies(memory, self._keys_of, self._requests.__getitem__)
@@ -170,13 +171,13 @@ class Offloading:
             return output
 
         def get_num_new_matched_tokens(request: Any, hit_tokens: int) -> Any:
-            self._hit_tokens[request.request_id] = hit_tokens
+            self.hit_tokens[request.request_id] = hit_tokens
             return asked(request, hit_tokens)
 
         def update_state_after_alloc(request: Any, blocks: Any, external_tokens: int) -> Any:
             if external_tokens:
                 tables = [[block.block_id for block in group] for group in blocks.blocks]
-                tokens = self._hit_tokens[request.request_id] + external_tokens
+                tokens = self.hit_tokens[request.request_id] + external_tokens
                 self._memory.claims[request.request_id] = Claim(tokens, tables)
             return allocated(request, blocks, external_tokens)
 
@@ -213,6 +214,10 @@ class Offloading:
                 yield reports
                 config: Any = None
                 reports.append(Runner.kv_connector_no_forward(output, config).kv_connector_output)
+
+    def jobs_of(self, requests: Collection[str]) -> set[int]:
+        """The jobs of requests that the scheduler half knows."""
+        return {number for name in requests for number in self.half._req_status[name].transfer_jobs}
 
     def remaining(self) -> Mapping[str, int]:
         """What both halves still hold of jobs and requests."""
