@@ -12,7 +12,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     """A request names a job from before a reset: it is missing, or waited for, or remembered permanently."""
     half, difference = engine.connector.half, divergence.difference
     waits = difference.statement in ("KV-TIER-05", "KV-TIER-06")
-    missing = difference.statement == "KV-SYS-01" and difference.subject.startswith("KeyError in")
+    raised = "KeyError in", "AssertionError in update_state_after_alloc"
+    missing = difference.statement == "KV-SYS-01" and difference.subject.startswith(raised)
     named = {number for each in half._req_status.values() for number in each.transfer_jobs}
     return (waits or missing) and bool(engine.resets) and bool(named - half._jobs.keys())
 

@@ -89,7 +89,7 @@ class TierEngine:
             self.scheduler: Any = self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
         self.followed = self.subject.followed(settings, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
-        self.connector = Offloading(self.scheduler, self.memory)
+        self.connector = Offloading(self.scheduler, self.memory, stage.chunks)
         self.lockstep = Log(self.followed)
         self.waiting: WaitFor | None = None
         self.found: Divergence | None = None
@@ -369,6 +369,9 @@ class TierEngine:
         held = self.connector.remaining()
         if held:
             yield Difference("KV-TIER-05", "what the connector holds", "nothing", str(dict(held)))
+        elif self.connector.is_held():
+            room = f"room for {self.stage.chunks} new chunks"
+            yield Difference("KV-TIER-05", "chunks of the tier", room, "less: some are held")
 
 
 def _where(error: Exception) -> str:

@@ -136,11 +136,12 @@ def _result(number: int) -> Any:
 class Offloading:
     """The connector of a scheduler, with a worker's half for it."""
 
-    def __init__(self, scheduler: Any, memory: TierMemory) -> None:
+    def __init__(self, scheduler: Any, memory: TierMemory, chunks: int) -> None:
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
         self._scheduler = scheduler
         self._memory = memory
+        self._chunks = chunks
         self.half = scheduler.connector.connector_scheduler
         self.manager = self.half.manager
         self._prepared: dict[int, tuple[Any, list[Any]]] = {}
@@ -218,6 +219,15 @@ class Offloading:
     def jobs_of(self, requests: Collection[str]) -> set[int]:
         """The jobs of requests that the scheduler half knows."""
         return {number for name in requests for number in self.half._req_status[name].transfer_jobs}
+
+    def is_held(self) -> bool:
+        """Whether some chunks of the tier are held: then it has no room for as many new ones as it has chunks."""
+        from vllm.v1.kv_offload.base import ReqContext, make_offload_key
+
+        keys = [make_offload_key(number.to_bytes(32, "big"), 0) for number in range(self._chunks)]
+        context = ReqContext(req_id="of no request")
+        self.manager.on_new_request(context)
+        return self.manager.prepare_store(keys, context) is None
 
     def remaining(self) -> Mapping[str, int]:
         """What both halves still hold of jobs and requests."""
