@@ -6,6 +6,8 @@ blocks, written by hand; jobs that copy them, one broken in each test.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvgate.levels.tiers.memory import Claim, Copy, Job, TierMemory
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -108,7 +110,8 @@ def test_a_step_writes_where_a_store_reads() -> None:
 
 
 def test_a_block_is_cleared_or_copied_to_while_a_load_writes_it() -> None:
-    for action in (lambda each: each.clear(9), lambda each: each.copy(1, 9)):
+    actions: list[Callable[[TierMemory], None]] = [lambda each: each.clear(9), lambda each: each.copy(1, 9)]
+    for action in actions:
         found = memory()
         found.begin(store())
         found.end(0)

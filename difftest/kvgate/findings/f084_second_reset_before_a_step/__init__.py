@@ -13,14 +13,18 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     difference = divergence.difference
     is_raised = difference.statement == "KV-SYS-01" and difference.subject.startswith("AssertionError in")
     name = difference.subject.rpartition(" ")[2]
-    return is_raised and name in ("reset_cache", "_reset_cache") and bool(engine.connector.half._current_batch_jobs_to_flush)
+    return (
+        is_raised
+        and name in ("reset_cache", "_reset_cache")
+        and bool(engine.connector.half._current_batch_jobs_to_flush)
+    )
 
 
 FINDING = Finding(
     id="084-second-reset-before-a-step",
     rank=84,
     statement="KV-SYS-01",
-    condition="two resets of the cache of OffloadingConnector without a step between them, and a job under way at the first",
+    condition="two resets of the cache of OffloadingConnector before a step, and a job under way at the first",
     on=lambda _stage: False,
     explains_tiers=_is_it,
     live=False,

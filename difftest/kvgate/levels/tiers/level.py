@@ -18,7 +18,6 @@ from kvgate.kernel.random_source import Draw
 from kvgate.levels.scheduler.level import (
     LIMITS,
     PLACES_MAX,
-    SCHEDULER,
     SIMPLER,
     DrivenLevel,
     EngineBench,
@@ -51,6 +50,13 @@ SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
 
+SIMPLER_TIERS: Rules = {
+    **SIMPLER,
+    EndJobs: {"jobs": 1, "loads": DEFAULT},
+    TierStage: dict.fromkeys(fields_dict(TierStage), DEFAULT) | {"chunks": 1, "running_max": 1},
+    Step: {"replies": INSIDE},
+}
+
 
 class TierLevel(DrivenLevel):
     """A scheduler with a second tier."""
@@ -72,12 +78,7 @@ class TierLevel(DrivenLevel):
         ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50), draw.chance(50)),
     }
     stage_type = TierStage
-    simpler: Rules = {
-        **SIMPLER,
-        EndJobs: {"jobs": 1, "loads": DEFAULT},
-        TierStage: dict.fromkeys(fields_dict(TierStage), DEFAULT) | {"chunks": 1, "running_max": 1},
-        Step: {"replies": INSIDE},
-    }
+    simpler: Rules = SIMPLER_TIERS
     limits: Mapping[type, Mapping[str, int]] = {
         **LIMITS,
         EndJobs: {"jobs": PLACES_MAX},
@@ -151,6 +152,7 @@ class TierLevel(DrivenLevel):
             chunks=draw.integer(1, 1 + 3 * least),
             blocks_per_chunk=draw.integer(2, 3) if draw.chance(generator.often("larger chunks", 30)) else 1,
             policy=draw.one_of(POLICIES),
+            stores_answers=draw.chance(60),
             sync_load_tokens=generator.budget(draw) if draw.chance(generator.often("loads within steps", 20)) else 0,
             running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
             asynchronous=asynchronous,
@@ -181,7 +183,7 @@ class TierLevel(DrivenLevel):
     describe_stage = staticmethod(describe_tier_stage)
 
     def prompt_tokens(self, operation: Operation) -> int:
-        return SCHEDULER.prompt_tokens(operation)
+        return operation.prompt_tokens if isinstance(operation, Serve) else 0
 
     def blocks_of(self, settings: Settings, stage: TierStage) -> int:
         return settings.blocks + stage.chunks

@@ -8,9 +8,9 @@ is known from the requests whose block hashes it was made of, and not from the t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from kvgate.kernel.difference import Difference
 from kvgate.monitors.slot_memory import first_read
@@ -44,7 +44,8 @@ class Prefixes:
         return tuple(reversed(found))
 
 
-class Copy(NamedTuple):
+@frozen
+class Copy:
     """One block of a job: between a block of the device, and a part of a chunk on the host."""
 
     group: int
@@ -154,7 +155,7 @@ class TierMemory:
             block = table[place]
             self._check_unused(block, "is written by a step")
             had = self.device.get(block)
-            slots = list(had[1]) if had is not None and had[0] == group else [None] * size
+            slots: list[int | None] = list(had[1]) if had is not None and had[0] == group else [None] * size
             slots[slot : slot + count] = prefixes[at - first : at - first + count]
             self.device[block] = group, tuple(slots)
             at += count
@@ -166,9 +167,7 @@ class TierMemory:
         if wrong is not None:
             self._find("KV-MEM-01", f"what {request} reads in group {group}", *wrong)
 
-    def _wrong(
-        self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]
-    ) -> tuple[str, str] | None:
+    def _wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> tuple[str, str] | None:
         """What is expected and what is got, where a table does not hold the tokens of a request from ``first`` on."""
         size = self.settings.geometry.groups[group].block_size_tokens
         for place in range(first // size, -(-len(prefixes) // size)):
@@ -190,7 +189,13 @@ class TierMemory:
         for job in self.jobs.values():
             if any(each.block == block for each in job.copies):
                 verb = "writes" if job.loads else "reads"
-                self._find("KV-TIER-02", f"a block that {what}", "no job uses it", f"{job.words} {verb} it", (job, job.copies[0]))
+                self._find(
+                    "KV-TIER-02",
+                    f"a block that {what}",
+                    "no job uses it",
+                    f"{job.words} {verb} it",
+                    (job, job.copies[0]),
+                )
                 return
 
     # Jobs
@@ -205,7 +210,9 @@ class TierMemory:
                     ):
                         tier = "block of the device" if mine.block == theirs.block else "chunk of the host"
                         kind = "load" if job.loads else "store"
-                        self._find("KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", other.words, (other, theirs))
+                        self._find(
+                            "KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", other.words, (other, theirs)
+                        )
         if not job.loads:
             parts = {(each.chunk, each.part) for each in job.copies}
             of_chunks = {(chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from inspect import signature
 from typing import Any
 from unittest.mock import patch
@@ -37,23 +38,22 @@ class HostTier:
         extra: dict[str, Any] = {
             "cpu_bytes_to_use": stage.chunks * stage.blocks_per_chunk * BYTES_PER_BLOCK,
             "eviction_policy": stage.policy,
+            "offload_prompt_only": not stage.stores_answers,
         }
         if stage.blocks_per_chunk > 1:
             extra["block_size"] = stage.blocks_per_chunk * self.settings.geometry.groups[0].block_size_tokens
         if stage.sync_load_tokens:
             extra["sync_load_budget_bytes"] = stage.sync_load_tokens * BYTES_PER_BLOCK
-        return KVTransferConfig(
-            kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra
-        )
+        return KVTransferConfig(kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra)
 
     def tensors(self, blocks: int, groups: Sequence[Any]) -> list[Any]:
-        from vllm.v1.kv_cache_interface import KVCacheTensor
+        tensor: Any = import_module("vllm.v1.kv_cache_interface").KVCacheTensor
 
         names = [name for group in groups for name in group.layer_names]
         size = blocks * BYTES_PER_BLOCK
-        if "shared_by" in signature(KVCacheTensor).parameters:
-            return [KVCacheTensor(size=size, shared_by=names)]
-        return [KVCacheTensor(size=size, layers=names, layer_stride=0, block_stride=BYTES_PER_BLOCK)]
+        if "shared_by" in signature(tensor).parameters:
+            return [tensor(size=size, shared_by=names)]
+        return [tensor(size=size, layers=names, layer_stride=0, block_stride=BYTES_PER_BLOCK)]
 
 
 class Copies:
@@ -102,11 +102,10 @@ class Copies:
         """Nothing is held."""
 
     def _begin(self, number: int, device: Any, host: Any, loads: bool) -> None:
-        from vllm.v1.kv_offload.base import get_offload_block_hash, get_offload_group_idx
-
+        base: Any = import_module("vllm.v1.kv_offload.base")
         chunks = [int(chunk) for chunk in host.block_ids]
         keys = {
-            chunk: (bytes(get_offload_block_hash(key)), get_offload_group_idx(key))
+            chunk: (bytes(base.get_offload_block_hash(key)), base.get_offload_group_idx(key))
             for chunk, key in zip(chunks, self._keys_of(host), strict=True)
         }
         copies = tuple(_copies(device, chunks, self._memory.blocks_per_chunk))
@@ -126,11 +125,11 @@ def _copies(device: Any, chunks: Sequence[int], blocks_per_chunk: int) -> Iterat
 
 
 def _result(number: int) -> Any:
-    try:
-        from vllm.v1.kv_offload.base import TransferResult
-    except ImportError:
-        from vllm.v1.kv_offload.worker.worker import TransferResult
-    return TransferResult(job_id=number, success=True)
+    base = import_module("vllm.v1.kv_offload.base")
+    if not hasattr(base, "TransferResult"):
+        # Before 0.27.
+        base = import_module("vllm.v1.kv_offload.worker.worker")
+    return base.TransferResult(job_id=number, success=True)
 
 
 class Offloading:
@@ -222,10 +221,9 @@ class Offloading:
 
     def is_held(self) -> bool:
         """Whether some chunks of the tier are held: then it has no room for as many new ones as it has chunks."""
-        from vllm.v1.kv_offload.base import ReqContext, make_offload_key
-
-        keys = [make_offload_key(number.to_bytes(32, "big"), 0) for number in range(self._chunks)]
-        context = ReqContext(req_id="of no request")
+        base: Any = import_module("vllm.v1.kv_offload.base")
+        keys = [base.make_offload_key(number.to_bytes(32, "big"), 0) for number in range(self._chunks)]
+        context = base.ReqContext(req_id="of no request")
         self.manager.on_new_request(context)
         return self.manager.prepare_store(keys, context) is None
 

@@ -27,6 +27,8 @@ class TierStage:
     blocks_per_chunk: int = field(default=1, validator=_count)
     """How many blocks of the device a chunk has."""
     policy: str = field(default="lru", validator=in_(POLICIES))
+    stores_answers: bool = False
+    """Whether answers are stored as well as prompts."""
     sync_load_tokens: int = field(default=0, validator=_number)
     """How many tokens a step may load before it computes, where a release can; the others load while they wait."""
     running_max: int = field(default=8, validator=_count)
@@ -70,6 +72,8 @@ def describe_tier_stage(stage: TierStage) -> str:
         f"the host has room for {counted(stage.chunks, 'chunk')} of {counted(stage.blocks_per_chunk, 'block')}, "
         f"evicted by {stage.policy.upper()}",
     ]
+    if stage.stores_answers:
+        parts.append("answers are stored as well")
     if stage.sync_load_tokens:
         parts.append(f"a step loads up to {counted(stage.sync_load_tokens, 'token')} before it computes")
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""The mutants of vLLM 0.33.0's own code, in blocks.txt, scheduler.txt and tiers.txt: what it has since 0.20.2, edited."""
+"""The mutants of vLLM 0.33.0's own code, in blocks.txt, scheduler.txt and tiers.txt: edits of what is new in it."""
 
 from __future__ import annotations
 
