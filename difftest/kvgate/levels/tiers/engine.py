@@ -89,7 +89,7 @@ class TierEngine:
             self.scheduler: Any = self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
         self.followed = self.subject.followed(settings, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
-        self.connector = Offloading(self.scheduler, self.memory, stage.chunks)
+        self.connector = Offloading(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)
         self.waiting: WaitFor | None = None
         self.found: Divergence | None = None
@@ -370,8 +370,7 @@ class TierEngine:
         if held:
             yield Difference("KV-TIER-05", "what the connector holds", "nothing", str(dict(held)))
         elif self.connector.is_held():
-            room = f"room for {self.stage.chunks} new chunks"
-            yield Difference("KV-TIER-05", "chunks of the tier", room, "less: some are held")
+            yield Difference("KV-TIER-05", "chunks of the tier", "room for new ones", "some are held")
 
 
 def _where(error: Exception) -> str:

@@ -135,12 +135,12 @@ def _result(number: int) -> Any:
 class Offloading:
     """The connector of a scheduler, with a worker's half for it."""
 
-    def __init__(self, scheduler: Any, memory: TierMemory, chunks: int) -> None:
+    def __init__(self, scheduler: Any, memory: TierMemory, stage: TierStage) -> None:
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
         self._scheduler = scheduler
         self._memory = memory
-        self._chunks = chunks
+        self._chunks, self._is_lru = stage.chunks, stage.policy == "lru"
         self.half = scheduler.connector.connector_scheduler
         self.manager = self.half.manager
         self._prepared: dict[int, tuple[Any, list[Any]]] = {}
@@ -220,9 +220,15 @@ class Offloading:
         return {number for name in requests for number in self.half._req_status[name].transfer_jobs}
 
     def is_held(self) -> bool:
-        """Whether some chunks of the tier are held: then it has no room for as many new ones as it has chunks."""
+        """Whether some chunks of the tier are held: then it has no room for as many new ones as it has chunks.
+
+        By ARC it may keep what was used often; so it is asked for one.
+        """
         base: Any = import_module("vllm.v1.kv_offload.base")
-        keys = [base.make_offload_key(number.to_bytes(32, "big"), 0) for number in range(self._chunks)]
+        keys = [
+            base.make_offload_key(number.to_bytes(32, "big"), 0)
+            for number in range(self._chunks if self._is_lru else 1)
+        ]
         context = base.ReqContext(req_id="of no request")
         self.manager.on_new_request(context)
         return self.manager.prepare_store(keys, context) is None
