@@ -32,6 +32,7 @@ from kvgate.gate.trace_codec import Trace, Violated, level_of
 from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.tiers.level import TIERS
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -40,7 +41,7 @@ from kvreference.statements import STATEMENTS
 from .having import having, played
 
 ROOT = Path(__file__).parents[2]
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not level_of(path, [SCHEDULER])]
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not level_of(path, [SCHEDULER, TIERS])]
 """Those of the scheduler have tests of their own."""
 SLOTS = "013-compressed-block-known-by-its-slots"
 SMOKE = ("native@0.33.0", "ascend")

@@ -61,6 +61,27 @@ def test_nothing_new_and_the_same_again(name: str) -> None:
     assert ran > 1000, ran
 
 
+BROKEN = {
+    "stores-of-ended-requests-are-kept": "KV-TIER-05",
+    "loaded-chunks-stay-pinned": "KV-TIER-05",
+    "loads-end-unreported": "KV-TIER-06",
+    "worker-does-not-wait": "KV-TIER-02",
+    "load-starts-a-block-late": "KV-TIER-03",
+}
+
+
+@pytest.mark.ci
+def test_faults_are_found() -> None:
+    """Each by the guarantee that it violates; ``kvgate mutants --sut native@0.33.0 --level tiers`` runs all of them."""
+    pytest.importorskip("vllm")
+    published(release_named("native@0.33.0"))
+    command = [sys.executable, "-m", "kvgate.cli", "mutants", "--sut", "native@0.33.0", "--level", "tiers", *BROKEN]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert 0 == ended.returncode, ended.stdout + ended.stderr[-3000:]
+    for name, statement in BROKEN.items():
+        assert any(name in line and statement in line for line in ended.stdout.splitlines()), (name, ended.stdout)
+
+
 def test_models_that_it_takes() -> None:
     for name in ("full", "swa", "gemma-hybrid+eagle", "gpt-oss-hybrid+retention"):
         assert TIERS.takes(load(name)), name

@@ -22,8 +22,8 @@ from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
+from kvgate.levels.tiers.adapter.offloading import HostTier, Offloading, result_of
 from kvgate.levels.tiers.memory import TierMemory
-from kvgate.levels.tiers.offloading import HostTier, Offloading
 from kvgate.levels.tiers.operations import EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.wait_graph import WaitFor
@@ -256,8 +256,6 @@ class TierEngine:
 
     def _execute(self, output: Any, replies: Sequence[Reply]) -> tuple[Any, Mapping[str, list[int]]]:
         """What the worker does with a step: its report, and what it answers."""
-        from vllm.v1.outputs import ModelRunnerOutput
-
         first = self._receive(output)
         sampled: dict[str, list[int]] = {}
         with self.connector.step(output, bool(first)) as reports:
@@ -273,14 +271,7 @@ class TierEngine:
             for name, chain in chains.items():
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
-        names = list(output.num_scheduled_tokens)
-        result = ModelRunnerOutput(
-            req_ids=names,
-            req_id_to_index={name: index for index, name in enumerate(names)},
-            sampled_token_ids=[sampled.get(name, []) for name in names],
-            kv_connector_output=reports[0],
-        )
-        return result, sampled
+        return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
 
     def _receive(self, output: Any) -> dict[str, int]:
         """Enter what a step sends into the batch; from which token on each request is computed."""

@@ -238,3 +238,15 @@ class Offloading:
         names = "_jobs", "_req_status", "_block_id_to_pending_jobs"
         held = {name: len(getattr(self.half, name, ())) for name in names}
         return {name: count for name, count in held.items() if count}
+
+
+def result_of(names: Sequence[str], sampled: Mapping[str, list[int]], report: Any) -> Any:
+    """What a model runner returns for a step, with what the worker's half of the connector reports."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    return ModelRunnerOutput(
+        req_ids=list(names),
+        req_id_to_index={name: index for index, name in enumerate(names)},
+        sampled_token_ids=[sampled.get(name, []) for name in names],
+        kv_connector_output=report,
+    )
