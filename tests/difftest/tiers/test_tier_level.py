@@ -66,7 +66,7 @@ BROKEN = {
     "loaded-chunks-stay-pinned": "KV-TIER-05",
     "loads-end-unreported": "KV-TIER-06",
     "worker-does-not-wait": "KV-TIER-02",
-    "load-starts-a-block-late": "KV-TIER-03",
+    "load-starts-a-block-late": "KV-MEM-01",
 }
 
 
