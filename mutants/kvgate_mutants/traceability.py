@@ -46,11 +46,13 @@ from kvgate.levels.scheduler import (
     queue_order_monitor,
     statistics_check,
 )
+from kvgate.levels.tiers import engine as tier_engine
+from kvgate.levels.tiers import memory as tier_memory
 from kvgate.levels.worker import slot_check
 from kvgate.monitors import leak, slot_memory, work
 from kvgate_mutants.corpus.bug import Bug, Sort
 from kvgate_mutants.corpus.register import BUGS as CORPUS
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS, WORKER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, RELEASE_MUTANTS, SCHEDULER_MUTANTS, WORKER_MUTANTS
 from kvreference import snapshot
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
@@ -119,6 +121,12 @@ EXEMPTIONS: tuple[Exemption, ...] = (
         "exceptions, other programs and sizes of containers are no statements about numbers",
     ),
     Exemption("proof", ("KV-WORK-02",), "it compares two steps of a running system"),
+    Exemption(
+        "proof",
+        tuple(f"KV-TIER-{number:02}" for number in range(1, 7)),
+        "no proof is of a second tier yet: it is checked on running connectors",
+    ),
+    Exemption("finding", ("KV-TIER-03", "KV-TIER-05", "KV-TIER-06"), "what violates it has a finding by another id"),
     Exemption("proof", ("KV-SYS-06",), "it compares a number with the smallest of four, and that is no theorem"),
     Exemption("proof", ("KV-SYS-04",), "it compares two runs of one program"),
     Exemption(
@@ -186,7 +194,8 @@ def of_proofs(chapters: Iterable[Chapter]) -> Iterator[Reference]:
 
 def of_mutants() -> Iterator[Reference]:
     """Mutants of vLLM, and designs that the explorer refutes. One that cannot be told from vLLM violates nothing."""
-    for mutant in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS, *WORKER_MUTANTS):
+    tiers = RELEASE_MUTANTS["native@0.33.0"]["tiers"]
+    for mutant in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS, *WORKER_MUTANTS, *tiers):
         named = (mutant.statement,) if mutant.statement else ()
         yield Reference("mutant", mutant.name, named, "" if mutant.equivalent else "mutant", f"`{mutant.name}`")
     for name, design in DESIGNS.items():
@@ -241,6 +250,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = MappingProxyType(
         "chunks": (chunks,),
         "progress": (progress,),
         "twice": (twice,),
+        "tiers": (tier_memory, tier_engine),
     }
 )
 _OCCURS: Mapping[str, Callable[[Settings], bool]] = MappingProxyType(

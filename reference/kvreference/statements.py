@@ -2,7 +2,7 @@
 
 ``KV-INV`` hold in every state, ``KV-OP`` say what one operation does, ``KV-MEM`` what the attention may rely on,
 ``KV-LEAK`` what must not remain, ``KV-LIVE`` that it goes on, ``KV-WORK`` what it may cost, ``KV-SYS`` what any system
-must do at all.
+must do at all, ``KV-TIER`` what a second tier must do, to which a connector moves blocks and from which it loads them.
 """
 
 from __future__ import annotations
@@ -94,6 +94,13 @@ _SENTENCES = {
     "order, and why they ended.",
     "KV-SYS-06": "A step computes of everyone whom it serves as many tokens as are pending, drafts included, as far as "
     "its limits allow, and passes over nobody who runs while there is room.",
+    "KV-TIER-01": "A load from a tier brings each block what its key names, to the place that its request has for it.",
+    "KV-TIER-02": "No block of either tier is used for anything else before the jobs that read or write it have ended.",
+    "KV-TIER-03": "What a tier reports as a hit brings every group all that the request then reads.",
+    "KV-TIER-04": "What is stored in a tier is computed, holds for verified tokens, and is what its key names.",
+    "KV-TIER-05": "Once no request is alive and every job has ended, neither tier is held, and the connector remembers "
+    "no request and no job.",
+    "KV-TIER-06": "While every job ends, every request makes progress.",
 }
 
 STATEMENTS = MappingProxyType(_SENTENCES)

@@ -59,6 +59,7 @@ _IMPLEMENTED_BY = {
     "KV-SYS-04": ("manager:step",),
     "KV-SYS-05": (),
     "KV-SYS-06": ("population:Population.tokens_from",),
+    **dict.fromkeys((f"KV-TIER-{number:02}" for number in range(1, 7)), ()),
 }
 
 IMPLEMENTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_IMPLEMENTED_BY)

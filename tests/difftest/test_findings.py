@@ -32,6 +32,7 @@ from kvgate.gate.trace_codec import Trace, Violated, level_of
 from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.tiers.level import TIERS
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -40,7 +41,7 @@ from kvreference.statements import STATEMENTS
 from .having import having, played
 
 ROOT = Path(__file__).parents[2]
-TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not level_of(path, [SCHEDULER])]
+TRACES = [path for path in sorted(FOLDER.glob("*/*.jsonl")) if not level_of(path, [SCHEDULER, TIERS])]
 """Those of the scheduler have tests of their own."""
 SLOTS = "013-compressed-block-known-by-its-slots"
 SMOKE = ("native@0.33.0", "ascend")
@@ -120,7 +121,8 @@ def test_every_folder_is_a_finding() -> None:
         folder = FOLDER / register.folder_of(finding.id)
         assert {"README.md", "trace.jsonl", "__init__.py"} <= {path.name for path in folder.iterdir()}
         acts = finding.id in MODELLED_IDS
-        recognised = acts or finding.explains or finding.explains_engine or finding.id in OF_ENGINES
+        by_level = finding.explains or finding.explains_engine or finding.explains_tiers
+        recognised = acts or by_level or finding.id in OF_ENGINES
         assert bool(recognised) != bool(finding.unrecognised), finding.id
         assert finding.statement in STATEMENTS
         assert finding.condition

@@ -39,6 +39,7 @@ NOT_DRAWN: dict[str, set[type]] = {
     "scheduler": {Submit, scheduler.Lost},
     "pair": {scheduler.Lost},
     "worker": {Submit, scheduler.Lost},
+    "tiers": set(),
 }
 """A scheduler rewinds, and keeps sessions; ``Serve`` is a ``Submit``; a transfer that never ends is finding 025."""
 

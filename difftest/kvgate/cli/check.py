@@ -49,7 +49,8 @@ def check(
         typer.Option(
             "--level",
             help="What is run: the block manager alone, a scheduler that drives it, or one after the other; or a pair, "
-            "a scheduler on a prefill node and one on a decode node. Default: blocks; with --profile precommit both, "
+            "a scheduler on a prefill node and one on a decode node; or a scheduler with its worker, or with a KV "
+            "connector of vLLM's own and its tier on the host. Default: blocks; with --profile precommit both, "
             "where a scheduler comes with the system.",
         ),
     ] = None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Engine
+from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Divergence
 from kvgate.kernel.lockstep import Lockstep
 
@@ -52,3 +53,15 @@ def explain_pair(divergence: Divergence, pair: Any) -> str | None:
     if seen is None or seen.on_node is None:
         return None
     return explain_engine(seen.on_node, seen.engine)
+
+
+def explain_tiers(divergence: Divergence, engine: Any) -> str | None:
+    """The same for a divergence of an engine with a second tier, by the findings of its release."""
+    for finding in with_ids(engine.subject.release.findings):
+        explains = finding.explains if divergence.detector == "leak" else None
+        if (finding.explains_tiers and finding.explains_tiers(divergence, engine)) or (
+            explains and explains(divergence, engine.lockstep)
+        ):
+            name: str = finding.id
+            return name
+    return None

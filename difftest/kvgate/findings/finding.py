@@ -121,6 +121,8 @@ class Finding:
     """The recogniser of what remains at the end, which no rule of the reference is about."""
     explains_engine: ExplainsEngine | None = None
     """The recogniser at the level of the scheduler, and of each node of a pair."""
+    explains_tiers: Callable[[Divergence, Any], bool] | None = None
+    """The same at the level of two tiers; see ``kvgate.levels.tiers.engine``."""
     goes_on: bool = False
     """Whether a run goes on after ``explains_engine`` has recognised it."""
     live: bool = True

@@ -40,6 +40,7 @@ class LevelChoice(str, Enum):
     BOTH = "both"
     PAIR = "pair"
     WORKER = "worker"
+    TIERS = "tiers"
 
 
 @frozen

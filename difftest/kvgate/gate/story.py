@@ -78,6 +78,7 @@ _WITHOUT_OPERATION = {
     "line": "checking who is admitted, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
     "ghost": "checking what the worker reads and writes",
+    "tiers": "checking what both tiers hold, and which jobs use it",
     "handover": "checking whether the prefill node holds what the decode node is to read",
 }
 """What is checked where no single operation is, by what checks."""

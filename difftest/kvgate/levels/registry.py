@@ -20,9 +20,10 @@ from kvgate.kernel.text import counted
 from kvgate.levels.manager import MANAGER
 from kvgate.levels.pair.level import PAIR
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.tiers.level import TIERS
 from kvgate.levels.worker.level import WORKER
 
-LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR, WORKER)}
+LEVELS: Mapping[str, Level] = {level.name: level for level in (MANAGER, SCHEDULER, PAIR, WORKER, TIERS)}
 
 UNBOUNDED_NAMED = 4
 _ALWAYS = "Mechanisms that no model of this run has (--model and its suffixes)."

@@ -56,6 +56,8 @@ CLAIMS = {
     "statistics": "statistics and events that are published are those of what was done (KV-OP-12, KV-OP-13)",
     "clients": "every client receives the answers of its requests, and the reason why each ended, once (KV-SYS-05)",
     "chunks": "every scheduled request computes as many tokens as there are and the limits allow (KV-SYS-06)",
+    "tiers": "jobs bring and take what their keys name, and nothing else uses a block of either tier then (KV-TIER, "
+    "KV-MEM)",
     "work": "a decode step does the same work at any length of the context (KV-WORK), counted in operations",
 }
 """What is claimed if a detector finds nothing."""

@@ -115,7 +115,7 @@ class MutantSet:
             # Each mutant names those that show it; the schedulers of their own are run on what needs no more.
             return models_named(("gpt-oss-hybrid+scratch",))
         if self.code.release:
-            return models_named(OF_RELEASES if self.level is LevelChoice.BLOCKS else SCHEDULED_IN_RELEASES)
+            return models_named(OF_LEVELS[self.level])
         if self.level is not LevelChoice.BLOCKS:
             return models_named(SCHEDULED)
         return models_named(()) + models_named(("two-windows+eagle",))
@@ -159,6 +159,7 @@ SETS = (
     MutantSet(Code.ASCEND_0_30_0, LevelChoice.SCHEDULER, "vLLM-Ascend 0.30.0rc2 under vLLM's scheduler as it is"),
     MutantSet(Code.NATIVE_0_33_0, LevelChoice.BLOCKS, "The block manager of vLLM 0.33.0 as it is"),
     MutantSet(Code.NATIVE_0_33_0, LevelChoice.SCHEDULER, "The scheduler of vLLM 0.33.0 as it is"),
+    MutantSet(Code.NATIVE_0_33_0, LevelChoice.TIERS, "The connector of vLLM 0.33.0 and its tier as they are"),
 )
 SCHEDULED = ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa")
 """The models that a mutant of a scheduler is run on: little of what a scheduler does depends on the groups."""
@@ -172,6 +173,13 @@ SCHEDULED_IN_RELEASES = (
     "swa+scratch",
 )
 """The same of a release's scheduler."""
+WITH_TIERS = ("full+scratch", "gpt-oss-hybrid+scratch", "full+eagle+scratch", "swa+scratch")
+"""The same of a release's connector."""
+OF_LEVELS = {
+    LevelChoice.BLOCKS: OF_RELEASES,
+    LevelChoice.SCHEDULER: SCHEDULED_IN_RELEASES,
+    LevelChoice.TIERS: WITH_TIERS,
+}
 
 
 def mutants(

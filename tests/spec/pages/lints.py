@@ -17,6 +17,7 @@ from typing import Any
 
 from kvgate.levels.manager import DETECTORS
 from kvgate.levels.scheduler.level import SCHEDULER
+from kvgate.levels.tiers.level import TIERS
 from kvreference.statements import STATEMENTS
 from kvspec import implemented_by
 from kvspec.chapter_proofs import BEGIN, written
@@ -62,7 +63,7 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
         if (
             row.implemented_by != functions
             if functions
-            else watched is None or watched[1] not in (*DETECTORS, *SCHEDULER.gate)
+            else watched is None or watched[1] not in (*DETECTORS, *SCHEDULER.gate, *TIERS.gate)
         ):
             wrong.append(f"{row.statement} must be implemented by: {functions or 'a monitor'}")
     return wrong

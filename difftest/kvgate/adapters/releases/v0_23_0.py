@@ -47,6 +47,11 @@ RELEASE = evolve(
     | {
         "015-replay-above-its-look-ahead",
         "052-older-state-goes-last",
+        "084-second-reset-before-a-step",
+        "085-stale-window-blocks-after-a-reset",
+        "086-jobs-named-after-a-reset",
+        "088-chunk-stored-in-part",
+        "089-stores-that-a-reset-leaves",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

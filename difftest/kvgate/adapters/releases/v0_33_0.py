@@ -137,6 +137,8 @@ RELEASE = evolve(
         "069-steps-after-a-part-count",
         "071-freed-late-counts-as-shared",
         "083-padding-longer-than-a-chunk",
+        "087-reloaded-in-the-step-after-a-reset",
+        "088-chunk-stored-in-part",
     }
     | {
         "065-evicted-state-cached-again",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from kvgate.findings.finding import Acts, Finding
+from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import Misread
 from kvreference.block_pool import NULL
 from kvreference.holdings import is_held_by_all, rounds_of_admission
@@ -64,6 +66,16 @@ def _acts(*_run: object) -> Acts:
     )
 
 
+def _takes_what_a_group_hit(divergence: Divergence, engine: Any) -> bool:
+    """With a second tier: two groups of the request that loads have one block; its connector asserts that none has."""
+    difference = divergence.difference
+    if (difference.statement, difference.subject) != ("KV-SYS-01", "AssertionError in update_state_after_alloc"):
+        return False
+    claims = engine.memory.claims.values()
+    blocks = [[block for table in claim.tables for block in table if block] for claim in claims]
+    return any(len(each) != len(set(each)) for each in blocks)
+
+
 FINDING = Finding(
     id="008-external-tokens-take-other-hits",
     rank=9,
@@ -72,4 +84,5 @@ FINDING = Finding(
     where=lambda settings: len(settings.geometry.groups) > 1,
     acts=_acts,
     holds=lambda ideal, _answered, tables, _counts, _free, provided: ideal == [range(len(tables))] and provided > 0,
+    explains_tiers=_takes_what_a_group_hit,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvgate.findings.engine_state import can_run, holders_waiting
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
@@ -12,6 +14,14 @@ def _one_can_run(divergence: Divergence, engine: Engine) -> bool:
     return any(can_run(engine, number) for number in holders_waiting(divergence, engine))
 
 
+def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
+    """With a second tier: the first request of the queue is rejected, and one after it has loaded."""
+    queue = list(getattr(engine.scheduler, "skipped_waiting", ()))
+    loaded = engine.scheduler.finished_recving_kv_req_ids
+    behind = any(request.request_id in loaded for request in queue[1:])
+    return divergence.difference.statement == "KV-TIER-06" and behind and queue[0].request_id not in loaded
+
+
 FINDING = Finding(
     id="024-refused-before-whoever-loaded",
     rank=24,
@@ -20,4 +30,5 @@ FINDING = Finding(
     on=lambda stage: stage.connector,
     goes_on=True,
     explains_engine=_one_can_run,
+    explains_tiers=_is_before_who_loaded,
 )

@@ -14,7 +14,7 @@ from importlib import import_module
 from math import lcm
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvgate.adapters.groups import group_specs
 from kvgate.levels.scheduler.adapter.experts import own_memory
@@ -43,6 +43,18 @@ DECODE_RANKS, PREFILL_RANKS = 2, 4
 """Over how many ranks blocks are spread in each of two ways, where they are."""
 
 
+class Tier(Protocol):
+    """A second tier, with the connector that moves blocks to it and back."""
+
+    def transfers(self) -> Any:
+        """How the connector is configured."""
+        ...
+
+    def tensors(self, blocks: int, groups: Sequence[KVCacheGroupSpec]) -> list[Any]:
+        """The memory of the device, of which the connector takes its sizes."""
+        ...
+
+
 @cache
 def _model_config(tokens_max: int) -> Any:
     from vllm.config import ModelConfig
@@ -59,12 +71,14 @@ def new_scheduler(
     caching: Mapping[str, Any] = MappingProxyType({}),
     hashing_option: str = "",
     classes: Sequence[str] = CLASSES,
+    tier: Tier | None = None,
 ) -> Scheduler:
     """vLLM's scheduler for these settings.
 
     A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
     vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and the
     ``hashing_option`` of its speculation. ``classes`` are the schedulers for synchronous and for asynchronous steps.
+    With a second ``tier`` the connector is one of vLLM's own.
     """
     from vllm.config import (
         CacheConfig,
@@ -112,7 +126,7 @@ def new_scheduler(
         ),
         speculative_config=_speculation(settings, hashing_option) if settings.drafts_max else None,
         kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
-        kv_transfer_config=_transfers(stage) if stage.connector else None,
+        kv_transfer_config=tier.transfers() if tier else _transfers(stage) if stage.connector else None,
         ec_transfer_config=ECTransferConfig(
             ec_connector="FakeEncoderConnector", ec_role="ec_both", ec_connector_module_path=CONNECTORS
         )
@@ -139,7 +153,8 @@ def new_scheduler(
     if options.returns_experts:
         config.model_config = copy(config.model_config)
         config.model_config.enable_return_routed_experts = True
-    kv_cache: Any = KVCacheConfig(settings.blocks, [], specs, **caching)
+    tensors = tier.tensors(settings.blocks, specs) if tier else []
+    kv_cache: Any = KVCacheConfig(settings.blocks, tensors, specs, **caching)
     # vLLM-Ascend's coordinator reads it there, where its planner puts it.
     kv_cache.kv_transfer_config = config.kv_transfer_config
     with own_memory() if options.returns_experts else nullcontext():

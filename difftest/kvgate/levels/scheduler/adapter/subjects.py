@@ -21,7 +21,7 @@ from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS, OwnSchedu
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
 from kvgate.levels.scheduler.adapter.followed import Followed
-from kvgate.levels.scheduler.adapter.stage import CLASSES, new_scheduler
+from kvgate.levels.scheduler.adapter.stage import CLASSES, Tier, new_scheduler
 from kvgate.levels.scheduler.operations import Stage
 from kvreference.answers import Copies
 from kvreference.settings import Settings
@@ -94,8 +94,8 @@ class Subject:
         """The block manager of a scheduler that ``build`` has built, as a system under test."""
         return self.kind(settings, scheduler, self.release)
 
-    def build(self, settings: Settings, stage: Stage) -> Any:
-        """A scheduler, and the block manager under it.
+    def build(self, settings: Settings, stage: Stage, tier: Tier | None = None) -> Any:
+        """A scheduler, and the block manager under it, with a second tier if there is one.
 
         Raises:
             ValueError: settings for which the system has nothing.
@@ -108,7 +108,7 @@ class Subject:
             raise ValueError(refused)
         with kind.configured(settings) as caching:
             groups = kind.groups(settings.geometry)
-            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option, self.classes)
+            return new_scheduler(settings, stage, groups, caching, self.scheduling.hashing_option, self.classes, tier)
 
 
 def _under(own: OwnScheduler) -> Subject:

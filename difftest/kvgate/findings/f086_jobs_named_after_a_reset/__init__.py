@@ -1,0 +1,29 @@
+"""Finding 086: After a reset, requests still name jobs that the connector has forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate.findings.finding import Finding
+from kvgate.kernel.difference import Divergence
+
+
+def _is_it(divergence: Divergence, engine: Any) -> bool:
+    """A request names a job from before a reset: it is missing, or waited for, or remembered permanently."""
+    half, difference = engine.connector.half, divergence.difference
+    waits = difference.statement in ("KV-TIER-05", "KV-TIER-06")
+    raised = "KeyError in", "AssertionError in update_state_after_alloc"
+    missing = difference.statement == "KV-SYS-01" and difference.subject.startswith(raised)
+    named = {number for each in half._req_status.values() for number in each.transfer_jobs}
+    return (waits or missing) and bool(engine.resets) and bool(named - half._jobs.keys())
+
+
+FINDING = Finding(
+    id="086-jobs-named-after-a-reset",
+    rank=86,
+    statement="KV-SYS-01",
+    condition="a reset of the cache of OffloadingConnector while a request is alive that has a job under way",
+    on=lambda _stage: False,
+    explains_tiers=_is_it,
+    live=False,
+)

@@ -1,0 +1,374 @@
+"""An engine with a second tier: vLLM's scheduler and its connector, a worker that computes nothing, and checks.
+
+The worker keeps the block tables that steps send it, writes what they compute into ghost memory, and checks what their
+tokens read. Where steps are asynchronous it computes a step when it is dispatched, and the scheduler takes its output
+when the next is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import cycle
+from typing import Any
+
+from attrs import define, evolve
+
+from kvgate.kernel.blame import is_ours
+from kvgate.kernel.difference import Difference, Divergence
+from kvgate.levels.scheduler.adapter.arrivals import STOP, new_request
+from kvgate.levels.scheduler.adapter.names import name_of, number_in
+from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
+from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
+from kvgate.levels.scheduler.operations import ResetCache, Serve
+from kvgate.levels.tiers.adapter.offloading import HostTier, Offloading, result_of
+from kvgate.levels.tiers.memory import TierMemory
+from kvgate.levels.tiers.operations import EndJobs, Operation, TierStage
+from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.wait_graph import WaitFor
+from kvreference.operations import Abort, Admit, Preempt, Reset, Sample, Schedule
+from kvreference.operations import Operation as OfManager
+from kvreference.scheduler.operations import Reply, Step
+from kvreference.settings import Settings
+
+IDLE_STEPS_MAX = 40
+"""After how many steps in which nothing happens, while no job is under way, requests are said to hang."""
+AT_REST_STEPS = 4
+"""How many steps an engine may take after its last request until nothing is held."""
+
+
+class Log:
+    """What was asked of the block manager, in place of a lockstep: no reference follows."""
+
+    def __init__(self, system: Any) -> None:
+        self.system = system
+        self.performed: list[OfManager] = []
+        self.reference = self.raised = None
+        self.answers = None, None
+        self.monitors: list[Any] = []
+        self.known = _NothingKnown()
+        self.glances, self.alone = False, 0
+        self._digest = blake2b(digest_size=8)
+
+    def note(self, operation: OfManager) -> None:
+        """An operation of the block manager."""
+        self.performed.append(operation)
+        self._digest.update(repr(operation).encode())
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    @property
+    def population(self) -> Any:
+        return self.system.population
+
+
+class _NothingKnown:
+    first: Mapping[str, Any] = {}
+    findings: tuple[Any, ...] = ()
+
+
+@define
+class _Row:
+    """A request of the worker's batch."""
+
+    table: list[list[int]]
+    drafts: Sequence[int] = ()
+
+
+class TierEngine:
+    """One run."""
+
+    def __init__(self, settings: Settings, stage: TierStage, subject: str) -> None:
+        self.settings, self.stage = settings, stage
+        self.subject = SUBJECTS[subject]
+        self.subject.install()
+        with self.subject.while_built(settings):
+            self.scheduler: Any = self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
+        self.followed = self.subject.followed(settings, self.scheduler)
+        self.memory = TierMemory(settings, stage.blocks_per_chunk)
+        self.connector = Offloading(self.scheduler, self.memory, stage)
+        self.lockstep = Log(self.followed)
+        self.waiting: WaitFor | None = None
+        self.found: Divergence | None = None
+        self.raised: Exception | None = None
+        self.resets: list[Mapping[str, int]] = []
+        """Of each reset of the connector's cache: the requests alive, and how many tokens of each were computed."""
+        self.interrupted: set[int] = set()
+        """The stores, under way or yet to begin, of requests that a reset has preempted."""
+        self.preempted: set[str] = set()
+        """The requests that a reset has preempted since the last step."""
+        self._submitted = 0
+        self._alive: dict[str, Any] = {}
+        self._named: dict[str, int] = {}
+        """How many block hashes of each request have names."""
+        self._tokens: dict[str, list[int]] = {}
+        """What the worker knows of each request."""
+        self._rows: dict[str, _Row] = {}
+        self._in_flight: deque[tuple[Any, Any, Mapping[str, list[int]]]] = deque()
+
+    def candidates(self, kind: type) -> Sequence[int]:
+        """See ``kvgate.gate.level.World.candidates``."""
+        del kind
+        return [0]
+
+    def perform(self, operation: Operation) -> Divergence | None:
+        """Perform one operation, if it means anything now, and check what follows."""
+        try:
+            self._perform(operation)
+        except Exception as error:
+            if is_ours(error):
+                raise
+            self.raised = error
+            got = f"{type(error).__name__}: {error}"
+            self._report("tiers", Difference("KV-SYS-01", _where(error), "an answer", got))
+        if self.memory.found is not None:
+            self._report("tiers", self.memory.found)
+        return self.found
+
+    def _report(self, detector: str, difference: Difference) -> None:
+        if self.found is None:
+            self.found = Divergence(max(0, len(self.lockstep.performed) - 1), None, detector, difference)
+
+    def _perform(self, operation: Operation) -> None:
+        if isinstance(operation, Serve):
+            self._submit(operation)
+        elif isinstance(operation, Step):
+            self._step(operation.replies)
+        elif isinstance(operation, EndJobs):
+            self.connector.copies.end(operation.loads, operation.jobs)
+        elif isinstance(operation, Abort) and self._alive:
+            names = list(self._alive)
+            name = names[operation.request % len(names)]
+            self.lockstep.note(Abort(number_in(name)))
+            abort(self.scheduler, [number_in(name)])
+            self._forget_ended()
+        elif isinstance(operation, ResetCache) and self._may_reset(operation):
+            self.lockstep.note(Reset())
+            if operation.connector:
+                self.resets.append({name: each.num_computed_tokens for name, each in self._alive.items()})
+            if operation.preempts:
+                running = {request.request_id for request in self.scheduler.running}
+                self.preempted |= running
+                self.interrupted |= self.connector.jobs_of(running)
+            reset_cache(self.scheduler, operation.preempts, operation.connector)
+
+    def _may_reset(self, reset: ResetCache) -> bool:
+        """Whether vLLM supports it: it preempts who runs, and says that it cannot do so with who loads.
+
+        What is in flight it throws away by a rule of its own, which the worker here does not have.
+        """
+        if not reset.preempts:
+            return True
+        running = {request.request_id for request in self.scheduler.running}
+        tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
+        return not self.stage.asynchronous and all(running.issuperset(each) for each in tables)
+
+    def _submit(self, serve: Serve) -> None:
+        # A front end rejects a prompt that leaves no room for an answer.
+        if len(self._alive) >= self.settings.requests_max or serve.prompt_tokens >= self.settings.tokens_max:
+            return
+        number, self._submitted = self._submitted, self._submitted + 1
+        arrival = evolve(serve.arrival, request=number)
+        request: Any = new_request(self.settings, evolve(serve, arrival=arrival))
+        self.lockstep.note(arrival)
+        name = name_of(number)
+        self._alive[name], self._named[name] = request, 0
+        self._tokens[name], self.memory.tokens[name] = [], []
+        self._learn(name, list(request.prompt_token_ids), request.cache_salt)
+        self.scheduler.add_request(request)
+        self._name_blocks(name)
+
+    # A step
+
+    def _step(self, replies: Sequence[Reply]) -> bool:
+        """The engine takes a step, if it has any reason to; whether anything was computed, begun or ended."""
+        if self.stage.asynchronous and len(self._in_flight) > 1:
+            self._collect()
+        if not self.scheduler.has_requests():
+            self._collect_all()
+            return False
+        before = set(self.memory.jobs), len(self._alive)
+        output = self.scheduler.schedule()
+        self.preempted.clear()
+        self._note(output)
+        result, sampled = self._execute(output, replies)
+        self._in_flight.append((output, result, sampled))
+        if not self.stage.asynchronous:
+            self._collect_all()
+        return bool(output.num_scheduled_tokens) or before != (set(self.memory.jobs), len(self._alive))
+
+    def _collect_all(self) -> None:
+        while self._in_flight:
+            self._collect()
+
+    def _collect(self) -> None:
+        output, result, sampled = self._in_flight.popleft()
+        self.scheduler.update_from_output(output, result)
+        for name in sampled:
+            if name in self._alive:
+                self._take_back(name)
+        for name in self._alive:
+            self._name_blocks(name)
+        self._forget_ended()
+        if self.settings.drafts_max and not self.stage.asynchronous:
+            proposed = {number_in(name): row.drafts for name, row in self._rows.items() if name in self._alive}
+            if proposed:
+                self.scheduler.update_draft_token_ids(drafts(proposed))
+
+    def _take_back(self, name: str) -> None:
+        """The worker forgets what the scheduler did not take, except what is in flight."""
+        known = [*self._alive[name].all_token_ids]
+        for _, _, sampled in self._in_flight:
+            known += sampled.get(name, [])
+        if known != self._tokens[name]:
+            self._tokens[name] = []
+            self.memory.tokens[name] = []
+            self._learn(name, known, self._alive[name].cache_salt)
+
+    def _forget_ended(self) -> None:
+        for name in [name for name, request in self._alive.items() if request.is_finished()]:
+            self._name_blocks(name)
+            del self._alive[name]
+
+    def _learn(self, name: str, tokens: Sequence[int], salt: object = None) -> None:
+        prefixes = self.memory.tokens[name]
+        for token in tokens:
+            prefixes.append(self.memory.prefixes.after(prefixes[-1] if prefixes else ("salt", salt), token))
+        self._tokens[name] += tokens
+
+    def _name_blocks(self, name: str) -> None:
+        """What each block hash of a request stands for."""
+        request, grain, prefixes = self._alive[name], self.settings.geometry.grain_tokens, self.memory.tokens[name]
+        for place in range(self._named[name], len(request.block_hashes)):
+            self.memory.name(bytes(request.block_hashes[place]), prefixes[(place + 1) * grain - 1])
+            self._named[name] = place + 1
+
+    def _note(self, output: Any) -> None:
+        for name in sorted(output.preempted_req_ids or ()):
+            self.lockstep.note(Preempt(number_in(name)))
+        came = {each.req_id: each.num_computed_tokens for each in output.scheduled_new_reqs}
+        for name, tokens in output.num_scheduled_tokens.items():
+            number = number_in(name)
+            self.lockstep.note(Admit(number, tokens) if name in came else Schedule(number, tokens))
+
+    def _execute(self, output: Any, replies: Sequence[Reply]) -> tuple[Any, Mapping[str, list[int]]]:
+        """What the worker does with a step: its report, and what it answers."""
+        first = self._receive(output)
+        sampled: dict[str, list[int]] = {}
+        with self.connector.step(output, bool(first)) as reports:
+            for copy in getattr(output, "kv_cache_block_copies", None) or ():
+                self.memory.copy(copy.src_block_id, copy.dst_block_id)
+            for block in getattr(output, "new_block_ids_to_zero", None) or ():
+                self.memory.clear(block)
+            chains = {name: self._write(name, start, output) for name, start in first.items()}
+            for name, start in first.items():
+                for group, table in enumerate(self._rows[name].table):
+                    self.memory.read(name, group, table, start, chains[name])
+            replied = cycle(replies)
+            for name, chain in chains.items():
+                if len(chain) >= len(self._tokens[name]):
+                    sampled[name] = self._answer(name, next(replied), output)
+        return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
+
+    def _receive(self, output: Any) -> dict[str, int]:
+        """Enter what a step sends into the batch; from which token on each request is computed."""
+        first = {}
+        for new in output.scheduled_new_reqs:
+            self._rows[new.req_id] = _Row([list(blocks) for blocks in new.block_ids])
+            first[new.req_id] = new.num_computed_tokens
+        cached = output.scheduled_cached_reqs
+        for name, blocks, computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            if name in cached.resumed_req_ids:
+                self._rows[name].table = [list(group) for group in blocks]
+            elif blocks is not None:
+                for table, new_blocks in zip(self._rows[name].table, blocks, strict=True):
+                    table += new_blocks
+            first[name] = computed
+        return first
+
+    def _write(self, name: str, start: int, output: Any) -> list[int]:
+        """Write what a step computes of a request; the prefixes up to its last token."""
+        drafted = output.scheduled_spec_decode_tokens.get(name, ())
+        end = start + output.num_scheduled_tokens[name]
+        chain = self.memory.tokens[name][:end]
+        for token in drafted[: end - len(chain)]:
+            chain.append(self.memory.prefixes.after(chain[-1], token))
+        for group, table in enumerate(self._rows[name].table):
+            self.memory.write(group, table, start, chain[start:])
+        return chain
+
+    def _answer(self, name: str, reply: Reply, output: Any) -> list[int]:
+        """What the model answers: the drafts that hold, and a token; and what it proposes."""
+        drafted = output.scheduled_spec_decode_tokens.get(name, ())
+        token = STOP if reply.ends else reply.token
+        sampled = [*drafted[: reply.accepted], token]
+        self._learn(name, sampled)
+        proposed = min(reply.drafts, self.settings.drafts_max)
+        self._rows[name].drafts = range(token + 1, token + 1 + proposed)
+        self.lockstep.note(Sample(number_in(name), len(sampled) - 1, token, proposed))
+        return sampled
+
+    # The end
+
+    def close(self) -> list[Divergence]:
+        """Let every request end while every job does, and check what remains."""
+        if self.found is not None:
+            return [self.found]
+        found = self.perform(Step((Reply(),)))
+        idle = 0
+        while self._alive and not found and idle <= IDLE_STEPS_MAX:
+            for loads in (False, True):
+                found = found or self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
+            before = self._progress()
+            found = found or self.perform(Step((Reply(),)))
+            idle = 0 if self._progress() != before else idle + 1
+        if self._alive and not found:
+            self._report("progress", self._hang())
+        elif not found:
+            self._rest()
+        return [self.found] if self.found else []
+
+    def _progress(self) -> object:
+        computed = [(name, each.num_computed_tokens, each.num_tokens) for name, each in self._alive.items()]
+        return computed, list(self.memory.jobs)
+
+    def _hang(self) -> Difference:
+        states = [
+            f"{name} is {each.status.name}, {each.num_computed_tokens} of {each.num_tokens} tokens computed"
+            for name, each in self._alive.items()
+        ]
+        free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        got = f"{'; '.join(states)}; {free} of {self.settings.blocks - 1} blocks are free"
+        return Difference("KV-TIER-06", "requests while every job ends", "they end", got)
+
+    def _rest(self) -> None:
+        for _ in range(AT_REST_STEPS):
+            for loads in (False, True):
+                self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
+            self.perform(Step((Reply(),)))
+        if self.found is None:
+            for difference in self._remaining():
+                self._report("leak", difference)
+
+    def _remaining(self) -> Iterator[Difference]:
+        yield from LeakMonitor(self.settings).at_rest(self.followed)
+        held = self.connector.remaining()
+        if held:
+            yield Difference("KV-TIER-05", "what the connector holds", "nothing", str(dict(held)))
+        elif self.connector.is_held():
+            yield Difference("KV-TIER-05", "chunks of the tier", "room for new ones", "some are held")
+
+
+def _where(error: Exception) -> str:
+    """The kind of an exception, and the function that raised it."""
+    at, name = error.__traceback__, ""
+    while at is not None:
+        if at.tb_frame.f_globals.get("__name__", "").startswith("vllm"):
+            name = at.tb_frame.f_code.co_name
+        at = at.tb_next
+    return f"{type(error).__name__} in {name}" if name else type(error).__name__

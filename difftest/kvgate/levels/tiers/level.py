@@ -1,0 +1,192 @@
+"""The level of two tiers: a scheduler with a KV connector of vLLM's own, which keeps blocks on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, fields_dict
+
+from kvgate.findings import explain_tiers
+from kvgate.gate.generator import Generator
+from kvgate.gate.level import Case
+from kvgate.gate.shrink import DEFAULT, INSIDE, Rules
+from kvgate.kernel.difference import Divergence
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import Model
+from kvgate.kernel.random_source import Draw
+from kvgate.levels.scheduler.level import (
+    LIMITS,
+    PLACES_MAX,
+    SIMPLER,
+    DrivenLevel,
+    EngineBench,
+    draw_replies,
+    fits_alone,
+    plain_arrival,
+)
+from kvgate.levels.scheduler.operations import ResetCache, Serve
+from kvgate.levels.tiers.operations import (
+    OPERATIONS,
+    POLICIES,
+    EndJobs,
+    Operation,
+    TierStage,
+    describe_tier_stage,
+    describe_tiers,
+)
+from kvreference.attention import Kind
+from kvreference.operations import Abort
+from kvreference.scheduler.operations import Step
+from kvreference.scheduler.room import blocks_to_run
+from kvreference.settings import Settings
+
+STEPS = 160
+ANSWERS_MAX = 40
+MONITORS = ("tiers", "leak", "progress")
+"""What slots of both tiers hold and who uses them; what remains; and whether requests make progress."""
+SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
+"""The systems whose connector is driven."""
+KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
+SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
+
+SIMPLER_TIERS: Rules = {
+    **SIMPLER,
+    EndJobs: {"jobs": 1, "loads": DEFAULT},
+    TierStage: dict.fromkeys(fields_dict(TierStage), DEFAULT) | {"chunks": 1, "running_max": 1},
+    Step: {"replies": INSIDE},
+}
+
+
+class TierLevel(DrivenLevel):
+    """A scheduler with a second tier."""
+
+    name = "tiers"
+    subject = "a scheduler with a second tier"
+    monitors = gate = detectors = MONITORS
+    alphabet = OPERATIONS
+    arrival = Serve
+    needed = frozenset((Serve, Step, EndJobs))
+    drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
+        Serve: lambda generator, _case, draw: Serve(
+            plain_arrival(generator.arrival(draw)),
+            draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
+        ),
+        Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
+        EndJobs: lambda _generator, _case, draw: EndJobs(draw.chance(50), draw.integer(1, 3)),
+        Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
+        ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50), draw.chance(50)),
+    }
+    stage_type = TierStage
+    simpler: Rules = SIMPLER_TIERS
+    limits: Mapping[type, Mapping[str, int]] = {
+        **LIMITS,
+        EndJobs: {"jobs": PLACES_MAX},
+        TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
+    }
+    not_tested: tuple[str, ...] = (
+        "The copy of the bytes: CPUOffloadingWorker copies on CUDA and XPU devices alone, so a model of it copies what "
+        "slots hold. It ends jobs of one direction in the order in which they began.",
+        "Transfers that fail: the worker's half of OffloadingConnector asserts that none does.",
+        "Connectors other than OffloadingConnector, tiers below the host, several workers, KV events of the tier.",
+        "Models with states, attention chunks, compressed groups or blocks of several sizes.",
+        "What the block manager decides: no reference follows (--level scheduler).",
+        "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
+        "Drafts where steps are asynchronous.",
+    )
+    trace_formerly = "kvgate-tiers-trace"
+    trace_called = "the trace of two tiers"
+    unsupported = "the scheduler or its connector does not support the settings it was given"
+
+    def leaves_out(self, system: str) -> tuple[str, ...]:
+        del system
+        return self.not_tested
+
+    def takes(self, model: Model) -> bool:
+        """Full attention and windows, in blocks of one size."""
+        groups = model.geometry.groups
+        sizes = {group.block_size_tokens for group in groups}
+        plain = all(group.kind in KINDS and group.compress_ratio == 1 for group in groups)
+        return plain and len(sizes) == 1 and not model.geometry.hashed_ahead_tokens
+
+    def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
+        if system not in SYSTEMS:
+            raise UsageError(f"--level tiers drives the connector of {', '.join(SYSTEMS)}, not that of {system!r}")
+        return super().bench_named(system, detectors)
+
+    def world(self, case: Case, subject: str, with_reference: bool) -> Any:
+        from kvgate.levels.tiers.engine import TierEngine
+
+        del with_reference
+        return TierEngine(case.settings, case.stage, subject)
+
+    def parts(self, world: Any, case: Case) -> Sequence[Any]:
+        del case
+        return (world,)
+
+    def explain(self, divergence: Divergence, world: Any) -> str | None:
+        return explain_tiers(divergence, world)
+
+    # Cases
+
+    def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
+        """A case without operations."""
+        del needs
+        settings = generator.settings(draw)
+        asynchronous = draw.chance(40) and not settings.geometry.has_draft_layer
+        if asynchronous:
+            settings = evolve(settings, drafts_max=0)
+        elif settings.geometry.has_draft_layer:
+            settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
+        # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
+        least = blocks_to_run(settings, settings.tokens_max - 1)
+        settings = evolve(
+            settings,
+            caches=True,
+            requests_max=max(2, settings.requests_max),
+            blocks=1 + least * draw.integer(100, 250) // 100,
+            chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1),
+            full_sequence_must_fit=False,
+        )
+        stage = TierStage(
+            chunks=draw.integer(1, 1 + 3 * least),
+            blocks_per_chunk=draw.integer(2, 3) if draw.chance(generator.often("larger chunks", 30)) else 1,
+            policy=draw.one_of(POLICIES),
+            stores_answers=draw.chance(60),
+            sync_load_tokens=generator.budget(draw) if draw.chance(generator.often("loads within steps", 20)) else 0,
+            running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
+            asynchronous=asynchronous,
+        )
+        return self.case(settings, (), stage)
+
+    def weights(self, generator: Generator) -> Mapping[type, int]:
+        del generator
+        return {Serve: 18, Step: 55, EndJobs: 22, Abort: 3, ResetCache: 2}
+
+    def operations_in(self, generator: Generator) -> int:
+        del generator
+        return STEPS
+
+    def that_fits(self, case: Case) -> Case:
+        fits = [each for each in case.operations if not isinstance(each, Serve) or fits_alone(case.settings, each)]
+        return evolve(case, operations=tuple(fits))
+
+    def allowed(self, bench: Any, case: Case) -> Case:
+        """The case without loads within steps, on a release that has none."""
+        if bench.subject not in SYNC_LOADS:
+            case = evolve(case, stage=evolve(case.stage, sync_load_tokens=0))
+        return self.that_fits(case)
+
+    # In words, and from outside
+
+    describe = staticmethod(describe_tiers)
+    describe_stage = staticmethod(describe_tier_stage)
+
+    def prompt_tokens(self, operation: Operation) -> int:
+        return operation.prompt_tokens if isinstance(operation, Serve) else 0
+
+    def blocks_of(self, settings: Settings, stage: TierStage) -> int:
+        return settings.blocks + stage.chunks
+
+
+TIERS = TierLevel()

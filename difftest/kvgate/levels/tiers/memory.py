@@ -1,0 +1,279 @@
+"""Ghost memory of two tiers: what each slot on the device and each chunk on the host holds, and which jobs use them.
+
+A job reads and writes from the moment in which the worker begins it until it ends. The content of a slot is the prefix
+up to its token, so two slots hold the same if and only if they may stand for each other. What a key of the tier names
+is known from the requests whose block hashes it was made of, and not from the tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+from kvgate.kernel.difference import Difference
+from kvgate.monitors.slot_memory import first_read
+from kvreference.settings import Settings
+
+Content: TypeAlias = tuple[int, tuple[int | None, ...]]
+"""A group, and the prefix up to the token in each slot; None where nothing was written."""
+
+
+class Prefixes:
+    """Prefixes by number: two are one number if and only if they are the same tokens under the same salt."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, int], int] = {}
+        self._before: list[object] = []
+
+    def after(self, prefix: object, token: int) -> int:
+        """The prefix that goes on with a token."""
+        number = self._numbers.setdefault((prefix, token), len(self._before))
+        if number == len(self._before):
+            self._before.append(prefix)
+        return number
+
+    def last(self, prefix: int, tokens: int) -> tuple[int, ...]:
+        """The prefixes up to each of the last tokens of one, in order."""
+        found: list[int] = []
+        at: object = prefix
+        while len(found) < tokens and isinstance(at, int):
+            found.append(at)
+            at = self._before[at]
+        return tuple(reversed(found))
+
+
+@frozen
+class Copy:
+    """One block of a job: between a block of the device, and a part of a chunk on the host."""
+
+    group: int
+    block: int
+    chunk: int
+    part: int
+    index: int
+    """The place of the block in its request."""
+
+
+@define
+class Job:
+    """A transfer."""
+
+    number: int
+    loads: bool
+    request: str
+    copies: Sequence[Copy]
+    keys: Mapping[int, tuple[bytes, int]]
+    """What each chunk stands for: the hash of its last block, and the group."""
+    is_done: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"{'load' if self.loads else 'store'} job {self.number} of {self.request}"
+
+
+@define
+class Claim:
+    """A request goes on from what a load is to bring."""
+
+    tokens: int
+    """How many tokens are then computed."""
+    tables: Sequence[Sequence[int]]
+
+
+@define
+class TierMemory:
+    """Both tiers, and the jobs under way. ``found`` is the first violation."""
+
+    settings: Settings
+    blocks_per_chunk: int
+    prefixes: Prefixes = field(factory=Prefixes)
+    device: dict[int, Content] = field(factory=dict)
+    host: dict[tuple[int, int], Content] = field(factory=dict)
+    jobs: dict[int, Job] = field(factory=dict)
+    """Those under way, in the order in which they began."""
+    tokens: dict[str, list[int]] = field(factory=dict)
+    """The prefix up to each token of each request, as far as the worker knows them."""
+    names: dict[bytes, int] = field(factory=dict)
+    """Which prefix each block hash stands for."""
+    claims: dict[str, Claim] = field(factory=dict)
+    left_out: set[tuple[int, int]] = field(factory=set)
+    """The parts of chunks that the store which began last did not bring."""
+    found: Difference | None = None
+    culprit: tuple[Job, Copy] | None = None
+    """Which copy of which job shows it, if one does."""
+    blocks_loaded: int = 0
+    blocks_stored: int = 0
+
+    def _find(
+        self, statement: str, subject: str, expected: str, got: str, culprit: tuple[Job, Copy] | None = None
+    ) -> None:
+        if self.found is None:
+            self.found, self.culprit = Difference(statement, subject, expected, got), culprit
+
+    # Names
+
+    def name(self, block_hash: bytes, prefix: int) -> None:
+        """A block hash stands for a prefix."""
+        known = self.names.setdefault(block_hash, prefix)
+        if known != prefix:
+            self._find("KV-OP-09", "a block hash", "one prefix", "two prefixes")
+
+    def _named(self, key: tuple[bytes, int], part: int) -> Content | None:
+        """What a part of the chunk with this key is to hold; None if no request has such a hash."""
+        block_hash, group = key
+        if block_hash not in self.names:
+            return None
+        size = self.settings.geometry.groups[group].block_size_tokens
+        prefixes = self.prefixes.last(self.names[block_hash], size * self.blocks_per_chunk)
+        return group, prefixes[part * size : (part + 1) * size]
+
+    # The device
+
+    def copy(self, source: int, destination: int) -> None:
+        """The worker copies a block."""
+        self._check_unused(destination, "is copied to")
+        if source in self.device:
+            self.device[destination] = self.device[source]
+
+    def clear(self, block: int) -> None:
+        """The worker clears a block."""
+        self._check_unused(block, "is cleared")
+        self.device.pop(block, None)
+
+    def write(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> None:
+        """A step writes tokens of a request, the first of which has this place in it."""
+        size = self.settings.geometry.groups[group].block_size_tokens
+        at = first
+        while at < first + len(prefixes):
+            place, slot = divmod(at, size)
+            count = min(size - slot, first + len(prefixes) - at)
+            if place >= len(table) or table[place] == 0:
+                self._find("KV-MEM-02", f"group {group}, token {at}", "a slot of its own", "no block")
+                return
+            block = table[place]
+            self._check_unused(block, "is written by a step")
+            had = self.device.get(block)
+            slots: list[int | None] = list(had[1]) if had is not None and had[0] == group else [None] * size
+            slots[slot : slot + count] = prefixes[at - first : at - first + count]
+            self.device[block] = group, tuple(slots)
+            at += count
+
+    def read(self, request: str, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> None:
+        """A step computes the tokens of a request from ``first``; its prefixes end with the last of them."""
+        lowest = first_read(self.settings.geometry.groups[group], first)
+        wrong = self._wrong(group, table, lowest, prefixes)
+        if wrong is not None:
+            self._find("KV-MEM-01", f"what {request} reads in group {group}", *wrong)
+
+    def _wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> tuple[str, str] | None:
+        """What is expected and what is got, where a table does not hold the tokens of a request from ``first`` on."""
+        size = self.settings.geometry.groups[group].block_size_tokens
+        for place in range(first // size, -(-len(prefixes) // size)):
+            low, high = max(first, place * size), min(len(prefixes), (place + 1) * size)
+            block = table[place] if place < len(table) else 0
+            held = self.device.get(block) if block else None
+            expected = tuple(prefixes[low:high])
+            if held is None or held[0] != group or held[1][low % size : low % size + high - low] != expected:
+                return f"its own tokens {low} to {high - 1} in block {block}", self._words(held, expected)
+        return None
+
+    def _words(self, held: Content | None, expected: tuple[int, ...]) -> str:
+        if held is None:
+            return "nothing was written there"
+        right = sum(each in held[1] for each in expected)
+        return f"group {held[0]}, {right} of these {len(expected)} tokens"
+
+    def _check_unused(self, block: int, what: str) -> None:
+        for job in self.jobs.values():
+            if any(each.block == block for each in job.copies):
+                verb = "writes" if job.loads else "reads"
+                self._find(
+                    "KV-TIER-02",
+                    f"a block that {what}",
+                    "no job uses it",
+                    f"{job.words} {verb} it",
+                    (job, job.copies[0]),
+                )
+                return
+
+    # Jobs
+
+    def begin(self, job: Job) -> None:
+        """The worker begins a job."""
+        for other in self.jobs.values():
+            for mine in job.copies:
+                for theirs in other.copies:
+                    if (mine.block == theirs.block and (job.loads or other.loads)) or (
+                        (mine.chunk, mine.part) == (theirs.chunk, theirs.part) and not (job.loads and other.loads)
+                    ):
+                        tier = "block of the device" if mine.block == theirs.block else "chunk of the host"
+                        kind = "load" if job.loads else "store"
+                        self._find(
+                            "KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", other.words, (other, theirs)
+                        )
+        if not job.loads:
+            parts = {(each.chunk, each.part) for each in job.copies}
+            of_chunks = {(chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}
+            self.left_out = (self.left_out - parts) | (of_chunks - parts)
+            for each in job.copies:
+                self._check_stored(job, each)
+        self.jobs[job.number] = job
+
+    def _check_stored(self, job: Job, copy: Copy) -> None:
+        named = self._named(job.keys[copy.chunk], copy.part)
+        held = self.device.get(copy.block)
+        if named is None or named[0] != copy.group:
+            self._find("KV-TIER-04", "the key of a stored chunk", "a prefix of a request", "none")
+        elif held != named:
+            expected = tuple(each for each in named[1] if each is not None)
+            subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
+            self._find("KV-TIER-04", subject, f"the {len(expected)} tokens that its key names", got, (job, copy))
+
+    def end(self, number: int) -> None:
+        """A job ends: what it copies has arrived."""
+        job = self.jobs.pop(number)
+        job.is_done = True
+        for each in job.copies:
+            if not job.loads:
+                self.blocks_stored += 1
+                held = self.device.get(each.block)
+                if held is None:
+                    self.host.pop((each.chunk, each.part), None)
+                else:
+                    self.host[each.chunk, each.part] = held
+                continue
+            self.blocks_loaded += 1
+            content = self.host.get((each.chunk, each.part))
+            self._check_loaded(job, each, content)
+            if content is None:
+                self.device.pop(each.block, None)
+            else:
+                self.device[each.block] = content
+        claim = self.claims.pop(job.request, None) if job.loads else None
+        if claim is not None:
+            self._check_claim(job, claim)
+
+    def _check_loaded(self, job: Job, copy: Copy, content: Content | None) -> None:
+        named = self._named(job.keys[copy.chunk], copy.part)
+        expected = () if named is None else tuple(each for each in named[1] if each is not None)
+        if content is None or content != named:
+            subject = f"what a load brings to group {copy.group}"
+            self._find("KV-TIER-01", subject, "what its key names", self._words(content, expected), (job, copy))
+            return
+        size = self.settings.geometry.groups[copy.group].block_size_tokens
+        own = tuple(self.tokens[job.request][copy.index * size : (copy.index + 1) * size])
+        if named != (copy.group, own):
+            self._find("KV-TIER-01", f"where a load goes in group {copy.group}", "tokens of its request", "others")
+
+    def _check_claim(self, job: Job, claim: Claim) -> None:
+        for group, table in enumerate(claim.tables):
+            first = first_read(self.settings.geometry.groups[group], claim.tokens)
+            wrong = self._wrong(group, table, first, self.tokens[job.request][: claim.tokens])
+            if wrong is not None:
+                self._find("KV-TIER-03", f"what a hit of the tier brings in group {group}", *wrong)
+
+    def under_way(self, loads: bool) -> Iterator[int]:
+        """The jobs of one direction, in the order in which they began."""
+        return (number for number, job in list(self.jobs.items()) if job.loads == loads)

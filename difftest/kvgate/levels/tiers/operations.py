@@ -1,0 +1,79 @@
+"""What can happen to an engine with a second tier, and what it is configured with."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from attrs import field, frozen
+from attrs.validators import ge, in_, instance_of
+
+from kvgate.kernel.text import counted
+from kvgate.levels.scheduler.operations import ResetCache, Serve, Stage, describe_engine, describe_stage
+from kvreference.operations import Abort
+from kvreference.scheduler.operations import Step
+
+_count = [instance_of(int), ge(1)]
+_number = [instance_of(int), ge(0)]
+POLICIES = ("lru", "arc")
+"""How the tier chooses what it evicts."""
+
+
+@frozen
+class TierStage:
+    """What an engine with a second tier is configured with, apart from its block manager."""
+
+    chunks: int = field(default=8, validator=_count)
+    """How many chunks the tier holds."""
+    blocks_per_chunk: int = field(default=1, validator=_count)
+    """How many blocks of the device a chunk has."""
+    policy: str = field(default="lru", validator=in_(POLICIES))
+    stores_answers: bool = False
+    """Whether answers are stored as well as prompts."""
+    sync_load_tokens: int = field(default=0, validator=_number)
+    """How many tokens a step may load before it computes, where a release can; the others load while they wait."""
+    running_max: int = field(default=8, validator=_count)
+    """How many requests run at once."""
+    asynchronous: bool = False
+    """Whether steps are scheduled before the output of the step before is known."""
+
+    @property
+    def scheduler(self) -> Stage:
+        """What the scheduler is configured with."""
+        return Stage(self.running_max, self.asynchronous)
+
+
+@frozen
+class EndJobs:
+    """Transfers end that are under way. Those of one direction end in the order in which they began."""
+
+    loads: bool = False
+    """Whether they bring blocks to the device; if not, they take them to the tier."""
+    jobs: int = field(default=1, validator=_count)
+    """How many of them end."""
+
+
+Operation: TypeAlias = Serve | Step | EndJobs | Abort | ResetCache
+OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, Abort, ResetCache)
+"""Every kind of operation."""
+
+
+def describe_tiers(operation: Operation) -> str:
+    """An operation, on one line."""
+    if isinstance(operation, EndJobs):
+        kind = ("load", "loads") if operation.loads else ("store", "stores")
+        return f"{counted(operation.jobs, *kind)} that began first end"
+    return describe_engine(operation)
+
+
+def describe_tier_stage(stage: TierStage) -> str:
+    """What an engine with a second tier is configured with, on one line."""
+    parts = [
+        describe_stage(stage.scheduler),
+        f"the host has room for {counted(stage.chunks, 'chunk')} of {counted(stage.blocks_per_chunk, 'block')}, "
+        f"evicted by {stage.policy.upper()}",
+    ]
+    if stage.stores_answers:
+        parts.append("answers are stored as well")
+    if stage.sync_load_tokens:
+        parts.append(f"a step loads up to {counted(stage.sync_load_tokens, 'token')} before it computes")
+    return "; ".join(parts)

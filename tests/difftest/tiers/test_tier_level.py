@@ -1,0 +1,98 @@
+"""The level of two tiers on the releases whose connector is driven.
+
+Goal: it finds nothing that is not declared, loads what it stored, repeats a case, and rejects what it cannot drive.
+Method: cases by their seeds, in one process per release; the command for what it rejects.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.published import published
+
+from kvgate.adapters.releases import release_named
+from kvgate.kernel.errors import UsageError
+from kvgate.kernel.models import load
+from kvgate.levels.tiers.level import SYSTEMS, TIERS
+
+if TYPE_CHECKING:
+    from tests.fork_server import ForkServer
+
+PROGRAM = """
+import json, sys
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import run_case
+from kvgate.kernel.models import load
+from kvgate.levels.tiers.level import TIERS
+
+name, cases = sys.argv[1], int(sys.argv[2])
+bench = TIERS.bench(load_system(name), TIERS.gate)
+new, loaded, stored, same, ran = [], 0, 0, True, 0
+for model in ("full+scratch", "gpt-oss-hybrid+scratch", "swa+eagle+scratch"):
+    for preset in ("legal", "hostile", "tiny"):
+        for number in range(cases):
+            case = TIERS.allowed(bench, TIERS.draw(load(model), preset, f"test/{number}"))
+            run = run_case(bench, case)
+            new += [str(each.divergence.difference) for each in run.found() if each.finding is None]
+            loaded, stored = loaded + run.world.memory.blocks_loaded, stored + run.world.memory.blocks_stored
+            ran += run.operations
+            same &= number > 0 or run.world.lockstep.digest == run_case(bench, case).world.lockstep.digest
+print(json.dumps([new, loaded, stored, same, ran]))
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_nothing_new_and_the_same_again(name: str) -> None:
+    pytest.importorskip("vllm")
+    published(release_named(name))
+    command = [sys.executable, "-c", PROGRAM, name, "3"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert 0 == ended.returncode, ended.stderr[-3000:]
+    new, loaded, stored, same, ran = json.loads(ended.stdout.splitlines()[-1])
+    assert [] == new
+    assert loaded > 20, loaded
+    assert stored > 200, stored
+    assert same
+    assert ran > 1000, ran
+
+
+BROKEN = {
+    "stores-of-ended-requests-are-kept": "KV-TIER-05",
+    "loaded-chunks-stay-pinned": "KV-TIER-05",
+    "loads-end-unreported": "KV-TIER-06",
+    "worker-does-not-wait": "KV-TIER-02",
+    "load-starts-a-block-late": "KV-MEM-01",
+}
+
+
+@pytest.mark.ci
+def test_faults_are_found() -> None:
+    """Each by the guarantee that it violates; ``kvgate mutants --sut native@0.33.0 --level tiers`` runs all of them."""
+    pytest.importorskip("vllm")
+    published(release_named("native@0.33.0"))
+    command = [sys.executable, "-m", "kvgate.cli", "mutants", "--sut", "native@0.33.0", "--level", "tiers", *BROKEN]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert 0 == ended.returncode, ended.stdout + ended.stderr[-3000:]
+    for name, statement in BROKEN.items():
+        assert any(name in line and statement in line for line in ended.stdout.splitlines()), (name, ended.stdout)
+
+
+def test_models_that_it_takes() -> None:
+    for name in ("full", "swa", "gemma-hybrid+eagle", "gpt-oss-hybrid+retention"):
+        assert TIERS.takes(load(name)), name
+    for name in ("mixed-blocks", "mamba-align", "local", "compressed", "full+eagle+hashed-ahead"):
+        assert not TIERS.takes(load(name)), name
+
+
+def test_systems_without_it_are_rejected(fork_server: ForkServer) -> None:
+    pytest.importorskip("vllm")
+    with pytest.raises(UsageError, match="drives the connector"):
+        TIERS.bench_named("stock", TIERS.gate)
+    ended = fork_server.run("-m", "kvgate.cli", "check", "--level", "tiers", "--sut", "stock", "--model", "full")
+    assert 2 == ended.returncode
+    assert "--level tiers drives the connector of" in ended.stderr

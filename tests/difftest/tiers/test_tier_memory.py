@@ -1,0 +1,181 @@
+"""Ghost memory of two tiers, without vLLM.
+
+Goal: each thing that may not happen to a block or a chunk is reported, and what may is not. Method: a request of two
+blocks, written by hand; jobs that copy them, one broken in each test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvgate.levels.tiers.memory import Claim, Copy, Job, TierMemory
+from kvreference.attention import Kind
+from kvreference.geometry import Geometry, Group
+from kvreference.settings import Settings
+
+SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5))), 20, 100, 100, 4)
+TABLES = [1, 2], [3, 4]
+A, B = b"first block", b"both blocks"
+
+
+def memory(tokens: int = 8) -> TierMemory:
+    """Both blocks of a request are computed, in both groups."""
+    found = TierMemory(SETTINGS, blocks_per_chunk=1)
+    chain: list[int] = []
+    for token in range(tokens):
+        chain.append(found.prefixes.after(chain[-1] if chain else "no salt", token))
+    found.tokens["one"] = chain
+    found.name(A, chain[3])
+    found.name(B, chain[7] if tokens > 7 else chain[-1])
+    for group, table in enumerate(TABLES):
+        found.write(group, table, 0, chain)
+    assert found.found is None
+    return found
+
+
+def store(number: int = 0, block: int = 1, chunk: int = 7, key: bytes = A, group: int = 0, index: int = 0) -> Job:
+    return Job(number, False, "one", (Copy(group, block, chunk, 0, index),), {chunk: (key, group)})
+
+
+def load(number: int = 1, block: int = 9, chunk: int = 7, key: bytes = A, group: int = 0, index: int = 0) -> Job:
+    return Job(number, True, "one", (Copy(group, block, chunk, 0, index),), {chunk: (key, group)})
+
+
+def seen(found: TierMemory) -> str | None:
+    return found.found.statement if found.found else None
+
+
+def test_what_was_stored_is_loaded() -> None:
+    found = memory()
+    found.begin(store())
+    found.end(0)
+    found.begin(load())
+    found.end(1)
+    assert found.found is None
+    assert (1, 1) == (found.blocks_stored, found.blocks_loaded)
+    assert found.device[1] == found.device[9]
+
+
+def test_load_of_what_was_never_stored() -> None:
+    found = memory()
+    found.begin(load())
+    found.end(1)
+    assert "KV-TIER-01" == seen(found)
+    assert found.culprit is not None
+
+
+def test_load_of_another_chunk() -> None:
+    found = memory()
+    found.begin(store())
+    found.end(0)
+    found.begin(load(key=B, index=1))
+    found.end(1)
+    assert "KV-TIER-01" == seen(found)
+
+
+def test_load_to_another_place() -> None:
+    found = memory()
+    found.begin(store())
+    found.end(0)
+    found.begin(load(index=1))
+    found.end(1)
+    assert "KV-TIER-01" == seen(found)
+
+
+def test_blocks_and_chunks_that_jobs_use() -> None:
+    for broken in (store(1), store(1, block=2), load(1), load(1, block=1, chunk=8)):
+        found = memory()
+        found.begin(store())
+        found.begin(broken)
+        assert broken.loads or broken.copies[0].chunk == 7
+        assert "KV-TIER-02" == seen(found), broken
+
+
+def test_two_stores_may_read_a_block_and_two_loads_a_chunk() -> None:
+    found = memory()
+    found.begin(store())
+    found.begin(store(1, chunk=8))
+    found.end(0)
+    found.end(1)
+    found.begin(load(2))
+    found.begin(load(3, block=10))
+    assert found.found is None
+
+
+def test_a_step_writes_where_a_store_reads() -> None:
+    found = memory()
+    found.begin(store())
+    found.write(0, TABLES[0], 0, found.tokens["one"][:1])
+    assert "KV-TIER-02" == seen(found)
+
+
+def test_a_block_is_cleared_or_copied_to_while_a_load_writes_it() -> None:
+    actions: list[Callable[[TierMemory], None]] = [lambda each: each.clear(9), lambda each: each.copy(1, 9)]
+    for action in actions:
+        found = memory()
+        found.begin(store())
+        found.end(0)
+        found.begin(load())
+        action(found)
+        assert "KV-TIER-02" == seen(found)
+
+
+def test_a_hit_brings_too_little() -> None:
+    """The second block of a hit of two is in no job; of the window's group, both are there."""
+    found = memory()
+    found.begin(store())
+    found.end(0)
+    found.claims["one"] = Claim(8, ([9, 11], TABLES[1]))
+    found.begin(load())
+    found.end(1)
+    assert "KV-TIER-03" == seen(found)
+
+
+def test_a_window_needs_no_more_than_it_reads() -> None:
+    found = memory()
+    found.begin(store())
+    found.end(0)
+    found.device[11] = found.device[2]
+    found.claims["one"] = Claim(8, ([9, 11], [0, 4]))
+    found.begin(load())
+    found.end(1)
+    assert found.found is None
+
+
+def test_stored_before_it_is_computed() -> None:
+    found = memory(tokens=6)
+    found.begin(store(block=2, key=B, index=1))
+    assert "KV-TIER-04" == seen(found)
+
+
+def test_stored_by_the_key_of_another_group_or_of_none() -> None:
+    for broken in (store(block=3), store(key=b"of no request")):
+        found = memory()
+        found.begin(broken)
+        assert "KV-TIER-04" == seen(found)
+
+
+def test_parts_that_a_store_leaves_out() -> None:
+    found = TierMemory(SETTINGS, blocks_per_chunk=2)
+    found.begin(Job(0, False, "one", (), {7: (A, 0)}))
+    assert {(7, 0), (7, 1)} == found.left_out
+
+
+def test_one_hash_of_two_prefixes() -> None:
+    found = memory()
+    found.name(A, found.tokens["one"][0])
+    assert "KV-OP-09" == seen(found)
+
+
+def test_reads_what_is_not_there() -> None:
+    found = memory()
+    found.read("one", 0, TABLES[0], 7, found.tokens["one"])
+    assert found.found is None
+    found.read("one", 0, [1, 5], 7, found.tokens["one"])
+    assert "KV-MEM-01" == seen(found)
+
+
+def test_no_slot_for_a_token() -> None:
+    found = memory()
+    found.write(0, [1], 4, found.tokens["one"][4:])
+    assert "KV-MEM-02" == seen(found)
