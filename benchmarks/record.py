@@ -7,8 +7,8 @@
 A run has a seed of its own, so each adds cases that no earlier one had. Runs are kept as they end, a line of JSON each,
 in benchmarks/record.jsonl; the page is benchmarks/RECORD.md. Anybody can run it, for example every night.
 
-Exit 0 if nothing new was found; 1 if something was, which is printed; 2 for a request that makes no sense; 3 if a
-release could not be had, 5 if kvgate itself failed; 130 if interrupted: what has ended is kept.
+Exit 1 if something new was found, which is printed; else 2 for a request that makes no sense, 3 if a release could not
+be had, 5 if kvgate itself failed or was ended; 130 if interrupted: what has ended is kept; else 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kvgate.adapters.release_variants import release_of
 from kvgate.adapters.releases import RELEASES
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.kernel.errors import UsageError
-from kvgate.kernel.output import AGREEMENT, DIVERGENCE
+from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
 from kvgate.report.document import from_json
 
@@ -152,6 +152,8 @@ def page(runs: Iterable[Run]) -> str:
             f"| {sum(len(run.alarms) for run in its)} | {len(seen)} | {known} "
             f"| {last.when[:10]}, {last.commit or 'no commit'} | {last.operations / max(last.seconds, 0.1):,.0f} |"
         )
+    if not kept:
+        return "# The record\n\nNo run is recorded: `python -m benchmarks.record`.\n"
     alarms = [(run, alarm) for its in kept.values() for run in its for alarm in run.alarms]
     lines += ["", "Alarms:", ""] if alarms else ["", "No run had an alarm."]
     lines += [f"- `{run.system}`, {run.level}, seed {run.seed}, {run.when[:10]}: {alarm}" for run, alarm in alarms]
@@ -188,8 +190,9 @@ def chosen(names: Sequence[str], level: str | None) -> list[tuple[str, str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check, keep and write; the exit code."""
     options = parser().parse_args(arguments)
-    path, worst = options.out / "record.jsonl", 0
+    path, codes = options.out / "record.jsonl", {AGREEMENT}
     try:
+        options.out.mkdir(parents=True, exist_ok=True)
         if options.seconds < 1:
             raise UsageError(f"--seconds must be at least 1, got {options.seconds}")
         runs, jobs = read(path), [] if options.page else chosen(options.system, options.level)
@@ -197,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed = sum((run.system, run.level) == (system, level) for run in runs)
             print(f"{place} of {len(jobs)}: {system}, {level}, seed {seed}, {options.seconds} s", file=sys.stderr)
             run, code = check(system, level, options.seconds, seed)
-            worst = max(worst, code)
+            codes.add(code if code >= 0 else FAULT)
             if run is None:
                 print(f"{system}, {level}: kvgate check ended with {code}, nothing is recorded", file=sys.stderr)
                 continue
@@ -206,14 +209,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file.write(line_of(run) + "\n")
             for alarm in run.alarms:
                 print(f"{system}, {level}, seed {seed}: {alarm}")
-    except UsageError as error:
+        (options.out / "RECORD.md").write_text(page(runs), encoding="utf-8")
+    except (UsageError, OSError) as error:
         print(f"record: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("record: interrupted; what has ended is kept", file=sys.stderr)
-        worst = 130
-    (options.out / "RECORD.md").write_text(page(read(path)), encoding="utf-8")
-    return worst
+        print("record: interrupted; what has ended is kept, and --page writes the page", file=sys.stderr)
+        return 130
+    return DIVERGENCE if DIVERGENCE in codes else max(codes)
 
 
 _CONVERTER = strict_converter()

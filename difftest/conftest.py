@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from hypothesis import HealthCheck, Phase, settings
 
 from kvgate.adapters.device.npu import device_name, missing_npu, use_npu
-from kvgate.adapters.registry import Loaded, load_system, models_of
+from kvgate.adapters.registry import Loaded, is_built_in, load_system, models_of
 from kvgate.adapters.releases import RELEASES, system_installed
 from kvgate.cli.check import begun_with, parse_duration, publish
 from kvgate.gate.campaign import Campaign
@@ -96,7 +96,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """End the run at once, where an NPU is asked for that is not here."""
+    """End the run at once, where there is no such system, or an NPU is asked for that is not here."""
+    system = config.getoption("--sut")
+    if not is_built_in(system) and ":" not in system:
+        raise pytest.UsageError(f"--sut {system}: there is no such system; kvgate fetch --list names the releases")
     number = npu_number(config)
     if config.getoption("--npu-sim") and number is not None:
         raise pytest.UsageError("--npu and --npu-sim: give one of them")

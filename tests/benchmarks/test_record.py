@@ -13,6 +13,7 @@ from benchmarks.record import Run, chosen, line_of, main, page, read, run_of, sy
 from kvgate.adapters.releases import RELEASES
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.kernel.errors import UsageError
+from kvgate.kernel.output import FAULT
 
 MACHINE = Machine("x86_64", 2, "3.11.2", "0.20.2", 0.5)
 RUN = Run(
@@ -80,3 +81,29 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     for wrong in (["--seconds", "0"], ["--system", "nope"]):
         assert 2 == main([*wrong, "--out", str(tmp_path)])
     assert [] == list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert 2 == main(["--page", "--out", str(tmp_path / "file")])
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"), [((0, 0), 0), ((0, 3), 3), ((1, 3), 1), ((3, -9), FAULT), ((-9, 1), 1)], ids=str
+)
+def test_a_run_that_ends_otherwise_is_no_success(
+    ends: tuple[int, int], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it hide that something was found; what was killed or could not be had is not recorded."""
+    left = iter(ends)
+
+    def check(system: str, level: str, _seconds: int, _seed: int) -> tuple[Run | None, int]:
+        ended = next(left)
+        return (evolve(RUN, system=system, level=level) if ended in (0, 1) else None), ended
+
+    monkeypatch.setattr("benchmarks.record.check", check)
+    assert code == main(["--system", "stock", "--out", str(tmp_path)])
+    assert sum(each in (0, 1) for each in ends) == len(read(tmp_path / "record.jsonl"))
+
+
+def test_an_empty_record_claims_nothing(tmp_path: Path) -> None:
+    """The page says that there is none."""
+    assert 0 == main(["--page", "--out", str(tmp_path)])
+    assert "No run is recorded" in (tmp_path / "RECORD.md").read_text(encoding="utf-8")

@@ -24,7 +24,15 @@ from pathlib import Path
 from attrs import frozen
 
 from kvgate.adapters.fetching import enter_version, fetch, folder_of, installed_folder
-from kvgate.adapters.releases import ASCEND, ASCEND_COORDINATOR, INSTALLED, RELEASES, VLLM_VERSION, release_named
+from kvgate.adapters.releases import (
+    ASCEND,
+    ASCEND_COORDINATOR,
+    INSTALLED,
+    RELEASES,
+    VLLM_VERSION,
+    release_named,
+    system_installed,
+)
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
 from kvgate.adapters.releases.description import Release, Signatures
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -36,7 +44,7 @@ from kvgate.kernel.versions import installed
 ASCEND_WORKERS = ("ascend-worker", "ascend-worker-retention")
 """vLLM-Ascend with its worker, and with the plug-in."""
 BUILT_IN = (
-    *("stock", "reference", "retention", "ascend", "ascend-retention"),
+    *("installed", "stock", "reference", "retention", "ascend", "ascend-retention"),
     *("ascend-recompute", *ASCEND_WORKERS, "native"),
 )
 """The systems that come with kvgate; ``native`` stands for ``native@VERSION`` too."""
@@ -175,6 +183,8 @@ def load_system(
         SystemUnavailableError: it is not installed, not the version that its adapter is for, or cannot be imported.
         UsageError: no such name, or a preload that cannot be read or raises.
     """
+    if name == "installed":
+        name = system_installed()
     for index, path in enumerate(preloads):
         # Before a vLLM is imported for nothing, which takes long.
         _preload(path, index)
@@ -243,7 +253,7 @@ def _import_vllm() -> str:
     if found.partition("+")[0] != VLLM_VERSION:
         raise SystemUnavailableError(
             f"vLLM {found} is installed, and the system 'stock' is vLLM {VLLM_VERSION}; others are checked with --sut "
-            "native@VERSION (kvgate fetch --list)"
+            "native@VERSION or retention@VERSION (kvgate fetch --list)"
         )
     _refuse_what_drifted(f"vLLM {found}", "is installed and", INSTALLED.signatures)
     return found

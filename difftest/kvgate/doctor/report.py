@@ -92,7 +92,7 @@ def rows(facts: Facts, tried: Mapping[str, Probe]) -> list[tuple[str, str]]:
     here = [
         ("machine", f"{facts.platform}, {counted(facts.cores, 'core')}, {_memory(facts)}"),
         ("Python", f"{facts.python}, {facts.executable}"),
-        ("vLLM", f"{', '.join(vllm)}: {build}; the gate is for {VLLM_VERSION}" if vllm else "not installed"),
+        ("vLLM", f"{', '.join(vllm)}: {build}" if vllm else "not installed"),
         ("torch", str(system.get("torch") or installed.get("torch", "not installed"))),
         ("accelerator", _accelerator(facts, system)),
         ("installed", ", ".join(f"{name} {version}" for name, version in installed.items() if name != "torch")),

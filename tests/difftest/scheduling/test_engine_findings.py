@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,11 +30,13 @@ from kvgate.findings.register import FOLDER, all_findings, id_of, with_ids
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.level import Case
 from kvgate.gate.trace_codec import Violated, level_of
+from kvgate.kernel.models import load
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.engine import Engine
 from kvgate.levels.scheduler.level import SCHEDULER
 from kvgate.levels.scheduler.operations import Operation, Stage
+from kvgate.monitors.slot_memory import ENDED, NO_BLOCK
 from kvgate.report.track_record import NOT_SHOWN, REFUSED, SHOWN, outcome
 from kvreference.operations import Abort, Transferred
 from kvreference.rules import Delta
@@ -401,3 +404,18 @@ def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.Monk
     engine = Engine(settings, EVERYWHERE, with_reference=False)
     first = run(engine, operations)[0]
     assert (statement, None) == (first.difference.statement, explain_engine(first, engine))
+
+
+def test_061_has_its_window_taken_from_it_where_that_is_repaired() -> None:
+    """On 0.33.0 what comes after the end does not count: no rule answers otherwise, and no block that is gone is
+    excused; on older releases both are so."""
+    (finding,) = with_ids(["061-sent-with-what-follows-the-end"])
+    settings = Settings(load("swa+eagle").geometry, blocks=64, drafts_max=3)
+    later, older = finding.acts(settings, "0.33.0"), finding.acts(settings, "0.30.0")
+    gone: Any = SimpleNamespace(
+        reader=SimpleNamespace(request=0, group=0), token=29, got=NO_BLOCK, wanted=(1,) * 30, found=(), mark=ENDED
+    )
+    assert ([], False, False) == (list(later.deltas), later.misreads(gone), later.on_its_own(gone))
+    assert older.deltas
+    assert older.unfollowed is not None
+    assert older.unfollowed(gone)

@@ -102,8 +102,10 @@ def _turns(document: dict[str, Any], text: Spellings, step_ms: int) -> list[Turn
 
 def _pause(document: dict[str, Any], step_ms: int) -> int:
     """How many steps pass before a turn is sent; none where a trace does not say."""
-    seconds = 0 if document.get("th", "") is None else document.get("th")
-    if not isinstance(seconds, (int, float)) or not 0 <= seconds < PAUSE_SECONDS_MAX:
+    seconds = document.get("th")
+    if seconds is None:
+        return 0
+    if type(seconds) not in (int, float) or not 0 <= seconds < PAUSE_SECONDS_MAX:
         raise ValueError(f"'th' must be the seconds before a request, below {PAUSE_SECONDS_MAX:,}, got {seconds!r:.80}")
     return ceil(seconds * 1000 / step_ms)
 
