@@ -237,9 +237,9 @@ class _OneBlock:
 
 def _looks_at_ends_of_blocks(u: Any) -> Any:
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
-    prefixes = _Cut()
+    prefixes: Any = _Cut()
     maps: Any = _OneBlock(u.there), None
-    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)  # type: ignore[arg-type]
+    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
     before, after = found.absent

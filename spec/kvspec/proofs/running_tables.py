@@ -354,7 +354,7 @@ LEAVES = Obligation(
 def _released_again(self: Holdings, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
         dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
-        for place in holdings.range(0, dead):  # type: ignore[attr-defined]
+        for place in holdings.range(0, dead):  # type: ignore[attr-defined]  # patched
             self.pool.slide([table.blocks[place]], [])
             table.blocks[place] = NULL
         table.dead = dead
@@ -364,7 +364,7 @@ def _released_and_named(self: Holdings, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
         dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
         if dead > table.dead:
-            for place in holdings.range(table.dead, dead):  # type: ignore[attr-defined]
+            for place in holdings.range(table.dead, dead):  # type: ignore[attr-defined]  # patched
                 self.pool.slide([table.blocks[place]], [])
             table.dead = dead
 
@@ -436,7 +436,8 @@ def _registers_what_is_due(u: Any) -> Any:
 
 def _drafts_too(group_: Any, retention: Any, request: Any, table: Any, _tokens: Any, known: Any, *others: Any) -> Any:
     del others
-    for position in caching.range(table.registered, (known + group_.block_size_tokens) // group_.block_size_tokens):  # type: ignore[attr-defined]
+    end = (known + group_.block_size_tokens) // group_.block_size_tokens
+    for position in caching.range(table.registered, end):  # type: ignore[attr-defined]  # patched
         table.registered = position + 1
         if retention.due_tokens(group_, position, request.prompt_tokens) is not None and table.blocks[position] != NULL:
             yield position

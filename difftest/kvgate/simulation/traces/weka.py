@@ -105,7 +105,7 @@ def _pause(document: dict[str, Any], step_ms: int) -> int:
     seconds = document.get("th")
     if seconds is None:
         return 0
-    if type(seconds) not in (int, float) or not 0 <= seconds < PAUSE_SECONDS_MAX:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < PAUSE_SECONDS_MAX:
         raise ValueError(f"'th' must be the seconds before a request, below {PAUSE_SECONDS_MAX:,}, got {seconds!r:.80}")
     return ceil(seconds * 1000 / step_ms)
 
