@@ -190,7 +190,7 @@ def _of_reference(probe: str, operations: int | None = None) -> Kill | None:
     return _conform(what, limit) if layer == "conform" else _check(layer, what, limit)
 
 
-def _probed(mutant: Mutant | None, probe: str, operations: int | None = None) -> Kill | None:
+def probed(mutant: Mutant | None, probe: str, operations: int | None = None) -> Kill | None:
     """What a probe finds with ``mutant`` injected into the reference, or without one."""
     if "@" in probe:
         run = _process_of(_system(probe.partition(":")[2])).submit
@@ -540,13 +540,13 @@ def run_reference(
         if result.kill is not None and not every_layer:
             continue
         report(f"{mutant.name}: {probe}")
-        kill = result.kills[probe] = _probed(mutant, probe)
+        kill = result.kills[probe] = probed(mutant, probe)
         if kill is not None:
             operations[probe] = max(operations.get(probe, 0), kill.operations)
         yield list(results.values())
     for probe, most in operations.items():
         report(f"without a mutant: {probe}")
-        if _probed(None, probe, most or None) is not None:
+        if probed(None, probe, most or None) is not None:
             for result in results.values():
                 result.kills.pop(probe, None)
     yield list(results.values())

@@ -31,6 +31,7 @@ from kvgate_mutants.mutants.registry import (
     BLOCK_MANAGER_MUTANTS,
     CHECKER_MUTANTS,
     FEATURE_MUTANTS,
+    INDEPENDENT_MUTANTS,
     PAIR_MUTANTS,
     PLUGIN_MUTANTS,
     REFERENCE_MUTANTS,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from tests.fork_server import ForkServer
 
-ALL = (*REFERENCE_MUTANTS, *CHECKER_MUTANTS)
+ALL = (*REFERENCE_MUTANTS, *INDEPENDENT_MUTANTS, *CHECKER_MUTANTS)
 MASKED_BY_FINDINGS = (
     "longest-hit-tries-three-lengths",
     "look-ahead-block-served",
@@ -61,6 +62,7 @@ MASKED_BY_FINDINGS = (
 def test_there_are_enough_and_no_name_twice() -> None:
     """Goal: killing all of them says something. Method: count mutants and names."""
     assert len(REFERENCE_MUTANTS) >= 55
+    assert len(INDEPENDENT_MUTANTS) == 60
     assert len(CHECKER_MUTANTS) >= 140
     assert {1} == set(Counter(mutant.name for mutant in ALL).values())
     assert not [mutant.name for mutant in ALL if not re.fullmatch(r"[A-Z].*\.", mutant.sentence)]
@@ -143,7 +145,7 @@ def test_a_probe_that_raises_kills_nothing(found: Kill | None, monkeypatch: pyte
 
 def test_each_probe_can_be_run() -> None:
     """Goal: no probe is a misprint. Method: look up every model, obligation and broken system."""
-    for mutant in REFERENCE_MUTANTS:
+    for mutant in (*REFERENCE_MUTANTS, *INDEPENDENT_MUTANTS):
         for probe in mutant.probes:
             layer, _, what = probe.rpartition(":")
             what, _, system = what.partition("@")

@@ -15,4 +15,5 @@ def _mutants_in(name: str) -> tuple[Mutant, ...]:
 
 
 REFERENCE_MUTANTS = _mutants_in("reference_mutants.txt")
+INDEPENDENT_MUTANTS = _mutants_in("independent_mutants.txt")
 CHECKER_MUTANTS = _mutants_in("checker_mutants.txt")

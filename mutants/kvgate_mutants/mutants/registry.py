@@ -29,6 +29,7 @@ BLOCK_MANAGER_MUTANTS = mutants_in((block_pool, hit_lookup, allocation, release,
 SCHEDULER_MUTANTS = mutants_in((scheduling, finishing, scheduler_output, waiting))
 FEATURE_MUTANTS = features.FEATURE_MUTANTS
 REFERENCE_MUTANTS = own_code.REFERENCE_MUTANTS
+INDEPENDENT_MUTANTS = own_code.INDEPENDENT_MUTANTS
 CHECKER_MUTANTS = own_code.CHECKER_MUTANTS
 PAIR_MUTANTS = mutants_in((pair,))
 WORKER_MUTANTS = mutants_in((worker,))
