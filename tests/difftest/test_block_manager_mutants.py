@@ -18,11 +18,12 @@ from kvgate.gate.profiles import models_named
 from kvgate.kernel.models import MODELS
 from kvgate.levels.manager import Bench
 from kvgate_mutants.mutants.mutant import Mutant, breaks, locate
-from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS, WORKER_MUTANTS
+from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, RELEASE_MUTANTS, SCHEDULER_MUTANTS, WORKER_MUTANTS
 from kvgate_mutants.mutation_run import run_mutant
 from kvreference.statements import STATEMENTS
 
 OPERATIONS = 200_000
+TIER_MUTANTS = RELEASE_MUTANTS["native@0.33.0"]["tiers"]
 KILLABLE = [mutant for mutant in BLOCK_MANAGER_MUTANTS if mutant.equivalent is None]
 OF_DESIGNS = {
     *("KV-INV-07", "KV-INV-08", "KV-INV-09"),
@@ -34,6 +35,8 @@ OF_SCHEDULERS = {"KV-SYS-02", "KV-SYS-03", "KV-SYS-05", "KV-SYS-06"}
 """Guarantees of schedulers: these have mutants of their own."""
 OF_WORKERS = {"KV-MEM-03"}
 """Guarantees of workers, of which vLLM-Ascend's has mutants."""
+OF_TIERS = {each for each in STATEMENTS if each.startswith("KV-TIER")}
+"""Guarantees of a second tier: vLLM 0.33.0 has mutants of its connector."""
 OF_RUNS = {"KV-SYS-04"}
 """Guarantees about two runs of one system: tests/difftest/fuzzing breaks one."""
 
@@ -73,16 +76,17 @@ def test_every_guarantee_is_broken() -> None:
     """Goal: no guarantee is checked by code that could as well be absent. Method: compare ids; each is violated by a
     mutant of vLLM, or by a design that the explorer refutes."""
     by_designs = {each for design in DESIGNS.values() for each in (design.statement, design.breaks or design.statement)}
-    by_mutants = {mutant.statement for mutant in (*KILLABLE, *SCHEDULER_MUTANTS, *WORKER_MUTANTS)}
+    by_mutants = {mutant.statement for mutant in (*KILLABLE, *SCHEDULER_MUTANTS, *WORKER_MUTANTS, *TIER_MUTANTS)}
     assert set(STATEMENTS) - OF_RUNS == by_mutants | by_designs
 
 
 def test_a_design_replaces_no_mutant() -> None:
     """Goal: what vLLM has is broken in vLLM. Method: compare ids; those left to designs are listed."""
-    spoken_of = set(STATEMENTS) - OF_DESIGNS - OF_SCHEDULERS - OF_WORKERS - OF_RUNS
+    spoken_of = set(STATEMENTS) - OF_DESIGNS - OF_SCHEDULERS - OF_WORKERS - OF_RUNS - OF_TIERS
     assert spoken_of == {mutant.statement for mutant in KILLABLE}
     assert OF_WORKERS <= {mutant.statement for mutant in WORKER_MUTANTS}
     assert OF_SCHEDULERS <= {mutant.statement for mutant in SCHEDULER_MUTANTS}
+    assert OF_TIERS <= {mutant.statement for mutant in TIER_MUTANTS}
     assert set(STATEMENTS) > OF_DESIGNS
 
 

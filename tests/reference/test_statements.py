@@ -25,7 +25,7 @@ def test_ids_are_well_formed_and_in_order() -> None:
         assert match is not None, statement
         numbers.setdefault(match[1], []).append(int(match[2]))
         stretches += [match[1]] if stretches[-1:] != [match[1]] else []
-    assert len(FAMILIES) == 7
+    assert len(FAMILIES) == 8
     assert FAMILIES == stretches
     assert {family: list(range(1, len(numbers[family]) + 1)) for family in FAMILIES} == numbers
 

@@ -27,7 +27,7 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "model that is no model": ((*CHECK, "--model", "junk"), "junk: "),
     "system": (
         ("check", "--sut", "vllm"),
-        "unknown system 'vllm': give one of stock, reference, retention, ascend, ascend-retention, "
+        "unknown system 'vllm': give one of installed, stock, reference, retention, ascend, ascend-retention, "
         "ascend-recompute, ascend-worker, ascend-worker-retention, native, or "
         "module:factory",
     ),

@@ -112,6 +112,12 @@ RELEASE = evolve(
         "036-states-hit-past-attention",
         "052-older-state-goes-last",
         "064-failed-load-sets-back-another",
+        # With a second tier, which is not run on it.
+        "084-second-reset-before-a-step",
+        "085-stale-window-blocks-after-a-reset",
+        "086-jobs-named-after-a-reset",
+        "088-chunk-stored-in-part",
+        "089-stores-that-a-reset-leaves",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

@@ -120,15 +120,16 @@ RELEASE = evolve(
         "050-later-item-after-a-failed-load",
         "053-no-end-before-its-shortest",
         "072-state-before-a-gap-stays-held",
-        "086-jobs-named-after-a-reset",
-        "089-stores-that-a-reset-leaves",
     }
     | {
         "016-look-ahead-kept-at-zero",
         "031-replay-an-alignment-too-low",
         "059-null-blocks-gone-over-once",
         "083-padding-longer-than-a-chunk",
+        "084-second-reset-before-a-step",
+        "085-stale-window-blocks-after-a-reset",
         "087-reloaded-in-the-step-after-a-reset",
+        "088-chunk-stored-in-part",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
