@@ -55,7 +55,6 @@ _LEFT: dict[str, str] = {
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": _CONFORMS,
     "KV-OP-01": "that a key of the cached map stands for one prefix; alignments of larger units",
-    "KV-OP-02": "that it is the one that was registered first",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
     "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",
     "KV-OP-05": "that groups are served in their order, and that the reference's queue is the sequence",
@@ -78,7 +77,8 @@ _LEFT: dict[str, str] = {
     "KV-OP-26": "where the states of drafts stand in a table",
     "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
     "KV-MEM-01": "that what a step is scheduled to write is what its tokens are, in the slots that its content stands "
-    "for, which ghost memory follows; that this is scheduled before it is registered, which `kvgate conform` follows",
+    "for, also in blocks that are not registered, which ghost memory follows; that this is scheduled before it is "
+    "registered, which `kvgate conform` follows",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
     "KV-MEM-04": "that a request which loads is not computed; that the last holder waits for the steps that use a "
     "block; what copies read, which is given up when they are dispatched",

@@ -36,8 +36,12 @@ class LeakMonitor:
     def observe(self, step: Step) -> Difference | None:
         """Note who arrived."""
         if isinstance(step.operation, Arrive):
-            self._arrived.append(step.operation.request)
+            self.arrived(step.operation.request)
         return None
+
+    def arrived(self, request: int) -> None:
+        """A request is known from now on."""
+        self._arrived.append(request)
 
     def at_rest(self, system: System) -> Iterable[Difference]:
         """Everything that remains of requests that are gone."""

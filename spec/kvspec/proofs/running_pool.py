@@ -515,7 +515,7 @@ def _found(u: Any) -> Any:
 
 FIND = Obligation(
     id="content-and-cached-map.running-find",
-    statements=("KV-OP-02", "KV-OP-19", "KV-INV-05"),
+    statements=("KV-OP-19", "KV-INV-05"),
     title="What the running maps find for a content is a block that they list for it; they find none only where no "
     "block is listed.",
     unknowns={**OF_POOL, "full": Count(0, 1)},

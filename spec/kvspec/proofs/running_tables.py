@@ -71,6 +71,7 @@ ENTRY: Mapping[str, Unknown] = {**OF_POOL, **ANY_QUEUE}
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
     statements=("KV-OP-07", "KV-INV-01", "KV-INV-03", "KV-LEAK-01"),
+    bound="tables of one and of two entries, over a pool of any size",
     title="A request that gives up all it holds drops every block that its tables name, whatever the group, and has no "
     "tables any more; those of other requests stay.",
     unknowns=ENTRY,
@@ -120,6 +121,7 @@ def _waits(u: Any) -> Any:
 WAITS = Obligation(
     id="blocks-and-references.running-wait-for-steps",
     statements=("KV-MEM-04", "KV-OP-07", "KV-LEAK-01"),
+    bound="one request that waits, with a block in its table, over a pool of any size and for any number of steps",
     title="What a request gives up while steps in flight use it keeps its holder until so many steps are over, and is "
     "released then, once.",
     unknowns={**ENTRY, "steps": Count(0), "over": Count(0)},
@@ -176,6 +178,7 @@ def _dispatched(u: Any) -> Any:
 DISPATCHED = Obligation(
     id="partial-hits.running-dispatch",
     statements=("KV-OP-19", "KV-INV-09", "KV-INV-01"),
+    bound="one copy that is pending, over a pool of any size",
     title="When a step is dispatched, each copy that is pending is handed to the worker once and gives up its source, "
     "and none is pending any more; what the step computes may serve hits from then on.",
     unknowns=ENTRY,
@@ -315,10 +318,9 @@ def _leaves(u: Any) -> Any:
 
 LEAVES = Obligation(
     id="blocks-and-references.running-release-of-what-is-dead",
-    statements=("KV-OP-06", "KV-INV-01", "KV-INV-03", "KV-OP-21"),
+    statements=("KV-OP-06", "KV-INV-01", "KV-INV-03"),
     title="A request releases exactly the entries of a table, of any length, that no later token reads and that it has "
-    "not released before; each is a null block then, and what a hit at the last boundary among them reads is pinned "
-    "where the drop is long enough.",
+    "not released before; each is a null block then.",
     unknowns=OF_WINDOW,
     assumes=_may_leave,
     claim=_leaves,
@@ -574,10 +576,10 @@ def _takes_first(self: Holdings, tables: Any, hit: Hit, layouts: Any, provided: 
 
 ADMITS = Obligation(
     id="blocks-and-references.running-admission",
-    statements=("KV-OP-04", "KV-OP-05", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
+    statements=("KV-OP-04", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
     title="A waiting request is granted its slots if and only if its hit and its new blocks can be had from the free "
-    "queue: then it holds the block that it hits, a copy holds its source and aims at the first new block, no hit is "
-    "taken as a new block, and nothing else changes; else nothing changes at all.",
+    "queue: then it holds the block that it hits, a copy holds its source and aims at the first new block, and nothing "
+    "else changes; else nothing changes at all.",
     unknowns=OF_ADMISSION,
     assumes=_asks,
     claim=_admits,

@@ -12,12 +12,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from attrs import evolve
 from tests.published import published
 
 from kvgate.adapters.releases import release_named
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
 from kvgate.levels.tiers.level import SYSTEMS, TIERS
+from kvreference.settings import Settings
 
 if TYPE_CHECKING:
     from tests.fork_server import ForkServer
@@ -89,6 +91,15 @@ def test_models_that_it_takes() -> None:
         assert not TIERS.takes(load(name)), name
 
 
+@pytest.mark.parametrize("name", ["mamba-align+scratch", "local+scratch"])
+def test_a_model_without_it_is_rejected(name: str) -> None:
+    """Its ghost memory has no states, so it would call them missing."""
+    case = evolve(TIERS.draw(load("full+scratch"), "tiny", "1"), settings=Settings(load(name).geometry, blocks=64))
+    with pytest.raises(UsageError, match="takes models of full attention and windows"):
+        TIERS.world(case, "native@0.33.0", with_reference=False)
+
+
+@pytest.mark.ci
 def test_systems_without_it_are_rejected(fork_server: ForkServer) -> None:
     pytest.importorskip("vllm")
     with pytest.raises(UsageError, match="drives the connector"):

@@ -16,6 +16,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     return (
         is_raised
         and name in ("reset_cache", "_reset_cache")
+        and engine.resets_since_step > 1
         and bool(engine.connector.half._current_batch_jobs_to_flush)
     )
 

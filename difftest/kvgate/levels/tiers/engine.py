@@ -100,6 +100,9 @@ class TierEngine:
         """The stores, under way or yet to begin, of requests that a reset has preempted."""
         self.preempted: set[str] = set()
         """The requests that a reset has preempted since the last step."""
+        self.resets_since_step = 0
+        """How often the connector's cache was reset since the last step."""
+        self._leak = LeakMonitor(settings)
         self._submitted = 0
         self._alive: dict[str, Any] = {}
         self._named: dict[str, int] = {}
@@ -148,6 +151,7 @@ class TierEngine:
         elif isinstance(operation, ResetCache) and self._may_reset(operation):
             self.lockstep.note(Reset())
             if operation.connector:
+                self.resets_since_step += 1
                 self.resets.append({name: each.num_computed_tokens for name, each in self._alive.items()})
             if operation.preempts:
                 running = {request.request_id for request in self.scheduler.running}
@@ -174,6 +178,7 @@ class TierEngine:
         arrival = evolve(serve.arrival, request=number)
         request: Any = new_request(self.settings, evolve(serve, arrival=arrival))
         self.lockstep.note(arrival)
+        self._leak.arrived(number)
         name = name_of(number)
         self._alive[name], self._named[name] = request, 0
         self._tokens[name], self.memory.tokens[name] = [], []
@@ -190,6 +195,7 @@ class TierEngine:
         if not self.scheduler.has_requests():
             self._collect_all()
             return False
+        self.resets_since_step = 0
         before = set(self.memory.jobs), len(self._alive)
         output = self.scheduler.schedule()
         self.preempted.clear()
@@ -356,7 +362,7 @@ class TierEngine:
                 self._report("leak", difference)
 
     def _remaining(self) -> Iterator[Difference]:
-        yield from LeakMonitor(self.settings).at_rest(self.followed)
+        yield from self._leak.at_rest(self.followed)
         held = self.connector.remaining()
         if held:
             yield Difference("KV-TIER-05", "what the connector holds", "nothing", str(dict(held)))

@@ -36,6 +36,7 @@ from kvgate.levels.tiers.operations import (
     describe_tiers,
 )
 from kvreference.attention import Kind
+from kvreference.geometry import Geometry
 from kvreference.operations import Abort
 from kvreference.scheduler.operations import Step
 from kvreference.scheduler.room import blocks_to_run
@@ -56,6 +57,12 @@ SIMPLER_TIERS: Rules = {
     TierStage: dict.fromkeys(fields_dict(TierStage), DEFAULT) | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
 }
+
+
+def _is_plain(geometry: Geometry) -> bool:
+    sizes = {group.block_size_tokens for group in geometry.groups}
+    plain = all(group.kind in KINDS and group.compress_ratio == 1 for group in geometry.groups)
+    return plain and len(sizes) == 1 and not geometry.hashed_ahead_tokens
 
 
 class TierLevel(DrivenLevel):
@@ -104,10 +111,7 @@ class TierLevel(DrivenLevel):
 
     def takes(self, model: Model) -> bool:
         """Full attention and windows, in blocks of one size."""
-        groups = model.geometry.groups
-        sizes = {group.block_size_tokens for group in groups}
-        plain = all(group.kind in KINDS and group.compress_ratio == 1 for group in groups)
-        return plain and len(sizes) == 1 and not model.geometry.hashed_ahead_tokens
+        return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
         if system not in SYSTEMS:
@@ -115,6 +119,8 @@ class TierLevel(DrivenLevel):
         return super().bench_named(system, detectors)
 
     def world(self, case: Case, subject: str, with_reference: bool) -> Any:
+        if not _is_plain(case.settings.geometry):
+            raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference
