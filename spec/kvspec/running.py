@@ -11,7 +11,7 @@ the other one is there to show it. What is then known of the collection is known
 asked of it anywhere else.
 
 Where code repeats a step, one turn is run, from any sound state: it ends in a state that is sound, and is what the
-transition leads to, so what is so of one turn is so of any number (one turn).
+transition leads to, so what is so of one turn is so of any number.
 """
 
 from __future__ import annotations

@@ -11,11 +11,14 @@ from kvgate.kernel.difference import Divergence
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """A request names a job from before a reset: it is missing, or waited for, or remembered permanently."""
     half, difference = engine.connector.half, divergence.difference
-    waits = difference.statement in ("KV-TIER-05", "KV-TIER-06")
-    raised = "KeyError in", "AssertionError in update_state_after_alloc"
-    missing = difference.statement == "KV-SYS-01" and difference.subject.startswith(raised)
     named = {number for each in half._req_status.values() for number in each.transfer_jobs}
-    return (waits or missing) and bool(engine.resets) and bool(named - half._jobs.keys())
+    gone = named - half._jobs.keys()
+    if not engine.resets or not gone:
+        return False
+    if difference.statement == "KV-SYS-01":
+        is_asked_for = difference.got in [f"KeyError: {number}" for number in gone]
+        return is_asked_for or difference.subject.startswith("AssertionError in update_state_after_alloc")
+    return difference.statement in ("KV-TIER-05", "KV-TIER-06")
 
 
 FINDING = Finding(
