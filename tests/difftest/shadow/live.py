@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from inspect import signature
 from typing import Any
 from unittest.mock import patch
@@ -187,6 +187,8 @@ class Beneath:
     stalls: list[Stalls] = field(factory=list)
     together: int = 0
     """How many calls were passed on together."""
+    loaded: int = 0
+    """How many requests got blocks for what other nodes provide."""
     salting: Salting = field(init=False)
     judge: ShadowChecker = field(init=False)
 
@@ -206,6 +208,8 @@ class Beneath:
     def send(self, records: Sequence[Raw]) -> None:
         self.together += sum(len(each.numbers) for each in records if isinstance(each, Decoding))
         for record in self.salting.salted(records):
+            if isinstance(record, Allocated) and record.given is not None:
+                self.loaded += record.external_tokens > 0
             self.found += self.judge.follow(record)
 
 
@@ -233,7 +237,7 @@ def watched(
 
 
 def connected(
-    system: str, models: Sequence[str], cases: int, release: Release = INSTALLED
+    system: str, models: Sequence[str], seeds: Iterable[int], release: Release = INSTALLED, checkpoint_calls: int = 100
 ) -> tuple[list[Beneath], Counter[str]]:
     """The shadows of some cases of the scheduler level with a connector, and why others have none.
 
@@ -245,7 +249,7 @@ def connected(
     def world(level: SchedulerLevel, *arguments: Any) -> Any:
         engine = original(level, *arguments)
         try:
-            shadows.append(watched(engine, checkpoint_calls=100, release=release))
+            shadows.append(watched(engine, checkpoint_calls=checkpoint_calls, release=release))
         except ValueError as error:
             refused[str(error)] += 1
         return engine
@@ -253,7 +257,7 @@ def connected(
     with patch.object(SchedulerLevel, "world", world):
         trials = Trials(SCHEDULER.bench_named(system, SCHEDULER.monitors)).towards(("transfers",))
         for model in models:
-            for seed in range(cases):
+            for seed in seeds:
                 trials.trial(Lane(load(model), PRESETS[seed % len(PRESETS)]), str(seed), 0)
     for each in shadows:
         # The gate ends a case with an exception, within a call of the scheduler.
