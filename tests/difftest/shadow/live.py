@@ -25,7 +25,7 @@ from kvgate.levels.scheduler.level import SCHEDULER, SchedulerLevel
 from kvgate.levels.scheduler.operations import Options, Stage
 from kvgate.shadow.adapter.geometry import counts_in_flight, settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Allocated, Decoding, Published, Raw, Stalls, Step, Stored
+from kvgate.shadow.calls import After, Allocated, Decoding, Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -154,20 +154,21 @@ class Kept(Passive):
         ]
 
     def is_as(self, each_call: Kept) -> bool:
-        """Whether this says the same as a sink that was sent each call, but for windows that were not read here."""
-        ours, theirs = self.comparable(), each_call.comparable()
-        return len(ours) == len(theirs) and all(map(_is_as, ours, theirs))
+        """Whether this says the same as a sink that was sent each call, but for windows that were not read here.
+
+        They need not be read in a call in which no block becomes free: only shared blocks can have left a window.
+        """
+        ours, theirs, free = self.comparable(), each_call.comparable(), -1
+        for index, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+            if isinstance(one, Allocated) and isinstance(other, Allocated) and other.given is not None:
+                freed_none = other.after.free + sum(map(len, other.given)) == free
+                theirs[index] = replace(other, nulls=None) if one.nulls is None and freed_none else other
+            free = getattr(other, "after", After(free, 0, ())).free
+        return ours == theirs
 
     def fail(self, error: BaseException) -> None:
         """The shadow failed: so does the test."""
         raise error
-
-
-def _is_as(ours: object, theirs: object) -> bool:
-    if isinstance(ours, Allocated) and isinstance(theirs, Allocated) and ours.nulls is None:
-        # It changed no count, so it freed nothing.
-        return ours == replace(theirs, nulls=None)
-    return ours == theirs
 
 
 @define

@@ -170,7 +170,7 @@ print("\\n" + json.dumps({
     "nothing ahead": [broken(nothing_ahead, model=each) for each in models if "hashed-ahead" in each],
     "refused": [refusal(change) for change in (freed_later, plugged_in, drafts_again, two_ahead, kept_free)],
     "ahead inside": refusal(lambda scheduler: None, AHEAD_INSIDE) if "012" in str(release.findings) else "",
-    "states": "" if release.follows_states else refusal(lambda scheduler: None, "mamba-align"),
+    "states": "" if release.follows_states else refusal(lambda scheduler: None, "mamba-align+scratch"),
 }))
 """
 
