@@ -32,7 +32,7 @@ WITHOUT_NUMBERS = b"2"
 VERSIONS_READ = (WITHOUT_NUMBERS, b"3", b"4", MAGIC[-1:])
 """What version 2 lacks: record numbers, the time of the start, and what an engine's call raised. What version 3 lacks:
 what newer releases of vLLM pass to a call for slots. Version 4 says of every call what left the windows.
-Version 5 was never written: one bit makes a 4 of it."""
+There is no version 5: a single flipped bit would make it a 4."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
 """What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""

@@ -465,9 +465,12 @@ class ShadowChecker:
         new = sorted(wrong - self._violated, key=lambda each: (each.statement, each.got))
         self._violated = wrong
         if new and known is not None and found is None:
-            # What a known finding did has led the reference there, too.
-            ours = {(each.statement, each.detail) for each in check(known.snapshot())}
-            new = [each for each in new if (each.statement, each.got) not in ours]
+            # What a finding did that acted has led the reference there, too.
+            acted = {each.statement: each.finding for each in self.known.violations()}
+            ours = {(each.statement, each.detail) for each in check(known.snapshot()) if each.statement in acted}
+            for each in [each for each in new if (each.statement, each.got) in ours]:
+                self.known.times[acted[each.statement]] += 1
+                new.remove(each)
         if found is None and new and not is_counted:
             found = new[0]
         self._counts_are_known = known is not None and self._counts_are_known

@@ -133,6 +133,23 @@ def free_order_broken_in_the_middle(patch: Patch, fault: Injected) -> None:
     patch.setattr(BlockPool, "free_blocks", swapped)
 
 
+def window_entry_kept(patch: Patch, fault: Injected) -> None:
+    """A block that left the window is freed, and the table still names it."""
+    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
+
+    original = SlidingWindowManager.remove_skipped_blocks
+
+    def keeps(self: Any, request_id: str, total_computed_tokens: int) -> None:
+        before = list(self.req_to_blocks[request_id])
+        original(self, request_id, total_computed_tokens)
+        after = self.req_to_blocks[request_id]
+        left = [index for index, block in enumerate(before) if block is not after[index] and not block.ref_cnt]
+        if left and fault.acts():
+            after[left[0]] = before[left[0]]
+
+    patch.setattr(SlidingWindowManager, "remove_skipped_blocks", keeps)
+
+
 def lost_event(patch: Patch, fault: Injected) -> None:
     """A KV event is lost before it is published."""
     from vllm.v1.core.block_pool import BlockPool
@@ -211,6 +228,7 @@ FAULTS: dict[Fault, str] = {
     double_free: "KV-OP-07",
     hit_one_block_short: "KV-OP-01",
     free_order_broken_in_the_middle: "KV-OP-07",
+    window_entry_kept: "KV-OP-06",
     lost_event: "KV-OP-12",
     hang: STALLED,
     wrong_table_to_the_worker: "KV-SYS-03",
@@ -235,7 +253,7 @@ class Row:
 
 def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
     """Serve with a shadow, a fault acting once, until it is detected or ``STEPS`` are over."""
-    server = Server("full", blocks=100, seed=seed)
+    server = Server("swa" if fault is window_entry_kept else "full", blocks=100, seed=seed)
     injected = Injected()
     if fault is not None:
         fault(patch, injected)

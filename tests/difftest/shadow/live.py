@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from inspect import signature
 from typing import Any
 from unittest.mock import patch
@@ -25,7 +25,7 @@ from kvgate.levels.scheduler.level import SCHEDULER, SchedulerLevel
 from kvgate.levels.scheduler.operations import Options, Stage
 from kvgate.shadow.adapter.geometry import counts_in_flight, settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import Allocated, Decoding, Published, Raw, Stalls, Step, Stored
+from kvgate.shadow.calls import After, Allocated, Decoding, Published, Raw, Stalls, Step, Stored
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -154,20 +154,21 @@ class Kept(Passive):
         ]
 
     def is_as(self, each_call: Kept) -> bool:
-        """Whether this says the same as a sink that was sent each call, but for windows that were not read here."""
-        ours, theirs = self.comparable(), each_call.comparable()
-        return len(ours) == len(theirs) and all(map(_is_as, ours, theirs))
+        """Whether this says the same as a sink that was sent each call, but for windows that were not read here.
+
+        They need not be read in a call in which no block becomes free: only shared blocks can have left a window.
+        """
+        ours, theirs, free = self.comparable(), each_call.comparable(), -1
+        for index, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+            if isinstance(one, Allocated) and isinstance(other, Allocated) and other.given is not None:
+                freed_none = other.after.free + sum(map(len, other.given)) == free
+                theirs[index] = replace(other, nulls=None) if one.nulls is None and freed_none else other
+            free = getattr(other, "after", After(free, 0, ())).free
+        return ours == theirs
 
     def fail(self, error: BaseException) -> None:
         """The shadow failed: so does the test."""
         raise error
-
-
-def _is_as(ours: object, theirs: object) -> bool:
-    if isinstance(ours, Allocated) and isinstance(theirs, Allocated) and ours.nulls is None:
-        # It changed no count, so it freed nothing.
-        return ours == replace(theirs, nulls=None)
-    return ours == theirs
 
 
 @define
@@ -187,6 +188,8 @@ class Beneath:
     stalls: list[Stalls] = field(factory=list)
     together: int = 0
     """How many calls were passed on together."""
+    loaded: int = 0
+    """How many requests got blocks for what other nodes provide."""
     salting: Salting = field(init=False)
     judge: ShadowChecker = field(init=False)
 
@@ -206,6 +209,8 @@ class Beneath:
     def send(self, records: Sequence[Raw]) -> None:
         self.together += sum(len(each.numbers) for each in records if isinstance(each, Decoding))
         for record in self.salting.salted(records):
+            if isinstance(record, Allocated) and record.given is not None:
+                self.loaded += record.external_tokens > 0
             self.found += self.judge.follow(record)
 
 
@@ -233,7 +238,7 @@ def watched(
 
 
 def connected(
-    system: str, models: Sequence[str], cases: int, release: Release = INSTALLED
+    system: str, models: Sequence[str], seeds: Iterable[int], release: Release = INSTALLED, checkpoint_calls: int = 100
 ) -> tuple[list[Beneath], Counter[str]]:
     """The shadows of some cases of the scheduler level with a connector, and why others have none.
 
@@ -245,7 +250,7 @@ def connected(
     def world(level: SchedulerLevel, *arguments: Any) -> Any:
         engine = original(level, *arguments)
         try:
-            shadows.append(watched(engine, checkpoint_calls=100, release=release))
+            shadows.append(watched(engine, checkpoint_calls=checkpoint_calls, release=release))
         except ValueError as error:
             refused[str(error)] += 1
         return engine
@@ -253,7 +258,7 @@ def connected(
     with patch.object(SchedulerLevel, "world", world):
         trials = Trials(SCHEDULER.bench_named(system, SCHEDULER.monitors)).towards(("transfers",))
         for model in models:
-            for seed in range(cases):
+            for seed in seeds:
                 trials.trial(Lane(load(model), PRESETS[seed % len(PRESETS)]), str(seed), 0)
     for each in shadows:
         # The gate ends a case with an exception, within a call of the scheduler.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvgate.findings.modelled import Modelled
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.levels.scheduler.adapter import stage
 from kvgate.shadow.adapter.attachment import attach
@@ -30,6 +31,7 @@ pytest.importorskip("vllm")
 
 
 LOADED = "009-load-forgets-its-last-token"
+TAKEN = "008-external-tokens-take-other-hits"
 
 
 def findings(shadows: list[Beneath]) -> list[Any]:
@@ -40,10 +42,23 @@ def findings(shadows: list[Beneath]) -> list[Any]:
 @pytest.mark.parametrize("model", ["full", "gemma-hybrid", "gpt-oss-hybrid+mtp", "mixed-blocks"])
 def test_a_connector_is_followed(model: str) -> None:
     """No difference, with steps that wait and steps that do not; and something was loaded."""
-    shadows, _ = connected("stock", [model], 8)
+    shadows, _ = connected("stock", [model], range(8))
     assert [] == findings(shadows)
     assert sum(each.judge.stats.judged for each in shadows) > 300
     assert sum(each.judge.known.times.get(LOADED, 0) for each in shadows) > 5
+
+
+@pytest.mark.parametrize("acted", [True, False])
+def test_what_a_finding_leaves_in_a_state_is_declared_if_it_acted(acted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request names a block twice, and so does the reference: counted once as finding 008; without it, a difference.
+
+    Method: a case in which the finding acts once, with a shadow that knows that it acted, and one that does not.
+    """
+    if not acted:
+        monkeypatch.setattr(Modelled, "violations", lambda _known: [])
+    shadows, _ = connected("stock", ["two-windows+mtp"], [19], checkpoint_calls=5)
+    assert ["KV-INV-04"] * (not acted) == [finding.difference.statement for finding in findings(shadows)]
+    assert 1 + acted == sum(each.judge.known.times[TAKEN] for each in shadows)
 
 
 class Offloading(Server):
@@ -112,7 +127,7 @@ def test_a_load_that_is_not_followed_shows(monkeypatch: pytest.MonkeyPatch) -> N
         return original(self, replace(call, external_tokens=0), hit)
 
     monkeypatch.setattr(OrderAgnosticReference, "allocate", allocate)
-    shadows, _ = connected("stock", ["full"], 4)
+    shadows, _ = connected("stock", ["full"], range(4))
     assert [] != findings(shadows)
 
 

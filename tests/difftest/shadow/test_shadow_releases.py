@@ -30,8 +30,6 @@ CALLS = 10_000
 FOLLOWED = [each.name for each in (*OF_VLLM[1:], *LATER_ASCEND) if each.scheduler is not None]
 AHEAD = [name for name in FOLLOWED if RELEASES[name].frees_late or RELEASES[name].holds_windows]
 """Those whose windows hold what steps in flight read."""
-WITHOUT_STATES = ("0.27.1",)
-"""The releases whose states are refused."""
 FREED_LATER = "a KV connector with asynchronous steps: this release frees blocks by the steps that are over"
 AHEAD_INSIDE = "mixed-blocks+eagle+masked"
 """A model of which some releases cache boundaries inside blocks before these are full."""
@@ -141,9 +139,10 @@ def freed_later(scheduler):
 
 def with_connector():
     those = [model.partition(":")[0] for model in models[:2]]
-    shadows, refused = connected(release.name, those, 6, release)
+    shadows, refused = connected(release.name, those, range(6), release)
     return {
         "judged": sum(each.judge.stats.judged for each in shadows),
+        "loaded": sum(each.loaded for each in shadows),
         "differences": [str(found) for each in shadows for found in each.found],
         "refused": sorted(refused),
     }
@@ -171,6 +170,7 @@ print("\\n" + json.dumps({
     "nothing ahead": [broken(nothing_ahead, model=each) for each in models if "hashed-ahead" in each],
     "refused": [refusal(change) for change in (freed_later, plugged_in, drafts_again, two_ahead, kept_free)],
     "ahead inside": refusal(lambda scheduler: None, AHEAD_INSIDE) if "012" in str(release.findings) else "",
+    "states": "" if release.follows_states else refusal(lambda scheduler: None, "mamba-align+scratch"),
 }))
 """
 
@@ -191,9 +191,9 @@ def models_of(name: str) -> list[str]:
     if release.hashes_ahead:
         names += ["gpt-oss-hybrid+eagle+hashed-ahead+retention=64+junctions", "full+eagle+hashed-ahead"]
         names += [f"mixed-blocks+eagle+hashed-ahead{masked}"]
-    if release.version not in WITHOUT_STATES:
+    if release.follows_states:
         names += ["mamba-align", *["mamba-all"] * release.keeps_all_states]
-    if release.retains_states and release.version not in WITHOUT_STATES:
+    if release.retains_states and release.follows_states:
         names += [f"mamba-{each}+retention=128+junctions" for each in ("align+eagle", "window")]
     return [f"{name}{scratch}:{2 * ('eagle' in name or 'mixed' in name) or 1 * ('mtp' in name)}" for name in names]
 
@@ -255,6 +255,7 @@ def test_a_connector_is_followed(told: Any) -> None:
     name, found = told
     assert [] == found["connector"]["differences"]
     assert found["connector"]["judged"] > 200
+    assert found["connector"]["loaded"] > 5
     assert [FREED_LATER] * (name in AHEAD) == found["connector"]["refused"]
 
 
@@ -269,3 +270,4 @@ def test_what_is_refused_is_said(told: Any) -> None:
     inside = "larger blocks of full attention, with a draft layer: boundaries inside them are cached"
     begins = BEGINS_BLOCKS in RELEASES[told[0]].findings
     assert told[1]["ahead inside"].endswith(inside if begins else "")
+    assert ("0.27.1" in told[0]) == told[1]["states"].endswith(": a model with states, on vLLM 0.27.1")

@@ -57,6 +57,15 @@ def test_what_else_content_depends_on_is_in_it(more: dict[str, object]) -> None:
     assert digests(salting, range(8), salt="a")[0] != digests(salting, range(8), lora="a")[0]
 
 
+@pytest.mark.parametrize("ahead_tokens", [0, 1])
+def test_an_item_at_a_boundary_is_in_what_covers_its_first_token(ahead_tokens: int) -> None:
+    """Goal: a digest that covers the token after a grain covers its item. Method: an item from there on."""
+    salting = Salting(GRAIN, [GRAIN], ahead_tokens=ahead_tokens)
+    bare, with_item = digests(salting, range(9)), digests(salting, range(9), media=[Media("cat", GRAIN, 3)])
+    assert (ahead_tokens == 1) == (bare[0] != with_item[0])
+    assert bare[1] != with_item[1]
+
+
 def test_tokens_that_come_one_by_one() -> None:
     """Goal: what is generated counts like what was asked. Method: the same tokens at once and one behind the other."""
     salting = Salting(GRAIN, [GRAIN])

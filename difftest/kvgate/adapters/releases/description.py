@@ -199,6 +199,8 @@ class Release:
 
     keeps_all_states: bool = True
     """Whether the states of state-space layers can be kept at every block's end."""
+    follows_states: bool = True
+    """Whether a shadow follows the states that steps in flight read."""
 
     scheduler: SchedulerRules | None = None
     """Its scheduler; None where the gate cannot follow it yet."""

@@ -126,6 +126,7 @@ RELEASE = evolve(
     },
     pins_junctions=True,
     retains_states=True,
+    follows_states=False,
     scheduler=SCHEDULER_RULES,
     additions=Additions(
         "0.23.0",

@@ -107,6 +107,7 @@ RELEASE = evolve(
         ),
     },
     choices="scratch",
+    follows_states=True,
     interval="config",
     retains_least=True,
     ratio_field="tokens_per_state",

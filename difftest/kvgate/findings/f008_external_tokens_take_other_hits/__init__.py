@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kvgate.findings.finding import Acts, Finding
+from kvgate.findings.finding import Acts, Also, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import Misread
 from kvreference.block_pool import NULL
@@ -80,6 +80,7 @@ FINDING = Finding(
     id="008-external-tokens-take-other-hits",
     rank=9,
     statement="KV-OP-05",
+    also=[Also("KV-INV-04", rounds_of_admission.__name__, lambda *_asked: True)],
     condition="external tokens for one group, and a free block that a later group has hit",
     where=lambda settings: len(settings.geometry.groups) > 1,
     acts=_acts,

@@ -17,8 +17,6 @@ from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
 from kvreference.settings import Settings
 
-_WITHOUT_STATES = ("0.27.1",)
-"""The releases of which the states that steps in flight read are not followed."""
 _UNTAGGED = (0, 1)
 """What a build from a clone without tags calls itself."""
 
@@ -117,7 +115,7 @@ def _refusal(scheduler: Any) -> str | None:
 
 
 def _newer_refusal(scheduler: Any, release: Release) -> str | None:
-    """What is followed on vLLM 0.20.2 alone."""
+    """Why a scheduler of a release other than vLLM 0.20.2 is not followed; None if it is followed."""
     manager, system = scheduler.kv_cache_manager, system_of(scheduler, release)
     if system not in ("stock", release.name):
         return f"the block manager of {system}, on another vLLM than 0.20.2"
@@ -127,7 +125,7 @@ def _newer_refusal(scheduler: Any, release: Release) -> str | None:
     if getattr(scheduler, "aux_output_connector", None) is not None:
         return "a connector for other outputs, which limits hits"
     specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
-    if release.version in _WITHOUT_STATES and any(type(spec).__name__ == "MambaSpec" for spec in specs):
+    if not release.follows_states and any(type(spec).__name__ == "MambaSpec" for spec in specs):
         return f"a model with states, on vLLM {release.version}"
     if getattr(manager.coordinator, "num_reprefillable_tokens", 0) or any(
         getattr(spec, "extra_retained_tokens", 0) for spec in specs
