@@ -60,8 +60,21 @@ def test_the_stored_trace_is_of_these_obligations_and_functions() -> None:
     assert set() == {name for names in stored().values() for name in names} - known
 
 
+WAYS = 4
+"""Of how many ways of each obligation the trace is made anew with each commit: of all, it takes minutes."""
+
+
 @pytest.mark.ci
 @pytest.mark.few(12)
+@pytest.mark.parametrize("name", obligations())
+def test_the_stored_trace_has_what_runs(name: str) -> None:
+    """On the first ways of it; those that execute something execute some of it there."""
+    found = functions_executed(obligations()[name], WAYS)
+    assert set(found) <= set(stored()[name])
+    assert bool(found) == bool(stored()[name])
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("name", obligations())
 def test_the_stored_trace_is_current(name: str) -> None:
     """All ways of it, traced anew."""

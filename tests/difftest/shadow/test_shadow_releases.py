@@ -31,6 +31,8 @@ FOLLOWED = [each.name for each in (*OF_VLLM[1:], *LATER_ASCEND) if each.schedule
 AHEAD = [name for name in FOLLOWED if RELEASES[name].frees_late or RELEASES[name].holds_windows]
 """Those whose windows hold what steps in flight read."""
 FREED_LATER = "a KV connector with asynchronous steps: this release frees blocks by the steps that are over"
+ALONE = "081-no-look-ahead-without-a-connector"
+DRAFTS_WITH_ONE = "a KV connector with a draft layer: without a connector this release asks for no look-ahead block"
 AHEAD_INSIDE = "mixed-blocks+eagle+masked"
 """A model of which some releases cache boundaries inside blocks before these are full."""
 PROGRAM = """
@@ -138,7 +140,13 @@ def freed_later(scheduler):
     scheduler.defer_block_free = True
 
 def with_connector():
-    those = [model.partition(":")[0] for model in models[:2]]
+    those = [model.partition(":")[0] for model in models]
+    if geometry.LOOKS_AHEAD_WITH_ONE in release.findings:
+        # One with a draft layer, which is refused.
+        those.sort(key=lambda model: "eagle" in model or "mtp" in model)
+        those = [*those[:2], those[-1]]
+    else:
+        those = those[:2]
     shadows, refused = connected(release.name, those, range(6), release)
     return {
         "judged": sum(each.judge.stats.judged for each in shadows),
@@ -254,9 +262,10 @@ def test_a_connector_is_followed(told: Any) -> None:
     """What other nodes provide, if steps are synchronous, or the release frees at once what a request gives back."""
     name, found = told
     assert [] == found["connector"]["differences"]
-    assert found["connector"]["judged"] > 200
+    assert found["connector"]["judged"] > 150
     assert found["connector"]["loaded"] > 5
-    assert [FREED_LATER] * (name in AHEAD) == found["connector"]["refused"]
+    drafts = [DRAFTS_WITH_ONE] * (ALONE in RELEASES[name].findings)
+    assert [*drafts, *[FREED_LATER] * (name in AHEAD)] == found["connector"]["refused"]
 
 
 def test_what_is_refused_is_said(told: Any) -> None:

@@ -20,6 +20,9 @@ from kvreference.settings import Settings
 _UNTAGGED = (0, 1)
 """What a build from a clone without tags calls itself."""
 
+LOOKS_AHEAD_WITH_ONE = "081-no-look-ahead-without-a-connector"
+"""A shadow takes this finding to act, since it is not told of connectors."""
+
 
 def followed_release(version: str) -> Release:
     """The release that a vLLM of this version is, or the vLLM-Ascend that has changed it in this process.
@@ -122,6 +125,8 @@ def _newer_refusal(scheduler: Any, release: Release) -> str | None:
     holds = release.holds_windows and scheduler.connector is not None
     if getattr(scheduler, "defer_block_free", holds and scheduler.vllm_config.max_concurrent_batches > 1):
         return "a KV connector with asynchronous steps: this release frees blocks by the steps that are over"
+    if scheduler.connector is not None and manager.use_eagle and LOOKS_AHEAD_WITH_ONE in release.findings:
+        return "a KV connector with a draft layer: without a connector this release asks for no look-ahead block"
     if getattr(scheduler, "aux_output_connector", None) is not None:
         return "a connector for other outputs, which limits hits"
     specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
