@@ -57,7 +57,8 @@ def test_no_divergence_under_a_scheduler(system: Loaded, model: Model, search_fo
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("name", LEVELS)
+# The connectors of that level are of three releases alone: kvgate check --level tiers --sut native@0.33.0.
+@pytest.mark.parametrize("name", [name for name in LEVELS if name != LevelChoice.TIERS.value])
 def test_no_divergence_that_hypothesis_finds(
     system: Loaded, model: Model, name: str, preset: str, search_for: Any
 ) -> None:

@@ -205,7 +205,7 @@ def _by_file(proofs: Sequence[Proofs]) -> Iterator[str]:
 
 
 def _table(shown: Sequence[object], rows: Sequence[tuple[object, ...]]) -> Sequence[str]:
-    section = Section("", tuple(shown), tuple(rows))  # type: ignore[arg-type]
+    section = Section("", tuple(shown), tuple(rows))  # type: ignore[arg-type]  # cells of any kind
     return list(markdown_table(section, map(section.texts, section.rows)))
 
 
