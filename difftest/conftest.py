@@ -100,6 +100,9 @@ def pytest_configure(config: pytest.Config) -> None:
     system = config.getoption("--sut")
     if not is_built_in(system) and ":" not in system:
         raise pytest.UsageError(f"--sut {system}: there is no such system; kvgate fetch --list names the releases")
+    if system in RELEASES and not config.getoption("--model"):
+        # Operations are divided among the same ones.
+        config.option.model = list(models_of(RELEASES[system]))
     number = npu_number(config)
     if config.getoption("--npu-sim") and number is not None:
         raise pytest.UsageError("--npu and --npu-sim: give one of them")
@@ -142,10 +145,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per model, so that a failure names it."""
     if "model" in metafunc.fixturenames:
         try:
-            system, named = metafunc.config.getoption("--sut"), metafunc.config.getoption("--model")
-            if not named and system in RELEASES:
-                named = models_of(RELEASES[system])
-            models = models_named(named)
+            models = models_named(metafunc.config.getoption("--model"))
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
         metafunc.parametrize("model", models, ids=lambda model: model.name)
