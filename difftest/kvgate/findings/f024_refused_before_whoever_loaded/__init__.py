@@ -16,14 +16,15 @@ def _one_can_run(divergence: Divergence, engine: Engine) -> bool:
 
 
 def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
-    """With a second tier: the first request of the queue lacks blocks, and one after it has loaded."""
+    """With a second tier: the first request of the queue lacks blocks, besides those kept; one after it has loaded."""
     queue = list(getattr(engine.scheduler, "skipped_waiting", ()))
     loaded = engine.scheduler.finished_recving_kv_req_ids
     behind = any(request.request_id in loaded for request in queue[1:])
     if divergence.difference.statement != "KV-TIER-06" or not behind:
         return False
     first, free = queue[0], engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    lacks = blocks_to_run(engine.settings, first.num_tokens) > free
+    kept = getattr(engine.scheduler, "_inflight_prefill_reserved_blocks", lambda: 0)()
+    lacks = blocks_to_run(engine.settings, first.num_tokens) > free - kept
     return lacks and first.request_id not in loaded and first.status.name != "WAITING_FOR_REMOTE_KVS"
 
 
