@@ -293,6 +293,7 @@ def _shadow() -> Kill | None:
     """What a shadow finds at vLLM's scheduler, which serves a few conversations in a small pool."""
     from kvgate.shadow.adapter.geometry import settings_of
     from kvgate.shadow.adapter.observer import Observer
+    from kvgate.shadow.calls import expanded
     from kvgate.shadow.salting import Salting
     from kvgate.shadow.shadow_checker import Finding, ShadowChecker
     from kvgate.simulation.adapter.real import RealRun
@@ -308,7 +309,7 @@ def _shadow() -> Kill | None:
     salting = Salting(geometry.grain_tokens, [group.block_size_tokens for group in geometry.groups])
 
     def follow(records: Sequence[Any]) -> None:
-        for record in salting.salted(records):
+        for record in expanded(salting.salted(records)):
             found.extend(checker.follow(record))
 
     def failed(error: BaseException) -> None:

@@ -104,17 +104,17 @@ class Tap:
 
     def put(self, owner: object, name: str, value: Callable[..., Any]) -> None:
         """Put something in the place of a call, to be removed with the other wrappers."""
-        self.placed.append((owner, name, vars(owner).get(name), value))
+        self.placed.append((owner, name, _own(owner, name), value))
         setattr(owner, name, value)
 
     def close(self) -> None:
         """Remove all wrappers; a wrapper that others have wrapped since stays, and passes calls on."""
         self.is_on, self.is_closed = False, True
         for owner, name, before, now in reversed(self.placed):
-            if vars(owner).get(name) is not now:
+            if _own(owner, name) is not now:
                 continue
             if before is None:
-                vars(owner).pop(name, None)
+                delattr(owner, name)
             else:
                 setattr(owner, name, before)
         self.placed.clear()
@@ -193,3 +193,14 @@ def counted_calls(owner: object, name: str) -> Iterator[list[str]]:
         yield called
     finally:
         tap.close()
+
+
+def _own(owner: object, name: str) -> object:
+    """What an object, or a class, itself has under a name; None if that comes from its class.
+
+    An object's ``__dict__`` is not asked for: from then on every attribute of the object would take longer.
+    """
+    if isinstance(owner, type):
+        return vars(owner).get(name)
+    found, of_class = getattr(owner, name, None), getattr(type(owner), name, None)
+    return None if found is of_class or getattr(found, "__func__", None) is of_class else found

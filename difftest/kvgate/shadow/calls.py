@@ -5,14 +5,15 @@ as computed, placeholders of asynchronous steps included. So the reference follo
 scheduler counted on.
 
 ``Arriving``, ``Appended`` and ``Decoding`` carry token ids. They pass from the engine to the sidecar and are never
-stored: ``kvgate.shadow.salting`` makes ``Arrived``, ``Grew`` and ``Allocated`` of them.
+stored: ``kvgate.shadow.salting`` makes ``Arrived``, ``Grew`` and ``Decoded`` of them. A ``Decoded`` holds calls of many
+requests; ``expanded`` takes it apart.
 
 None of these can be part of a cycle, so the garbage collector of the engine need not look at them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -85,10 +86,10 @@ class Appended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="appe
 
 
 Changing: TypeAlias = tuple[
-    int, Blocks, Nulls | None, list[tuple[int, int, list[int]]], tuple[int, int, tuple[int, ...]]
+    Count, Blocks, Nulls | None, list[tuple[Count, Count, list[Count]]], tuple[Seen, Count, tuple[Count, ...]]
 ]
 """Which of the calls of a ``Decoding`` changed the pool, what its tables gained, how many leading entries are freed in
-each group with a window if that was read, what was registered, and the pool after it."""
+each group with a window if that was read, what was registered (``Registered``), and the pool after it (``After``)."""
 
 
 class Decoding(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="decoding"):
@@ -112,6 +113,12 @@ class Decoding(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="deco
     after: tuple[int, int, tuple[int, ...]]
     """The pool before the first call."""
     changing: list[Changing]
+
+
+class SentAsGiven(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="sent-as-given"):
+    """What the step sends to the worker of these running requests is what they were given in it."""
+
+    numbers: list[int]
 
 
 class Arrived(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="arrived"):
@@ -178,6 +185,57 @@ class Allocated(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="all
     """How many blocks had to stay free for other requests."""
     unsure: Count = 0
     """Of how many of the computed tokens the step was in flight: what they leave is not released yet."""
+
+
+class Decoded(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="decoded"):
+    """A ``Decoding`` as it is stored: with digests, and without tokens."""
+
+    groups: Annotated[int, msgspec.Meta(ge=1, le=GROUPS_MAX)]
+    lookahead_tokens: Count
+    numbers: Annotated[list[Number], msgspec.Meta(max_length=REQUESTS_MAX)]
+    computed: list[Count]
+    slots: list[Count]
+    unsure: list[Count]
+    appended: list[Count]
+    tokens: list[Count]
+    """How many tokens each request has now."""
+    digests: list[tuple[Count, list[bytes]]]
+    """Which of the requests completed grains, and their digests."""
+    after: tuple[Seen, Count, tuple[Count, ...]]
+    changing: list[Changing]
+
+    def calls(self) -> Iterator[Grew | Allocated]:
+        """Each call, and before it what its request gained.
+
+        Raises:
+            ValueError: the lists do not fit each other.
+        """
+        count = len(self.numbers)
+        zeros, ones = [0] * count, [1] * count
+        columns = self.computed, self.slots or ones, self.unsure or zeros, self.appended or ones, self.tokens
+        digests = dict(self.digests)
+        changing = {each[0]: each[1:] for each in self.changing}
+        if any(len(each) != count for each in columns) or max((*digests, *changing, -1)) >= count:
+            raise ValueError("calls that were made together have lists that do not fit each other")
+        nothing: Blocks = [[]] * self.groups
+        after = After(*self.after)
+        for index, (number, computed, slots, unsure, gained, tokens) in enumerate(
+            zip(self.numbers, *columns, strict=True)
+        ):
+            if gained:
+                yield Grew(number, tokens, digests.get(index, []))
+            given, nulls, registered = nothing, None, list[Registered]()
+            if index in changing:
+                given, nulls, runs, pool = changing[index]
+                registered, after = [Registered(*run) for run in runs], After(*pool)
+            asked = number, computed, slots, 0, self.lookahead_tokens, 0, False, False
+            yield Allocated(*asked, given, False, nulls, registered, after, unsure=unsure)
+
+    @property
+    def records(self) -> int:
+        """How many records ``calls`` gives."""
+        count = len(self.numbers)
+        return count + (sum(map(bool, self.appended)) if self.appended else count)
 
 
 class Cached(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="cached"):
@@ -395,16 +453,36 @@ Stored: TypeAlias = (
     | Suspended
     | End
 )
+"""What a recording says, call by call."""
+Written: TypeAlias = Decoded | Stored
 """What a recording holds."""
-Raw: TypeAlias = Arriving | Appended | Decoding | Stalls | Stored
+Raw: TypeAlias = Arriving | Appended | Decoding | SentAsGiven | Stalls | Stored
 """What the engine sends to the sidecar."""
 
 
 def calls_in(records: Sequence[Raw]) -> int:
     """How many calls were made, with those that one record holds together."""
-    return sum(len(record.numbers) if isinstance(record, Decoding) else 1 for record in records)
+    return sum(len(record.numbers) if isinstance(record, Decoding | SentAsGiven) else 1 for record in records)
+
+
+def expanded(records: Iterable[Written]) -> Iterator[Stored]:
+    """The records, call by call.
+
+    Raises:
+        ValueError: the lists of a ``Decoded`` do not fit each other.
+    """
+    for record in records:
+        if isinstance(record, Decoded):
+            yield from record.calls()
+        else:
+            yield record
+
+
+def records_in(records: Iterable[Written]) -> int:
+    """How many records ``expanded`` gives."""
+    return sum(record.records if isinstance(record, Decoded) else 1 for record in records)
 
 
 ENCODER = msgspec.msgpack.Encoder()
 RAW = msgspec.msgpack.Decoder(list[Raw])
-STORED = msgspec.msgpack.Decoder(list[Stored])
+WRITTEN = msgspec.msgpack.Decoder(list[Written])

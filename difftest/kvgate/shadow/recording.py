@@ -23,16 +23,16 @@ from attrs import define, field, frozen
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvgate.kernel.trace_lines import check_size
-from kvgate.shadow.calls import ENCODER, STORED, Stored
+from kvgate.shadow.calls import ENCODER, WRITTEN, Stored, Written, expanded
 from kvreference.settings import Settings
 
-MAGIC = b"KVGATER6"
+MAGIC = b"KVGATER9"
 """The format and its version."""
 WITHOUT_NUMBERS = b"2"
-VERSIONS_READ = (WITHOUT_NUMBERS, b"3", b"4", MAGIC[-1:])
+VERSIONS_READ = (WITHOUT_NUMBERS, b"3", b"4", b"6", MAGIC[-1:])
 """What version 2 lacks: record numbers, the time of the start, and what an engine's call raised. What version 3 lacks:
-what newer releases of vLLM pass to a call for slots. Version 4 says of every call what left the windows.
-There is no version 5: a single flipped bit would make it a 4."""
+what newer releases of vLLM pass to a call for slots. Version 4 says of every call what left the windows. Version 6
+holds each call by itself, and no ``Decoded``. Others do not exist: a single flipped bit would make one of another."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
 """What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""
@@ -130,7 +130,7 @@ def framed(payload: bytes) -> bytes:
     return _FRAME.pack(length, zlib.crc32(_LENGTH.pack(length)), zlib.crc32(payload)) + payload
 
 
-def encoded(records: Sequence[Stored]) -> bytes:
+def encoded(records: Sequence[Written]) -> bytes:
     """The payload of one frame of calls."""
     return ENCODER.encode(list(records))
 
@@ -163,14 +163,17 @@ class Recording:
         with file:
             while (payload := self._next(file)) is not None:
                 try:
-                    records = STORED.decode(payload)
+                    records = WRITTEN.decode(payload)
                 # Text in it that is none raises an error of its own, which is not msgspec's.
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise UsageError(f"{self.path}: record {self.frames}, at byte {self._start}: {error}") from error
-                self.frames += 1
+                number, self.frames = self.frames, self.frames + 1
                 if self.frames > FRAMES_MAX:
                     raise UsageError(f"{self.path}: more than {FRAMES_MAX} records")
-                yield from records
+                try:
+                    yield from expanded(records)
+                except ValueError as error:
+                    raise UsageError(f"{self.path}: record {number}, at byte {self._start}: {error}") from error
                 last = records[-1] if records else last
         if not self.ended and type(last).__name__ != "End":
             self.ended = "it was not closed: the process that wrote it ended first, or could not write"

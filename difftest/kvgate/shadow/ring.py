@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvgate.shadow.calls import Checkpoint, Stored
+from kvgate.shadow.calls import Checkpoint, Written
 from kvgate.shadow.recording import FRAME_OVERHEAD_BYTES, Header, Writer, beginning, encoded
 
 
@@ -21,7 +21,7 @@ class Ring:
         self.is_whole = True
         """Whether it still begins with a checkpoint, so that it can be checked again."""
 
-    def append(self, records: Sequence[Stored]) -> None:
+    def append(self, records: Sequence[Written]) -> None:
         """Remember the calls of a step."""
         starts = [0, *(index for index, record in enumerate(records) if index and isinstance(record, Checkpoint))]
         for start, end in zip(starts, [*starts[1:], len(records)], strict=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvgate.shadow.calls import Checkpoint, End, Step, Stored
+from kvgate.shadow.calls import Checkpoint, End, Step, Written, records_in
 from kvgate.shadow.disk_budget import RECORDING, remaining_recordings
 from kvgate.shadow.recording import FILE_BYTES_MAX, FRAME_OVERHEAD_BYTES, SUFFIX, Header, Writer, encoded
 
@@ -47,22 +47,23 @@ class Rotation:
         self._segment = 0
         self._was_reported = False
 
-    def append(self, records: Sequence[Stored]) -> None:
+    def append(self, records: Sequence[Written]) -> None:
         """Write the calls of a step, if that is possible."""
         for start, end in _parts(records):
             self._append(records[start:end])
 
-    def _append(self, records: Sequence[Stored]) -> None:
+    def _append(self, records: Sequence[Written]) -> None:
         if not records:
             return
         begins = isinstance(records[0], Checkpoint)
         if begins and (self._writer is None or self._writer.bytes > self.part_bytes):
             self._open()
-        self.records += len(records)
+        count = records_in(records)
+        self.records += count
         writer = self._writer
         if writer is None:
             # The first checkpoint also describes what came before it.
-            self.lost += len(records) if self._segment else 0
+            self.lost += count if self._segment else 0
             return
         payload = encoded(records)
         self.steps += sum(isinstance(record, Step) for record in records)
@@ -70,7 +71,7 @@ class Rotation:
             self._stop_until_checkpoint(
                 f"a part would be larger than {self.part_bytes_max} bytes before its next checkpoint"
             )
-            self.lost += len(records)
+            self.lost += count
             return
         try:
             before = writer.bytes
@@ -78,7 +79,7 @@ class Rotation:
             self.bytes_written += writer.bytes - before
         except OSError as error:
             self._stop_until_checkpoint(f"{writer.path}: {error.strerror}")
-            self.lost += len(records)
+            self.lost += count
         self._delete_oldest()
 
     def _open(self) -> None:
@@ -120,7 +121,7 @@ class Rotation:
             self._writer = None
 
 
-def _parts(records: Sequence[Stored]) -> list[tuple[int, int]]:
+def _parts(records: Sequence[Written]) -> list[tuple[int, int]]:
     """Where frames begin and end: at every checkpoint a new one, for a file may begin there."""
     starts = [0, *(index for index, record in enumerate(records) if index and isinstance(record, (Checkpoint, End)))]
     return list(zip(starts, [*starts[1:], len(records)], strict=True))

@@ -13,34 +13,36 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import repeat
 
 import msgspec
 from attrs import define, field
 
 from kvgate.findings.modelled import key_sizes_tokens
 from kvgate.shadow.calls import (
-    After,
     Allocated,
     Appended,
     Arrived,
     Arriving,
-    Blocks,
     Cached,
     Checkpoint,
+    Decoded,
     Decoding,
     EventRun,
     Forgotten,
     Freed,
     Grew,
     Media,
-    Nulls,
     Published,
     Raw,
     Registered,
     Reset,
     Restart,
+    Sent,
+    SentAsGiven,
     Stalls,
     Stored,
+    Written,
 )
 from kvreference.settings import Settings
 
@@ -93,18 +95,20 @@ class Salting:
         geometry, sizes = settings.geometry, key_sizes_tokens(settings, system, version)
         return cls(geometry.grain_tokens, sizes, salt, geometry.hashed_ahead_tokens)
 
-    def salted(self, records: Sequence[Raw]) -> list[Stored]:
+    def salted(self, records: Sequence[Raw]) -> list[Written]:
         """The records as they may be stored."""
         return list(self._each(records))
 
-    def _each(self, records: Sequence[Raw]) -> Iterator[Stored]:
+    def _each(self, records: Sequence[Raw]) -> Iterator[Written]:
         for record in records:
             if isinstance(record, Arriving):
                 yield self._salt_arrival(record)
             elif isinstance(record, Appended):
                 yield self._salt_growth(record)
             elif isinstance(record, Decoding):
-                yield from self._decoding(record)
+                yield self._decoding(record)
+            elif isinstance(record, SentAsGiven):
+                yield from (Sent(number, False, [], True) for number in record.numbers)
             elif isinstance(record, Checkpoint):
                 yield self._checkpoint(record)
             elif isinstance(record, Published):
@@ -135,40 +139,39 @@ class Salting:
         self._append(request, record.tokens)
         return Grew(record.number, request.tokens, request.digests[before:])
 
-    def _decoding(self, record: Decoding) -> Iterator[Stored]:
-        nothing: Blocks = [[]] * len(self._grains)
-        after, start = After(*record.after), 0
-        changing = {each[0]: each for each in record.changing}
-        ones = [1] * len(record.numbers)
-        slots, gained = record.slots or ones, record.appended or ones
-        unsure = record.unsure or [0] * len(ones)
-        for index, number in enumerate(record.numbers):
-            if gained[index]:
-                end = start + gained[index]
-                yield self._salt_growth(Appended(number, record.tokens[start:end]))
-                start = end
-            given: Blocks = nothing
-            nulls: Nulls | None = None
-            registered: list[Registered] = []
-            if index in changing:
-                _, blocks, nulls, runs, pool = changing[index]
-                given, registered, after = list(blocks), [Registered(*run) for run in runs], After(*pool)
-                self._register(number, registered)
-            asked = number, record.computed[index], slots[index], 0, record.lookahead_tokens, 0, False, False
-            yield Allocated(*asked, given, False, nulls, registered, after, unsure=unsure[index])
+    def _decoding(self, record: Decoding) -> Decoded:
+        requests, start = self._requests, 0
+        tokens, digests = list[int](), list[tuple[int, list[bytes]]]()
+        for index, (number, gained) in enumerate(
+            zip(record.numbers, record.appended or repeat(1, len(record.numbers)), strict=True)
+        ):
+            request = requests[number]
+            known = len(request.digests)
+            self._append(request, record.tokens[start : start + gained])
+            start += gained
+            tokens.append(request.tokens)
+            if len(request.digests) > known:
+                digests.append((index, request.digests[known:]))
+        for index, _, _, runs, _ in record.changing:
+            self._register(record.numbers[index], [Registered(*run) for run in runs])
+        called = record.lookahead_tokens, record.numbers, record.computed, record.slots, record.unsure, record.appended
+        return Decoded(len(self._grains), *called, tokens, digests, record.after, record.changing)
 
     def _append(self, request: _Request, tokens: Sequence[int]) -> None:
         grain, ahead = self.grain_tokens, self._ahead_tokens
-        pending = [*request.begun, *tokens]
-        start_tokens = request.tokens - len(request.begun)
+        pending = request.begun
+        pending += tokens
+        request.tokens += len(tokens)
+        if len(pending) < grain + ahead:
+            return
+        start_tokens = request.tokens - len(pending)
         whole = max(0, len(pending) - ahead) // grain * grain
         for first in range(0, whole, grain):
             piece = struct.pack(f"<{grain + ahead}q", *pending[first : first + grain + ahead])
             items = _within(request.media, start_tokens + first, grain + ahead)
             request.parent = self._digest(request.parent, piece + items)
             request.digests.append(request.parent)
-        request.begun = pending[whole:]
-        request.tokens += len(tokens)
+        del pending[:whole]
 
     def _digest(self, parent: bytes, piece: bytes) -> bytes:
         return blake2b(parent + piece, key=self._key, digest_size=DIGEST_BYTES).digest()

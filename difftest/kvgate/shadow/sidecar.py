@@ -22,7 +22,20 @@ from attrs import define
 
 from kvgate.kernel.shadow_switch import Mode
 from kvgate.kernel.structure import strict_converter
-from kvgate.shadow.calls import RAW, Checkpoint, End, Raised, Restart, Stalls, Step, Stored, Suspended, request_name
+from kvgate.shadow.calls import (
+    RAW,
+    Checkpoint,
+    End,
+    Raised,
+    Restart,
+    Stalls,
+    Step,
+    Stored,
+    Suspended,
+    expanded,
+    records_in,
+    request_name,
+)
 from kvgate.shadow.channel import LENGTH
 from kvgate.shadow.describe import at, format_finding, headline, utc
 from kvgate.shadow.disk_budget import DIFFERENCE, delete_old_statuses, differences_bytes
@@ -111,7 +124,7 @@ class Sidecar:
             if isinstance(each, Stalls):
                 self._stall(each)
         records = self.salting.salted(raw)
-        self.status.calls += len(records)
+        self.status.calls += records_in(records)
         self.status.lost += sum(record.lost for record in records if isinstance(record, Restart))
         for record in records:
             if isinstance(record, (Restart, Suspended)):
@@ -126,7 +139,7 @@ class Sidecar:
             self.rotation.append(records)
         if self.checker is not None:
             self.ring.append(records)
-            for record in records:
+            for record in expanded(records):
                 found = self.checker.follow(record)
                 for finding in found:
                     self._found(finding)

@@ -25,7 +25,7 @@ from kvgate.levels.scheduler.level import SCHEDULER, SchedulerLevel
 from kvgate.levels.scheduler.operations import Options, Stage
 from kvgate.shadow.adapter.geometry import counts_in_flight, settings_of, system_of
 from kvgate.shadow.adapter.observer import Observer
-from kvgate.shadow.calls import After, Allocated, Decoding, Published, Raw, Stalls, Step, Stored
+from kvgate.shadow.calls import After, Allocated, Decoding, Published, Raw, Stalls, Step, Stored, expanded
 from kvgate.shadow.salting import Salting
 from kvgate.shadow.sampling import Sampling
 from kvgate.shadow.shadow_checker import Finding, ShadowChecker
@@ -143,7 +143,7 @@ class Kept(Passive):
 
     def stored(self) -> list[Stored]:
         """The records as they are stored, with a salt that is known."""
-        return Salting.of(self.settings, "stock", VLLM_VERSION, b"known").salted(self.raw)
+        return list(expanded(Salting.of(self.settings, "stock", VLLM_VERSION, b"known").salted(self.raw)))
 
     def comparable(self) -> list[object]:
         """The same without times, and without vLLM's own hashes, which are others for each scheduler."""
@@ -208,7 +208,7 @@ class Beneath:
 
     def send(self, records: Sequence[Raw]) -> None:
         self.together += sum(len(each.numbers) for each in records if isinstance(each, Decoding))
-        for record in self.salting.salted(records):
+        for record in expanded(self.salting.salted(records)):
             if isinstance(record, Allocated) and record.given is not None:
                 self.loaded += record.external_tokens > 0
             self.found += self.judge.follow(record)

@@ -195,7 +195,7 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
 def test_a_number_that_nobody_has(record: Stored) -> None:
     """Goal: neither a reader nor a judge ends in a traceback. Method: huge numbers, read, and judged all the same."""
     with pytest.raises(msgspec.ValidationError, match="int"):
-        calls.STORED.decode(calls.ENCODER.encode([record]))
+        calls.WRITTEN.decode(calls.ENCODER.encode([record]))
     arrived = Arrived(0, 40, 40, True, [A, B])
     judged([EMPTY, Step(1, 0), arrived, record, LookedUp(0, 0, [[]], False), Gated(0, 0, 0, 0, True)])
 
@@ -205,4 +205,4 @@ def test_a_frame_of_empty_arrays_is_refused() -> None:
     many: list[list[int]] = [[]] * 100_000
     for record in (LookedUp(0, 0, many, False), msgspec.structs.replace(EMPTY, several=many)):
         with pytest.raises(msgspec.ValidationError, match="length"):
-            calls.STORED.decode(calls.ENCODER.encode([record]))
+            calls.WRITTEN.decode(calls.ENCODER.encode([record]))

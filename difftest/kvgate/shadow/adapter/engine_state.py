@@ -37,7 +37,8 @@ class RequestBook:
         self.lost: dict[str, Followed] = {}
         """The requests that the scheduler has forgotten, with blocks that were never freed."""
         self._windowed_groups = windowed_groups
-        self._next = 0
+        self.arrived = 0
+        """How many requests were followed so far."""
 
     def clear(self) -> None:
         """Follow no request. Numbers are not given twice, and blocks that were lost still are."""
@@ -67,8 +68,8 @@ class RequestBook:
         name, tokens = request.request_id, request._all_token_ids
         # What its table holds is counted with this request from now on.
         self.lost.pop(name, None)
-        self.followed[name] = Followed(self._next, len(tokens), [0] * self._windowed_groups)
-        self._next += 1
+        self.followed[name] = Followed(self.arrived, len(tokens), [0] * self._windowed_groups)
+        self.arrived += 1
         return Arriving(
             self.followed[name].number,
             array(TOKEN, tokens).tobytes(),

@@ -93,6 +93,8 @@ class Observer:
         """Those of them that changed the pool."""
         self._lookahead_tokens = -1
         """What all of them asked for."""
+        self._rows: tuple[list[Any], int, list[Followed], list[int]] = [], 0, [], []
+        """The requests of the last ones that were passed on, after how many arrivals, and their numbers."""
         self._seen: _Pool = 0, 0, ()
         """The pool after the last call that changed it."""
         self._seen_before: _Pool = self._seen
@@ -100,8 +102,8 @@ class Observer:
         self._blocks_free = -1
         """How many blocks were free in ``_seen``; -1 if something has changed since."""
         self._calls = 0
-        self._registered: list[tuple[int, int, list[int]]] = []
-        """What was cached since the last record: the group, the first position, and the blocks."""
+        self._caching_now: list[dict[str, Any]] = []
+        """The calls of ``cache_full_blocks`` since the last record."""
         self._granted: dict[str, tuple[bool, Blocks]] = {}
         """What the requests that were given blocks in this step were given: whether it is whole, and the blocks."""
         self._computing: set[int] = set()
@@ -117,6 +119,7 @@ class Observer:
         """Whether anything was cached since the events were last taken."""
         specs = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
         self._nothing: Blocks = [_NOTHING] * len(specs)
+        self._empty = self.manager.empty_kv_cache_blocks
         self._counts_in_flight = counts_in_flight
         """Whether a request releases nothing by the tokens whose steps are in flight."""
         self._has_states = any(type(spec).__name__ == "MambaSpec" for spec in specs)
@@ -247,7 +250,7 @@ class Observer:
         self._blocks_free = -1
         self._emit(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
-        self._registered = []
+        self._caching_now.clear()
         self._granted.clear()
         self._computing.clear()
         self.book.clear()
@@ -296,20 +299,21 @@ class Observer:
 
     def _end_decoding(self) -> None:
         """Pass on the calls of running requests: what they say of tokens has not changed since."""
-        known, appended = self.book.followed, list[int]()
-        followed = [known[request.request_id] for request in self._decoding]
+        if self._rows[0] != self._decoding or self._rows[1] != self.book.arrived:
+            followed = [self.book.followed[request.request_id] for request in self._decoding]
+            self._rows = self._decoding.copy(), self.book.arrived, followed, [each.number for each in followed]
+        _, _, followed, numbers = self._rows
         texts = [request._all_token_ids for request in self._decoding]
-        for each, length in zip(followed, map(len, texts), strict=True):
-            appended.append(length - each.tokens)
-            each.tokens = length
-        tokens, ones = [text[-1] for text in texts], [1] * len(texts)
+        lengths, ones = list(map(len, texts)), [1] * len(texts)
+        appended = [length - each.tokens for length, each in zip(lengths, followed, strict=True)]
         if appended == ones:
-            appended = []
+            appended, tokens = [], [text[-1] for text in texts]
         else:
             if min(appended) < 0:
                 raise ValueError(LOST_TOKENS)
             tokens = [token for text, count in zip(texts, appended, strict=True) for token in text[len(text) - count :]]
-        numbers = [each.number for each in followed]
+        for each, length in zip(followed, lengths, strict=True):
+            each.tokens = length
         before = self._seen_before if self._changing else self._seen
         slots = [] if self._slots == ones else self._slots.copy()
         asked = self._computed.copy(), slots, self._unsure.copy()
@@ -326,25 +330,26 @@ class Observer:
         It is the hottest path, once for each request of each step. So it reads only what is another thing later.
         """
         tap, queue, running = self.tap, self.pool.free_block_queue, self._running
-        nothing = self.manager.empty_kv_cache_blocks
+        nothing = self._empty
         decoding, computed, asked, unsure = self._decoding, self._computed, self._slots, self._unsure
         counts_in_flight = self._counts_in_flight
         other = self.tap.reported("allocate_slots", original, self.after_allocate_slots)
 
-        def call(*arguments: Any, num_lookahead_tokens: int = -1, **named: Any) -> Any:
+        def call(request: Any, slots: Any = None, *more: Any, num_lookahead_tokens: int = -1, **named: Any) -> Any:
             # Without a request that is admitted: those come with what they hit.
-            if named or num_lookahead_tokens != self._lookahead_tokens or len(arguments) != 2 or not tap.is_on:
+            if named or num_lookahead_tokens != self._lookahead_tokens or more or not tap.is_on:
+                if slots is not None:
+                    more = slots, *more
                 if num_lookahead_tokens != -1:
                     named["num_lookahead_tokens"] = num_lookahead_tokens
-                return other(*arguments, **named)
-            request, slots = arguments
+                return other(request, *more, **named)
             try:
                 answer = original(request, slots, num_lookahead_tokens=num_lookahead_tokens)
             except BaseException as error:
-                self.raised("allocate_slots", error, arguments)
+                self.raised("allocate_slots", error, (request, slots))
                 raise
             try:
-                if answer is None or request.status is not running:
+                if answer is not nothing and (answer is None or request.status is not running):
                     self.after_allocate_slots(answer, request, slots, num_lookahead_tokens=num_lookahead_tokens)
                     return answer
                 decoding.append(request)
@@ -366,7 +371,7 @@ class Observer:
         if not self._changing:
             self._seen_before = self._seen
         given, gained, nulls = self._nothing, 0, None
-        if any(answer.blocks):
+        if answer is not self._empty and any(answer.blocks):
             given = list(answer.get_block_ids())
             gained = sum(map(len, given))
             self._granted[name] = False, given
@@ -380,8 +385,7 @@ class Observer:
             self._blocks_free = free
         else:
             nulls, after = self._entries_freed(name, self.book.followed[name].nulls), self._look()
-        registered, self._registered = self._registered, []
-        self._changing.append((len(self._decoding) - 1, given, nulls, registered, after))
+        self._changing.append((len(self._decoding) - 1, given, nulls, self._take_registered(), after))
 
     def _followed(self, request: Any) -> Followed:
         """A request, of which all tokens were sent."""
@@ -422,10 +426,6 @@ class Observer:
                         count += 1
                     known[index] = count
         return tuple(known)
-
-    def _take_registered(self) -> list[Registered]:
-        registered, self._registered = self._registered, []
-        return [Registered(*run) for run in registered]
 
     # Reported calls
 
@@ -468,9 +468,17 @@ class Observer:
         known = output.scheduled_cached_reqs
         if not granted and not any(known.new_block_ids):
             return
+        as_given: list[int] = []
         for name, blocks in zip(known.req_ids, known.new_block_ids, strict=True):
-            if blocks is not None or name in granted:
-                self._sent(name, name in known.resumed_req_ids, list(blocks or self._nothing), granted)
+            if blocks is None and name not in granted:
+                continue
+            is_whole, sent = name in known.resumed_req_ids, list(blocks or self._nothing)
+            if not is_whole and granted.get(name) == (False, sent):
+                as_given.append(self.book.followed[name].number)
+            else:
+                self._sent(name, is_whole, sent, granted)
+        if as_given:
+            self._emit(calls.SentAsGiven(as_given))
 
     def _sent(self, name: str, is_whole: bool, blocks: Blocks, granted: dict[str, tuple[bool, Blocks]]) -> None:
         number = self.book.followed[name].number
@@ -546,7 +554,7 @@ class Observer:
                 given,
                 is_whole,
                 nulls,
-                self._take_registered(),
+                [Registered(*run) for run in self._take_registered()],
                 self._after(),
                 bool(full_sequence_must_fit),
                 reserved_blocks,
@@ -557,7 +565,7 @@ class Observer:
 
     def _caching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Around ``cache_full_blocks``, once for each group of each request whose blocks fill."""
-        tap = self.tap
+        tap, caching = self.tap, self._caching_now
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
@@ -565,26 +573,33 @@ class Observer:
             except BaseException as error:
                 self.raised("cache_full_blocks", error, arguments)
                 raise
-            if not tap.is_on:
-                return answer
-            try:
-                given = {**dict(zip(_CACHED, arguments, strict=False)), **named} if arguments else named
-                first, ids = given["num_cached_blocks"], []
-                for block in given["blocks"][first : given["num_full_blocks"]]:
-                    # What is known now: null blocks are passed over, and what a retention interval leaves out.
-                    ids.append(0 if block.is_null or block._block_hash is None else block.block_id)
+            if tap.is_on:
+                caching.append({**dict(zip(_CACHED, arguments, strict=False)), **named} if arguments else named)
                 # What is cached within a call is reported with it.
                 self._has_cached, self._blocks_free = True, -1
-                self._registered.append((given["kv_cache_group_id"], first, ids))
-            except Exception as error:
-                if not self.failed(error):
-                    raise
             return answer
 
         return call
 
+    def _take_registered(self) -> list[tuple[int, int, list[int]]]:
+        """What was cached since the last time: the group, the first position, and the blocks, 0 for null blocks."""
+        caching = self._caching_now
+        if not caching:
+            return []
+        registered = []
+        for given in caching:
+            first = given["num_cached_blocks"]
+            # What is known now: null blocks are passed over, and what a retention interval leaves out.
+            ids = [
+                0 if block.is_null or block._block_hash is None else block.block_id
+                for block in given["blocks"][first : given["num_full_blocks"]]
+            ]
+            registered.append((given["kv_cache_group_id"], first, ids))
+        caching.clear()
+        return registered
+
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
-        number, registered = self._followed(request).number, self._take_registered()
+        number, registered = self._followed(request).number, [Registered(*run) for run in self._take_registered()]
         self._emit(calls.Cached(number, num_computed_tokens, registered, self._after()))
 
     def after_remove_skipped_blocks(

@@ -16,7 +16,7 @@ import kvreference
 from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.kernel.versions import installed
 from kvgate.shadow.adapter.log import warn
-from kvgate.shadow.calls import ENCODER, Raw, Stalls, Stored, calls_in
+from kvgate.shadow.calls import ENCODER, Raw, Stalls, Stored, calls_in, expanded
 from kvgate.shadow.channel import Channel, ClosedError
 from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recording import Header
@@ -171,7 +171,7 @@ class StrictSink(Passive):
         return True
 
     def send(self, records: Sequence[Raw]) -> None:
-        for record in self.salting.salted(records):
+        for record in expanded(self.salting.salted(records)):
             for finding in self.checker.follow(record):
                 raise DifferenceError(
                     format_finding(finding, self._recent, "run it once more with KVGATE_SHADOW=check")
