@@ -44,7 +44,7 @@ FOLDER = ROOT / "benchmarks"
 PARTS = {
     *("__main__", "harness", "history", "operation_path", "registry", "running", "table", "plugin_arm"),
     # Runs that measure nothing.
-    *("record", "twice"),
+    *("prose", "record", "soak", "twice"),
 }
 
 MACHINE = Machine("x86_64", 2, "3.11.7", "0.20.2", 0.1)

@@ -19,6 +19,7 @@ from kvgate.shadow.calls import (
     Allocated,
     Arrived,
     Checkpoint,
+    Decoded,
     End,
     Freed,
     Grew,
@@ -27,6 +28,7 @@ from kvgate.shadow.calls import (
     Restart,
     Step,
     Stored,
+    records_in,
 )
 from kvgate.shadow.describe import format_finding
 from kvgate.shadow.recheck import recheck_recordings
@@ -70,6 +72,58 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert ([record for step in LIFE for record in step], "") == read(path)
     assert HEADER == open_recording(path).header
     assert [True, False] == [is_recording(path), is_recording(tmp_path)]
+
+
+TOGETHER = Decoded(
+    groups=1,
+    lookahead_tokens=1,
+    numbers=[4, 5],
+    computed=[31, 7],
+    slots=[],
+    unsure=[],
+    appended=[1, 0],
+    tokens=[32, 8],
+    digests=[(0, [b"a digest"])],
+    after=(9, 2, (8,)),
+    changing=[(1, [[3]], (1,), [(0, 1, [6])], (8, 3, (7,)))],
+)
+"""A call of a request that completed a grain, and one that changed the pool."""
+
+
+def test_calls_that_were_made_together_are_read_one_by_one(tmp_path: Path) -> None:
+    """Goal: each call is as it was, with the pool as it then was. Method: two calls in one record."""
+    path = tmp_path / "a.kvrec"
+    writer = Writer(path, HEADER)
+    writer.append(encoded([CHECKPOINT, TOGETHER]))
+    writer.close()
+    expected: list[Stored] = [
+        CHECKPOINT,
+        Grew(4, 32, [b"a digest"]),
+        Allocated(4, 31, 1, 0, 1, 0, False, False, [[]], False, None, [], After(9, 2, (8,))),
+        Allocated(5, 7, 1, 0, 1, 0, False, False, [[3]], False, (1,), [Registered(0, 1, [6])], After(8, 3, (7,))),
+    ]
+    assert expected == read(path)[0]
+    assert len(expected) == records_in([CHECKPOINT, TOGETHER])
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"computed": [31]},
+        {"slots": [1]},
+        {"tokens": [32, 8, 9]},
+        {"digests": [(2, [b"a digest"])]},
+        {"changing": [(2, [[3]], None, [], (8, 3, (7,)))]},
+    ],
+)
+def test_calls_whose_lists_do_not_fit_are_refused(tmp_path: Path, broken: dict[str, Any]) -> None:
+    """Goal: a file from anywhere ends in one message. Method: a list too short, too long, or about a call too many."""
+    path = tmp_path / "a.kvrec"
+    writer = Writer(path, HEADER)
+    writer.append(encoded([msgspec.structs.replace(TOGETHER, **broken)]))
+    writer.close()
+    with pytest.raises(UsageError, match=r"record 0, at byte \d+: calls that were made together have lists"):
+        read(path)
 
 
 def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
