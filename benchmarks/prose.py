@@ -29,7 +29,7 @@ RETIRED = (
     *("given away", "handed out", "let in", "parked", "exactly if", "for ever", "is no", "is judged", "judges"),
     *("gets on", "a fault is planted", "planted", "behind", "beside"),
 )
-"""What `CONTRIBUTING.md` has other words for. "behind" and "beside" are right of places, and wrong of time and order."""
+"""What CONTRIBUTING.md has other words for. "behind" and "beside" are right of places, not of time and order."""
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`", re.DOTALL)
 _QUOTED = re.compile('“[^”]*”|"[^"]*"|^>.*$', re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -74,8 +74,9 @@ def _of_code(name: str, source: str) -> Iterator[Text]:
 
 def help_texts() -> Iterator[Text]:
     """What each command prints with --help."""
-    from kvgate.cli.app import app
     from typer.main import get_command
+
+    from kvgate.cli.app import app
 
     command = get_command(app)
     for name, each in sorted(getattr(command, "commands", {}).items()):

@@ -48,8 +48,8 @@ class Anomaly(str, Enum):
 
 MEANINGS: Mapping[Anomaly, str] = MappingProxyType(
     {
-        Anomaly.WRONG_ANSWER: "A client gets what is not the answer to its prompt: KV-cache entries are read that are "
-        "not its own, or tokens are lost.",
+        Anomaly.WRONG_ANSWER: "A request gets a wrong answer: it reads KV-cache entries that are not its own, "
+        "or loses tokens.",
         Anomaly.CRASH: "The engine raises, and every request on it fails.",
         Anomaly.HANG: "A request waits permanently: nothing can free what it needs.",
         Anomaly.LEAK: "Blocks or memory are lost permanently: the server holds fewer and fewer requests.",

@@ -143,7 +143,7 @@ def first_read(group: Group, token: int) -> int:
     return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
 
 
-NO_BLOCK = "the block was given up: null block"
+NO_BLOCK = "the block was freed: null block"
 """What is got where a table has the null block in the place of a token."""
 NO_ENTRY = "the table has none"
 """What is got where a table is too short for a token."""

@@ -116,15 +116,6 @@ def test_the_page_says_which_groups_were_filled_in() -> None:
     assert 4 <= filled
 
 
-def test_the_readme_counts_the_reports() -> None:
-    """As many as there are, and each names what its thread ended with."""
-    numbers = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen"}
-    text = " ".join((PAGE.parents[1] / "README.md").read_text(encoding="utf-8").split())
-    dumps = sum(report.is_dump for report in ZERO)
-    assert f"On {numbers[len(ZERO)]} reports of a zero rate" in text
-    assert {4: "four"}[dumps] + " of them by groups that were filled in" in text
-
-
 def test_a_draft_model_that_is_not_counted_may_be_one_kind_more() -> None:
     """Two kinds of groups, and the draft model's on top; not where no draft model is, or the loop is mended."""
     report = next(report for report in ZERO if report.thread == "vllm-project/vllm#40624" and not report.is_dump)

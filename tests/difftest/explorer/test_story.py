@@ -47,7 +47,7 @@ def test_a_story_has_fixed_parts() -> None:
     assert found is not None
     assert render(world, found).splitlines() == [
         "KV-MEM-01: Whatever a computed token reads is in its slot: the state of its own request's prefix.",
-        "seen: request 0, group 0: expected token 0 in its slot, got the block was given up: null block",
+        "seen: request 0, group 0: expected token 0 in its slot, got the block was freed: null block",
         "the shortest way there, 4 steps:",
         "     0  Request 0 arrives, prompt of 3 tokens: 0..2 -> done",
         "     1  Admit request 0, at most 1 token -> granted, a hit of 0 tokens, new blocks by group: [1]",

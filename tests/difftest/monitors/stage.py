@@ -71,7 +71,7 @@ class _HastyCache(PrefixCache):
 
 
 NEVER = "nothing was ever written there"
-GIVEN_UP = "the block was given up: null block"
+GIVEN_UP = "the block was freed: null block"
 
 
 def wrong(request: int, expected: str, got: str, group: int = 0) -> Difference:

@@ -159,7 +159,7 @@ SEVERAL = {
             "KV-MEM-01",
             "request 0, group 0",
             "token 3 in its slot",
-            "the block was given up: null block",
+            "the block was freed: null block",
         ),
     ),
     "foreign state": (
