@@ -139,7 +139,7 @@ def test_cached_answers_equal_uncached(worker: Worker, exercise: str, say: Say, 
 def test_the_cache_was_used(worker: Worker, say: Say) -> None:
     """Goal: the answers that were compared came from the cache. Method: the server's own counter of hits."""
     if worker.hits_before is None:
-        pytest.fail(f"the server tells no {HITS} at /metrics, so nothing above is known to be a hit", pytrace=False)
+        pytest.fail(f"the server reports no {HITS} at /metrics, so nothing above is known to be a hit", pytrace=False)
     hits = summed(worker.server.metrics())[HITS] - worker.hits_before
     say(f"{hits:g} tokens were served from the cache")
     assert hits > 0, "is prefix caching on?"
@@ -148,7 +148,7 @@ def test_the_cache_was_used(worker: Worker, say: Say) -> None:
 def test_nothing_is_held_at_rest(worker: Worker, say: Say) -> None:
     """Goal: requests leave nothing behind, also those that were given up. Method: gauges, when nobody asks."""
     if RUNNING not in summed(worker.server.metrics()):
-        pytest.skip(f"not judged: the server tells no {RUNNING} at /metrics")
+        pytest.skip(f"not checked: the server reports no {RUNNING} at /metrics")
     held = held_at_rest(worker.server.metrics)
     say(held or "nothing runs, waits or is held")
     assert held is None
@@ -158,9 +158,9 @@ def test_the_shadow_agrees(worker: Worker, say: Say) -> None:
     """Goal: nothing that the engine's block manager did differs from the reference. Method: the shadow's counters."""
     seen = followed(worker.server.metrics, worker.shadows_before)
     if not seen.were_met:
-        pytest.skip("not judged: no shadow in this server; start it with KVGATE_SHADOW=check")
+        pytest.skip("not checked: no shadow in this server; start it with KVGATE_SHADOW=check")
     if seen.only_records:
-        pytest.skip("not judged: the shadow is in mode record; start it with KVGATE_SHADOW=check, or kvgate replay")
+        pytest.skip("not checked: the shadow is in mode record; start it with KVGATE_SHADOW=check, or kvgate replay")
     say(f"shadow: {seen.sentence}")
     if seen.complaint is not None:
         stories = f"; the stories are in {worker.stories}" if seen.shadow.differences else ""

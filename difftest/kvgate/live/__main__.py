@@ -53,7 +53,7 @@ def _print(outcome: Outcome) -> None:
     for each in outcome.watched:
         status = each.status
         declared = f", declared {status.declared}" if status.declared else ""
-        unjudged = f", not judged {status.unjudged}" if status.unjudged else ""
+        unjudged = f", not checked {status.unjudged}" if status.unjudged else ""
         typer.echo(
             f"{each.model}: {len(each.result.answers)} of {each.requests} requests answered, "
             f"{each.result.cached_tokens} tokens cached, {each.result.preemptions} preemptions; "

@@ -30,7 +30,7 @@ class Verdict(str, Enum):
     DIFFERS = "differs"
     TIE = "tie"
     """Where the answers part, both tokens were as likely, within the tolerance: not decided by the cache."""
-    NOT_CHECKED = "not judged"
+    NOT_CHECKED = "not checked"
     """The server differs from itself without the cache, or it is unknown whether the cache was used."""
     SALT_IGNORED = "salt ignored"
     """A salt that was never used before was served from the cache."""

@@ -74,10 +74,10 @@ def test_what_was_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
         (Shadow(40, 3, 5, 70), "has not caught up"),
         (STOOD, "did not move while the server was driven"),
     ],
-    ids=["differs", "lost", "not judged", "dead"],
+    ids=["differs", "lost", "not checked", "dead"],
 )
 def test_what_is_complained_about(counted: Shadow, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A difference of this run, a lost call, calls that are not judged, and counters that stand still."""
+    """A difference of this run, a lost call, calls that are not checked, and counters that stand still."""
     seen = after(monkeypatch, {MINE: counted}, before={MINE: STOOD}, seconds=0.1)
     assert message in str(seen.complaint)
 
@@ -118,7 +118,7 @@ ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost":
         (Pretended(shadows=dict(ENDED), follows=("mine", "check")), 0, "shadow: 24 calls judged, 0 differences"),
         (Pretended(follows=("mine", "check"), follows_until=24), 1, "did not judge one more request"),
         (Pretended(follows=("mine", "record")), 0, "the shadow is in mode record"),
-        (Pretended(tells_metrics=False), 0, "not judged: the server tells no vllm:num_requests_running"),
+        (Pretended(tells_metrics=False), 0, "not checked: the server reports no vllm:num_requests_running"),
     ],
     ids=["sound beside an ended one", "dead at the end", "recording", "no metrics"],
 )
