@@ -591,7 +591,7 @@ class Observer:
             first = given["num_cached_blocks"]
             # What is known now: null blocks are passed over, and what a retention interval leaves out.
             ids = [
-                0 if block.is_null or block._block_hash is None else block.block_id
+                0 if block._block_hash is None else block.block_id
                 for block in given["blocks"][first : given["num_full_blocks"]]
             ]
             registered.append((given["kv_cache_group_id"], first, ids))
