@@ -30,7 +30,7 @@ import openai
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, SPECIAL, VOCABULARY
 from kvgate.adapters.cpu_engine.serving import Serving, served
 from kvgate.kernel.errors import SystemUnavailableError
-from kvgate.shadow.status import Status, read_all
+from kvgate.shadow.status import Status, is_fresh, read_all
 
 SETTLE_SECONDS, STILL_SECONDS, LAG_SECONDS_MAX = 60.0, 1.5, 10.0
 TURNS, SYSTEM_TOKENS, TURN_TOKENS, ANSWER_TOKENS = 4, 200, 60, 40
@@ -49,11 +49,16 @@ class World:
         self._asking = 0
         self._lock = threading.Condition()
 
+    def count(self, what: str) -> None:
+        """One more of these."""
+        with self._lock:
+            self.counts[what] += 1
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """Around a request; waits while there is a pause."""
-        self._may_ask.wait()
         with self._lock:
+            self._lock.wait_for(self._may_ask.is_set)
             self._asking += 1
         try:
             yield
@@ -65,13 +70,16 @@ class World:
     @contextmanager
     def pause(self, clients: int) -> Iterator[None]:
         """No client asks."""
-        self._may_ask.clear()
+        with self._lock:
+            self._may_ask.clear()
+            if not self._lock.wait_for(lambda: not self._asking, timeout=10.0 * clients):
+                self.counts["error: a request that does not end"] += 1
         try:
-            with self._lock:
-                self._lock.wait_for(lambda: not self._asking, timeout=10.0 * clients)
             yield
         finally:
-            self._may_ask.set()
+            with self._lock:
+                self._may_ask.set()
+                self._lock.notify_all()
 
 
 class Client(threading.Thread):
@@ -82,7 +90,7 @@ class Client(threading.Thread):
         self.chance = random.Random(number)
         self.server = openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=60.0, max_retries=0)
         self.model = self.server.models.list().data[0].id
-        self.stop, self.counts, self.world = world.stop, world.counts, world
+        self.stop, self.world = world.stop, world
 
     def tokens(self, count: int, seed: int | None = None) -> list[int]:
         """Tokens of a prompt; with a seed, the same for all clients."""
@@ -96,8 +104,8 @@ class Client(threading.Thread):
                 try:
                     with self.world.asking():
                         self.ask(prompt)
-                except openai.OpenAIError as error:
-                    self.counts[f"error: {type(error).__name__}"] += 1
+                except Exception as error:
+                    self.world.count(f"error: {type(error).__name__}")
                 if self.stop.wait(self.chance.expovariate(1 / THINK_SECONDS)):
                     return
                 prompt = prompt + self.tokens(TURN_TOKENS)
@@ -106,8 +114,8 @@ class Client(threading.Thread):
         """One request: streamed, left in the middle, with two answers, or plain."""
         way = self.chance.choices(("plain", "streamed", "left", "two answers"), (4, 4, 2, 1))[0]
         options: dict[str, Any] = {"model": self.model, "prompt": list(prompt), "max_tokens": ANSWER_TOKENS}
-        self.counts["requests"] += 1
-        self.counts[way] += 1
+        self.world.count("requests")
+        self.world.count(way)
         if way in ("plain", "two answers"):
             self.server.completions.create(**options, n=2 if way == "two answers" else 1)
             return
@@ -163,9 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def soak(url: str, shadows: Path, minutes: float, clients: int) -> int:
     """Ask, and print a line each minute."""
-    world, lags = World(), list[float]()
+    world, lags, troubles = World(), list[float](), list[str]()
     working = [Client(number, url, world) for number in range(clients)]
-    begun = time.monotonic()
+    begun, calls_before, requests_before = time.monotonic(), 0, 0
     for each in working:
         each.start()
     print(HEAD, flush=True)
@@ -174,6 +182,11 @@ def soak(url: str, shadows: Path, minutes: float, clients: int) -> int:
             time.sleep(min(60.0, 60 * minutes - passed))
             with world.pause(clients):
                 lag, status = lag_seconds(shadows)
+                troubles += troubles_of(shadows, status)
+                requests = world.counts["requests"]
+                if requests > requests_before and status.calls <= calls_before:
+                    troubles.append(f"{requests - requests_before} requests, and the shadow has seen no call")
+            calls_before, requests_before = status.calls, requests
             lags.append(lag)
             print(row((time.monotonic() - begun) / 60, world.counts, status, lag), flush=True)
     except KeyboardInterrupt:
@@ -181,18 +194,30 @@ def soak(url: str, shadows: Path, minutes: float, clients: int) -> int:
     world.stop.set()
     for each in working:
         each.join(70.0)
+        if each.is_alive():
+            troubles.append("a client hangs")
     lag, status = lag_seconds(shadows)
-    counts = world.counts
-    print(f"lag: at most {max([*lags, lag]):.1f} s")
-    print(f"asked: {dict(counts)}")
-    print(
-        f"differences {status.differences}, lost {status.lost}, unwritten {status.unwritten}, lost blocks "
-        f"{status.blocks_lost}, stalled {status.stalled}, raised {status.raised or 'nothing'}, left out "
-        f"{status.unjudged}, known findings {status.declared}, state {status.state}"
-    )
-    bad = status.differences or status.lost or status.unwritten or status.blocks_lost or status.stalled or status.raised
-    failed = any(name.startswith("error") for name in counts)
-    return 1 if bad or failed or max([*lags, lag]) > LAG_SECONDS_MAX or status.state != "watching" else 0
+    troubles += troubles_of(shadows, status)
+    troubles += [f"{times} of {name}" for name, times in world.counts.items() if name.startswith("error")]
+    if max([*lags, lag]) > LAG_SECONDS_MAX:
+        troubles.append(f"a lag of more than {LAG_SECONDS_MAX} s")
+    if not status.judged or not world.counts["requests"]:
+        troubles.append("nothing was asked or checked")
+    print(f"lag: at most {max([*lags, lag]):.1f} s; calls checked: {status.judged}; left out: {status.unjudged}")
+    print(f"asked: {dict(world.counts)}; known findings: {status.declared}")
+    print("troubles:", "; ".join(dict.fromkeys(troubles)) or "none")
+    return 1 if troubles else 0
+
+
+def troubles_of(shadows: Path, status: Status) -> list[str]:
+    """What the shadow itself reports as wrong, and whether it is still there."""
+    counted = {name: getattr(status, name) for name in ("differences", "lost", "unwritten", "blocks_lost")}
+    found = [f"{name} {count}" for name, count in counted.items() if count]
+    found += [f"stalled: {each}" for each in status.stalled]
+    found += [f"raised: {status.raised}"] if status.raised else []
+    if status.state != "watching" or not is_fresh(shadows, status):
+        found.append(f"the shadow is no longer watching: {status.state}, {status.reason or 'its status is old'}")
+    return found
 
 
 if __name__ == "__main__":

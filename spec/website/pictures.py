@@ -2,7 +2,8 @@
 
     python spec/website/pictures.py
 
-The terminal is rich's SVG of what `kvgate` printed. The page is a screenshot by Chromium; without one, it stays.
+The terminal is rich's SVG of what `kvgate` printed, cut where it shows "…". The page is a screenshot by Chromium;
+without one, it stays.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def main() -> None:
         console = Console(record=True, width=COLUMNS, file=io.StringIO())
         console.print(f"$ {COMMAND}", style="bold")
         story = printed[printed.index("Found") :].partition("known findings seen")[0]
-        console.print(Text.from_ansi(f"{printed.splitlines()[0]}\n\n{story.strip()}"))
+        shown = f"{printed.splitlines()[0]}\n\n…\n\n{story.strip()}\n\n…"
+        console.print(Text.from_ansi(shown))
         svg = console.export_svg(title="kvgate", unique_id="kvgate")
         (FOLDER / "terminal.svg").write_text(_FONT.sub("", svg), encoding="utf-8")
         browser = shutil.which("chromium") or shutil.which("google-chrome")

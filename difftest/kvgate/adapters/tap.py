@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, Protocol, TypeAlias
 
 Hook: TypeAlias = Callable[..., object]
@@ -200,7 +201,11 @@ def _own(owner: object, name: str) -> object:
 
     An object's ``__dict__`` is not asked for: from then on every attribute of the object would take longer.
     """
-    if isinstance(owner, type):
+    of_class = getattr(type(owner), name, None)
+    if isinstance(owner, type) or of_class is None:
         return vars(owner).get(name)
-    found, of_class = getattr(owner, name, None), getattr(type(owner), name, None)
-    return None if found is of_class or getattr(found, "__func__", None) is of_class else found
+    found = getattr(owner, name)
+    if isinstance(found, MethodType) and found.__self__ is owner:
+        return None if found.__func__ is of_class else found
+    # A static function or a method of the class is the same from the object.
+    return None if found is of_class or (isinstance(of_class, MethodType) and found == of_class) else found

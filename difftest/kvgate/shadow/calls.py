@@ -86,7 +86,11 @@ class Appended(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="appe
 
 
 Changing: TypeAlias = tuple[
-    Count, Blocks, Nulls | None, list[tuple[Count, Count, list[Count]]], tuple[Seen, Count, tuple[Count, ...]]
+    Count,
+    Blocks,
+    Nulls | None,
+    Annotated[list[tuple[Count, Count, list[Count]]], msgspec.Meta(max_length=REGISTERED_MAX)],
+    tuple[Seen, Count, tuple[Count, ...]],
 ]
 """Which of the calls of a ``Decoding`` changed the pool, what its tables gained, how many leading entries are freed in
 each group with a window if that was read, what was registered (``Registered``), and the pool after it (``After``)."""
@@ -199,10 +203,10 @@ class Decoded(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="decod
     appended: list[Count]
     tokens: list[Count]
     """How many tokens each request has now."""
-    digests: list[tuple[Count, list[bytes]]]
+    digests: Annotated[list[tuple[Count, list[bytes]]], msgspec.Meta(max_length=REQUESTS_MAX)]
     """Which of the requests completed grains, and their digests."""
     after: tuple[Seen, Count, tuple[Count, ...]]
-    changing: list[Changing]
+    changing: Annotated[list[Changing], msgspec.Meta(max_length=REQUESTS_MAX)]
 
     def calls(self) -> Iterator[Grew | Allocated]:
         """Each call, and before it what its request gained.
@@ -215,7 +219,9 @@ class Decoded(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="decod
         columns = self.computed, self.slots or ones, self.unsure or zeros, self.appended or ones, self.tokens
         digests = dict(self.digests)
         changing = {each[0]: each[1:] for each in self.changing}
-        if any(len(each) != count for each in columns) or max((*digests, *changing, -1)) >= count:
+        is_sound = all(len(each) == count for each in columns) and max((*digests, *changing, -1)) < count
+        are_single = (len(digests), len(changing)) == (len(self.digests), len(self.changing))
+        if not is_sound or not are_single or not all(columns[3][index] for index in digests):
             raise ValueError("calls that were made together have lists that do not fit each other")
         nothing: Blocks = [[]] * self.groups
         after = After(*self.after)
@@ -486,3 +492,4 @@ def records_in(records: Iterable[Written]) -> int:
 ENCODER = msgspec.msgpack.Encoder()
 RAW = msgspec.msgpack.Decoder(list[Raw])
 WRITTEN = msgspec.msgpack.Decoder(list[Written])
+STORED = msgspec.msgpack.Decoder(list[Stored])

@@ -23,7 +23,7 @@ from attrs import define, field, frozen
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
 from kvgate.kernel.trace_lines import check_size
-from kvgate.shadow.calls import ENCODER, WRITTEN, Stored, Written, expanded
+from kvgate.shadow.calls import ENCODER, STORED, WRITTEN, Stored, Written, expanded
 from kvreference.settings import Settings
 
 MAGIC = b"KVGATER9"
@@ -32,7 +32,7 @@ WITHOUT_NUMBERS = b"2"
 VERSIONS_READ = (WITHOUT_NUMBERS, b"3", b"4", b"6", MAGIC[-1:])
 """What version 2 lacks: record numbers, the time of the start, and what an engine's call raised. What version 3 lacks:
 what newer releases of vLLM pass to a call for slots. Version 4 says of every call what left the windows. Version 6
-holds each call by itself, and no ``Decoded``. Others do not exist: a single flipped bit would make one of another."""
+holds each call by itself, and no ``Decoded``. There is no other version."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
 """What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""
@@ -147,6 +147,8 @@ class Recording:
     """How the file ends, once it was read: empty where nothing is missing."""
     is_cut: bool = False
     """Whether its last record is cut off."""
+    holds_together: bool = True
+    """Whether it may hold a ``Decoded``."""
     _file: BinaryIO | None = field(default=None, repr=False)
     _size: int = 0
     _start: int = 0
@@ -163,7 +165,7 @@ class Recording:
         with file:
             while (payload := self._next(file)) is not None:
                 try:
-                    records = WRITTEN.decode(payload)
+                    records: Sequence[Written] = (WRITTEN if self.holds_together else STORED).decode(payload)
                 # Text in it that is none raises an error of its own, which is not msgspec's.
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise UsageError(f"{self.path}: record {self.frames}, at byte {self._start}: {error}") from error
@@ -280,7 +282,7 @@ def _opened(path: Path, file: BinaryIO, size: int) -> Recording:
         raise UsageError(f"{path}: header: {explain(error)}") from error
     _check_ranges(path, header)
     check_size(f"{path}: header", header.settings)
-    return Recording(path, header, file=file, size=size)
+    return Recording(path, header, holds_together=magic == MAGIC, file=file, size=size)
 
 
 def _check_ranges(path: Path, header: Header) -> None:

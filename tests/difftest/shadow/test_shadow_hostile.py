@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -68,6 +68,36 @@ def test_an_object_that_is_watched_stays_fast() -> None:
     assert [] == [each for each in gc.get_referents(engine) if isinstance(each, dict)]
     assert engine.__dict__ == {}
     assert [engine.__dict__] == [each for each in gc.get_referents(engine) if isinstance(each, dict)]
+
+
+class OfClass:
+    """Something with calls of each kind."""
+
+    @staticmethod
+    def fixed() -> str:
+        return "fixed"
+
+    @classmethod
+    def common(cls) -> str:
+        return cls.__name__
+
+    def own(self) -> object:
+        return self
+
+
+def test_what_was_there_before_is_there_again() -> None:
+    """Goal: a closed tap leaves nothing. Method: calls of a class, of an object, and of another object."""
+    others = OfClass()
+    patched, plain, bare = OfClass(), OfClass(), SimpleNamespace(ask=lambda: "asked")
+    patched.own = others.own  # type: ignore[method-assign]  # What a user's own patch does.
+    for owner, name in ((patched, "own"), (plain, "own"), (plain, "fixed"), (plain, "common"), (bare, "ask")):
+        before, answer = dict(vars(owner)), getattr(owner, name)()
+        tap = Watcher(Engine()).tap
+        tap.watch(owner, name, after=lambda *_: None)
+        assert vars(owner) != before
+        assert answer == getattr(owner, name)()
+        tap.close()
+        assert (before, answer) == (vars(owner), getattr(owner, name)())
 
 
 def test_what_others_put_on_top_stays() -> None:

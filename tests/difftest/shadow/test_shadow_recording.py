@@ -113,7 +113,10 @@ def test_calls_that_were_made_together_are_read_one_by_one(tmp_path: Path) -> No
         {"slots": [1]},
         {"tokens": [32, 8, 9]},
         {"digests": [(2, [b"a digest"])]},
+        {"digests": [(1, [b"of a request that gained no token"])]},
+        {"digests": [(0, [b"a digest"]), (0, [b"another"])]},
         {"changing": [(2, [[3]], None, [], (8, 3, (7,)))]},
+        {"changing": [TOGETHER.changing[0], TOGETHER.changing[0]]},
     ],
 )
 def test_calls_whose_lists_do_not_fit_are_refused(tmp_path: Path, broken: dict[str, Any]) -> None:
@@ -123,6 +126,17 @@ def test_calls_whose_lists_do_not_fit_are_refused(tmp_path: Path, broken: dict[s
     writer.append(encoded([msgspec.structs.replace(TOGETHER, **broken)]))
     writer.close()
     with pytest.raises(UsageError, match=r"record 0, at byte \d+: calls that were made together have lists"):
+        read(path)
+
+
+def test_older_versions_hold_no_calls_that_were_made_together(tmp_path: Path) -> None:
+    """Goal: a file of version 6 holds what version 6 knew. Method: the same file under both versions."""
+    path = tmp_path / "a.kvrec"
+    writer = Writer(path, HEADER)
+    writer.append(encoded([CHECKPOINT, TOGETHER]))
+    writer.close()
+    path.write_bytes(recordings.MAGIC[:-1] + b"6" + path.read_bytes()[len(recordings.MAGIC) :])
+    with pytest.raises(UsageError, match="'decoded'"):
         read(path)
 
 

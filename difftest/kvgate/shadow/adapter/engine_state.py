@@ -37,16 +37,19 @@ class RequestBook:
         self.lost: dict[str, Followed] = {}
         """The requests that the scheduler has forgotten, with blocks that were never freed."""
         self._windowed_groups = windowed_groups
-        self.arrived = 0
-        """How many requests were followed so far."""
+        self._next = 0
+        self.version = 0
+        """Counts up whenever a request is followed from then on, or no longer."""
 
     def clear(self) -> None:
         """Follow no request. Numbers are not given twice, and blocks that were lost still are."""
         self.followed.clear()
+        self.version += 1
 
     def lose(self, name: str) -> int:
         """A request is over, and still has its blocks; its number."""
         lost = self.lost[name] = self.followed.pop(name)
+        self.version += 1
         if len(self.lost) > LOST_MAX:
             del self.lost[next(iter(self.lost))]
         return lost.number
@@ -58,6 +61,7 @@ class RequestBook:
     def forget(self, name: str) -> None:
         """A request is over."""
         del self.followed[name]
+        self.version += 1
 
     def clear_blocks(self, name: str) -> None:
         """A request has freed its blocks, and those that it has next are new."""
@@ -68,8 +72,9 @@ class RequestBook:
         name, tokens = request.request_id, request._all_token_ids
         # What its table holds is counted with this request from now on.
         self.lost.pop(name, None)
-        self.followed[name] = Followed(self.arrived, len(tokens), [0] * self._windowed_groups)
-        self.arrived += 1
+        self.followed[name] = Followed(self._next, len(tokens), [0] * self._windowed_groups)
+        self._next += 1
+        self.version += 1
         return Arriving(
             self.followed[name].number,
             array(TOKEN, tokens).tobytes(),

@@ -45,6 +45,7 @@ ASKED_EVERY_STEPS = 16
 doubles with each."""
 ASKED_SHARE_OF_TIME = 20
 """A checkpoint that the sink asks for, after a difference, may take this part of the time."""
+NOT_GIVEN = -1
 TEXT_CHARACTERS_MAX = 300
 """How much of an exception's text is logged."""
 SHARED_EVERY_STEPS = 16
@@ -91,10 +92,10 @@ class Observer:
         """Of each of these calls what ``calls.Decoding`` says."""
         self._changing: list[calls.Changing] = []
         """Those of them that changed the pool."""
-        self._lookahead_tokens = -1
-        """What all of them asked for."""
+        self._lookahead_tokens = -2
+        """What all of them asked for; -2 before the first call, which no call asks for."""
         self._rows: tuple[list[Any], int, list[Followed], list[int]] = [], 0, [], []
-        """The requests of the last ones that were passed on, after how many arrivals, and their numbers."""
+        """The requests of the last ones that were passed on, at which version of the book, and their numbers."""
         self._seen: _Pool = 0, 0, ()
         """The pool after the last call that changed it."""
         self._seen_before: _Pool = self._seen
@@ -102,8 +103,8 @@ class Observer:
         self._blocks_free = -1
         """How many blocks were free in ``_seen``; -1 if something has changed since."""
         self._calls = 0
-        self._caching_now: list[dict[str, Any]] = []
-        """The calls of ``cache_full_blocks`` since the last record."""
+        self._registered: list[tuple[int, int, list[int]]] = []
+        """What was cached since the last record: the group, the first position, and the blocks."""
         self._granted: dict[str, tuple[bool, Blocks]] = {}
         """What the requests that were given blocks in this step were given: whether it is whole, and the blocks."""
         self._computing: set[int] = set()
@@ -169,6 +170,7 @@ class Observer:
     def detach(self) -> None:
         """Everything is as it was before."""
         self.tap.close()
+        self._rows = [], 0, [], []
         if self._clocks is not None:
             self._clocks.set()
 
@@ -184,6 +186,8 @@ class Observer:
             about = arguments[0] if arguments else None
             followed = self.book.followed.get(str(getattr(about, "request_id", about)))
             number = -1 if followed is None else followed.number
+            # What the call had cached until then is not the next call's.
+            self._registered.clear()
             raised = calls.Raised(name, type(error).__name__, raised_at(error), number)
             self._emit(raised)
             self.flush()
@@ -250,7 +254,7 @@ class Observer:
         self._blocks_free = -1
         self._emit(calls.Restart(self.sink.lost, because))
         self.sink.lost = 0
-        self._caching_now.clear()
+        self._registered.clear()
         self._granted.clear()
         self._computing.clear()
         self.book.clear()
@@ -275,6 +279,9 @@ class Observer:
         records = self._records
         if self._decoding:
             self._end_decoding()
+        if self._rows[1] != self.book.version:
+            # Requests that are over are not held.
+            self._rows = [], 0, [], []
         if records:
             self._calls += calls.calls_in(records)
             try:
@@ -299,21 +306,22 @@ class Observer:
 
     def _end_decoding(self) -> None:
         """Pass on the calls of running requests: what they say of tokens has not changed since."""
-        if self._rows[0] != self._decoding or self._rows[1] != self.book.arrived:
+        if self._rows[0] != self._decoding or self._rows[1] != self.book.version:
             followed = [self.book.followed[request.request_id] for request in self._decoding]
-            self._rows = self._decoding.copy(), self.book.arrived, followed, [each.number for each in followed]
+            self._rows = self._decoding.copy(), self.book.version, followed, [each.number for each in followed]
         _, _, followed, numbers = self._rows
         texts = [request._all_token_ids for request in self._decoding]
-        lengths, ones = list(map(len, texts)), [1] * len(texts)
-        appended = [length - each.tokens for length, each in zip(lengths, followed, strict=True)]
+        ones = [1] * len(texts)
+        appended: list[int] = []
+        for each, length in zip(followed, map(len, texts), strict=True):
+            appended.append(length - each.tokens)
+            each.tokens = length
         if appended == ones:
             appended, tokens = [], [text[-1] for text in texts]
         else:
             if min(appended) < 0:
                 raise ValueError(LOST_TOKENS)
             tokens = [token for text, count in zip(texts, appended, strict=True) for token in text[len(text) - count :]]
-        for each, length in zip(followed, lengths, strict=True):
-            each.tokens = length
         before = self._seen_before if self._changing else self._seen
         slots = [] if self._slots == ones else self._slots.copy()
         asked = self._computed.copy(), slots, self._unsure.copy()
@@ -335,18 +343,17 @@ class Observer:
         counts_in_flight = self._counts_in_flight
         other = self.tap.reported("allocate_slots", original, self.after_allocate_slots)
 
-        def call(request: Any, slots: Any = None, *more: Any, num_lookahead_tokens: int = -1, **named: Any) -> Any:
+        def call(*arguments: Any, num_lookahead_tokens: int = NOT_GIVEN, **named: Any) -> Any:
             # Without a request that is admitted: those come with what they hit.
-            if named or num_lookahead_tokens != self._lookahead_tokens or more or not tap.is_on:
-                if slots is not None:
-                    more = slots, *more
-                if num_lookahead_tokens != -1:
+            if named or num_lookahead_tokens != self._lookahead_tokens or len(arguments) != 2 or not tap.is_on:
+                if num_lookahead_tokens != NOT_GIVEN:
                     named["num_lookahead_tokens"] = num_lookahead_tokens
-                return other(request, *more, **named)
+                return other(*arguments, **named)
+            request, slots = arguments
             try:
                 answer = original(request, slots, num_lookahead_tokens=num_lookahead_tokens)
             except BaseException as error:
-                self.raised("allocate_slots", error, (request, slots))
+                self.raised("allocate_slots", error, arguments)
                 raise
             try:
                 if answer is not nothing and (answer is None or request.status is not running):
@@ -475,8 +482,11 @@ class Observer:
             is_whole, sent = name in known.resumed_req_ids, list(blocks or self._nothing)
             if not is_whole and granted.get(name) == (False, sent):
                 as_given.append(self.book.followed[name].number)
-            else:
-                self._sent(name, is_whole, sent, granted)
+                continue
+            if as_given:
+                self._emit(calls.SentAsGiven(as_given))
+                as_given = []
+            self._sent(name, is_whole, sent, granted)
         if as_given:
             self._emit(calls.SentAsGiven(as_given))
 
@@ -565,7 +575,7 @@ class Observer:
 
     def _caching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Around ``cache_full_blocks``, once for each group of each request whose blocks fill."""
-        tap, caching = self.tap, self._caching_now
+        tap, registered = self.tap, self._registered
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
@@ -573,29 +583,30 @@ class Observer:
             except BaseException as error:
                 self.raised("cache_full_blocks", error, arguments)
                 raise
-            if tap.is_on:
-                caching.append({**dict(zip(_CACHED, arguments, strict=False)), **named} if arguments else named)
+            if not tap.is_on:
+                return answer
+            try:
+                given = {**dict(zip(_CACHED, arguments, strict=False)), **named} if arguments else named
+                first = given["num_cached_blocks"]
+                # What is known now: null blocks are passed over, and what a retention interval leaves out.
+                ids = [
+                    0 if block._block_hash is None else block.block_id
+                    for block in given["blocks"][first : given["num_full_blocks"]]
+                ]
+                registered.append((given["kv_cache_group_id"], first, ids))
                 # What is cached within a call is reported with it.
                 self._has_cached, self._blocks_free = True, -1
+            except Exception as error:
+                if not self.failed(error):
+                    raise
             return answer
 
         return call
 
     def _take_registered(self) -> list[tuple[int, int, list[int]]]:
-        """What was cached since the last time: the group, the first position, and the blocks, 0 for null blocks."""
-        caching = self._caching_now
-        if not caching:
-            return []
-        registered = []
-        for given in caching:
-            first = given["num_cached_blocks"]
-            # What is known now: null blocks are passed over, and what a retention interval leaves out.
-            ids = [
-                0 if block._block_hash is None else block.block_id
-                for block in given["blocks"][first : given["num_full_blocks"]]
-            ]
-            registered.append((given["kv_cache_group_id"], first, ids))
-        caching.clear()
+        """What was cached since the last record: the group, the first position, and the blocks, 0 for null blocks."""
+        registered = self._registered.copy()
+        self._registered.clear()
         return registered
 
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:
