@@ -134,6 +134,8 @@ class Order:
 
     def __init__(self, its: Running, there: Cells, size: Any) -> None:
         self._its, self.there, self.size = its, there, size
+        self.moved_to_front: list[Any] = []
+        """What was put at the front, in order."""
 
     def __len__(self) -> Any:
         return self.size
@@ -157,9 +159,10 @@ class Order:
 
     def move_to_end(self, block: Any, last: bool = True) -> None:
         """It stands elsewhere in the same queue."""
-        del last
         if block not in self:
             raise KeyError(block)
+        if not last:
+            self.moved_to_front.append(block)
 
     def popitem(self, last: bool = True) -> tuple[Key, None]:
         """Any block of the queue: in which order they stand is not known."""

@@ -7,7 +7,7 @@ run, which stands for all: what is done to it depends on no other.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,11 +26,11 @@ from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, before, operands, sound
 from kvspec.pool.invariants import Point
-from kvspec.pool.state import FREE, WAITING, Operands
+from kvspec.pool.state import FREE, HELD, WAITING, Operands
 from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
 from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, POOL, holdings_over, is_pool, manager_over, running
-from kvspec.running import Running, key
+from kvspec.running import Key, Running, Unwatched, key, undecided
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, either, formula_of, negated
 
@@ -44,6 +44,76 @@ def table_of(*blocks: Any) -> Table:
     return Table(list(blocks), registered=0, boundary_tokens=0)
 
 
+class Entries:
+    """A sequence of any length: the entries of a table, the tables of a request, or what waits in a list.
+
+    It is known at some places, given in order, which are those that are looked at. With ``its`` pool, whoever goes over
+    it also meets another block that is there, if there is one: what is done to one must not depend on the others.
+    """
+
+    def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]], its: Running | None = None) -> None:
+        self.length, self.known, self.its = length, dict(known), its
+
+    def __len__(self) -> Any:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
+
+    def _name(self, place: Any) -> str:
+        return next(name for name, (at, _) in self.known.items() if place is at)
+
+    def __getitem__(self, place: Any) -> Any:
+        if not isinstance(place, slice):
+            return self.known[self._name(place)][1]
+        # Python's slices clip: of a part that begins before the first place, or ends after the last, what is there.
+        start, stop = (
+            default if given is None else given if not isinstance(given, int) or given >= 0 else self.length + given
+            for given, default in ((place.start, 0), (place.stop, self.length))
+        )
+        met = [value for at, value in self.known.values() if (at >= start) & (at < stop)]
+        if self.its is not None and undecided("another"):
+            met.append(self._another(self.its))
+        return met if place.step is None else met[:: place.step]
+
+    def _another(self, its: Running) -> Key:
+        another = Unwatched(current_path().fresh("another"))
+        apart: Any = (another != its.at.block) & (another != its.own.block)
+        state = its.state
+        current_path().assume(formula_of(apart & (state.where[another] == HELD) & (state.writes.count(another) == 0)))
+        current_path().fact(formula_of(sound(state, [Point(another)])))
+        return another
+
+    def __setitem__(self, place: Any, block: Any) -> None:
+        self.known[self._name(place)] = place, block
+
+
+@contextmanager
+def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) -> Iterator[None]:
+    """Code of ``module`` that goes over a range of places is run at these ``places`` alone, if they are among them."""
+
+    def over(first: Any, end: Any) -> list[Any]:
+        asked.append((first, end))
+        return [place for place in places if (place >= first) & (place < end)]
+
+    with patch.object(module, "range", over, create=True), on_lengths(module):
+        yield
+
+
+@contextmanager
+def on_lengths(module: Any) -> Iterator[None]:
+    """Lengths may be terms."""
+    with patch.object(module, "len", lambda value: value.__len__(), create=True):
+        yield
+
+
+def holdings_on(pool: Any, its: Group, anchor: tuple[Any, Any]) -> Any:
+    """Holdings of one group over something that stands for a pool."""
+    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    geometry = SimpleNamespace(groups=(its,), anchor=lambda _group, _end: anchor)
+    return holdings_over(SimpleNamespace(pool=pool), geometry)
+
+
 def _ended(its: Running, u: Any) -> None:
     """An entry was given up at the end of its request: with a pinned tier it was pinned before."""
     if u.tier == 1:
@@ -55,11 +125,19 @@ def _frees_all(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
     other = [table_of(5)]
-    held.tables = {OWNER: [table_of(NULL), table_of(NULL, its.own.block)], OTHER: other}
+    held.tables = {OWNER: _tables(u, its), OTHER: other}
     with its.runs():
         held.release_all(OWNER)
     _ended(its, u)
-    return its.agrees() & (held.tables == {OTHER: other})
+    # How many wait is not known where another block was released, too.
+    return its.agrees(sizes=False) & (held.tables == {OTHER: other})
+
+
+def _tables(u: Any, its: Running) -> Any:
+    """Tables of any length, of any number of groups: one place of one of them is known."""
+    table: Any = table_of()
+    table.blocks = Entries(u.length, {"looked": (u.place, its.own.block)}, its)
+    return Entries(u.groups, {"looked": (u.group, table)})
 
 
 _RELEASED = {
@@ -67,15 +145,28 @@ _RELEASED = {
     "another table names it": lambda u: u.refs[u.at_block] == 2,
 }
 ENTRY: Mapping[str, Unknown] = {**OF_POOL, **ANY_QUEUE}
+IN_TABLES: Mapping[str, Unknown] = {
+    **ENTRY,
+    "length": Count(1),
+    "place": Count(0),
+    "groups": Count(1),
+    "group": Count(0),
+}
+"""An entry of the tables of a request."""
+
+
+def _names(u: Any) -> Any:
+    """A request names the block, at a place of a table of one of its groups."""
+    return is_pool(u) & Drop.guard(before(u), operands(u)) & (u.place < u.length) & (u.group < u.groups)
+
 
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
     statements=("KV-OP-07", "KV-INV-01", "KV-INV-03", "KV-LEAK-01"),
-    bound="tables of one and of two entries, over a pool of any size",
     title="A request that gives up all it holds drops every block that its tables name, whatever the group, and has no "
     "tables any more; those of other requests stay.",
-    unknowns=ENTRY,
-    assumes=lambda u: is_pool(u) & Drop.guard(before(u), operands(u)),
+    unknowns=IN_TABLES,
+    assumes=_names,
     claim=_frees_all,
     witnesses=_RELEASED,
     mutants=(
@@ -83,7 +174,13 @@ FREES_ALL = Obligation(
             "first-group-alone",
             "Only what the first group holds is given up.",
             f"{HOLDINGS}.free",
-            lambda self, tables: self.pool.end(tables[0].blocks[::-1]),
+            lambda self, tables: [self.pool.end(table.blocks[::-1]) for table in tables[:1]],
+        ),
+        only(
+            "the-last-two-alone",
+            "Only the last two blocks of a table are given up.",
+            f"{HOLDINGS}.free",
+            lambda self, tables: [self.pool.end(table.blocks[-2:]) for table in tables],
         ),
         only(
             "tables-stay",
@@ -216,50 +313,6 @@ def _kept(self: Holdings) -> tuple[Copy, ...]:
     return tuple(copies)
 
 
-class Entries:
-    """The entries of a table of any length, of which two are known: one that is looked at, and another one."""
-
-    def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]]) -> None:
-        self.length, self.known = length, dict(known)
-
-    def __len__(self) -> Any:
-        return self.length
-
-    def _name(self, place: Any) -> str:
-        return next(name for name, (at, _) in self.known.items() if place is at)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            if place.start is None:
-                return self
-            first = self.known["looked"]
-            inside = (first[0] >= place.start) & (first[0] < place.stop)
-            return [first[1]] if inside else []
-        return self.known[self._name(place)][1]
-
-    def __setitem__(self, place: Any, block: Any) -> None:
-        self.known[self._name(place)] = place, block
-
-
-@contextmanager
-def at_place(module: Any, place: Any, asked: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Code of ``module`` that goes over a range of places is run at ``place`` alone, if that is among them."""
-
-    def over(first: Any, end: Any) -> list[Any]:
-        asked.append((first, end))
-        return [place] if (place >= first) & (place < end) else []
-
-    with patch.object(module, "range", over, create=True), on_lengths(module):
-        yield
-
-
-@contextmanager
-def on_lengths(module: Any) -> Iterator[None]:
-    """Lengths may be terms."""
-    with patch.object(module, "len", lambda value: value.__len__(), create=True):
-        yield
-
-
 OF_WINDOW: Mapping[str, Unknown] = {
     **OF_POOL,
     "tier": Count(1, 1),
@@ -304,7 +357,7 @@ def _leaves(u: Any) -> Any:
     table: Any = table_of()
     table.blocks, table.dead = Entries(u.length, {"looked": (place, its.own.block)}), u.dead
     held.tables = {OWNER: [table]}
-    with its.runs(), at_place(holdings, place, asked):
+    with its.runs(), at_places(holdings, [place], asked):
         held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
     end = _dead_end(u)
     inside = (u.place >= u.dead) & (u.place < end)
@@ -415,7 +468,7 @@ def _registered(u: Any) -> tuple[list[Any], Any]:
     table.blocks = entries
     prefixes: Any = Prefixes(u.known)
     without_events = Rules((Delta("stored_events", lambda *_: []),))
-    with at_place(caching, place, []):
+    with at_places(caching, [place], []):
         caching.register(pool, geometry, retention, request, prefixes, [table], u.tokens, None, without_events)
     return known, table.registered
 
