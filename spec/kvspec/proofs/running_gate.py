@@ -100,8 +100,8 @@ def _is_admitted(u: Any) -> Any:
 PASSES = Obligation(
     id="scheduler-progress.running-gate",
     statements=("KV-OP-03",),
-    bound=f"full attention in blocks of {BLOCK_TOKENS} tokens, a hit of one block at most and of a part of one, in a pool of any size without a pinned "
-    "tier: tables are lists",
+    bound=f"full attention in blocks of {BLOCK_TOKENS} tokens, a hit of one block at most and of a part of one, in a "
+    "pool of any size without a pinned tier: tables are lists",
     title="A request passes the gate if and only if the blocks that its tokens still take, and those of its hit and of "
     "its copy that nobody holds, are free; one that has tables takes what these lack.",
     unknowns={
@@ -219,7 +219,11 @@ ADDS_UP = Obligation(
             "Only the group that lacks most is asked for.",
             f"{GATE}:blocks_to_come",
             lambda settings, tokens, computed, live: max(
-                0, *(PEAK(settings, its, tokens, computed) - n for its, n in zip(settings.geometry.groups, live))
+                0,
+                *(
+                    PEAK(settings, its, tokens, computed) - n
+                    for its, n in zip(settings.geometry.groups, live, strict=True)
+                ),
             ),
         ),
     ),

@@ -11,6 +11,7 @@ from kvreference.attention import Kind
 from kvreference.cached_map import CachedMap
 from kvreference.free_queue import FreeQueue
 from kvreference.partial_map import PartialMap
+from kvreference.pinned_tier import PinnedPool
 from kvspec.obligation import Count, Obligation, only
 from kvspec.pool.induction import before, operands
 from kvspec.pool.state import in_pool
@@ -19,7 +20,7 @@ from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, is_pool, 
 from kvspec.proofs.running_tables import OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
 from kvspec.running import key
 from kvspec.stand_in import group
-from kvspec.symbolic import Term, implies
+from kvspec.symbolic import Term, either, implies
 
 CONTENT, LONGER, OTHER = (0, "a prefix"), (0, "a longer prefix"), (0, "another prefix")
 THREE = {"first": Count(1), "second": Count(1), "third": Count(1)}
@@ -163,7 +164,8 @@ def _goes_first(u: Any) -> Any:
 SCRATCH_FIRST = Obligation(
     id="free-queue.running-scratch-goes-first",
     statements=("KV-OP-17", "KV-INV-08"),
-    title="Where scratch goes first, and there is no pinned tier, a block that the running pool releases goes to the front if and only if no hit "
+    title="Where scratch goes first, and there is no pinned tier, a block that the running pool releases goes to the "
+    "front if and only if no hit "
     "can use it, neither the whole nor a beginning; what is released last never does, and what is evicted while "
     "nobody holds it does.",
     unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
@@ -224,7 +226,9 @@ def _releases_later_first(u: Any) -> Any:
         if (place >= u.anchor) & (place >= u.dead) & (place < u.anchor_end)
     ]
     in_order = len(released) == 2 and released[0] is u.other and released[1] is u.block
-    return in_order and len(anchors) == len(pinned) and all(one is each for one, each in zip(anchors, pinned))
+    return (
+        in_order and len(anchors) == len(pinned) and all(one is each for one, each in zip(anchors, pinned, strict=True))
+    )
 
 
 LATER_FIRST = Obligation(
@@ -256,4 +260,47 @@ LATER_FIRST = Obligation(
     ),
 )
 
-OBLIGATIONS = (FIRST, FORGETS, SCRATCH_FIRST, LATER_FIRST)
+
+def _slides(u: Any) -> Any:
+    made: Any = object.__new__(PinnedPool)
+    made.drop_blocks_min = u.least
+    pinned: list[Any] = []
+    released: list[Any] = []
+    blocks = [key_of(each) for each in (u.block, u.other, u.third)]
+    anchor = blocks[1:]
+    made._pin, made.release = pinned.extend, released.extend
+    made.slide(blocks, anchor)
+    dropped = either(u.block != 0, 1, 0) + either(u.other != 0, 1, 0) + either(u.third != 0, 1, 0)
+    all_released = len(released) == 3 and all(one is each for one, each in zip(released, blocks, strict=True))
+    if not pinned:
+        return all_released & (dropped < u.least)
+    same = len(pinned) == 2 and all(one is each for one, each in zip(pinned, anchor, strict=True))
+    return (all_released and same) & (dropped >= u.least)
+
+
+SLIDES = Obligation(
+    id="pinned-tier.running-slide",
+    statements=("KV-OP-21",),
+    bound="a drop of three entries, any of which may be the null block: they are a list",
+    title="A window drop of the running tier pins its anchor if and only if as many blocks are dropped as the least "
+    "drop has, places without a block left out; and all of it is released.",
+    unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1)},
+    claim=_slides,
+    witnesses={
+        "one of three is no block": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.least == 2),
+        "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.least == 3),
+    },
+    mutants=(
+        only(
+            "places-are-counted",
+            "Places without a block count as dropped.",
+            "kvreference.pinned_tier:PinnedPool.slide",
+            lambda self, blocks, anchor: (
+                (self._pin(anchor) if len(blocks) >= self.drop_blocks_min else None),
+                self.release(blocks),
+            ),
+        ),
+    ),
+)
+
+OBLIGATIONS = (FIRST, FORGETS, SCRATCH_FIRST, LATER_FIRST, SLIDES)

@@ -20,6 +20,7 @@ from kvreference.holdings import Holdings
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Reset as ResetOperation
 from kvreference.partial_map import PartialMap
+from kvreference.population import Population
 from kvreference.rules import OWN_RULES
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, ANY_STEP, anywhere, before, is_sound, operands
@@ -79,6 +80,14 @@ def manager_over(holdings: Any) -> Any:
     made: Any = object.__new__(Manager)
     made.holdings, made.choices, made._events = holdings, OWN, []
     made.cache = SimpleNamespace(statistics=Statistics())
+    return made
+
+
+def books(kind: type[Population], **settings: Any) -> Any:
+    """Books of no request under such settings."""
+    made: Any = object.__new__(kind)
+    made.settings, made.rules, made.alive = SimpleNamespace(**settings), OWN_RULES, {}
+    made.dispatched = made.over = 0
     return made
 
 

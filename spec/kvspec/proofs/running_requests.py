@@ -11,8 +11,8 @@ from typing import Any
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
 from kvreference.population import Population, Request, Status
-from kvreference.rules import OWN_RULES
 from kvspec.obligation import Count, Obligation, Unknown, only
+from kvspec.proofs.running_pool import books
 from kvspec.proofs.running_tables import on_lengths
 from kvspec.symbolic import implies
 
@@ -38,14 +38,6 @@ class Tokens:
     def __delitem__(self, which: slice) -> None:
         assert which.start is None, "they are taken from the front"
         self.length = self.length - which.stop
-
-
-def books(kind: type[Population], **settings: Any) -> Any:
-    """Books of no request under such settings."""
-    made: Any = object.__new__(kind)
-    made.settings, made.rules, made.alive = SimpleNamespace(**settings), OWN_RULES, {}
-    made.dispatched = made.over = 0
-    return made
 
 
 def request_of(u: Any, status: Status, **others: Any) -> Any:
@@ -274,8 +266,8 @@ TAKES_BACK = Obligation(
     id="attention-kinds.running-answers-take-back-what-is-unsure",
     statements=("KV-MEM-01", "KV-OP-06"),
     bound="three steps in flight: they are a list",
-    title="If no draft of the steps in flight holds, their answers take back exactly as many tokens as a window counted "
-    "as not sure before.",
+    title="If no draft of the steps in flight holds, their answers take back exactly as many tokens as a window "
+    "counted as not sure before.",
     unknowns={"tokens": Count(1), **STEPS},
     claim=_takes_back,
     witnesses={"each has drafts": lambda u: (u.first == 1) & (u.second == 2) & (u.third == 3)},

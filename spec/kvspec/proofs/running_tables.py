@@ -7,19 +7,23 @@ run, which stands for all: what is done to it depends on no other.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from kvreference import admission, caching, holdings
+from kvreference import manager as manager_module
+from kvreference import tables as block_tables
+from kvreference.ahead import PopulationAhead
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, Span
-from kvreference.operations import Dispatch
+from kvreference.mamba import AlignedMamba
+from kvreference.operations import Dispatch, Preempt
 from kvreference.prefix_cache import PrefixCache
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
@@ -29,14 +33,15 @@ from kvspec.pool.invariants import Point
 from kvspec.pool.state import FREE, HELD, WAITING, Operands
 from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
 from kvspec.progress.counted import least
-from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, POOL, holdings_over, is_pool, manager_over, running
+from kvspec.proofs.running_pool import OF_POOL, POOL, books, holdings_over, is_pool, manager_over, running
 from kvspec.running import Key, Running, Unwatched, key, undecided
 from kvspec.stand_in import group
-from kvspec.symbolic import current_path, either, formula_of, negated
+from kvspec.symbolic import Term, current_path, either, formula_of, negated
 
 HOLDINGS = "kvreference.holdings:Holdings"
 OWNER, OTHER = 1, 2
 """Two requests."""
+NO_HIT = Hit(0, ((),))
 
 
 def table_of(*blocks: Any) -> Table:
@@ -53,9 +58,11 @@ class Entries:
 
     def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]], its: Running | None = None) -> None:
         self.length, self.known, self.its = length, dict(known), its
+        self.made: Callable[[Key], Any] = lambda block: block
+        """What stands there with a block."""
 
-    def __len__(self) -> Any:
-        return self.length
+    def __bool__(self) -> bool:
+        return bool(self.length > 0)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self[:])
@@ -76,13 +83,13 @@ class Entries:
             met.append(self._another(self.its))
         return met if place.step is None else met[:: place.step]
 
-    def _another(self, its: Running) -> Key:
+    def _another(self, its: Running) -> Any:
         another = Unwatched(current_path().fresh("another"))
         apart: Any = (another != its.at.block) & (another != its.own.block)
         state = its.state
         current_path().assume(formula_of(apart & (state.where[another] == HELD) & (state.writes.count(another) == 0)))
         current_path().fact(formula_of(sound(state, [Point(another)])))
-        return another
+        return self.made(another)
 
     def __setitem__(self, place: Any, block: Any) -> None:
         self.known[self._name(place)] = place, block
@@ -102,8 +109,12 @@ def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) 
 
 @contextmanager
 def on_lengths(module: Any) -> Iterator[None]:
-    """Lengths may be terms."""
-    with patch.object(module, "len", lambda value: value.__len__(), create=True):
+    """Lengths may be terms. What has one has no ``__len__``: Python would ask it for a number."""
+
+    def length(value: Any) -> Any:
+        return value.length if hasattr(value, "length") else value.__len__()
+
+    with patch.object(module, "len", length, create=True):
         yield
 
 
@@ -133,10 +144,10 @@ def _frees_all(u: Any) -> Any:
     return its.agrees(sizes=False) & (held.tables == {OTHER: other})
 
 
-def _tables(u: Any, its: Running) -> Any:
+def _tables(u: Any, its: Running, others: bool = True) -> Any:
     """Tables of any length, of any number of groups: one place of one of them is known."""
     table: Any = table_of()
-    table.blocks = Entries(u.length, {"looked": (u.place, its.own.block)}, its)
+    table.blocks = Entries(u.length, {"looked": (u.place, its.own.block)}, its if others else None)
     return Entries(u.groups, {"looked": (u.group, table)})
 
 
@@ -144,9 +155,8 @@ _RELEASED = {
     "a pinned block": lambda u: (u.tier == 1) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] != 0),
     "another table names it": lambda u: u.refs[u.at_block] == 2,
 }
-ENTRY: Mapping[str, Unknown] = {**OF_POOL, **ANY_QUEUE}
 IN_TABLES: Mapping[str, Unknown] = {
-    **ENTRY,
+    **OF_POOL,
     "length": Count(1),
     "place": Count(0),
     "groups": Count(1),
@@ -199,18 +209,28 @@ FREES_ALL = Obligation(
 
 
 def _waits(u: Any) -> Any:
-    """Given up while steps are in flight: nothing is free before so many are over, and everything then."""
+    """Given up while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
     its = running(u)
     held = holdings_over(its)
-    held.tables = {OWNER: [table_of(NULL, its.own.block)]}
+    older, lists = [table_of(NULL)], _tables(u, its, others=False)
+    held.tables, held.deferred = {OWNER: lists}, [(u.older, older)] * u.waits.__index__()
+    manager = manager_over(held)
+    manager.settings = SimpleNamespace(loads_out_of_turn=True)
+    request = SimpleNamespace(in_flight=[1] * u.flies.__index__())
+    manager.population = books(PopulationAhead)
+    manager.population.alive, manager.population.dispatched = {OWNER: request}, u.steps
     with its.runs():
-        held.defer(OWNER, u.steps)
+        manager._preempt(Preempt(OWNER))
+        if u.flies == 0:
+            _ended(its, u)
+            return its.agrees() & (held.tables == {})
         if u.tier == 1:
             its.follow(Pin)
-        kept = its.agrees() & (held.tables == {}) & (len(held.deferred) == 1)
-        held.steps_over(u.over)
+        kept = its.agrees() & (held.tables == {}) & (len(held.deferred) == u.waits + 1)
+        manager.population.over = u.over - 1
+        manager.returned([OTHER])
     if u.over < u.steps:
-        return kept & its.agrees() & (len(held.deferred) == 1)
+        return kept & its.agrees() & (lists in [each for _, each in held.deferred])
     its.follow(Drop)
     return kept & its.agrees() & (len(held.deferred) == 0)
 
@@ -218,15 +238,26 @@ def _waits(u: Any) -> Any:
 WAITS = Obligation(
     id="blocks-and-references.running-wait-for-steps",
     statements=("KV-MEM-04", "KV-OP-07", "KV-LEAK-01"),
-    bound="one request that waits, with a block in its table, over a pool of any size and for any number of steps",
-    title="What a request gives up while steps in flight use it keeps its holder until so many steps are over, and is "
-    "released then, once.",
-    unknowns={**ENTRY, "steps": Count(0), "over": Count(0)},
-    assumes=lambda u: is_pool(u) & Drop.guard(before(u), operands(u)),
+    bound="a request that waits after another one: they are a list; for tables of any length, a pool of any size and "
+    "any number of steps",
+    title="Where another node may write out of turn, what a request in flight gives up keeps its holder until all "
+    "steps that were dispatched are over, and is released then, once, with what waited before; else it is released at "
+    "once.",
+    unknowns={
+        **IN_TABLES,
+        "steps": Count(1),
+        "over": Count(1),
+        "older": Count(1),
+        "waits": Count(0, 1),
+        "flies": Count(0, 1),
+    },
+    assumes=lambda u: _names(u) & (u.older <= u.steps) & (u.over <= u.steps),
     claim=_waits,
     witnesses={
-        "it waits": lambda u: (u.over < u.steps) & (u.refs[u.at_block] == 1),
-        "it is released": lambda u: (u.over == u.steps) & (u.refs[u.at_block] == 1),
+        "it waits": lambda u: (u.flies == 1) & (u.over < u.steps) & (u.refs[u.at_block] == 1),
+        "both are released": lambda u: (
+            (u.flies == 1) & (u.waits == 1) & (u.over == u.steps) & (u.refs[u.at_block] == 1)
+        ),
     },
     mutants=(
         only(
@@ -247,8 +278,20 @@ WAITS = Obligation(
             f"{HOLDINGS}.steps_over",
             lambda self, steps: _released_early(self, steps),
         ),
+        only(
+            "one-at-a-time",
+            "Of what waits for the same step, only the oldest is released.",
+            f"{HOLDINGS}.steps_over",
+            lambda self, steps: _released_one(self, steps),
+        ),
     ),
 )
+
+
+def _released_one(self: Holdings, steps: int) -> None:
+    if self.deferred and self.deferred[0][0] <= steps:
+        for table in self.deferred.pop(0)[1]:
+            self.pool.release(table.blocks[::-1])
 
 
 def _released_early(self: Holdings, steps: int) -> None:
@@ -261,7 +304,9 @@ def _dispatched(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
     copy = Copy(0, its.own.block, u.at_other, 1)
-    held.copies = [copy]
+    pending: Any = Entries(u.length, {"looked": (u.place, copy)}, its)
+    pending.made = lambda block: Copy(0, block, 1, 1)
+    held.copies = pending
     manager = manager_over(held)
     manager.cache = object.__new__(PrefixCache)
     manager.cache.fenced = {(0, NULL)}
@@ -269,17 +314,17 @@ def _dispatched(u: Any) -> Any:
         copies = manager._dispatch(Dispatch()).copies
     its.follow(ReadDone)
     serves = not manager.cache.fenced
-    return its.agrees() & (serves and held.copies == [] and len(copies) == 1 and copies[0] is copy)
+    handed_over = sum(each is copy for each in copies) == 1
+    return its.agrees(sizes=False) & (serves and held.copies == [] and handed_over)
 
 
 DISPATCHED = Obligation(
     id="partial-hits.running-dispatch",
     statements=("KV-OP-19", "KV-INV-09", "KV-INV-01"),
-    bound="one copy that is pending, over a pool of any size",
-    title="When a step is dispatched, each copy that is pending is handed to the worker once and gives up its source, "
-    "and none is pending any more; what the step computes may serve hits from then on.",
-    unknowns=ENTRY,
-    assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)),
+    title="When a step is dispatched, each of the copies that are pending is handed to the worker once and gives up "
+    "its source, and none is pending any more; what the step computes may serve hits from then on.",
+    unknowns={**OF_POOL, "length": Count(1), "place": Count(0)},
+    assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)) & (u.place < u.length),
     claim=_dispatched,
     witnesses={
         "the source is freed": lambda u: u.refs[u.at_block] == 1,
@@ -408,7 +453,7 @@ LEAVES = Obligation(
 
 def _released_again(self: Holdings, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
-        dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
+        dead = least(self.blocks_dead(group_, computed), table.blocks.length)
         for place in holdings.range(0, dead):  # type: ignore[attr-defined]  # patched
             self.pool.slide([table.blocks[place]], [])
             table.blocks[place] = NULL
@@ -417,11 +462,241 @@ def _released_again(self: Holdings, request: int, computed: int) -> None:
 
 def _released_and_named(self: Holdings, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
-        dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
+        dead = least(self.blocks_dead(group_, computed), table.blocks.length)
         if dead > table.dead:
             for place in holdings.range(table.dead, dead):  # type: ignore[attr-defined]  # patched
                 self.pool.slide([table.blocks[place]], [])
             table.dead = dead
+
+
+def _slots(u: Any) -> Any:
+    """Up to where the table must reach: not beyond the longest request."""
+    return least(u.computed + u.unsure + u.tokens + u.lookahead, u.longest)
+
+
+def _steps(u: Any) -> Any:
+    """One place of a table, in an allocation of slots that the table has."""
+    released: list[Any] = []
+    taken: list[Any] = []
+    pool = SimpleNamespace(
+        slide=lambda blocks, _anchor: released.extend(blocks),
+        release_last=released.extend,
+        free=[],
+        count_free=lambda blocks: len(blocks),
+        make_room=lambda count, _kept: taken.append(count) or bool(count == 0),
+    )
+    held = holdings_on(pool, _window_of(u), (0, 0))
+    held.settings.tokens_max = u.longest
+    place = key(u.place) if isinstance(u.place, Term) else u.place
+    table: Any = table_of()
+    table.blocks, table.dead = Entries(u.length, {"looked": (place, u.block)}), u.dead
+    held.tables = {OWNER: [table]}
+    span = Span(u.computed + u.unsure, u.tokens, u.lookahead, unsure=u.unsure)
+    with at_places(holdings, [place], []), on_lengths(block_tables), on_lengths(admission):
+        allocation = held.allocate(OWNER, span, NO_HIT)
+    if allocation is None or allocation.entries != ((),) or not all(count == 0 for count in taken):
+        return False
+    leaves = (u.place >= u.dead) & (u.place < _dead_end(u))
+    return (leaves & (released == [u.block])) | (negated(leaves) & (released == []))
+
+
+STEPS = Obligation(
+    id="blocks-and-references.running-next-step",
+    statements=("KV-OP-06", "KV-OP-04", "KV-MEM-01"),
+    title="In its next allocation a request releases exactly the entries of a table, of any length, that no token "
+    "after the sure ones reads; if the table has the slots, nothing is taken and nothing is asked of the pool.",
+    unknowns={
+        "size": Count(1),
+        "window": Count(2),
+        "computed": Count(0),
+        "unsure": Count(0),
+        "length": Count(1),
+        "dead": Count(0),
+        "place": Count(0),
+        "tokens": Count(0),
+        "lookahead": Count(0),
+        "longest": Count(1),
+        "block": Count(1),
+    },
+    assumes=lambda u: (u.place < u.length) & (u.dead <= u.length) & ((_slots(u) + u.size - 1) // u.size <= u.length),
+    claim=_steps,
+    witnesses={
+        "drafts may be taken back": lambda u: (
+            (u.unsure == 2) & (u.window == 3) & (u.size == 1) & (u.computed == 9) & (u.place == 6) & (u.dead == 0)
+        )
+    },
+    mutants=(
+        only(
+            "drafts-are-sure",
+            "A window leaves what drafts that fail still read.",
+            "kvreference.holdings:tokens_passed",
+            lambda request, groups, computed, unsure: computed,
+        ),
+        only(
+            "releases-nothing",
+            "An allocation releases nothing.",
+            f"{HOLDINGS}.release_passed",
+            lambda self, request, computed, unsure: None,
+        ),
+    ),
+)
+
+
+def _planned(u: Any) -> Any:
+    one = group(Kind.FULL, u.size)
+    # How a table grows is not asked here: what is planned is how many entries it is to have.
+    its = SimpleNamespace(entries=one.entries, layout=lambda _blocks, entries, _fresh: entries)
+    held = holdings_over(SimpleNamespace(pool=None), SimpleNamespace(groups=(its,)))
+    held.settings.tokens_max = u.longest
+    table: Any = table_of()
+    table.blocks = Entries(u.length, {})
+    with on_lengths(block_tables):
+        (entries,) = held._plan([table], [None], Span(u.computed, u.tokens, u.lookahead))
+    slots = either(u.computed + u.tokens + u.lookahead < u.longest, u.computed + u.tokens + u.lookahead, u.longest)
+    needed = (slots + u.size - 1) // u.size
+    if entries is None:
+        return needed <= u.length
+    return (entries == needed) & (needed > u.length)
+
+
+PLANNED = Obligation(
+    id="blocks-and-references.running-plan",
+    statements=("KV-OP-04", "KV-MEM-02"),
+    title="A table of any length is to have as many entries as its tokens and its look-ahead slots occupy, and no more "
+    "than the longest request occupies; one that has them stays as it is.",
+    unknowns={
+        "size": Count(1),
+        "length": Count(0),
+        "computed": Count(0),
+        "tokens": Count(0),
+        "lookahead": Count(0),
+        "longest": Count(1),
+    },
+    claim=_planned,
+    witnesses={
+        "look-ahead ends at the longest": lambda u: (
+            (u.computed == 60) & (u.tokens == 3) & (u.lookahead == 5) & (u.longest == 64) & (u.size == 4)
+        )
+    },
+    mutants=(
+        only(
+            "no-slots-for-drafts",
+            "Look-ahead gets no slots.",
+            f"{HOLDINGS}._plan",
+            lambda self, tables_, given, span: block_tables.plan(
+                self.settings.geometry,
+                tables_,
+                given,
+                span.computed + span.tokens,
+                least(span.computed + span.tokens, self.settings.tokens_max),
+            ),
+        ),
+    ),
+)
+
+
+def _rewinds(u: Any) -> Any:
+    geometry = SimpleNamespace(groups=(group(Kind.FULL, u.size),))
+    forgotten: list[Any] = []
+    pool = SimpleNamespace(evict=lambda block: forgotten.append(block) or ["its content"])
+    manager = manager_over(holdings_over(SimpleNamespace(pool=pool), geometry))
+    manager.geometry = geometry
+    table: Any = table_of()
+    table.blocks, table.registered = Entries(u.length, {"looked": (u.place, u.block)}), u.registered
+    manager.holdings.tables = {OWNER: [table]}
+    with on_lengths(manager_module):
+        manager._rewind(SimpleNamespace(request=OWNER, tokens=u.valid))
+    told = [event.content for event in manager._events]
+    is_full = (u.place + 1) * u.size <= u.valid
+    looked_at = table.registered > u.place
+    if not forgotten:
+        return is_full & (looked_at == (u.registered > u.place)) & (told == [])
+    return negated(is_full) & negated(looked_at) & (told == ["its content"] and forgotten == [u.block])
+
+
+REWINDS = Obligation(
+    id="external-tokens.running-rewind",
+    statements=("KV-OP-08", "KV-MEM-01", "KV-OP-10"),
+    title="After a load that failed, exactly the blocks of a table, of any length, that are not full of valid tokens "
+    "are evicted, and reported; each is looked at again when its tokens are computed, and no other block is.",
+    unknowns={
+        "size": Count(1),
+        "length": Count(1),
+        "place": Count(0),
+        "registered": Count(0),
+        "valid": Count(0),
+        "block": Count(1),
+    },
+    assumes=lambda u: u.place < u.length,
+    claim=_rewinds,
+    witnesses={
+        "a block that was looked at is lost": lambda u: (
+            (u.size == 4) & (u.valid == 7) & (u.place == 1) & (u.registered == 2)
+        ),
+        "one stays": lambda u: (u.size == 4) & (u.valid == 7) & (u.place == 0) & (u.registered == 2),
+    },
+    mutants=(
+        only(
+            "one-block-too-many-is-valid",
+            "The block in which the valid tokens end stays cached.",
+            "kvreference.manager:blocks_still_valid",
+            lambda valid, blocks: least(valid + 1, blocks),
+        ),
+        only(
+            "all-is-lost",
+            "Valid blocks are forgotten, too.",
+            "kvreference.manager:blocks_still_valid",
+            lambda valid, blocks: 0,
+        ),
+    ),
+)
+
+STATES_MOST, DRAFTS_MOST = 5, 2
+
+
+def _moves(u: Any) -> Any:
+    """A table of states as it becomes: which places have which of its blocks."""
+    drafts, length, entries = (each.__index__() for each in (u.drafts, u.length, u.entries))
+    fresh = u.fresh.__index__() == 1
+    blocks = [10 + place for place in range(length)]
+    became = AlignedMamba(drafts).layout(list(blocks), entries, fresh)
+    running_place = entries - drafts - 1
+    kept = [block for block in became if block not in (None, NULL)]
+    fine = len(became) == max(entries, length) and sorted(kept) == blocks
+    stay = length if fresh or entries <= length else length - drafts
+    fine = fine and became[:stay] == blocks[:stay]
+    # The blocks of drafts that were not moved may be the running state's new place, and those behind it.
+    between = became[length:running_place]
+    return fine and all(each == NULL for each in between) and all(each != NULL for each in became[running_place:])
+
+
+STATES = Obligation(
+    id="attention-kinds.running-layout-of-states",
+    statements=("KV-OP-26", "KV-INV-04"),
+    bound=f"tables of up to {STATES_MOST} states and up to {DRAFTS_MOST} for drafts: they are lists",
+    title="A table of states that grows names each of its blocks once more: the states before those of drafts stay in "
+    "their places, all of a hit do; the states of drafts move behind, and between stands the null block.",
+    unknowns={
+        "drafts": Count(0, DRAFTS_MOST),
+        "length": Count(0, STATES_MOST),
+        "entries": Count(1, STATES_MOST + 3),
+        "fresh": Count(0, 1),
+    },
+    assumes=lambda u: (u.entries > u.drafts) & ((u.fresh == 1) | (u.length > u.drafts)),
+    claim=_moves,
+    witnesses={
+        "drafts move behind": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
+        "behind a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
+    },
+    mutants=(
+        only(
+            "grows-like-any-other",
+            "The states of drafts stay where they were.",
+            "kvreference.mamba:AlignedMamba.layout",
+            lambda self, blocks, entries, fresh: [*blocks, *(None,) * (entries - len(blocks))],
+        ),
+    ),
+)
 
 
 class Prefixes:
@@ -671,4 +946,4 @@ ADMITS = Obligation(
     "without a pinned tier: tables are lists. What a new block holds is forgotten, as is proved of each",
 )
 
-OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, REGISTERS, ADMITS)
+OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES, REGISTERS, ADMITS)
