@@ -36,7 +36,7 @@ from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import OF_POOL, POOL, books, holdings_over, is_pool, manager_over, running
 from kvspec.running import Key, Running, Unwatched, key, undecided
 from kvspec.stand_in import group
-from kvspec.symbolic import Term, current_path, either, formula_of, negated
+from kvspec.symbolic import Term, current_path, either, formula_of, implies, negated
 
 HOLDINGS = "kvreference.holdings:Holdings"
 OWNER, OTHER = 1, 2
@@ -659,7 +659,11 @@ def _moves(u: Any) -> Any:
     drafts, length, entries = (each.__index__() for each in (u.drafts, u.length, u.entries))
     fresh = u.fresh.__index__() == 1
     blocks = [10 + place for place in range(length)]
-    became = AlignedMamba(drafts).layout(list(blocks), entries, fresh)
+    try:
+        became = AlignedMamba(drafts).layout(list(blocks), entries, fresh)
+    except IndexError:
+        # The lists are real ones: a place that is not there is asked for.
+        return False
     running_place = entries - drafts - 1
     kept = [block for block in became if block not in (None, NULL)]
     fine = len(became) == max(entries, length) and sorted(kept) == blocks
@@ -818,6 +822,8 @@ REGISTERS = Obligation(
 )
 
 
+COMPUTES, LOADS, RUNS = range(3)
+"""What a request gets slots for: its first chunk, what another node provides, or, while it runs, another chunk."""
 BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
 """The block and the unit of the group where the running code allocates, and how many blocks it takes at most."""
 OF_ADMISSION: Mapping[str, Unknown] = {
@@ -827,6 +833,7 @@ OF_ADMISSION: Mapping[str, Unknown] = {
     "hits": Count(0, 1),
     "copied": Count(0, 1),
     "new": Count(1, NEW_MOST),
+    "way": Count(0, 2),
     "source": Count(1),
     "source_content": Count(1),
     "entry_1": Count(1),
@@ -842,38 +849,48 @@ def _asks(u: Any) -> Any:
     for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
         fine = fine & (one != other)
     fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
+    # What runs has its blocks, and hits nothing.
+    fine = fine & implies(u.way == RUNS, (u.copied == 0) & (u.refs[u.at_block] >= 1))
     return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)
 
 
 def _admits(u: Any) -> Any:
     its = running(u)
     its.takes_scratch = True
-    hits, copied, new = (operator.index(each) for each in (u.hits, u.copied, u.new))
+    hits, copied, new, way = (operator.index(each) for each in (u.hits, u.copied, u.new, u.way))
     one = Group(Kind.FULL, BLOCK_TOKENS, unit_tokens=INSIDE_TOKENS)
     held = holdings_over(its, Geometry((one,)))
     held.settings = SimpleNamespace(geometry=Geometry((one,)), tokens_max=100)
     hit_tokens = hits * BLOCK_TOKENS + copied * INSIDE_TOKENS
     source: Any = key(u.source)
+    its.must_stay = [its.own.block] * hits + [source] * copied
     hit = Hit(
         hit_tokens,
         ((its.own.block,) * hits,),
         (Partial(0, source, INSIDE_TOKENS),) * copied,
     )
-    span = Span(hit_tokens, (hits + new) * BLOCK_TOKENS - hit_tokens)
+    end = (hits + new) * BLOCK_TOKENS
+    span = Span(end, 0, provided=end) if way == LOADS else Span(hit_tokens, end - hit_tokens)
+    before_it = {}
+    if way == RUNS:
+        hit, before_it = NO_HIT, {OWNER: [table_of(*[its.own.block] * hits)]}
+        held.tables = dict(before_it)
     state = its.state
     for block, content in ((source, u.source_content), (its.own.block, u.at_content)):
         current_path().fact(formula_of(sound(state, [Point(block, content=content)])))
         state.where.sees(block, FREE)
-    used = hits * either(u.where[u.at_block] == FREE, 1, 0) + copied * either(u.where[u.source] == FREE, 1, 0)
-    wanted = new + used
+    # A running request has held its blocks before.
+    used = copied * either(u.where[u.source] == FREE, 1, 0)
+    used += 0 if way == RUNS else hits * either(u.where[u.at_block] == FREE, 1, 0)
+    wanted = used + new
     enough = state.where.count(FREE) >= wanted
     with its.runs(), on_lengths(holdings), on_lengths(admission):
         allocation = held.allocate(OWNER, span, hit)
     if allocation is None:
-        return its.agrees() & negated(enough) & (held.tables == {} and held.copies == [])
+        return its.agrees() & negated(enough) & (held.tables == before_it and held.copies == [])
     if copied:
         its.follow(Read, Operands(source, copy=u.at_copy, content=u.source_content))
-    if hits:
+    if hits and way != RUNS:
         its.follow(Hold)
     entries = [Operands(block, entry) for block, entry in zip(its.popped, (u.entry_1, u.entry_2), strict=False)]
     for entry in entries:
@@ -902,12 +919,21 @@ def _takes_first(self: Holdings, tables: Any, hit: Hit, layouts: Any, provided: 
     return lost
 
 
+def _holds_last(self: Holdings, tables_: Any, hit: Hit, layouts: Any) -> Any:
+    self.pool.touch(partial.source for partial in hit.partials)
+    blocks = [block for table in tables_ for block in table.live()]
+    lost = self._fill(tables_, layouts)
+    self.pool.touch(blocks)
+    return lost
+
+
 ADMITS = Obligation(
     id="blocks-and-references.running-admission",
     statements=("KV-OP-04", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
-    title="A waiting request is granted its slots if and only if its hit and its new blocks can be had from the free "
-    "queue: then it holds the block that it hits, a copy holds its source and aims at the first new block, and nothing "
-    "else changes; else nothing changes at all.",
+    title="A request is granted its slots, to compute in, or for what another node provides, if and only if its hit "
+    "and its new blocks can be had from the free queue: then it holds the block that it hits before it takes others, a "
+    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. One "
+    "that runs takes new blocks behind those that it has.",
     unknowns=OF_ADMISSION,
     assumes=_asks,
     claim=_admits,
@@ -920,6 +946,10 @@ ADMITS = Obligation(
             & (u.where.count(FREE) == 4)
             & (u.new == 2)
         ),
+        "a hit is free, and more is loaded": lambda u: (
+            (u.way == LOADS) & (u.hits == 1) & (u.where[u.at_block] == FREE) & (u.where.count(FREE) == 2) & (u.new == 1)
+        ),
+        "one that runs": lambda u: (u.way == RUNS) & (u.hits == 1) & (u.new == 2) & (u.where.count(FREE) == 2),
         "one block is missing": lambda u: (u.new == 2) & (u.where.count(FREE) == 1) & (u.hits == 0) & (u.copied == 0),
     },
     mutants=(
@@ -928,6 +958,12 @@ ADMITS = Obligation(
             "Nobody holds the source of a copy (finding of the design `unheld copy`).",
             f"{HOLDINGS}._begin",
             _takes_first,
+        ),
+        only(
+            "hit-is-held-last",
+            "The blocks for what is loaded are taken before the hit is held.",
+            f"{HOLDINGS}._begin",
+            lambda self, tables_, hit, layouts, provided: _holds_last(self, tables_, hit, layouts),
         ),
         only(
             "hit-is-not-counted",
