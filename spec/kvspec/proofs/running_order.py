@@ -8,6 +8,7 @@ from typing import Any
 
 from kvreference import holdings
 from kvreference.attention import Kind
+from kvreference.block_pool import BlockPool
 from kvreference.cached_map import CachedMap
 from kvreference.free_queue import FreeQueue
 from kvreference.partial_map import PartialMap
@@ -22,7 +23,9 @@ from kvspec.running import key
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, either, implies
 
-CONTENT, LONGER, OTHER = (0, "a prefix"), (0, "a longer prefix"), (0, "another prefix")
+CONTENT: Any = 0, "a prefix"
+LONGER: Any = 0, "a longer prefix"
+OTHER: Any = 0, "another prefix"
 THREE = {"first": Count(1), "second": Count(1), "third": Count(1)}
 """Three blocks."""
 
@@ -206,10 +209,12 @@ def _releases_later_first(u: Any) -> Any:
     places = key_of(u.place), key_of(u.later)
     released: list[Any] = []
     anchors: list[Any] = []
-    pool = SimpleNamespace(
-        slide=lambda blocks, anchor: (released.extend(blocks), anchors.extend(anchor)),
-        release_last=lambda blocks: released.extend(blocks),
-    )
+
+    def slide(blocks: Any, anchor: Any) -> None:
+        released.extend(blocks)
+        anchors.extend(anchor)
+
+    pool = SimpleNamespace(slide=slide, release_last=released.extend)
     its: Any = holdings_on(pool, group(Kind.SLIDING_WINDOW, u.size, u.window), (u.anchor, u.anchor_end))
     table: Any = table_of()
     table.blocks = Entries(u.length, {"near": (places[0], u.block), "far": (places[1], u.other)})
@@ -262,7 +267,7 @@ LATER_FIRST = Obligation(
 
 
 def _slides(u: Any) -> Any:
-    made: Any = object.__new__(PinnedPool)
+    made: Any = object.__new__(PinnedPool if u.tier == 1 else BlockPool)
     made.drop_blocks_min = u.least
     pinned: list[Any] = []
     released: list[Any] = []
@@ -273,9 +278,9 @@ def _slides(u: Any) -> Any:
     dropped = either(u.block != 0, 1, 0) + either(u.other != 0, 1, 0) + either(u.third != 0, 1, 0)
     all_released = len(released) == 3 and all(one is each for one, each in zip(released, blocks, strict=True))
     if not pinned:
-        return all_released & (dropped < u.least)
+        return all_released & ((u.tier == 0) | (dropped < u.least))
     same = len(pinned) == 2 and all(one is each for one, each in zip(pinned, anchor, strict=True))
-    return (all_released and same) & (dropped >= u.least)
+    return (all_released and same) & (u.tier == 1) & (dropped >= u.least)
 
 
 SLIDES = Obligation(
@@ -283,12 +288,14 @@ SLIDES = Obligation(
     statements=("KV-OP-21",),
     bound="a drop of three entries, any of which may be the null block: they are a list",
     title="A window drop of the running tier pins its anchor if and only if as many blocks are dropped as the least "
-    "drop has, places without a block left out; and all of it is released.",
-    unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1)},
+    "drop has, places without a block left out; and all of it is released. Without that tier it is released alone.",
+    unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1), "tier": Count(0, 1)},
     claim=_slides,
     witnesses={
-        "one of three is no block": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.least == 2),
-        "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.least == 3),
+        "one of three is no block": lambda u: (
+            (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 2)
+        ),
+        "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 3),
     },
     mutants=(
         only(

@@ -10,11 +10,13 @@ from typing import Any
 
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
+from kvreference.answers import Done, Granted
+from kvreference.operations import Dispatch, ReleaseSkipped, Sample, Schedule
 from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.running_pool import books
 from kvspec.proofs.running_tables import on_lengths
-from kvspec.symbolic import implies
+from kvspec.symbolic import either, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
 
@@ -31,13 +33,16 @@ class Tokens:
     def __iadd__(self, more: list[int]) -> Tokens:
         return Tokens(self.length + len(more))
 
-    def __getitem__(self, place: int) -> int:
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return Tokens(either(self.length > place.start, self.length - place.start, 0))
         assert place == -1, "only the last is asked for, to make up others after it"
         return 0
 
     def __delitem__(self, which: slice) -> None:
-        assert which.start is None, "they are taken from the front"
-        self.length = self.length - which.stop
+        # From the front, or all behind some.
+        left = which.start if which.stop is None else self.length - which.stop
+        self.length = either(self.length < left, self.length, left)
 
 
 def request_of(u: Any, status: Status, **others: Any) -> Any:
@@ -262,6 +267,12 @@ def _takes_back(u: Any) -> Any:
     return fine & (before - request.tokens_computed == unsure) & (request.tokens.length == u.tokens + 3)
 
 
+def _takes_nothing_back(request: Any) -> None:
+    request.awaited.pop(0)
+    request.tokens = Tokens(request.tokens.length + 1)
+    ahead._count_drafts(request)
+
+
 TAKES_BACK = Obligation(
     id="attention-kinds.running-answers-take-back-what-is-unsure",
     statements=("KV-MEM-01", "KV-OP-06"),
@@ -282,13 +293,97 @@ TAKES_BACK = Obligation(
             "nothing-is-taken-back",
             "Drafts that failed count as computed.",
             f"{AHEAD}:PopulationAhead._answer",
-            lambda self, request, operation: (
-                request.awaited.pop(0),
-                setattr(request, "tokens", Tokens(request.tokens.length + 1)),
-                ahead._count_drafts(request),
-            ),
+            lambda self, request, operation: _takes_nothing_back(request),
         ),
     ),
 )
 
-OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK)
+
+def _goes_ahead(u: Any) -> Any:
+    """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
+    its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
+    its.settings.steps_in_flight_max = 3
+    awaited, runs = [u.first][: u.awaits.__index__()], bool(u.runs == 1)
+    request = request_of(
+        u,
+        Status.RUNNING if runs else Status.WAITING,
+        drafts=Tokens(u.drafts),
+        awaited=list(awaited),
+        in_flight=[1 + each for each in awaited],
+    )
+    its.alive = {0: request}
+    with on_lengths(population), on_lengths(ahead):
+        its._compute(request, u.budget, Granted(0, (), 0))
+        computes = request.tokens_computed - u.computed
+        expected = u.tokens + sum(1 + each for each in awaited)
+        answers = request.tokens_computed >= expected
+        fine = (len(request.in_flight) == 1 + len(awaited)) & (request.in_flight[-1] == computes)
+        fine = fine & ((len(request.awaited) == 1 + len(awaited)) == answers)
+        if len(request.awaited) > len(awaited):
+            # What it verifies are the drafts behind the token that was known, or is awaited.
+            fine = fine & (request.awaited[-1] == request.tokens_computed - expected)
+        on_its_way = not its.candidates(Schedule) and not its.candidates(ReleaseSkipped)
+        if u.goes == 0:
+            its.withdraw(0)
+            as_before = len(request.awaited) == len(awaited) == len(request.in_flight)
+            return fine & (on_its_way and as_before and not request.undispatched)
+        its.settle(Dispatch(), Done())
+        may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
+        its.returned([0])
+    over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(awaited)
+    return fine & (on_its_way and may_answer and over and not request.undispatched)
+
+
+GOES_AHEAD = Obligation(
+    id="scheduler-progress.running-steps-ahead",
+    statements=("KV-MEM-04", "KV-LIVE-02"),
+    bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
+    title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
+    "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it is "
+    "in flight until it is over.",
+    unknowns={
+        "tokens": Count(1),
+        "drafts": Count(0),
+        "computed": Count(0),
+        "budget": Count(1),
+        "chunk": Count(1),
+        "longest": Count(2),
+        "first": Count(0),
+        "awaits": Count(0, 1),
+        "runs": Count(0, 1),
+        "goes": Count(0, 1),
+    },
+    assumes=lambda u: (
+        (u.computed < u.tokens + u.drafts)
+        & implies(u.runs == 1, u.computed < u.longest - 1)
+        & (u.drafts >= u.awaits * (1 + u.first))
+        & implies(u.runs == 0, u.computed + 1 <= u.tokens)
+    ),
+    claim=_goes_ahead,
+    witnesses={
+        "it verifies a draft": lambda u: (
+            (u.awaits == 1)
+            & (u.runs == 1)
+            & (u.goes == 1)
+            & (u.first == 0)
+            & (u.drafts == 2)
+            & (u.computed == u.tokens)
+        )
+    },
+    mutants=(
+        only(
+            "withdrawn-stays-in-flight",
+            "A step that was withdrawn counts as in flight.",
+            f"{AHEAD}:PopulationAhead.withdraw",
+            lambda self, number: setattr(self.alive[number], "undispatched", False),
+        ),
+        only(
+            "never-over",
+            "A step stays in flight.",
+            f"{AHEAD}:PopulationAhead.returned",
+            lambda self, numbers: None,
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, GOES_AHEAD)
