@@ -339,8 +339,8 @@ GOES_AHEAD = Obligation(
     statements=("KV-MEM-04", "KV-LIVE-02"),
     bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
     title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
-    "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it is "
-    "in flight until it is over.",
+    "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
+    "is in flight until it is over.",
     unknowns={
         "tokens": Count(1),
         "drafts": Count(0),
