@@ -23,7 +23,7 @@ from kvreference.block_pool import NULL
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, Span
 from kvreference.mamba import AlignedMamba
-from kvreference.operations import Dispatch, Preempt
+from kvreference.operations import Dispatch, Preempt, ReleaseSkipped
 from kvreference.prefix_cache import PrefixCache
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
@@ -498,9 +498,16 @@ def _steps(u: Any) -> Any:
     held.tables = {OWNER: [table]}
     span = Span(u.computed + u.unsure, u.tokens, u.lookahead, unsure=u.unsure)
     with at_places(holdings, [place], []), on_lengths(block_tables), on_lengths(admission):
-        allocation = held.allocate(OWNER, span, NO_HIT)
-    if allocation is None or allocation.entries != ((),) or not all(count == 0 for count in taken):
-        return False
+        if u.asked == 1:
+            manager = manager_over(held)
+            manager.settings = SimpleNamespace(loads_out_of_turn=False)
+            request = SimpleNamespace(number=OWNER, tokens_computed=span.computed, drafts_in_flight=u.unsure)
+            manager.population = {OWNER: request}
+            manager._release_skipped(ReleaseSkipped(OWNER))
+        else:
+            allocation = held.allocate(OWNER, span, NO_HIT)
+            if allocation is None or allocation.entries != ((),) or not all(count == 0 for count in taken):
+                return False
     leaves = (u.place >= u.dead) & (u.place < _dead_end(u))
     return (leaves & (released == [u.block])) | (negated(leaves) & (released == []))
 
@@ -508,8 +515,9 @@ def _steps(u: Any) -> Any:
 STEPS = Obligation(
     id="blocks-and-references.running-next-step",
     statements=("KV-OP-06", "KV-OP-04", "KV-MEM-01"),
-    title="In its next allocation a request releases exactly the entries of a table, of any length, that no token "
-    "after the sure ones reads; if the table has the slots, nothing is taken and nothing is asked of the pool.",
+    title="When asked and in its next allocation a request releases exactly the entries of a table, of any length, "
+    "that no token after the sure ones reads; if the table has the slots, nothing is taken and nothing is asked of the "
+    "pool.",
     unknowns={
         "size": Count(1),
         "window": Count(2),
@@ -522,6 +530,7 @@ STEPS = Obligation(
         "lookahead": Count(0),
         "longest": Count(1),
         "block": Count(1),
+        "asked": Count(0, 1),
     },
     assumes=lambda u: (u.place < u.length) & (u.dead <= u.length) & ((_slots(u) + u.size - 1) // u.size <= u.length),
     claim=_steps,
