@@ -869,7 +869,8 @@ def _asks(u: Any) -> Any:
         fine = fine & (one != other)
     fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
     # What runs has its blocks, and hits nothing.
-    fine = fine & implies(u.way == RUNS, (u.copied == 0) & (u.refs[u.at_block] >= 1))
+    fine = fine & implies(u.way == RUNS, u.refs[u.at_block] >= 1)
+    fine = fine & implies(u.way != COMPUTES, (u.copied == 0) & (u.new == 1))
     return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)
 
 
@@ -968,7 +969,7 @@ ADMITS = Obligation(
         "a hit is free, and more is loaded": lambda u: (
             (u.way == LOADS) & (u.hits == 1) & (u.where[u.at_block] == FREE) & (u.where.count(FREE) == 2) & (u.new == 1)
         ),
-        "one that runs": lambda u: (u.way == RUNS) & (u.hits == 1) & (u.new == 2) & (u.where.count(FREE) == 2),
+        "one that runs": lambda u: (u.way == RUNS) & (u.hits == 1) & (u.where.count(FREE) == 1),
         "one block is missing": lambda u: (u.new == 2) & (u.where.count(FREE) == 1) & (u.hits == 0) & (u.copied == 0),
     },
     mutants=(
@@ -997,8 +998,9 @@ ADMITS = Obligation(
             lambda self, count, kept: bool(count < self.free._order.size),
         ),
     ),
-    bound=f"a hit of one block at most, and of a part of one, and up to {NEW_MOST} new blocks, in a pool of any size "
-    "without a pinned tier: tables are lists. What a new block holds is forgotten, as is proved of each",
+    bound=f"a hit of one block at most, and of a part of one, and up to {NEW_MOST} new blocks, of what is loaded and "
+    "of what runs one, in a pool of any size without a pinned tier: tables are lists. What a new block holds is "
+    "forgotten, as is proved of each",
 )
 
 OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES, REGISTERS, ADMITS)
