@@ -134,6 +134,8 @@ class Order:
 
     def __init__(self, its: Running, there: Cells, size: Any) -> None:
         self._its, self.there, self.size = its, there, size
+        self.moved_to_front: list[Any] = []
+        """What was put at the front, in order."""
 
     def __len__(self) -> Any:
         return self.size
@@ -157,9 +159,10 @@ class Order:
 
     def move_to_end(self, block: Any, last: bool = True) -> None:
         """It stands elsewhere in the same queue."""
-        del last
         if block not in self:
             raise KeyError(block)
+        if not last:
+            self.moved_to_front.append(block)
 
     def popitem(self, last: bool = True) -> tuple[Key, None]:
         """Any block of the queue: in which order they stand is not known."""
@@ -298,6 +301,8 @@ class Running:
         """Where somebody looks."""
         self.takes_scratch = False
         """Whether nothing is cached in what is taken."""
+        self.must_stay: list[Key] = []
+        """What a request is about to hold, and must not be taken: if it is in the queue, it is what stands in front."""
         self.popped: list[Key] = []
         """What was taken from the front of the free queue, in order."""
         self.agreed: Any = True
@@ -407,6 +412,10 @@ class Running:
 
     def front(self, there: Callable[[Any], Any]) -> Key:
         """What stands at the front of a queue: any block of it. First it is the one that the step is about."""
+        queued = next((each for each in self.must_stay if each in self.free), None)
+        if queued is not None:
+            self.popped.append(queued)
+            return queued
         block = fresh("front") if self.popped or self.own.block not in self.free else self.own.block
         current_path().assume(formula_of(there(block)))
         points = [Point(block, content=self.state.content[block]), evolve(self.at, block=block)]

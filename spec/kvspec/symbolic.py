@@ -207,8 +207,11 @@ class Term:
     def __mul__(self, other: Number) -> Term:
         return Term(multiplied(self.z3, expression_of(other)))
 
+    def __rmul__(self, other: Any) -> Any:
+        # Python repeats a tuple a number of times: on a path of its own for each number that there may be.
+        return other * self.__index__() if isinstance(other, tuple) else self * other
+
     __radd__ = __add__
-    __rmul__ = __mul__
 
     def __neg__(self) -> Term:
         return Term(-self.z3)

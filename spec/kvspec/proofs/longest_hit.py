@@ -410,4 +410,93 @@ LONGEST = Obligation(
 )
 
 
-OBLIGATIONS: tuple[Obligation, ...] = (BLOCKS, FULL, WINDOW, LOCAL, STATES, LONGEST)
+FOUND_MOST = 4
+"""How many blocks a table of a hit, or the known part of a request, has at most here: they are lists."""
+
+
+def _table_of_hit(u: Any) -> Any:
+    block_size, places = u.block.__index__(), u.places.__index__()
+    found: Any = object.__new__(hit_lookup._Found)
+    found.group = group(Kind.SLIDING_WINDOW, block_size, u.window) if u.window > 0 else group(Kind.FULL, block_size)
+    found.index, found.grain_tokens = 0, block_size
+    found.blocks = [10 + place for place in range(places)]
+    hit = places * block_size
+    # The next token reads itself and the tokens of its window before it.
+    unread = _unread_of_window(SimpleNamespace(hit=hit, window=u.window)) // block_size if u.window > 0 else 0
+    (table,) = hit_lookup.tables_found([found], hit, hit + 1)
+    fine: Any = len(table) == places
+    for place, block in enumerate(table):
+        fine = fine & (block == either(unread > place, 0, 10 + place))
+    return fine & (hit_lookup.partials_found([found], hit) == ())
+
+
+TABLE = Obligation(
+    id="hit-lookup.running-table-of-a-hit",
+    statements=("KV-OP-01", "KV-OP-04"),
+    bound=f"hits of up to {FOUND_MOST} blocks of up to {FOUND_MOST} tokens, and any window: a table is a tuple",
+    title="The table of a hit has a place for each of its blocks: there stands the block that was found, or the null "
+    "block where no token after the hit reads, with full attention and with a window.",
+    unknowns={"block": Count(1, FOUND_MOST), "window": Count(0), "places": Count(1, FOUND_MOST)},
+    claim=_table_of_hit,
+    witnesses={"two places are left": lambda u: (u.block == 4) & (u.window == 5) & (u.places == 3)},
+    mutants=(
+        only(
+            "nothing-is-left",
+            "All blocks of a hit stand in its table.",
+            f"{LOOK_UP}:tables_found",
+            lambda found, hit, tokens: tuple(tuple(each.blocks) for each in found),
+        ),
+    ),
+)
+
+
+class _Listed:
+    """A cached map of two groups, in which some of a few prefixes are listed."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def find(self, content: tuple[int, int]) -> int | None:
+        """The block that is listed, if one is."""
+        return 7 if self.u.listed[content] != 0 else None
+
+
+def _knows(u: Any) -> Any:
+    grains = u.grains.__index__()
+    full, window = group(Kind.FULL, grains), group(Kind.SLIDING_WINDOW, 1, 4)
+    geometry: Any = SimpleNamespace(groups=(window, full), grain_tokens=1)
+    listed: Any = _Listed(u)
+    count = u.count.__index__()
+    known = hit_lookup.tokens_known(geometry, listed, list(range(count)))  # type: ignore[arg-type]  # prefixes by place
+    expected: Any = 0
+    together: Any = True
+    for end in range(grains, count + 1, grains):
+        together = together & (u.listed[1, end - 1] != 0)
+        expected = either(together, end, expected)
+    return known == expected
+
+
+KNOWN = Obligation(
+    id="retention.running-known-of-a-prompt",
+    statements=("KV-OP-27",),
+    bound=f"prompts of up to {2 * FOUND_MOST} grains, in blocks of one or two: prefixes are a list",
+    title="What full attention knows of a prompt ends with the first of its blocks that is not cached, whatever a "
+    "window has.",
+    unknowns={"grains": Count(1, 2), "count": Count(0, 2 * FOUND_MOST), "listed": AMap(2)},
+    claim=_knows,
+    witnesses={
+        "a block is missing": lambda u: (
+            (u.grains == 2) & (u.count == 6) & (u.listed[1, 1] != 0) & (u.listed[1, 3] == 0) & (u.listed[1, 5] != 0)
+        )
+    },
+    mutants=(
+        only(
+            "a-window-knows",
+            "What a window has counts as known.",
+            "kvreference.geometry:Group.keeps_all",
+            True,
+        ),
+    ),
+)
+
+OBLIGATIONS: tuple[Obligation, ...] = (BLOCKS, FULL, WINDOW, LOCAL, STATES, LONGEST, TABLE, KNOWN)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kvreference import block_pool
+from kvreference import block_pool, caching
 from kvreference.answers import Statistics
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap
@@ -20,6 +20,7 @@ from kvreference.holdings import Holdings
 from kvreference.manager import OWN, Manager
 from kvreference.operations import Reset as ResetOperation
 from kvreference.partial_map import PartialMap
+from kvreference.population import Population
 from kvreference.rules import OWN_RULES
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, ANY_STEP, anywhere, before, is_sound, operands
@@ -65,8 +66,8 @@ def is_pool(u: Any) -> Any:
     return is_sound(u) & implies(u.tier == 0, nothing)
 
 
-def holdings_over(its: Running, geometry: Any = None) -> Any:
-    """Holdings over the running pool."""
+def holdings_over(its: Any, geometry: Any = None) -> Any:
+    """Holdings over the running pool, or what stands for one."""
     made: Any = object.__new__(Holdings)
     made.rules, made.pool, made.tables, made.copies, made.deferred = OWN_RULES, its.pool, {}, [], []
     made.settings = SimpleNamespace(geometry=geometry)
@@ -79,6 +80,14 @@ def manager_over(holdings: Any) -> Any:
     made: Any = object.__new__(Manager)
     made.holdings, made.choices, made._events = holdings, OWN, []
     made.cache = SimpleNamespace(statistics=Statistics())
+    return made
+
+
+def books(kind: type[Population], **settings: Any) -> Any:
+    """Books of no request under such settings."""
+    made: Any = object.__new__(kind)
+    made.settings, made.rules, made.alive = SimpleNamespace(**settings), OWN_RULES, {}
+    made.dispatched = made.over = 0
     return made
 
 
@@ -461,11 +470,12 @@ def _replaces(self: CachedMap, content: Any, block: int) -> None:
 
 
 def _begin(_u: Any, its: Running) -> bool:
+    table: Any = SimpleNamespace(blocks=[its.own.block])
     with its.runs() as pool:
-        pool.partial.register(its.own.content, its.own.block)
+        is_new = caching._begins(pool, its.own.content, table, 0)
         # To offer it again changes nothing.
-        pool.partial.register(its.own.content, its.own.block)
-    return True
+        is_new_again = caching._begins(pool, its.own.content, table, 0)
+    return is_new and not is_new_again
 
 
 BEGIN = of_pool(

@@ -7,41 +7,122 @@ run, which stands for all: what is done to it depends on no other.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from kvreference import admission, caching, holdings
+from kvreference import manager as manager_module
+from kvreference import tables as block_tables
+from kvreference.ahead import PopulationAhead
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings, Span
-from kvreference.operations import Dispatch
+from kvreference.mamba import AlignedMamba
+from kvreference.operations import Dispatch, Preempt, ReleaseSkipped
 from kvreference.prefix_cache import PrefixCache
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, before, operands, sound
 from kvspec.pool.invariants import Point
-from kvspec.pool.state import FREE, WAITING, Operands
+from kvspec.pool.state import FREE, HELD, WAITING, Operands
 from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
 from kvspec.progress.counted import least
-from kvspec.proofs.running_pool import ANY_QUEUE, OF_POOL, POOL, holdings_over, is_pool, manager_over, running
-from kvspec.running import Running, key
+from kvspec.proofs.running_pool import OF_POOL, POOL, books, holdings_over, is_pool, manager_over, running
+from kvspec.running import Key, Running, Unwatched, key, undecided
 from kvspec.stand_in import group
-from kvspec.symbolic import current_path, either, formula_of, negated
+from kvspec.symbolic import Term, current_path, either, formula_of, implies, negated
 
 HOLDINGS = "kvreference.holdings:Holdings"
 OWNER, OTHER = 1, 2
 """Two requests."""
+NO_HIT = Hit(0, ((),))
 
 
 def table_of(*blocks: Any) -> Table:
     """A table that names these blocks."""
     return Table(list(blocks), registered=0, boundary_tokens=0)
+
+
+class Entries:
+    """A sequence of any length: the entries of a table, the tables of a request, or what waits in a list.
+
+    It is known at some places, given in order, which are those that are looked at. With ``its`` pool, whoever goes over
+    it also meets another block that is there, if there is one: what is done to one must not depend on the others.
+    """
+
+    def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]], its: Running | None = None) -> None:
+        self.length, self.known, self.its = length, dict(known), its
+        self.made: Callable[[Key], Any] = lambda block: block
+        """What stands there with a block."""
+
+    def __bool__(self) -> bool:
+        return bool(self.length > 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
+
+    def _name(self, place: Any) -> str:
+        return next(name for name, (at, _) in self.known.items() if place is at)
+
+    def __getitem__(self, place: Any) -> Any:
+        if not isinstance(place, slice):
+            return self.known[self._name(place)][1]
+        # Python's slices clip: of a part that begins before the first place, or ends after the last, what is there.
+        start, stop = (
+            default if given is None else given if not isinstance(given, int) or given >= 0 else self.length + given
+            for given, default in ((place.start, 0), (place.stop, self.length))
+        )
+        met = [value for at, value in self.known.values() if (at >= start) & (at < stop)]
+        if self.its is not None and undecided("another"):
+            met.append(self._another(self.its))
+        return met if place.step is None else met[:: place.step]
+
+    def _another(self, its: Running) -> Any:
+        another = Unwatched(current_path().fresh("another"))
+        apart: Any = (another != its.at.block) & (another != its.own.block)
+        state = its.state
+        current_path().assume(formula_of(apart & (state.where[another] == HELD) & (state.writes.count(another) == 0)))
+        current_path().fact(formula_of(sound(state, [Point(another)])))
+        return self.made(another)
+
+    def __setitem__(self, place: Any, block: Any) -> None:
+        self.known[self._name(place)] = place, block
+
+
+@contextmanager
+def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) -> Iterator[None]:
+    """Code of ``module`` that goes over a range of places is run at these ``places`` alone, if they are among them."""
+
+    def over(first: Any, end: Any) -> list[Any]:
+        asked.append((first, end))
+        return [place for place in places if (place >= first) & (place < end)]
+
+    with patch.object(module, "range", over, create=True), on_lengths(module):
+        yield
+
+
+@contextmanager
+def on_lengths(module: Any) -> Iterator[None]:
+    """Lengths may be terms. What has one has no ``__len__``: Python would ask it for a number."""
+
+    def length(value: Any) -> Any:
+        return value.length if hasattr(value, "length") else value.__len__()
+
+    with patch.object(module, "len", length, create=True):
+        yield
+
+
+def holdings_on(pool: Any, its: Group, anchor: tuple[Any, Any]) -> Any:
+    """Holdings of one group over something that stands for a pool."""
+    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    geometry = SimpleNamespace(groups=(its,), anchor=lambda _group, _end: anchor)
+    return holdings_over(SimpleNamespace(pool=pool), geometry)
 
 
 def _ended(its: Running, u: Any) -> None:
@@ -55,27 +136,47 @@ def _frees_all(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
     other = [table_of(5)]
-    held.tables = {OWNER: [table_of(NULL), table_of(NULL, its.own.block)], OTHER: other}
+    held.tables = {OWNER: _tables(u, its), OTHER: other}
     with its.runs():
         held.release_all(OWNER)
     _ended(its, u)
-    return its.agrees() & (held.tables == {OTHER: other})
+    # How many wait is not known where another block was released, too.
+    return its.agrees(sizes=False) & (held.tables == {OTHER: other})
+
+
+def _tables(u: Any, its: Running, others: bool = True) -> Any:
+    """Tables of any length, of any number of groups: one place of one of them is known."""
+    table: Any = table_of()
+    table.blocks = Entries(u.length, {"looked": (u.place, its.own.block)}, its if others else None)
+    return Entries(u.groups, {"looked": (u.group, table)})
 
 
 _RELEASED = {
     "a pinned block": lambda u: (u.tier == 1) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] != 0),
     "another table names it": lambda u: u.refs[u.at_block] == 2,
 }
-ENTRY: Mapping[str, Unknown] = {**OF_POOL, **ANY_QUEUE}
+IN_TABLES: Mapping[str, Unknown] = {
+    **OF_POOL,
+    "length": Count(1),
+    "place": Count(0),
+    "groups": Count(1),
+    "group": Count(0),
+}
+"""An entry of the tables of a request."""
+
+
+def _names(u: Any) -> Any:
+    """A request names the block, at a place of a table of one of its groups."""
+    return is_pool(u) & Drop.guard(before(u), operands(u)) & (u.place < u.length) & (u.group < u.groups)
+
 
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
     statements=("KV-OP-07", "KV-INV-01", "KV-INV-03", "KV-LEAK-01"),
-    bound="tables of one and of two entries, over a pool of any size",
     title="A request that gives up all it holds drops every block that its tables name, whatever the group, and has no "
     "tables any more; those of other requests stay.",
-    unknowns=ENTRY,
-    assumes=lambda u: is_pool(u) & Drop.guard(before(u), operands(u)),
+    unknowns=IN_TABLES,
+    assumes=_names,
     claim=_frees_all,
     witnesses=_RELEASED,
     mutants=(
@@ -83,7 +184,13 @@ FREES_ALL = Obligation(
             "first-group-alone",
             "Only what the first group holds is given up.",
             f"{HOLDINGS}.free",
-            lambda self, tables: self.pool.end(tables[0].blocks[::-1]),
+            lambda self, tables: [self.pool.end(table.blocks[::-1]) for table in tables[:1]],
+        ),
+        only(
+            "the-last-two-alone",
+            "Only the last two blocks of a table are given up.",
+            f"{HOLDINGS}.free",
+            lambda self, tables: [self.pool.end(table.blocks[-2:]) for table in tables],
         ),
         only(
             "tables-stay",
@@ -102,18 +209,28 @@ FREES_ALL = Obligation(
 
 
 def _waits(u: Any) -> Any:
-    """Given up while steps are in flight: nothing is free before so many are over, and everything then."""
+    """Given up while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
     its = running(u)
     held = holdings_over(its)
-    held.tables = {OWNER: [table_of(NULL, its.own.block)]}
+    older, lists = [table_of(NULL)], _tables(u, its, others=False)
+    held.tables, held.deferred = {OWNER: lists}, [(u.older, older)] * u.waits.__index__()
+    manager = manager_over(held)
+    manager.settings = SimpleNamespace(loads_out_of_turn=True)
+    request = SimpleNamespace(in_flight=[1] * u.flies.__index__())
+    manager.population = books(PopulationAhead)
+    manager.population.alive, manager.population.dispatched = {OWNER: request}, u.steps
     with its.runs():
-        held.defer(OWNER, u.steps)
+        manager._preempt(Preempt(OWNER))
+        if u.flies == 0:
+            _ended(its, u)
+            return its.agrees() & (held.tables == {})
         if u.tier == 1:
             its.follow(Pin)
-        kept = its.agrees() & (held.tables == {}) & (len(held.deferred) == 1)
-        held.steps_over(u.over)
+        kept = its.agrees() & (held.tables == {}) & (len(held.deferred) == u.waits + 1)
+        manager.population.over = u.over - 1
+        manager.returned([OTHER])
     if u.over < u.steps:
-        return kept & its.agrees() & (len(held.deferred) == 1)
+        return kept & its.agrees() & (lists in [each for _, each in held.deferred])
     its.follow(Drop)
     return kept & its.agrees() & (len(held.deferred) == 0)
 
@@ -121,15 +238,26 @@ def _waits(u: Any) -> Any:
 WAITS = Obligation(
     id="blocks-and-references.running-wait-for-steps",
     statements=("KV-MEM-04", "KV-OP-07", "KV-LEAK-01"),
-    bound="one request that waits, with a block in its table, over a pool of any size and for any number of steps",
-    title="What a request gives up while steps in flight use it keeps its holder until so many steps are over, and is "
-    "released then, once.",
-    unknowns={**ENTRY, "steps": Count(0), "over": Count(0)},
-    assumes=lambda u: is_pool(u) & Drop.guard(before(u), operands(u)),
+    bound="a request that waits after another one: they are a list; for tables of any length, a pool of any size and "
+    "any number of steps",
+    title="Where another node may write out of turn, what a request in flight gives up keeps its holder until all "
+    "steps that were dispatched are over, and is released then, once, with what waited before; else it is released at "
+    "once.",
+    unknowns={
+        **IN_TABLES,
+        "steps": Count(1),
+        "over": Count(1),
+        "older": Count(1),
+        "waits": Count(0, 1),
+        "flies": Count(0, 1),
+    },
+    assumes=lambda u: _names(u) & (u.older <= u.steps) & (u.over <= u.steps),
     claim=_waits,
     witnesses={
-        "it waits": lambda u: (u.over < u.steps) & (u.refs[u.at_block] == 1),
-        "it is released": lambda u: (u.over == u.steps) & (u.refs[u.at_block] == 1),
+        "it waits": lambda u: (u.flies == 1) & (u.over < u.steps) & (u.refs[u.at_block] == 1),
+        "both are released": lambda u: (
+            (u.flies == 1) & (u.waits == 1) & (u.over == u.steps) & (u.refs[u.at_block] == 1)
+        ),
     },
     mutants=(
         only(
@@ -150,8 +278,20 @@ WAITS = Obligation(
             f"{HOLDINGS}.steps_over",
             lambda self, steps: _released_early(self, steps),
         ),
+        only(
+            "one-at-a-time",
+            "Of what waits for the same step, only the oldest is released.",
+            f"{HOLDINGS}.steps_over",
+            lambda self, steps: _released_one(self, steps),
+        ),
     ),
 )
+
+
+def _released_one(self: Holdings, steps: int) -> None:
+    if self.deferred and self.deferred[0][0] <= steps:
+        for table in self.deferred.pop(0)[1]:
+            self.pool.release(table.blocks[::-1])
 
 
 def _released_early(self: Holdings, steps: int) -> None:
@@ -164,7 +304,9 @@ def _dispatched(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
     copy = Copy(0, its.own.block, u.at_other, 1)
-    held.copies = [copy]
+    pending: Any = Entries(u.length, {"looked": (u.place, copy)}, its)
+    pending.made = lambda block: Copy(0, block, 1, 1)
+    held.copies = pending
     manager = manager_over(held)
     manager.cache = object.__new__(PrefixCache)
     manager.cache.fenced = {(0, NULL)}
@@ -172,17 +314,17 @@ def _dispatched(u: Any) -> Any:
         copies = manager._dispatch(Dispatch()).copies
     its.follow(ReadDone)
     serves = not manager.cache.fenced
-    return its.agrees() & (serves and held.copies == [] and len(copies) == 1 and copies[0] is copy)
+    handed_over = sum(each is copy for each in copies) == 1
+    return its.agrees(sizes=False) & (serves and held.copies == [] and handed_over)
 
 
 DISPATCHED = Obligation(
     id="partial-hits.running-dispatch",
     statements=("KV-OP-19", "KV-INV-09", "KV-INV-01"),
-    bound="one copy that is pending, over a pool of any size",
-    title="When a step is dispatched, each copy that is pending is handed to the worker once and gives up its source, "
-    "and none is pending any more; what the step computes may serve hits from then on.",
-    unknowns=ENTRY,
-    assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)),
+    title="When a step is dispatched, each of the copies that are pending is handed to the worker once and gives up "
+    "its source, and none is pending any more; what the step computes may serve hits from then on.",
+    unknowns={**OF_POOL, "length": Count(1), "place": Count(0)},
+    assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)) & (u.place < u.length),
     claim=_dispatched,
     witnesses={
         "the source is freed": lambda u: u.refs[u.at_block] == 1,
@@ -214,50 +356,6 @@ def _again(self: Holdings) -> tuple[Copy, ...]:
 def _kept(self: Holdings) -> tuple[Copy, ...]:
     copies, self.copies = self.copies, []
     return tuple(copies)
-
-
-class Entries:
-    """The entries of a table of any length, of which two are known: one that is looked at, and another one."""
-
-    def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]]) -> None:
-        self.length, self.known = length, dict(known)
-
-    def __len__(self) -> Any:
-        return self.length
-
-    def _name(self, place: Any) -> str:
-        return next(name for name, (at, _) in self.known.items() if place is at)
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            if place.start is None:
-                return self
-            first = self.known["looked"]
-            inside = (first[0] >= place.start) & (first[0] < place.stop)
-            return [first[1]] if inside else []
-        return self.known[self._name(place)][1]
-
-    def __setitem__(self, place: Any, block: Any) -> None:
-        self.known[self._name(place)] = place, block
-
-
-@contextmanager
-def at_place(module: Any, place: Any, asked: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Code of ``module`` that goes over a range of places is run at ``place`` alone, if that is among them."""
-
-    def over(first: Any, end: Any) -> list[Any]:
-        asked.append((first, end))
-        return [place] if (place >= first) & (place < end) else []
-
-    with patch.object(module, "range", over, create=True), on_lengths(module):
-        yield
-
-
-@contextmanager
-def on_lengths(module: Any) -> Iterator[None]:
-    """Lengths may be terms."""
-    with patch.object(module, "len", lambda value: value.__len__(), create=True):
-        yield
 
 
 OF_WINDOW: Mapping[str, Unknown] = {
@@ -304,7 +402,7 @@ def _leaves(u: Any) -> Any:
     table: Any = table_of()
     table.blocks, table.dead = Entries(u.length, {"looked": (place, its.own.block)}), u.dead
     held.tables = {OWNER: [table]}
-    with its.runs(), at_place(holdings, place, asked):
+    with its.runs(), at_places(holdings, [place], asked):
         held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
     end = _dead_end(u)
     inside = (u.place >= u.dead) & (u.place < end)
@@ -353,22 +451,275 @@ LEAVES = Obligation(
 )
 
 
-def _released_again(self: Holdings, request: int, computed: int) -> None:
+def _released_again(self: Any, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
-        dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
+        dead = least(self.blocks_dead(group_, computed), table.blocks.length)
         for place in holdings.range(0, dead):  # type: ignore[attr-defined]  # patched
             self.pool.slide([table.blocks[place]], [])
             table.blocks[place] = NULL
         table.dead = dead
 
 
-def _released_and_named(self: Holdings, request: int, computed: int) -> None:
+def _released_and_named(self: Any, request: int, computed: int) -> None:
     for group_, table in zip(self.groups, self.tables[request], strict=True):
-        dead = least(self.blocks_dead(group_, computed), table.blocks.__len__())
+        dead = least(self.blocks_dead(group_, computed), table.blocks.length)
         if dead > table.dead:
             for place in holdings.range(table.dead, dead):  # type: ignore[attr-defined]  # patched
                 self.pool.slide([table.blocks[place]], [])
             table.dead = dead
+
+
+def _slots(u: Any) -> Any:
+    """Up to where the table must reach: not beyond the longest request."""
+    return least(u.computed + u.unsure + u.tokens + u.lookahead, u.longest)
+
+
+def _steps(u: Any) -> Any:
+    """One place of a table, in an allocation of slots that the table has."""
+    released: list[Any] = []
+    taken: list[Any] = []
+
+    def make_room(count: Any, _kept: Any) -> bool:
+        taken.append(count)
+        return bool(count == 0)
+
+    pool = SimpleNamespace(
+        slide=lambda blocks, _anchor: released.extend(blocks),
+        release_last=released.extend,
+        free=[],
+        count_free=len,
+        make_room=make_room,
+    )
+    held = holdings_on(pool, _window_of(u), (0, 0))
+    held.settings.tokens_max = u.longest
+    place = key(u.place) if isinstance(u.place, Term) else u.place
+    table: Any = table_of()
+    table.blocks, table.dead = Entries(u.length, {"looked": (place, u.block)}), u.dead
+    held.tables = {OWNER: [table]}
+    span = Span(u.computed + u.unsure, u.tokens, u.lookahead, unsure=u.unsure)
+    with at_places(holdings, [place], []), on_lengths(block_tables), on_lengths(admission):
+        if u.asked == 1:
+            manager = manager_over(held)
+            manager.settings = SimpleNamespace(loads_out_of_turn=False)
+            request = SimpleNamespace(number=OWNER, tokens_computed=span.computed, drafts_in_flight=u.unsure)
+            manager.population = {OWNER: request}
+            manager._release_skipped(ReleaseSkipped(OWNER))
+        else:
+            allocation = held.allocate(OWNER, span, NO_HIT)
+            if allocation is None or allocation.entries != ((),) or not all(count == 0 for count in taken):
+                return False
+    leaves = (u.place >= u.dead) & (u.place < _dead_end(u))
+    return (leaves & (released == [u.block])) | (negated(leaves) & (released == []))
+
+
+STEPS = Obligation(
+    id="blocks-and-references.running-next-step",
+    statements=("KV-OP-06", "KV-OP-04", "KV-MEM-01"),
+    title="When asked and in its next allocation a request releases exactly the entries of a table, of any length, "
+    "that no token after the sure ones reads; if the table has the slots, nothing is taken and nothing is asked of the "
+    "pool.",
+    unknowns={
+        "size": Count(1),
+        "window": Count(2),
+        "computed": Count(0),
+        "unsure": Count(0),
+        "length": Count(1),
+        "dead": Count(0),
+        "place": Count(0),
+        "tokens": Count(0),
+        "lookahead": Count(0),
+        "longest": Count(1),
+        "block": Count(1),
+        "asked": Count(0, 1),
+    },
+    assumes=lambda u: (u.place < u.length) & (u.dead <= u.length) & ((_slots(u) + u.size - 1) // u.size <= u.length),
+    claim=_steps,
+    witnesses={
+        "drafts may be taken back": lambda u: (
+            (u.unsure == 2) & (u.window == 3) & (u.size == 1) & (u.computed == 9) & (u.place == 6) & (u.dead == 0)
+        )
+    },
+    mutants=(
+        only(
+            "drafts-are-sure",
+            "A window leaves what drafts that fail still read.",
+            "kvreference.holdings:tokens_passed",
+            lambda request, groups, computed, unsure: computed,
+        ),
+        only(
+            "releases-nothing",
+            "An allocation releases nothing.",
+            f"{HOLDINGS}.release_passed",
+            lambda self, request, computed, unsure: None,
+        ),
+    ),
+)
+
+
+def _planned(u: Any) -> Any:
+    one = group(Kind.FULL, u.size)
+    # How a table grows is not asked here: what is planned is how many entries it is to have.
+    its = SimpleNamespace(entries=one.entries, layout=lambda _blocks, entries, _fresh: entries)
+    held = holdings_over(SimpleNamespace(pool=None), SimpleNamespace(groups=(its,)))
+    held.settings.tokens_max = u.longest
+    table: Any = table_of()
+    table.blocks = Entries(u.length, {})
+    with on_lengths(block_tables):
+        (entries,) = held._plan([table], [None], Span(u.computed, u.tokens, u.lookahead))
+    slots = either(u.computed + u.tokens + u.lookahead < u.longest, u.computed + u.tokens + u.lookahead, u.longest)
+    needed = (slots + u.size - 1) // u.size
+    if entries is None:
+        return needed <= u.length
+    return (entries == needed) & (needed > u.length)
+
+
+PLANNED = Obligation(
+    id="blocks-and-references.running-plan",
+    statements=("KV-OP-04", "KV-MEM-02"),
+    title="A table of any length is to have as many entries as its tokens and its look-ahead slots occupy, and no more "
+    "than the longest request occupies; one that has them stays as it is.",
+    unknowns={
+        "size": Count(1),
+        "length": Count(0),
+        "computed": Count(0),
+        "tokens": Count(0),
+        "lookahead": Count(0),
+        "longest": Count(1),
+    },
+    claim=_planned,
+    witnesses={
+        "look-ahead ends at the longest": lambda u: (
+            (u.computed == 60) & (u.tokens == 3) & (u.lookahead == 5) & (u.longest == 64) & (u.size == 4)
+        )
+    },
+    mutants=(
+        only(
+            "no-slots-for-drafts",
+            "Look-ahead gets no slots.",
+            f"{HOLDINGS}._plan",
+            lambda self, tables_, given, span: block_tables.plan(
+                self.settings.geometry,
+                tables_,
+                given,
+                span.computed + span.tokens,
+                least(span.computed + span.tokens, self.settings.tokens_max),
+            ),
+        ),
+    ),
+)
+
+
+def _rewinds(u: Any) -> Any:
+    geometry = SimpleNamespace(groups=(group(Kind.FULL, u.size),))
+    forgotten: list[Any] = []
+
+    def evict(block: Any) -> list[str]:
+        forgotten.append(block)
+        return ["its content"]
+
+    pool = SimpleNamespace(evict=evict)
+    manager = manager_over(holdings_over(SimpleNamespace(pool=pool), geometry))
+    manager.geometry = geometry
+    table: Any = table_of()
+    table.blocks, table.registered = Entries(u.length, {"looked": (u.place, u.block)}), u.registered
+    manager.holdings.tables = {OWNER: [table]}
+    with on_lengths(manager_module):
+        manager._rewind(SimpleNamespace(request=OWNER, tokens=u.valid))
+    told = [event.content for event in manager._events]
+    is_full = (u.place + 1) * u.size <= u.valid
+    looked_at = table.registered > u.place
+    if not forgotten:
+        return is_full & (looked_at == (u.registered > u.place)) & (told == [])
+    return negated(is_full) & negated(looked_at) & (told == ["its content"] and forgotten == [u.block])
+
+
+REWINDS = Obligation(
+    id="external-tokens.running-rewind",
+    statements=("KV-OP-08", "KV-MEM-01", "KV-OP-10"),
+    title="After a load that failed, exactly the blocks of a table, of any length, that are not full of valid tokens "
+    "are evicted, and reported; each is looked at again when its tokens are computed, and no other block is.",
+    unknowns={
+        "size": Count(1),
+        "length": Count(1),
+        "place": Count(0),
+        "registered": Count(0),
+        "valid": Count(0),
+        "block": Count(1),
+    },
+    assumes=lambda u: u.place < u.length,
+    claim=_rewinds,
+    witnesses={
+        "a block that was looked at is lost": lambda u: (
+            (u.size == 4) & (u.valid == 7) & (u.place == 1) & (u.registered == 2)
+        ),
+        "one stays": lambda u: (u.size == 4) & (u.valid == 7) & (u.place == 0) & (u.registered == 2),
+    },
+    mutants=(
+        only(
+            "one-block-too-many-is-valid",
+            "The block in which the valid tokens end stays cached.",
+            "kvreference.manager:blocks_still_valid",
+            lambda valid, blocks: least(valid + 1, blocks),
+        ),
+        only(
+            "all-is-lost",
+            "Valid blocks are forgotten, too.",
+            "kvreference.manager:blocks_still_valid",
+            lambda valid, blocks: 0,
+        ),
+    ),
+)
+
+STATES_MOST, DRAFTS_MOST = 5, 2
+
+
+def _moves(u: Any) -> Any:
+    """A table of states as it becomes: which places have which of its blocks."""
+    drafts, length, entries = (each.__index__() for each in (u.drafts, u.length, u.entries))
+    fresh = u.fresh.__index__() == 1
+    blocks = [10 + place for place in range(length)]
+    try:
+        became = AlignedMamba(drafts).layout(list(blocks), entries, fresh)
+    except IndexError:
+        # The lists are real ones: a place that is not there is asked for.
+        return False
+    running_place = entries - drafts - 1
+    kept = [block for block in became if block not in (None, NULL)]
+    fine = len(became) == max(entries, length) and sorted(kept) == blocks
+    stay = length if fresh or entries <= length else length - drafts
+    fine = fine and became[:stay] == blocks[:stay]
+    # The blocks of drafts that were not moved may be the running state's new place, and those behind it.
+    between = became[length:running_place]
+    return fine and all(each == NULL for each in between) and all(each != NULL for each in became[running_place:])
+
+
+STATES = Obligation(
+    id="attention-kinds.running-layout-of-states",
+    statements=("KV-OP-26",),
+    bound=f"tables of up to {STATES_MOST} states and up to {DRAFTS_MOST} for drafts: they are lists",
+    title="A table of states that grows names each of its blocks once more: the states before those of drafts stay in "
+    "their places, all of a hit do; the states of drafts move behind, and between stands the null block.",
+    unknowns={
+        "drafts": Count(0, DRAFTS_MOST),
+        "length": Count(0, STATES_MOST),
+        "entries": Count(1, STATES_MOST + 3),
+        "fresh": Count(0, 1),
+    },
+    assumes=lambda u: (u.entries > u.drafts) & ((u.fresh == 1) | (u.length > u.drafts)),
+    claim=_moves,
+    witnesses={
+        "drafts move behind": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
+        "behind a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
+    },
+    mutants=(
+        only(
+            "grows-like-any-other",
+            "The states of drafts stay where they were.",
+            "kvreference.mamba:AlignedMamba.layout",
+            lambda self, blocks, entries, fresh: [*blocks, *(None,) * (entries - len(blocks))],
+        ),
+    ),
+)
 
 
 class Prefixes:
@@ -415,7 +766,7 @@ def _registered(u: Any) -> tuple[list[Any], Any]:
     table.blocks = entries
     prefixes: Any = Prefixes(u.known)
     without_events = Rules((Delta("stored_events", lambda *_: []),))
-    with at_place(caching, place, []):
+    with at_places(caching, [place], []):
         caching.register(pool, geometry, retention, request, prefixes, [table], u.tokens, None, without_events)
     return known, table.registered
 
@@ -490,6 +841,8 @@ REGISTERS = Obligation(
 )
 
 
+COMPUTES, LOADS, RUNS = range(3)
+"""What a request gets slots for: its first chunk, what another node provides, or, while it runs, another chunk."""
 BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
 """The block and the unit of the group where the running code allocates, and how many blocks it takes at most."""
 OF_ADMISSION: Mapping[str, Unknown] = {
@@ -499,6 +852,7 @@ OF_ADMISSION: Mapping[str, Unknown] = {
     "hits": Count(0, 1),
     "copied": Count(0, 1),
     "new": Count(1, NEW_MOST),
+    "way": Count(0, 2),
     "source": Count(1),
     "source_content": Count(1),
     "entry_1": Count(1),
@@ -514,38 +868,49 @@ def _asks(u: Any) -> Any:
     for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
         fine = fine & (one != other)
     fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
+    # What runs has its blocks, and hits nothing.
+    fine = fine & implies(u.way == RUNS, u.refs[u.at_block] >= 1)
+    fine = fine & implies(u.way != COMPUTES, (u.copied == 0) & (u.new == 1))
     return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)
 
 
 def _admits(u: Any) -> Any:
     its = running(u)
     its.takes_scratch = True
-    hits, copied, new = (operator.index(each) for each in (u.hits, u.copied, u.new))
+    hits, copied, new, way = (operator.index(each) for each in (u.hits, u.copied, u.new, u.way))
     one = Group(Kind.FULL, BLOCK_TOKENS, unit_tokens=INSIDE_TOKENS)
     held = holdings_over(its, Geometry((one,)))
     held.settings = SimpleNamespace(geometry=Geometry((one,)), tokens_max=100)
     hit_tokens = hits * BLOCK_TOKENS + copied * INSIDE_TOKENS
     source: Any = key(u.source)
+    its.must_stay = [its.own.block] * hits + [source] * copied
     hit = Hit(
         hit_tokens,
         ((its.own.block,) * hits,),
         (Partial(0, source, INSIDE_TOKENS),) * copied,
     )
-    span = Span(hit_tokens, (hits + new) * BLOCK_TOKENS - hit_tokens)
+    end = (hits + new) * BLOCK_TOKENS
+    span = Span(end, 0, provided=end) if way == LOADS else Span(hit_tokens, end - hit_tokens)
+    before_it = {}
+    if way == RUNS:
+        hit, before_it = NO_HIT, {OWNER: [table_of(*[its.own.block] * hits)]}
+        held.tables = dict(before_it)
     state = its.state
     for block, content in ((source, u.source_content), (its.own.block, u.at_content)):
         current_path().fact(formula_of(sound(state, [Point(block, content=content)])))
         state.where.sees(block, FREE)
-    used = hits * either(u.where[u.at_block] == FREE, 1, 0) + copied * either(u.where[u.source] == FREE, 1, 0)
-    wanted = new + used
+    # A running request has held its blocks before.
+    used = copied * either(u.where[u.source] == FREE, 1, 0)
+    used += 0 if way == RUNS else hits * either(u.where[u.at_block] == FREE, 1, 0)
+    wanted = used + new
     enough = state.where.count(FREE) >= wanted
     with its.runs(), on_lengths(holdings), on_lengths(admission):
         allocation = held.allocate(OWNER, span, hit)
     if allocation is None:
-        return its.agrees() & negated(enough) & (held.tables == {} and held.copies == [])
+        return its.agrees() & negated(enough) & (held.tables == before_it and held.copies == [])
     if copied:
         its.follow(Read, Operands(source, copy=u.at_copy, content=u.source_content))
-    if hits:
+    if hits and way != RUNS:
         its.follow(Hold)
     entries = [Operands(block, entry) for block, entry in zip(its.popped, (u.entry_1, u.entry_2), strict=False)]
     for entry in entries:
@@ -574,12 +939,21 @@ def _takes_first(self: Holdings, tables: Any, hit: Hit, layouts: Any, provided: 
     return lost
 
 
+def _holds_last(self: Holdings, tables_: Any, hit: Hit, layouts: Any) -> Any:
+    self.pool.touch(partial.source for partial in hit.partials)
+    blocks = [block for table in tables_ for block in table.live()]
+    lost = self._fill(tables_, layouts)
+    self.pool.touch(blocks)
+    return lost
+
+
 ADMITS = Obligation(
     id="blocks-and-references.running-admission",
     statements=("KV-OP-04", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
-    title="A waiting request is granted its slots if and only if its hit and its new blocks can be had from the free "
-    "queue: then it holds the block that it hits, a copy holds its source and aims at the first new block, and nothing "
-    "else changes; else nothing changes at all.",
+    title="A request is granted its slots, to compute in, or for what another node provides, if and only if its hit "
+    "and its new blocks can be had from the free queue: then it holds the block that it hits before it takes others, a "
+    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. One "
+    "that runs takes new blocks behind those that it has.",
     unknowns=OF_ADMISSION,
     assumes=_asks,
     claim=_admits,
@@ -592,6 +966,10 @@ ADMITS = Obligation(
             & (u.where.count(FREE) == 4)
             & (u.new == 2)
         ),
+        "a hit is free, and more is loaded": lambda u: (
+            (u.way == LOADS) & (u.hits == 1) & (u.where[u.at_block] == FREE) & (u.where.count(FREE) == 2) & (u.new == 1)
+        ),
+        "one that runs": lambda u: (u.way == RUNS) & (u.hits == 1) & (u.where.count(FREE) == 1),
         "one block is missing": lambda u: (u.new == 2) & (u.where.count(FREE) == 1) & (u.hits == 0) & (u.copied == 0),
     },
     mutants=(
@@ -600,6 +978,12 @@ ADMITS = Obligation(
             "Nobody holds the source of a copy (finding of the design `unheld copy`).",
             f"{HOLDINGS}._begin",
             _takes_first,
+        ),
+        only(
+            "hit-is-held-last",
+            "The blocks for what is loaded are taken before the hit is held.",
+            f"{HOLDINGS}._begin",
+            lambda self, tables_, hit, layouts, provided: _holds_last(self, tables_, hit, layouts),
         ),
         only(
             "hit-is-not-counted",
@@ -614,8 +998,9 @@ ADMITS = Obligation(
             lambda self, count, kept: bool(count < self.free._order.size),
         ),
     ),
-    bound=f"a hit of one block at most, and of a part of one, and up to {NEW_MOST} new blocks, in a pool of any size "
-    "without a pinned tier: tables are lists. What a new block holds is forgotten, as is proved of each",
+    bound=f"a hit of one block at most, and of a part of one, and up to {NEW_MOST} new blocks, of what is loaded and "
+    "of what runs one, in a pool of any size without a pinned tier: tables are lists. What a new block holds is "
+    "forgotten, as is proved of each",
 )
 
-OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, REGISTERS, ADMITS)
+OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES, REGISTERS, ADMITS)

@@ -1,0 +1,313 @@
+"""Chapters 02, 03 and 04: in which order the running code serves, queues and releases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+from kvreference import holdings
+from kvreference.attention import Kind
+from kvreference.block_pool import BlockPool
+from kvreference.cached_map import CachedMap
+from kvreference.free_queue import FreeQueue
+from kvreference.partial_map import PartialMap
+from kvreference.pinned_tier import PinnedPool
+from kvspec.obligation import Count, Obligation, only
+from kvspec.pool.induction import before, operands
+from kvspec.pool.state import in_pool
+from kvspec.pool.transitions import Drop
+from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, is_pool, running
+from kvspec.proofs.running_tables import OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
+from kvspec.running import key
+from kvspec.stand_in import group
+from kvspec.symbolic import Term, either, implies
+
+CONTENT: Any = 0, "a prefix"
+LONGER: Any = 0, "a longer prefix"
+OTHER: Any = 0, "another prefix"
+THREE = {"first": Count(1), "second": Count(1), "third": Count(1)}
+"""Three blocks."""
+
+
+def _blocks(u: Any) -> list[Any]:
+    return [key_of(block) for block in (u.first, u.second, u.third)]
+
+
+def _differ(u: Any) -> Any:
+    return (u.first != u.second) & (u.second != u.third) & (u.first != u.third)
+
+
+def key_of(number: Any) -> Any:
+    """A number as a key, if it is not known."""
+    return key(number) if isinstance(number, Term) else number
+
+
+def _full_blocks() -> Any:
+    made: Any = CachedMap(0)
+    made._content = defaultdict(lambda: None)
+    return made
+
+
+def _same(one: Any, other: Any) -> Any:
+    """Whether two sequences of blocks are the same, in their order."""
+    same: Any = len(one) == len(other)
+    for first, second in zip(one, other, strict=False):
+        same = (first == second) & same
+    return same
+
+
+def _serves_first(u: Any) -> Any:
+    listed: Any = _full_blocks() if u.full == 1 else PartialMap()
+    left = _blocks(u)
+    for block in left:
+        listed.register(CONTENT, block)
+    fine: Any = True
+    for which in (u.gone.__index__(), u.next.__index__()):
+        found = listed.find(CONTENT)
+        fine = fine & (found == left[0]) & _same(tuple(listed.entries()[CONTENT]), left)
+        listed.forget(left.pop(which))
+    return fine & (listed.find(CONTENT) == left[0])
+
+
+FIRST = Obligation(
+    id="content-and-cached-map.running-first-registered-serves",
+    statements=("KV-OP-02", "KV-INV-05"),
+    bound="three blocks, of which two are forgotten: what is listed for a content is a tuple",
+    title="Of the blocks that are listed for a content, the one that was registered first serves, until it is "
+    "forgotten; then it is the next one, among full blocks and among beginnings.",
+    unknowns={**THREE, "full": Count(0, 1), "gone": Count(0, 2), "next": Count(0, 1)},
+    assumes=_differ,
+    claim=_serves_first,
+    witnesses={
+        "the first goes, then the second": lambda u: (u.gone == 0) & (u.next == 0) & (u.full == 1),
+        "the last goes": lambda u: (u.gone == 2) & (u.full == 0),
+    },
+    mutants=(
+        only(
+            "last-serves",
+            "The block that was registered last serves.",
+            f"{PARTIAL}.find",
+            lambda self, content: self._blocks[content][-1] if content in self._blocks else None,
+        ),
+        only(
+            "others-change-places",
+            "What is left of a list is turned around when one of it is forgotten.",
+            f"{CACHED}.forget",
+            lambda self, block: _turned(self, block),
+        ),
+    ),
+)
+
+
+def _turned(self: CachedMap, block: int) -> Any:
+    content, self._content[block] = self._content[block], None
+    if content is not None:
+        self._blocks[content] = tuple(other for other in self._blocks[content][::-1] if other != block)
+    return content
+
+
+def _forgets_all(u: Any) -> Any:
+    entries = PartialMap()
+    block, other, _ = _blocks(u)
+    for content in (CONTENT, LONGER, OTHER):
+        entries.register(content, block)
+    entries.register(LONGER, other)
+    entries.forget(block)
+    fine = (entries.contents_of(block) == ()) & (entries.find(CONTENT) is None) & (entries.find(OTHER) is None)
+    kept = entries.find(LONGER)
+    return fine & (kept is not None and kept == other) & (entries.contents_of(other) == (LONGER,))
+
+
+FORGETS = Obligation(
+    id="partial-hits.running-forgets-every-boundary",
+    statements=("KV-OP-10", "KV-OP-18"),
+    bound="a block with three boundaries, one of which another block has, too: they are a tuple",
+    title="A block that is forgotten is an entry at none of its boundaries any more; another block that has one of "
+    "them serves there.",
+    unknowns=THREE,
+    assumes=_differ,
+    claim=_forgets_all,
+    witnesses={"any": lambda u: u.first == 2},
+    mutants=(
+        only(
+            "last-boundary-alone",
+            "Only the last boundary of a block is forgotten.",
+            f"{PARTIAL}.forget",
+            lambda self, block: _forgets_last(self, block),
+        ),
+    ),
+)
+
+
+def _forgets_last(self: PartialMap, block: int) -> None:
+    for content in self._contents.pop(block, ())[-1:]:
+        others = tuple(other for other in self._blocks.pop(content) if other != block)
+        if others:
+            self._blocks[content] = others
+
+
+def _goes_first(u: Any) -> Any:
+    """Whether a block that becomes free, or is forgotten while it waits, goes to the front."""
+    its = running(u)
+    block = its.own.block
+    scratch = (u.content[block] == 0) & (u.begun[block] == 0)
+    freed = u.refs[block] == 1
+    step = u.step.__index__()
+    with its.runs() as pool:
+        (pool.release, pool.release_last, lambda blocks: pool.evict(blocks[0]))[step]([block])
+    to_front = any(each is block for each in its.free.moved_to_front)
+    if step == 0:
+        return to_front == (freed & scratch)
+    if step == 1:
+        return not to_front
+    return to_front == ((u.refs[block] == 0) & (scratch == False))  # noqa: E712  # a truth is compared
+
+
+SCRATCH_FIRST = Obligation(
+    id="free-queue.running-scratch-goes-first",
+    statements=("KV-OP-17", "KV-INV-08"),
+    title="Where scratch goes first, and there is no pinned tier, a block that the running pool releases goes to the "
+    "front if and only if no hit "
+    "can use it, neither the whole nor a beginning; what is released last never does, and what is evicted while "
+    "nobody holds it does.",
+    unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
+    assumes=lambda u: (
+        is_pool(u) & in_pool(before(u), u.at_block) & implies(u.step != 2, Drop.guard(before(u), operands(u)))
+    ),
+    claim=_goes_first,
+    witnesses={
+        "a beginning alone is cached": lambda u: (
+            (u.step == 0) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 1)
+        ),
+        "scratch": lambda u: (
+            (u.step == 0) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "queued-in-order",
+            "Scratch is queued like all else.",
+            "kvreference.free_queue:ScratchFirstQueue.put",
+            FreeQueue.put,
+        ),
+        only(
+            "entries-do-not-count",
+            "A block is cached only if it is full.",
+            f"{POOL}.is_cached",
+            lambda self, block: self.cached.content_of(block) is not None,
+        ),
+    ),
+)
+
+
+TWO = {**{name: unknown for name, unknown in OF_WINDOW.items() if name not in OF_POOL}, "later": Count(1)}
+TWO = {**{name: TWO[name] for name in TWO if name not in ("unsure", "drop_min")}, "block": Count(1), "other": Count(1)}
+
+
+def _releases_later_first(u: Any) -> Any:
+    places = key_of(u.place), key_of(u.later)
+    released: list[Any] = []
+    anchors: list[Any] = []
+
+    def slide(blocks: Any, anchor: Any) -> None:
+        released.extend(blocks)
+        anchors.extend(anchor)
+
+    pool = SimpleNamespace(slide=slide, release_last=released.extend)
+    its: Any = holdings_on(pool, group(Kind.SLIDING_WINDOW, u.size, u.window), (u.anchor, u.anchor_end))
+    table: Any = table_of()
+    table.blocks = Entries(u.length, {"near": (places[0], u.block), "far": (places[1], u.other)})
+    table.dead = u.dead
+    its.tables = {OWNER: [table]}
+    with at_places(holdings, places, []):
+        its.release_dead(OWNER, u.computed)
+    both = (u.dead <= u.place) & (u.later < table.dead)
+    if not both:
+        return len(released) <= 1
+    pinned = [
+        block
+        for place, block in ((u.later, u.other), (u.place, u.block))
+        if (place >= u.anchor) & (place >= u.dead) & (place < u.anchor_end)
+    ]
+    in_order = len(released) == 2 and released[0] is u.other and released[1] is u.block
+    return (
+        in_order and len(anchors) == len(pinned) and all(one is each for one, each in zip(anchors, pinned, strict=True))
+    )
+
+
+LATER_FIRST = Obligation(
+    id="blocks-and-references.running-later-blocks-first",
+    statements=("KV-OP-06", "KV-OP-21"),
+    title="Of any two blocks of a table that a window leaves, the later one is released first; and of those that stay "
+    "pinned, too.",
+    unknowns=TWO,
+    assumes=lambda u: (
+        (u.place < u.later)
+        & (u.later < u.length)
+        & (u.dead <= u.length)
+        & (u.anchor_end <= u.length)
+        & (u.block != u.other)
+    ),
+    claim=_releases_later_first,
+    witnesses={
+        "both are left": lambda u: (
+            (u.place == 2) & (u.later == 5) & (u.size == 4) & (u.window == 8) & (u.computed == 40) & (u.length == 11)
+        )
+    },
+    mutants=(
+        only(
+            "in-the-order-of-the-table",
+            "The first block is released first.",
+            "kvreference.holdings:places_released",
+            lambda its, blocks, passed: tuple(reversed(passed)),
+        ),
+    ),
+)
+
+
+def _slides(u: Any) -> Any:
+    made: Any = object.__new__(PinnedPool if u.tier == 1 else BlockPool)
+    made.drop_blocks_min = u.least
+    pinned: list[Any] = []
+    released: list[Any] = []
+    blocks = [key_of(each) for each in (u.block, u.other, u.third)]
+    anchor = blocks[1:]
+    made._pin, made.release = pinned.extend, released.extend
+    made.slide(blocks, anchor)
+    dropped = either(u.block != 0, 1, 0) + either(u.other != 0, 1, 0) + either(u.third != 0, 1, 0)
+    all_released = len(released) == 3 and all(one is each for one, each in zip(released, blocks, strict=True))
+    if not pinned:
+        return all_released & ((u.tier == 0) | (dropped < u.least))
+    same = len(pinned) == 2 and all(one is each for one, each in zip(pinned, anchor, strict=True))
+    return (all_released and same) & (u.tier == 1) & (dropped >= u.least)
+
+
+SLIDES = Obligation(
+    id="pinned-tier.running-slide",
+    statements=("KV-OP-21",),
+    bound="a drop of three entries, any of which may be the null block: they are a list",
+    title="A window drop of the running tier pins its anchor if and only if as many blocks are dropped as the least "
+    "drop has, places without a block left out; and all of it is released. Without that tier it is released alone.",
+    unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1), "tier": Count(0, 1)},
+    claim=_slides,
+    witnesses={
+        "one of three is no block": lambda u: (
+            (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 2)
+        ),
+        "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 3),
+    },
+    mutants=(
+        only(
+            "places-are-counted",
+            "Places without a block count as dropped.",
+            "kvreference.pinned_tier:PinnedPool.slide",
+            lambda self, blocks, anchor: (
+                (self._pin(anchor) if len(blocks) >= self.drop_blocks_min else None),
+                self.release(blocks),
+            ),
+        ),
+    ),
+)
+
+OBLIGATIONS = (FIRST, FORGETS, SCRATCH_FIRST, LATER_FIRST, SLIDES)

@@ -1,0 +1,198 @@
+"""Chapters 01, 03 and 05: what the running manager answers without changing a block, and what it counts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from kvreference import prefix_cache
+from kvreference.answers import Hit, Statistics
+from kvreference.attention import Kind
+from kvreference.operations import CommonPrefix, LookUp, TakeStatistics
+from kvreference.population import Status
+from kvreference.prefix_cache import PrefixCache, junction_of
+from kvreference.retention import junction
+from kvreference.rules import OWN_RULES
+from kvspec.obligation import Count, Obligation, only
+from kvspec.proofs.running_order import key_of
+from kvspec.proofs.running_pool import holdings_over, manager_over
+from kvspec.proofs.running_requests import Tokens
+from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, on_lengths, table_of
+from kvspec.stand_in import any_geometry, group
+from kvspec.symbolic import either
+
+CACHE = "kvreference.prefix_cache:PrefixCache"
+
+
+def cache_over(geometry: Any) -> Any:
+    """A prefix cache without a pool."""
+    made: Any = object.__new__(PrefixCache)
+    made.geometry, made.rules, made.partial_hit_tokens_min = geometry, OWN_RULES, 0
+    made.statistics, made.junction_of, made.fenced = Statistics(), junction_of, set()
+    return made
+
+
+def _looks_up(u: Any) -> Any:
+    cache = cache_over(any_geometry(alignment_tokens=u.alignment))
+    cache.statistics = Statistics(u.requests, u.queries, u.hits, u.again, u.again_queries, u.again_hits)
+    reads = bool(u.reads == 1)
+    request = SimpleNamespace(
+        number=OWNER, tokens=Tokens(u.tokens), reads_cache=reads, preemptions=u.preemptions, junction_tokens=0
+    )
+    manager = manager_over(SimpleNamespace(pool=SimpleNamespace(cached=None, partial=None)))
+    manager.cache, manager.population, manager.prefixes = cache, {OWNER: request}, {OWNER: []}
+    with (
+        patch.object(prefix_cache, "longest_hit", lambda *_: Hit(u.hit, ())),
+        patch.object(prefix_cache, "tokens_known", lambda *_: u.known),
+        on_lengths(prefix_cache),
+    ):
+        hit = manager._look_up(LookUp(OWNER))
+    counts = manager._take_statistics(TakeStatistics())
+    first = either(u.preemptions == 0, 1, 0) if reads else 0
+    later = either(u.preemptions == 0, 0, 1) if reads else 0
+    fine = (counts.requests == u.requests + first) & (counts.preempted_requests == u.again + later)
+    for was, now, more in (
+        (u.queries, counts.queries_tokens, first * u.tokens if reads else 0),
+        (u.hits, counts.hits_tokens, first * u.hit if reads else 0),
+        (u.again_queries, counts.preempted_queries_tokens, later * u.tokens if reads else 0),
+        (u.again_hits, counts.preempted_hits_tokens, later * u.hit if reads else 0),
+    ):
+        fine = fine & (now == was + more)
+    parts = junction(cache.geometry, u.known, u.tokens - 1, u.hit) if reads else 0
+    fine = fine & (hit.tokens == (u.hit if reads else 0)) & (request.junction_tokens == parts)
+    return fine & (cache.statistics == Statistics())
+
+
+LOOKS_UP = Obligation(
+    id="hit-lookup.running-look-up-is-counted",
+    statements=("KV-OP-13", "KV-OP-27"),
+    title="A look-up that may read the cache is counted once, with its tokens and those of its hit, apart if its "
+    "request was preempted, and its request has the junction of this look-up; another one finds nothing and is not "
+    "counted. Taken statistics begin anew.",
+    unknowns={
+        **{name: Count(0) for name in ("requests", "queries", "hits", "again", "again_queries", "again_hits")},
+        "tokens": Count(1),
+        "hit": Count(0),
+        "known": Count(0),
+        "alignment": Count(1),
+        "preemptions": Count(0),
+        "reads": Count(0, 1),
+    },
+    assumes=lambda u: u.hit < u.tokens,
+    claim=_looks_up,
+    witnesses={
+        "a hit of a preempted one": lambda u: (u.reads == 1) & (u.preemptions == 2) & (u.hit == 8) & (u.tokens == 12),
+        "it may not read": lambda u: (u.reads == 0) & (u.tokens == 12),
+    },
+    mutants=(
+        only(
+            "preempted-ones-count-as-others",
+            "A look-up of a preempted request is counted with the others.",
+            "kvreference.answers:Statistics.counted",
+            lambda self, queries, hits, preempted: Statistics(
+                self.requests + 1,
+                self.queries_tokens + queries,
+                self.hits_tokens + hits,
+                self.preempted_requests,
+                self.preempted_queries_tokens,
+                self.preempted_hits_tokens,
+            ),
+        ),
+    ),
+)
+
+OWN = ("first", "second", "third")
+OTHERS = ("one", "two")
+
+
+def _shares(u: Any) -> Any:
+    own, others = ([key_of(getattr(u, name)) for name in names] for names in (OWN, OTHERS))
+    geometry = SimpleNamespace(groups=(group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8)))
+    held = holdings_over(SimpleNamespace(pool=SimpleNamespace(references=_NoCounts())), geometry)
+    held.tables = {OWNER: [table_of(*own), table_of(*own)], OTHER: [table_of(*others), table_of(*own)]}
+    manager = manager_over(held)
+    manager.cache = cache_over(geometry)
+    shared, of_window = manager._common_prefix(CommonPrefix(OWNER)).blocks
+    leading: Any = 0
+    together: Any = True
+    for place, block in enumerate(own):
+        together = together & ((block == others[0]) | (block == others[1]))
+        leading = either(together, place + 1, leading)
+    return (shared == leading) & (of_window == 0)
+
+
+class _NoCounts:
+    """The references to each block, which are not asked for."""
+
+    def __getitem__(self, _block: Any) -> int:
+        return 0
+
+
+SHARES = Obligation(
+    id="blocks-and-references.running-common-prefix",
+    statements=("KV-OP-14",),
+    bound="a table of three entries and another one of two, of any blocks: they are lists",
+    title="The common prefix in a group of full attention is as many leading blocks of a request as each other request "
+    "with blocks names, too; in a group with a window it is none.",
+    unknowns={name: Count(0) for name in (*OWN, *OTHERS)},
+    claim=_shares,
+    witnesses={
+        "two are shared": lambda u: (u.first == 1) & (u.second == 2) & (u.third == 3) & (u.one == 2) & (u.two == 1)
+    },
+    mutants=(
+        only(
+            "counted-across-a-gap",
+            "Shared blocks behind one that is not shared count.",
+            f"{HOLDINGS}.leading_shared",
+            lambda self, request: [
+                sum(
+                    any(block == other for other in self.tables[OTHER][0].blocks)
+                    for block in self.tables[OWNER][0].blocks
+                ),
+                0,
+            ],
+        ),
+    ),
+)
+
+
+def _caches(u: Any) -> Any:
+    asked: list[Any] = []
+
+    def registered(_pool: Any, _geometry: Any, _retention: Any, *others: Any) -> tuple[list[Any], list[Any]]:
+        asked.append(others[3])
+        return [], ["a state"]
+
+    cache = cache_over(None)
+    cache.retention = SimpleNamespace(at_junction=lambda junction_tokens: junction_tokens)
+    loads = bool(u.loads == 1)
+    status = Status.LOADING if loads else Status.RUNNING
+    request = SimpleNamespace(tokens=Tokens(u.tokens), junction_tokens=0, status=status)
+    begun = u.till if u.steps == 1 else None
+    with patch.object(prefix_cache, "register", registered), on_lengths(prefix_cache):
+        cache.register(None, request, [], [], u.till, begun)
+    fenced = cache.fenced == {"a state"}
+    verified = (asked[0] <= u.till) & (asked[0] <= u.tokens) & ((asked[0] == u.till) | (asked[0] == u.tokens))
+    return verified & (fenced == (begun is not None and not loads)) & (len(asked) == 1)
+
+
+CACHES = Obligation(
+    id="content-and-cached-map.running-caches-what-is-verified",
+    statements=("KV-OP-08",),
+    title="Of what a step computes only the request's own tokens are cached, and no draft; what it has yet to compute "
+    "serves no hit before it is dispatched, and what was loaded does.",
+    unknowns={"tokens": Count(1), "till": Count(0), "steps": Count(0, 1), "loads": Count(0, 1)},
+    claim=_caches,
+    witnesses={"drafts behind its tokens": lambda u: (u.till == u.tokens + 3) & (u.steps == 1) & (u.loads == 0)},
+    mutants=(
+        only(
+            "nothing-is-fenced",
+            "What a step has yet to compute serves hits.",
+            "kvreference.prefix_cache:yet_to_compute",
+            lambda cached, computes, loaded: [],
+        ),
+    ),
+)
+
+OBLIGATIONS = (LOOKS_UP, SHARES, CACHES)

@@ -1,0 +1,389 @@
+"""Chapters 04, 11 and 13: what the running books say of a request: how much it computes, and what may be taken back.
+
+A request may be of any length: its tokens and its drafts are known by how many they are.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kvreference import ahead, population
+from kvreference.ahead import PopulationAhead
+from kvreference.answers import Done, Granted
+from kvreference.operations import Dispatch, ReleaseSkipped, Sample, Schedule
+from kvreference.population import Population, Request, Status
+from kvspec.obligation import Count, Obligation, Unknown, only
+from kvspec.proofs.running_pool import books
+from kvspec.proofs.running_tables import on_lengths
+from kvspec.symbolic import either, implies
+
+BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
+
+
+class Tokens:
+    """Tokens of which only the number is known."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __len__(self) -> Any:
+        return self.length
+
+    def __iadd__(self, more: list[int]) -> Tokens:
+        return Tokens(self.length + len(more))
+
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return Tokens(either(self.length > place.start, self.length - place.start, 0))
+        assert place == -1, "only the last is asked for, to make up others after it"
+        return 0
+
+    def __delitem__(self, which: slice) -> None:
+        # From the front, or all behind some.
+        left = which.start if which.stop is None else self.length - which.stop
+        self.length = either(self.length < left, self.length, left)
+
+
+def request_of(u: Any, status: Status, **others: Any) -> Any:
+    """A request with so many tokens, of which so many are computed."""
+    made = Request(0, [], None, True, status=status, tokens_computed=u.computed)  # type: ignore[arg-type]  # no keys
+    made.tokens = Tokens(u.tokens)  # type: ignore[assignment]  # it stands for a list
+    for name, value in others.items():
+        setattr(made, name, value)
+    return made
+
+
+NO_STATES = SimpleNamespace(state_block_tokens=None, fences=False)
+"""A geometry in which chunks may end anywhere."""
+
+
+def _computes(u: Any) -> Any:
+    its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=NO_STATES)
+    runs = bool(u.runs == 1)
+    request = request_of(u, Status.RUNNING if runs else Status.WAITING, drafts=Tokens(u.drafts))
+    with on_lengths(population):
+        got = its.tokens_to_schedule(request, u.budget)
+    limits = [u.tokens + u.drafts - u.computed, u.budget, u.chunk, *([u.longest - 1 - u.computed] if runs else [])]
+    within, is_one = True, False
+    for limit in limits:
+        within, is_one = within & (got <= limit), is_one | (got == limit)
+    return within & is_one
+
+
+COMPUTES = Obligation(
+    id="scheduler-progress.running-step-stops-at-the-longest",
+    statements=("KV-MEM-02", "KV-LIVE-02"),
+    title="A step computes of a request as many tokens as are pending, within its budget and its chunk; a running one "
+    "is never computed beyond the token before its longest, so that its last token is never computed.",
+    unknowns={
+        "tokens": Count(1),
+        "drafts": Count(0),
+        "computed": Count(0),
+        "budget": Count(1),
+        "chunk": Count(1),
+        "longest": Count(2),
+        "runs": Count(0, 1),
+    },
+    claim=_computes,
+    witnesses={
+        "it reaches its longest": lambda u: (u.runs == 1) & (u.tokens == u.longest) & (u.computed == u.tokens - 1),
+        "drafts beyond it": lambda u: (
+            (u.runs == 1)
+            & (u.computed == u.tokens - 1)
+            & (u.tokens == u.longest - 2)
+            & (u.drafts == 3)
+            & (u.chunk >= 4)
+        ),
+    },
+    mutants=(
+        only(
+            "drafts-are-not-pending",
+            "Drafts are never computed.",
+            f"{BOOKS}.tokens_from",
+            lambda self, request, computed, budget: min(
+                request.tokens.length - computed,
+                budget,
+                self.settings.chunk_tokens,
+                *([self.settings.tokens_max - 1 - computed] if request.status is Status.RUNNING else []),
+            ),
+        ),
+        only(
+            "computes-its-last-token",
+            "The last token of the longest request is computed.",
+            f"{BOOKS}.tokens_from",
+            lambda self, request, computed, budget: min(
+                request.tokens.length + request.drafts.length - computed, budget, self.settings.chunk_tokens
+            ),
+        ),
+    ),
+)
+
+DRAFTS_MOST, ROOM_MOST = 2, 4
+"""How many drafts a step verifies at most here, and how many tokens a request has before its longest at most."""
+OF_ANSWER: dict[str, Unknown] = {
+    "tokens": Count(1),
+    "verified": Count(0, DRAFTS_MOST),
+    "accepted": Count(0, DRAFTS_MOST),
+    "room": Count(1, ROOM_MOST),
+}
+
+
+def _answered(u: Any, limit: Any) -> tuple[Any, int]:
+    """A running request after the answer to a step with drafts, of which some hold."""
+    verified, accepted = (int(each) for each in (u.verified.__index__(), u.accepted.__index__()))
+    its = books(Population, tokens_max=limit, geometry=NO_STATES)
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + verified),
+        Status.RUNNING,
+        drafts=list(range(verified)),
+        drafts_in_flight=verified,
+    )
+    with on_lengths(population):
+        its._answer(request, SimpleNamespace(accepted=accepted, beyond=0, token=7, drafts=1))
+    return request, accepted
+
+
+def _counts_what_holds(u: Any) -> Any:
+    request, accepted = _answered(u, u.tokens + u.room.__index__())
+    gained = request.tokens.length - u.tokens
+    room = u.room.__index__()
+    right = gained == (accepted + 1 if accepted + 1 < room else room)
+    # All but the last token are computed: it was sampled, and none has computed it.
+    right = right & (request.tokens_computed == request.tokens.length - 1)
+    return right & (request.drafts_in_flight == 0) & (len(request.drafts) == 1)
+
+
+ANSWERS = Obligation(
+    id="eagle.running-answer-takes-back-what-failed",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    bound=f"up to {DRAFTS_MOST} drafts, and up to {ROOM_MOST} tokens before the longest request, for any length: what "
+    "is answered is a list",
+    title="After an answer exactly the drafts that hold, and the token that follows them, are the request's, up to its "
+    "longest; all but the last token count as computed, and so nothing of a draft that failed.",
+    unknowns=OF_ANSWER,
+    assumes=lambda u: u.accepted <= u.verified,
+    claim=_counts_what_holds,
+    witnesses={
+        "one of two drafts holds": lambda u: (u.verified == 2) & (u.accepted == 1) & (u.room == 4),
+        "the end is reached": lambda u: (u.verified == 2) & (u.accepted == 2) & (u.room == 1),
+    },
+    mutants=(
+        only(
+            "failed-drafts-count",
+            "Drafts that failed count as computed.",
+            f"{BOOKS}._answer",
+            lambda self, request, operation: _keeps(request, operation),
+        ),
+    ),
+)
+
+
+def _keeps(request: Any, operation: Any) -> None:
+    before = request.tokens_computed
+    _ANSWER(books(Population, tokens_max=10**6), request, operation)
+    request.tokens_computed = before
+
+
+_ANSWER = Population._answer
+
+
+def _in_flight(u: Any) -> list[Any]:
+    return [u.first, u.second, u.third]
+
+
+STEPS: dict[str, Unknown] = {"first": Count(0), "second": Count(0), "third": Count(0)}
+"""Of three steps in flight, the oldest first: how many tokens of a request each computes, or drafts it verifies."""
+
+
+def _leaves_nothing_unsure(u: Any) -> Any:
+    request = request_of(u, Status.RUNNING, drafts_in_flight=u.drafts, in_flight=_in_flight(u))
+    out_of_turn = bool(u.out_of_turn == 1)
+    sure = u.computed - ahead.tokens_unsure(request, out_of_turn)
+    # Where the oldest step in flight begins; it may have been scheduled before the request was preempted.
+    begins = u.computed - sum(_in_flight(u))
+    fine = (sure >= 0) & (sure <= u.computed - u.drafts)
+    if not out_of_turn:
+        return fine & (sure == u.computed - u.drafts)
+    is_one = (sure == 0) | (sure == begins) | (sure == u.computed - u.drafts)
+    return fine & ((sure <= begins) | (sure == 0)) & is_one & implies(begins >= 0, sure <= begins)
+
+
+UNSURE = Obligation(
+    id="attention-kinds.running-window-waits-for-what-is-unsure",
+    statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-06"),
+    bound="a request in up to three steps in flight: they are a list",
+    title="A window leaves what no token behind the sure ones reads: not sure is what drafts in flight may take back; "
+    "and, where another node writes out of turn, whatever the steps in flight compute, and no more than that.",
+    unknowns={"tokens": Count(1), "computed": Count(0), "drafts": Count(0), "out_of_turn": Count(0, 1), **STEPS},
+    assumes=lambda u: u.drafts <= u.computed,
+    claim=_leaves_nothing_unsure,
+    witnesses={
+        "three steps": lambda u: (
+            (u.out_of_turn == 1) & (u.first == 4) & (u.second == 1) & (u.third == 1) & (u.computed == 20)
+        ),
+        "preempted since": lambda u: (u.out_of_turn == 1) & (u.first == 30) & (u.computed == 4),
+    },
+    mutants=(
+        only(
+            "of-the-last-step-alone",
+            "What an earlier step in flight computes is sure.",
+            f"{AHEAD}:tokens_unsure",
+            lambda request, out_of_turn: max(
+                request.drafts_in_flight, min(request.in_flight[-1], request.tokens_computed) if out_of_turn else 0
+            ),
+        ),
+        only(
+            "always-all",
+            "What steps in flight compute is never sure.",
+            f"{AHEAD}:tokens_unsure",
+            lambda request, out_of_turn: max(
+                request.drafts_in_flight, min(sum(request.in_flight), request.tokens_computed)
+            ),
+        ),
+    ),
+)
+
+
+def _takes_back(u: Any) -> Any:
+    """Three steps ahead are answered, and no draft holds."""
+    its = books(PopulationAhead, tokens_max=u.tokens + 5, drafts_max=5, geometry=NO_STATES)
+    awaited = _in_flight(u)
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + sum(awaited) + len(awaited) - 1),
+        Status.RUNNING,
+        awaited=list(awaited),
+        drafts=Tokens(sum(awaited) + len(awaited)),
+    )
+    before = request.tokens_computed
+    fine: Any = True
+    with on_lengths(ahead):
+        ahead._count_drafts(request)
+        unsure = request.drafts_in_flight
+        for _ in awaited:
+            its._answer(request, SimpleNamespace(accepted=0, beyond=0, token=7))
+            # What is still unsure and what was taken back is what was unsure at first.
+            fine = fine & (before - request.tokens_computed + request.drafts_in_flight == unsure)
+    return fine & (before - request.tokens_computed == unsure) & (request.tokens.length == u.tokens + 3)
+
+
+def _takes_nothing_back(request: Any) -> None:
+    request.awaited.pop(0)
+    request.tokens = Tokens(request.tokens.length + 1)
+    ahead._count_drafts(request)
+
+
+TAKES_BACK = Obligation(
+    id="attention-kinds.running-answers-take-back-what-is-unsure",
+    statements=("KV-MEM-01", "KV-OP-06"),
+    bound="three steps in flight: they are a list",
+    title="If no draft of the steps in flight holds, their answers take back exactly as many tokens as a window "
+    "counted as not sure before.",
+    unknowns={"tokens": Count(1), **STEPS},
+    claim=_takes_back,
+    witnesses={"each has drafts": lambda u: (u.first == 1) & (u.second == 2) & (u.third == 3)},
+    mutants=(
+        only(
+            "of-the-next-answer-alone",
+            "Only the drafts of the oldest step are not sure.",
+            f"{AHEAD}:_count_drafts",
+            lambda request: setattr(request, "drafts_in_flight", sum(request.awaited[:1])),
+        ),
+        only(
+            "nothing-is-taken-back",
+            "Drafts that failed count as computed.",
+            f"{AHEAD}:PopulationAhead._answer",
+            lambda self, request, operation: _takes_nothing_back(request),
+        ),
+    ),
+)
+
+
+def _goes_ahead(u: Any) -> Any:
+    """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
+    its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
+    its.settings.steps_in_flight_max = 3
+    awaited, runs = [u.first][: u.awaits.__index__()], bool(u.runs == 1)
+    request = request_of(
+        u,
+        Status.RUNNING if runs else Status.WAITING,
+        drafts=Tokens(u.drafts),
+        awaited=list(awaited),
+        in_flight=[1 + each for each in awaited],
+    )
+    its.alive = {0: request}
+    with on_lengths(population), on_lengths(ahead):
+        its._compute(request, u.budget, Granted(0, (), 0))
+        computes = request.tokens_computed - u.computed
+        expected = u.tokens + sum(1 + each for each in awaited)
+        answers = request.tokens_computed >= expected
+        fine = (len(request.in_flight) == 1 + len(awaited)) & (request.in_flight[-1] == computes)
+        fine = fine & ((len(request.awaited) == 1 + len(awaited)) == answers)
+        if len(request.awaited) > len(awaited):
+            # What it verifies are the drafts behind the token that was known, or is awaited.
+            fine = fine & (request.awaited[-1] == request.tokens_computed - expected)
+        on_its_way = not its.candidates(Schedule) and not its.candidates(ReleaseSkipped)
+        if u.goes == 0:
+            its.withdraw(0)
+            as_before = len(request.awaited) == len(awaited) == len(request.in_flight)
+            return fine & (on_its_way and as_before and not request.undispatched)
+        its.settle(Dispatch(), Done())
+        may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
+        its.returned([0])
+    over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(awaited)
+    return fine & (on_its_way and may_answer and over and not request.undispatched)
+
+
+GOES_AHEAD = Obligation(
+    id="scheduler-progress.running-steps-ahead",
+    statements=("KV-MEM-04", "KV-LIVE-02"),
+    bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
+    title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
+    "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
+    "is in flight until it is over.",
+    unknowns={
+        "tokens": Count(1),
+        "drafts": Count(0),
+        "computed": Count(0),
+        "budget": Count(1),
+        "chunk": Count(1),
+        "longest": Count(2),
+        "first": Count(0),
+        "awaits": Count(0, 1),
+        "runs": Count(0, 1),
+        "goes": Count(0, 1),
+    },
+    assumes=lambda u: (
+        (u.computed < u.tokens + u.drafts)
+        & implies(u.runs == 1, u.computed < u.longest - 1)
+        & (u.drafts >= u.awaits * (1 + u.first))
+        & implies(u.runs == 0, u.computed + 1 <= u.tokens)
+    ),
+    claim=_goes_ahead,
+    witnesses={
+        "it verifies a draft": lambda u: (
+            (u.awaits == 1)
+            & (u.runs == 1)
+            & (u.goes == 1)
+            & (u.first == 0)
+            & (u.drafts == 2)
+            & (u.computed == u.tokens)
+        )
+    },
+    mutants=(
+        only(
+            "withdrawn-stays-in-flight",
+            "A step that was withdrawn counts as in flight.",
+            f"{AHEAD}:PopulationAhead.withdraw",
+            lambda self, number: setattr(self.alive[number], "undispatched", False),
+        ),
+        only(
+            "never-over",
+            "A step stays in flight.",
+            f"{AHEAD}:PopulationAhead.returned",
+            lambda self, numbers: None,
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, GOES_AHEAD)
