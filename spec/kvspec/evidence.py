@@ -43,7 +43,10 @@ _CONFORMS = (
     "no obligation executes (`kvgate prove --functions`)"
 )
 
-_WHOLE_STEP = "a whole step with more than two in line, with windows, caching or drafts"
+_WHOLE_STEP = (
+    "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and "
+    "copies; the room of states that are kept at block ends only"
+)
 
 _LEFT: dict[str, str] = {
     "KV-INV-01": _CONFORMS,
