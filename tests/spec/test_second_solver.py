@@ -19,7 +19,7 @@ from kvreference import attention
 from kvspec import cores, second_solver
 from kvspec.obligation import Count, Obligation, only
 from kvspec.proof_result import Options, Outcome, ProofResult, Task, check_obligation
-from kvspec.prover import Verdict, prove
+from kvspec.prover import Verdict, prove, witness
 from kvspec.registry import obligations
 from kvspec.second_solver import Opinion, SecondSolver, answer_of_cvc5, question
 from kvspec.symbolic import heard_by, seeded
@@ -66,6 +66,15 @@ def test_both_refute_a_wrong_theorem(name: str) -> None:
             assert Verdict.REFUTED is prove(obligation).verdict
         assert second.opinion.agreed >= 1
         assert second.opinion.agrees
+
+
+def test_paths_that_z3_excludes_are_asked_about() -> None:
+    """A proof rests on them as on the paths that it looks at."""
+    obligation = obligations()[CENTRAL]
+    result = check_obligation(obligation, Task(CENTRAL), Options(proof_only=True, second=True))
+    assert result.second is not None
+    assert result.second.agrees
+    assert result.second.asked > result.proof.ways
 
 
 def test_a_claim_that_fails_is_refuted_by_both() -> None:
@@ -121,20 +130,25 @@ def test_cvc5_reads_what_z3_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "" == answer_of_cvc5("(assert (no-such-function 1))(check-sat)")
 
 
-def test_seeds_change_the_search_and_not_the_answer() -> None:
-    """A run is at its end with another number of conflicts, and the same verdict."""
-    obligation = obligations()["blocks-and-references.no-live-block-handed-out"]
-    conflicts: list[int] = []
+def test_a_seed_reaches_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a proof, and those with which a witness is looked for."""
+    seeds: list[int] = []
 
-    def hear(solver: z3.Solver, *_: Any) -> None:
-        conflicts.append(solver.statistics().get_key_value("conflicts"))
+    class Recording(z3.Solver):  # type: ignore[misc]  # z3 has no types
+        def set(self, *arguments: Any, **keywords: Any) -> None:
+            if arguments[0] == "random_seed":
+                seeds.append(arguments[1])
+            super().set(*arguments, **keywords)
 
-    last = set()
-    for seed in range(3):
-        with seeded(seed), heard_by(hear):
-            assert Verdict.PROVED is prove(obligation).verdict
-        last.add(conflicts[-1])
-    assert len(last) > 1
+    monkeypatch.setattr("kvspec.symbolic.z3.Solver", Recording)
+    with seeded(7):
+        assert Verdict.PROVED is prove(SOUND).verdict
+        assert [7] == seeds
+        assert witness(evolve(SOUND, witnesses={"none": lambda u: u.computed < 0}), "none") is None
+    assert {7, 8, 9, 10} == set(seeds)
+    seeds.clear()
+    assert Verdict.PROVED is prove(SOUND).verdict
+    assert [0] == seeds
 
 
 def test_stored_cores_are_checked() -> None:
