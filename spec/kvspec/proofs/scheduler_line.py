@@ -76,7 +76,7 @@ def line(u: Any, running: Sequence[int], waiting: Sequence[int]) -> Scheduler:
 
 def place_of(u: Any, *places: int) -> int:
     """Where the request stands that is watched."""
-    return places[u.watched.__index__()]
+    return places[int(u.watched.__index__())]
 
 
 def steps(made: Scheduler, watched: int) -> tuple[Any, Any]:
