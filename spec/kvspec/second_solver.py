@@ -18,8 +18,8 @@ from typing import Any
 import z3
 from attrs import define, field, frozen
 
-EFFORT = 500_000
-"""How hard cvc5 tries to answer one question, in its own units of work: a second or two at most."""
+EFFORT = 200_000
+"""How hard cvc5 tries to answer one question, in its own units of work: half a second at most."""
 
 LOGIC = "(set-logic ALL)"
 """What each question begins with."""
