@@ -25,7 +25,7 @@ DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc"}
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|workspace|Users|mnt|opt|data)/\w")
 # What a checker is asked to overlook. The reason follows on the line, or stands in a comment above it.
 OVERLOOKED = re.compile(r"#\s*(?:type: ignore(?:\[[^]]*\])?|noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?)")
-HEAVY = {"vllm", "torch", "transformers", "hypothesis", "z3"}
+HEAVY = {"vllm", "torch", "transformers", "hypothesis", "z3", "cvc5"}
 
 
 def lint_imports(directory: Path) -> dict[str, bool]:

@@ -34,7 +34,7 @@ from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import INDEPENDENT_MUTANTS
 from kvspec import executed
-from kvspec.proof_result import Outcome, Task, check_obligation, in_processes
+from kvspec.proof_result import Options, Outcome, Task, check_obligation, in_processes
 from kvspec.registry import obligations
 
 TESTS = "tests/reference"
@@ -93,7 +93,7 @@ def _proved_with(work: tuple[str | None, str]) -> str:
     mutant, name = work
     with nullcontext() if mutant is None else _BY_NAME[mutant].applied():
         try:
-            result = check_obligation(obligations()[name], Task(name), proof_only=True)
+            result = check_obligation(obligations()[name], Task(name), Options(proof_only=True))
         except Exception as error:
             return f"raised {type(error).__name__}"
     raised = result.proof.detail.partition("(")[0] if result.outcome is Outcome.REFUTED else ""

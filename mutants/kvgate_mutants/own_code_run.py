@@ -172,10 +172,10 @@ def _explore(name: str) -> Kill | None:
 
 
 def _prove(name: str) -> Kill | None:
-    from kvspec.proof_result import Outcome, Task, check_obligation
+    from kvspec.proof_result import Options, Outcome, Task, check_obligation
     from kvspec.registry import obligations
 
-    result = check_obligation(obligations()[name], Task(name), proof_only=True)
+    result = check_obligation(obligations()[name], Task(name), Options(proof_only=True))
     if result.outcome in (Outcome.PROVED, Outcome.UNKNOWN):
         return None
     return Kill(Shown("prove", f"{name}: {result.outcome.value}"), 0, result.seconds)

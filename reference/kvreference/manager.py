@@ -72,7 +72,11 @@ def tokens_counted(request: int, computed: int, beyond: int) -> int:
 
 
 class Manager:
-    """The reference of the block manager, with the requests it serves."""
+    """The reference of the block manager, with the requests it serves.
+
+    ``choices`` are what a release may decide otherwise by design, and ``choices.rules`` what a known finding changes:
+    the reference itself has neither. So ``rules.ask(function, …)`` is to be read as ``function(…)``.
+    """
 
     def __init__(self, settings: Settings, choices: Choices = OWN) -> None:
         self.settings = settings

@@ -13,14 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from itertools import islice
 from typing import TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvspec import proofs
 from kvspec.obligation import Obligation
 from kvspec.prover import Proof, Values, Verdict, prove, survives, witness
 from kvspec.registry import modules, obligations
+from kvspec.second_solver import Opinion, SecondSolver
+from kvspec.symbolic import heard_by, seeded
 
 JOBS = 2
 """How many processes prove at once by default."""
@@ -40,6 +43,23 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
     SILENT = "silent"
     """It says nothing of the values that were fixed: what it assumes is not so there."""
+    DISPUTED = "disputed"
+    """A second solver answers a question the other way."""
+
+
+@frozen
+class Options:
+    """How obligations are checked."""
+
+    proof_only: bool = False
+    """Whether witnesses and mutants are left out."""
+    seeds: int = 1
+    """With how many seeds of z3 each is checked, from 0 on."""
+    second: bool = False
+    """Whether cvc5 is asked, too, with the first seed."""
+
+
+PLAIN = Options()
 
 
 @frozen
@@ -63,18 +83,26 @@ class ProofResult:
     mutants: Mapping[str, Proof]
     """Per mutant, what becomes of the obligation with it."""
     seconds: float
+    second: Opinion | None = None
+    """What cvc5 says of the questions that the proof rests on; None if it was not asked."""
+    second_of_mutants: Opinion | None = None
+    """What cvc5 says of the refutation of each mutant."""
+    by_seed: Mapping[int, Outcome] = field(factory=dict)
+    """The outcome with each other seed of z3 that was tried."""
 
     @property
     def outcome(self) -> Outcome:
         """The worst of what was seen: a refutation before an empty statement, before what is unknown."""
         verdicts = [proof.verdict for proof in self.mutants.values()]
+        if any(each.disagreements for each in (self.second, self.second_of_mutants) if each):
+            return Outcome.DISPUTED
         if self.proof.verdict is Verdict.REFUTED:
             return Outcome.REFUTED
         if self.proof.verdict is Verdict.VACUOUS:
             return Outcome.SILENT if self.task.fixed else Outcome.VACUOUS
         if {Verdict.PROVED, Verdict.VACUOUS} & set(verdicts) or None in self.witnesses.values():
             return Outcome.VACUOUS
-        if Verdict.UNKNOWN in (self.proof.verdict, *verdicts):
+        if Verdict.UNKNOWN in (self.proof.verdict, *verdicts) or {*self.by_seed.values()} - {Outcome.PROVED}:
             return Outcome.UNKNOWN
         return Outcome.PROVED
 
@@ -86,24 +114,52 @@ class ProofResult:
         for name, proof in self.mutants.items():
             if proof.verdict is not Verdict.REFUTED:
                 yield f"with the mutant {name} it is {proof.verdict.value}{': ' if proof.detail else ''}{proof.detail}"
+        for seed, outcome in self.by_seed.items():
+            if outcome is not Outcome.PROVED:
+                yield f"with the seed {seed} of z3 it is {outcome.value}"
+        for opinion in (self.second, self.second_of_mutants):
+            if opinion and opinion.disagreements:
+                yield f"cvc5 answers the other way: {len(opinion.disagreements)} of {opinion.asked} questions"
 
 
-def check_obligation(obligation: Obligation, task: Task, proof_only: bool = False) -> ProofResult:
+def check_obligation(obligation: Obligation, task: Task, options: Options = PLAIN) -> ProofResult:
     """Prove ``obligation``, look for its witnesses, and try its mutants.
 
     Witnesses and mutants belong to the statement, not to a choice of values: with fixed values there are none.
     """
     started = time.perf_counter()
-    proof = prove(obligation, task.fixed)
-    checked = not (proof_only or task.fixed)
+    second, of_mutants = SecondSolver(), SecondSolver(refutations_only=True)
+    with _asked_too(second, options):
+        proof = prove(obligation, task.fixed)
+    checked = not (options.proof_only or task.fixed)
     witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if checked else ())}
-    mutants = {mutant.name: survives(obligation, mutant) for mutant in (obligation.mutants if checked else ())}
-    return ProofResult(task, proof, witnesses, mutants, time.perf_counter() - started)
+    with _asked_too(of_mutants, options):
+        mutants = {mutant.name: survives(obligation, mutant) for mutant in (obligation.mutants if checked else ())}
+    opinions = (second.opinion, of_mutants.opinion) if options.second else (None, None)
+    return ProofResult(task, proof, witnesses, mutants, time.perf_counter() - started, *opinions)
 
 
-def check_all(tasks: Sequence[Task], proof_only: bool = False, jobs: int = JOBS) -> Iterator[ProofResult]:
-    """Check ``tasks`` in ``jobs`` processes; each is yielded in its turn, as soon as it is done."""
-    yield from in_processes(_check_task, [(task, proof_only) for task in tasks], jobs)
+@contextmanager
+def _asked_too(second: SecondSolver, options: Options) -> Iterator[None]:
+    """Meanwhile the ``second`` solver is asked what z3 is, if that is one of the ``options``."""
+    if not options.second:
+        yield
+        return
+    with heard_by(second.hear):
+        yield
+
+
+def check_all(tasks: Sequence[Task], options: Options = PLAIN, jobs: int = JOBS) -> Iterator[ProofResult]:
+    """Check ``tasks`` in ``jobs`` processes; each is yielded in its turn, as soon as it is done with all seeds."""
+    work = [
+        (task, evolve(options, second=options.second and seed == 0), seed)
+        for task in tasks
+        for seed in range(options.seeds)
+    ]
+    results = in_processes(_check_task, work, jobs)
+    while by_seed := list(islice(results, options.seeds)):
+        first, *others = by_seed
+        yield evolve(first, by_seed={seed: each.outcome for seed, each in enumerate(others, 1)})
 
 
 def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: int) -> Iterator[Result]:
@@ -123,9 +179,10 @@ def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: 
         yield from pool.imap(work, given)
 
 
-def _check_task(work: tuple[Task, bool]) -> ProofResult:
-    task, proof_only = work
-    return check_obligation(obligations()[task.obligation], task, proof_only)
+def _check_task(work: tuple[Task, Options, int]) -> ProofResult:
+    task, options, seed = work
+    with seeded(seed):
+        return check_obligation(obligations()[task.obligation], task, options)
 
 
 @contextmanager

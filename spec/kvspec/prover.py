@@ -29,6 +29,7 @@ from kvspec.symbolic import (
     collection_waits,
     current_path,
     expression_of,
+    first_seed,
     formula_of,
     implies,
     on,
@@ -103,11 +104,10 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
     try:
         for path, unknowns, shown in _cases(obligation, obligation.claim, fixed, by_lemmas):
             ways += 1
-            path.solver.set("rlimit", effort)
             raised = repr(shown.error) if isinstance(shown, Raised) else ""
             if isinstance(shown, Raised):
                 shown = False
-            answer = path.solver.check(z3.Not(formula_of(shown)))
+            answer = path.ask(z3.Not(formula_of(shown)), effort, refutes=True)
             if answer == z3.sat:
                 values = _smallest(path, shown, obligation, fixed, unknowns)
                 confirmed = _fails(obligation, values)
@@ -131,7 +131,7 @@ def witness(obligation: Obligation, name: str, fixed: Mapping[str, int] = NO_VAL
             path.solver.set("rlimit", EFFORT)
             for seed in range(SEEDS) if not isinstance(seen, Raised) else ():
                 # With products among the unknowns, whether z3 finds values depends on where its search begins.
-                path.solver.set("random_seed", seed)
+                path.solver.set("random_seed", first_seed() + seed)
                 if path.solver.check(formula_of(seen)) != z3.sat:
                     continue
                 values = _values(path.solver.model(), obligation, fixed, unknowns)

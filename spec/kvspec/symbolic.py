@@ -358,6 +358,36 @@ BRANCH_EFFORT = 400_000
 
 Result = TypeVar("Result")
 
+Listener: TypeAlias = Callable[[z3.Solver, z3.BoolRef, z3.CheckSatResult], None]
+"""What hears of an answer: the solver with all that is so on the way, the formula that was asked of it, the answer."""
+_listeners: list[Listener] = []
+_seeds: list[int] = []
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Meanwhile ``listener`` hears of each answer that a proof or a refutation rests on."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.pop()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Meanwhile z3 begins with another seed; by default it is 0."""
+    _seeds.append(seed)
+    try:
+        yield
+    finally:
+        _seeds.pop()
+
+
+def first_seed() -> int:
+    """The seed that z3 begins with."""
+    return _seeds[-1] if _seeds else 0
+
 
 class ImpossibleError(Exception):
     """What was assumed cannot be."""
@@ -380,12 +410,20 @@ class Path:
         self.products = Products(self) if by_lemmas else RealProducts(self)
         self._named = 0
 
+    def ask(self, formula: z3.BoolRef, effort: int, refutes: bool = False) -> z3.CheckSatResult:
+        """Whether ``formula`` can be so here. Listeners hear that it cannot, and that it can if that ``refutes``."""
+        self.solver.set("rlimit", effort)
+        answer = self.solver.check(formula)
+        if answer == z3.unsat or (refutes and answer == z3.sat):
+            for listener in _listeners:
+                listener(self.solver, formula, answer)
+        return answer
+
     def may_be(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is not excluded here."""
         if self._shows(formula):
             return True
-        self.solver.set("rlimit", BRANCH_EFFORT)
-        answer = self.solver.check(formula)
+        answer = self.ask(formula, BRANCH_EFFORT)
         if answer == z3.sat and self._example is None:
             self._example = self.solver.model()
         return bool(answer != z3.unsat)
@@ -466,6 +504,7 @@ def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple
         NotDecidableError: there are too many.
     """
     solver = z3.Solver()
+    solver.set("random_seed", first_seed())
     decisions: list[list[bool]] = []
     memory: dict[str, Any] = {}
     for _ in range(PATHS_MAX):

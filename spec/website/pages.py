@@ -31,6 +31,7 @@ WIDE = (
     "difftest/mutants.md",
     "difftest/mutants-of-reference.md",
     "difftest/mutants-independent.md",
+    "difftest/mutants-layers.md",
     "difftest/mutants-of-checkers.md",
     "difftest/mutants-ascend-worker.md",
     "difftest/mutants-ascend-worker@0.23.0.md",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvgate_mutants import layers
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (
     BLOCK_MANAGER_MUTANTS,
@@ -79,6 +80,19 @@ def test_independent_mutants_are_listed_and_survivors_argued() -> None:
     proofs = rows(page.partition("\nNot killed by the proofs:\n")[0])
     left = {each.name for each in INDEPENDENT_MUTANTS if proofs[each.name][1] != "killed"}
     assert left == survivors(page) == {each.name for each in INDEPENDENT_MUTANTS if each.survives}
+
+
+def test_every_layer_says_what_it_kills() -> None:
+    """Goal: no layer is left out of a mutant. Method: the page's rows, and the proofs' own page."""
+    text = (ROOT / "mutants-layers.md").read_text(encoding="utf-8")
+    verdicts = layers.stored(text)
+    assert layers.page(verdicts) == text
+    assert {each.name for each in INDEPENDENT_MUTANTS} == set(verdicts)
+    assert all(len(layers.LAYERS) == len(cells) for cells in verdicts.values())
+    others = layers.independent((ROOT / layers.PROVED).read_text(encoding="utf-8"))
+    assert others == {name: [cells[0], *cells[2:]] for name, cells in verdicts.items()}, (
+        "run: python -m kvgate_mutants.layers --keep --write difftest/mutants-layers.md"
+    )
 
 
 def test_an_argument_is_a_sentence() -> None:

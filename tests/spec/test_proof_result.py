@@ -13,7 +13,7 @@ from attrs import evolve
 
 from kvreference import attention
 from kvspec.obligation import Count, Obligation, only
-from kvspec.proof_result import Outcome, ProofResult, Task, check_all, check_obligation
+from kvspec.proof_result import Options, Outcome, ProofResult, Task, check_all, check_obligation
 from kvspec.prover import Verdict
 from kvspec.registry import obligations
 
@@ -75,7 +75,7 @@ def test_one_thing_wrong_is_enough(wrong: dict[str, Any], outcome: Outcome, why:
 def test_without_witnesses_and_mutants_only_the_proof_counts() -> None:
     """When asked for, and for fixed values: there the statement need not be witnessed."""
     bare = evolve(SOUND, witnesses={"never": lambda u: u.computed < 0})
-    assert Outcome.PROVED is check_obligation(bare, TASK, proof_only=True).outcome
+    assert Outcome.PROVED is check_obligation(bare, TASK, Options(proof_only=True)).outcome
     fixed = check_obligation(bare, Task("test.skipped", {"window": 128}))
     assert (Outcome.PROVED, {}, {}) == (fixed.outcome, fixed.witnesses, fixed.mutants)
 

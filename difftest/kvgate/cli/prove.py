@@ -17,7 +17,7 @@ from kvgate.kernel.output import TableFormat
 
 if TYPE_CHECKING:
     from kvgate.explore.proving.designs import Refutation
-    from kvspec.proof_result import ProofResult, Task
+    from kvspec.proof_result import Options, ProofResult, Task
 
 
 def prove(
@@ -45,6 +45,14 @@ def prove(
     proof_only: Annotated[
         bool, typer.Option("--proof-only", help="Neither look for witnesses nor try mutants.")
     ] = False,
+    second: Annotated[
+        bool, typer.Option("--second", help="Ask cvc5, too, each question that z3's answers rest on.")
+    ] = False,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Repeat all with N seeds of z3.")] = 1,
+    cores: Annotated[
+        bool,
+        typer.Option("--cores", help="Check the stored unsatisfiable cores of the central theorems by z3 and cvc5."),
+    ] = False,
     jobs: Jobs = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and prove nothing.")] = False,
     functions: Annotated[
@@ -59,7 +67,8 @@ def prove(
     nothing. Tier P is proved for all sizes, of functions of the reference that run; tier M for all sizes of a model
     that stands for them; tier B within the bound that is printed.
 
-    Exit 0 if all are proved, 1 if one is refuted or says nothing, 4 if z3 could not decide one, 130 if interrupted.
+    Exit 0 if all are proved, 1 if one is refuted or says nothing or two solvers disagree, 4 if a solver that was asked
+    could not decide one, 130 if interrupted.
     Designs that do not work are expected to end with 1; with 0 if one of them is not refuted.
 
     Examples:
@@ -68,15 +77,21 @@ def prove(
 
       kvgate prove --obligation retention.mask-sound
 
+      kvgate prove --second --proof-only
+
       kvgate prove --model dsv4-flash-ascend-128+mtp
 
       kvgate prove --model gpt-oss-20b/config.json -- --block-size 32
 
       kvgate prove --design mask-without-shift
     """
-    if design and (model or obligation or proof_only):
+    if design and (model or obligation or proof_only or second or seeds > 1):
         raise UsageError("--design stands alone: a design has its own geometry and its own obligation")
     require("z3", "kvgate prove", "prove")
+    if second or cores:
+        require("cvc5", f"kvgate prove {'--second' if second else '--cores'}", "solvers")
+    if cores:
+        _check_cores(jobs or os.cpu_count() or 1, output)
     if functions:
         from kvgate.report.formats import echo
         from kvgate.report.proofs import functions_of
@@ -95,11 +110,13 @@ def prove(
         return
     if design:
         _refute(design, output)
+    from kvspec.proof_result import Options
+
     todo = _todo(obligation or (), model, flags_of(serving))
-    _prove(todo, bool(obligation), proof_only, jobs or os.cpu_count() or 1, output)
+    _prove(todo, Options(proof_only, seeds, second), bool(obligation), jobs or os.cpu_count() or 1, output)
 
 
-def _prove(todo: Sequence[Task], in_detail: bool, proof_only: bool, jobs: int, output: TableFormat) -> None:
+def _prove(todo: Sequence[Task], options: Options, in_detail: bool, jobs: int, output: TableFormat) -> None:
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
     from kvgate.report.proofs import report_of
@@ -110,13 +127,24 @@ def _prove(todo: Sequence[Task], in_detail: bool, proof_only: bool, jobs: int, o
     ended = "completed"
     with progress_line() as progress:
         try:
-            for result in check_all(todo, proof_only, jobs):
+            for result in check_all(todo, options, jobs):
                 results.append(result)
                 last = f"{result.task.obligation} {result.outcome.value}"
                 progress.say(f"{len(results)} of {len(todo)} obligations; {last}")
         except KeyboardInterrupt:
             ended = "interrupted"
     report = report_of(results, len(todo), time.perf_counter() - started, ended, in_detail=in_detail)
+    echo(report, output)
+    raise typer.Exit(report.exit_code)
+
+
+def _check_cores(jobs: int, output: TableFormat) -> None:
+    """Check the stored cores, and end: with 1 if a proof rests on something else, or a solver does not confirm one."""
+    from kvgate.report.formats import echo
+    from kvgate.report.proofs import report_of_cores
+    from kvspec.cores import CENTRAL, check_all
+
+    report = report_of_cores(list(check_all(CENTRAL, jobs)))
     echo(report, output)
     raise typer.Exit(report.exit_code)
 

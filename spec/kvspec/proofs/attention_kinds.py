@@ -300,7 +300,7 @@ def _cut(u: Any) -> Any:
     return mamba.tokens_to_boundary(u.computed, u.pending, u.block)
 
 
-def _ends_of(computed: Any, pending: Any, block: Any) -> tuple[Lemma, ...]:
+def ends_of(computed: Any, pending: Any, block: Any) -> tuple[Lemma, ...]:
     """Whole blocks behind a block's end are as many blocks more."""
     whole = pending // block * block
     return (
@@ -320,7 +320,7 @@ CUT = Obligation(
         & (_cut(u) <= u.pending)
         & (((u.computed + _cut(u)) % u.block == 0) | (u.computed // u.block == (u.computed + _cut(u)) // u.block))
     ),
-    lemmas=lambda u: _ends_of(u.computed, u.pending, u.block),
+    lemmas=lambda u: ends_of(u.computed, u.pending, u.block),
     witnesses={
         "it is cut": lambda u: (_cut(u) < u.pending) & (u.block >= 2) & (u.computed % u.block > 0),
         "it reaches no block's end": lambda u: (_cut(u) == u.pending) & ((u.computed + u.pending) % u.block > 0),
@@ -348,23 +348,24 @@ def aligned_of(u: Any) -> Group:
     return group(Kind.MAMBA, u.block, states=StateMode.ALIGN, draft_states=u.drafts)
 
 
-def _next_step(u: Any) -> Any:
+def next_step(u: Any) -> Any:
     """How many tokens the next step computes: one and its drafts, or a chunk of a prompt, without drafts."""
     if u.decodes:
         return 1 + u.proposed
     return mamba.tokens_to_boundary(u.end, u.pending, u.block)
 
 
-def _grows(u: Any) -> Any:
+def grows(u: Any) -> Any:
+    """Whether the table of states grows in the next step, which is a legal one."""
     computed = u.end - u.rejected
     its = aligned_of(u)
-    after = its.entries(computed + _next_step(u), 0)
+    after = its.entries(computed + next_step(u), 0)
     legal = (u.rejected <= u.drafts) & (u.proposed <= u.drafts) & (u.rejected < u.end)
     prompt = (u.rejected == 0) | (u.decodes == 1)
     return legal & prompt & (u.block >= 2 * u.drafts + 2) & (after > its.entries(u.end, 0))
 
 
-def _held_when_it_grows(u: Any) -> Any:
+def held_when_it_grows(u: Any) -> Any:
     """How many entries of the table may still hold a state when it grows."""
     its = aligned_of(u)
     return its.entries(u.end, 0) - its.blocks_dead(u.end - u.rejected)
@@ -384,12 +385,11 @@ ALIGNED = Obligation(
         "proposed": Count(0),
         "pending": Count(1),
     },
-    assumes=_grows,
+    assumes=grows,
     claim=lambda u: (
-        (_held_when_it_grows(u) <= 1 + u.drafts)
-        & (_held_when_it_grows(u) + 1 <= aligned_of(u).blocks_held_at_most(1, 1))
+        (held_when_it_grows(u) <= 1 + u.drafts) & (held_when_it_grows(u) + 1 <= aligned_of(u).blocks_held_at_most(1, 1))
     ),
-    lemmas=lambda u: _ends_of(u.end, u.pending, u.block),
+    lemmas=lambda u: ends_of(u.end, u.pending, u.block),
     witnesses={
         "drafts were rejected": lambda u: (u.rejected >= 1) & (u.end % u.block > 0),
         "a chunk of a prompt": lambda u: (u.decodes == 0) & (u.drafts >= 1) & (u.end > u.block),

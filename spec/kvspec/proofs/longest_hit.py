@@ -265,7 +265,8 @@ BLOCKS = Obligation(
 )
 STATES = _satisfies(
     "states",
-    "A group that keeps states can be resumed exactly if the state of the token before is cached.",
+    "Where states are kept, a hit of some length can be served if and only if the state after its last token is "
+    "cached, and a token is left to compute.",
     _states,
     _unread_of_states,
     "block",

@@ -799,8 +799,9 @@ def _drafts_too(group_: Any, retention: Any, request: Any, table: Any, _tokens: 
 REGISTERS = Obligation(
     id="content-and-cached-map.running-caching",
     statements=("KV-OP-08", "KV-OP-15", "KV-MEM-01"),
-    title="Of a table of any length exactly the blocks become known that were not looked at before, are due, are still "
-    "there, and full of tokens that are computed in this step or were before; each with the prefix that ends there.",
+    title="When a request's computed tokens are registered, a block of its table, however long that is, is cached if "
+    "and only if it is full, worth keeping, not released, and was not looked at in an earlier step. It is cached for "
+    "the prefix that ends with its last token.",
     unknowns=OF_CACHING,
     assumes=lambda u: (u.place < u.length) & ((u.is_due == 1) | (u.due == 0)),
     claim=_registers_what_is_due,

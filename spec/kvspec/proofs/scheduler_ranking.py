@@ -1,7 +1,8 @@
 """Chapter 11: the steps that a request still needs are a ranking.
 
-A step that is not held up takes at least one from the first in line, and nothing that happens adds to any other. What a
-request waits for is a sum over those ahead of it, so it is enough to prove this of one request at a time.
+A step that is not held up takes at least one from the first in line, and nothing that happens adds to any other. Here
+this is proved of one request at a time. What a request waits for is a sum over those ahead of it: that it falls however
+many those are is proved in ``scheduler_line``.
 
 ``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own books
 (``Population._compute``); how many of the drafts are accepted is not known.
@@ -14,7 +15,6 @@ from typing import Any
 
 from kvreference.answers import Granted
 from kvreference.mamba import tokens_to_boundary
-from kvreference.operations import Preempt
 from kvreference.population import Request, Status
 from kvreference.scheduler import progress
 from kvreference.scheduler.progress import steps_to_end
@@ -105,34 +105,6 @@ def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
         return before, steps_to_end(scheduler, 1)
 
 
-def in_line(u: Any) -> Scheduler:
-    """Three that run and two that wait, the first of which would load."""
-    running = [request_of(n, getattr(u, f"tokens{n}"), getattr(u, f"computed{n}"), Status.RUNNING) for n in range(3)]
-    waiting = [request_of(n, getattr(u, f"tokens{n}")) for n in range(3, 5)]
-    terms = {n: Terms(getattr(u, f"tokens{n}") + 1, parks=n == 3) for n in range(5)}
-    return line_of(u, [*running, *waiting], terms)
-
-
-def preempted(u: Any) -> list[tuple[Any, Any]]:
-    """Everybody's steps to the end, before and after the last that runs is preempted."""
-    with counted():
-        scheduler = in_line(u)
-        before = [steps_to_end(scheduler, number) for number in range(5)]
-        number = scheduler.queues.preempt()
-        scheduler.manager.population.settle(Preempt(number), Granted(0, ()))
-        return [(then, steps_to_end(scheduler, n)) for n, then in enumerate(before)]
-
-
-def admit(u: Any, number: int, runs: bool) -> list[tuple[Any, Any]]:
-    """The steps of all others that wait for no transfer, before and after a waiting one was given blocks."""
-    with counted():
-        scheduler = in_line(u)
-        others = [n for n in range(5) if n != number and not (number == 4 and n == 3)]
-        before = {n: steps_to_end(scheduler, n) for n in others}
-        scheduler.queues.admit(number, runs)
-        return [(before[n], steps_to_end(scheduler, n)) for n in others]
-
-
 SERVED = ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03")
 UNKNOWNS = {
     "tokens": Count(1),
@@ -145,12 +117,6 @@ UNKNOWNS = {
     "tokens_max": Count(2),
 }
 BLOCK = {**UNKNOWNS, "block": Count(1), "lookahead_blocks": Count(0)}
-LINE = {
-    **{f"{name}{n}": Count(least) for n in range(5) for name, least in (("tokens", 1), ("computed", 0))},
-    "chunk": Count(1),
-    "budget": Count(1),
-    "tokens_max": Count(2),
-}
 
 
 def _runs(u: Any) -> Any:
@@ -319,59 +285,4 @@ FIRST = Obligation(
 )
 
 
-IN_LINE = "three that run and two that wait, of any sizes: more in line are more of the same summands"
-
-
-def _in_line(u: Any) -> Any:
-    possible: Any = True
-    for n in range(3):
-        possible = possible & (getattr(u, f"computed{n}") <= getattr(u, f"tokens{n}"))
-    return possible
-
-
-PREEMPTION = Obligation(
-    id="scheduler-progress.preemption-adds-nothing",
-    statements=SERVED,
-    title="To preempt the last that runs adds to nobody's steps: it computes again what was never taken for sure, "
-    "and nobody passes anybody.",
-    unknowns=LINE,
-    assumes=_in_line,
-    claim=lambda u: _never_grows(preempted(u)),
-    witnesses={"it had computed something": lambda u: (u.computed2 >= 2) & (preempted(u)[2][0] > preempted(u)[0][0])},
-    mutants=(
-        only(
-            "the-first-is-preempted",
-            "The first that runs loses its blocks.",
-            "kvreference.scheduler.queues:Queues.preempt",
-            lambda self: (self.waiting.insert(0, self.running[0]), self.running.pop(0))[1],
-        ),
-        only(
-            "preempted-waits-behind-all",
-            "Whoever is preempted waits behind all others.",
-            "kvreference.scheduler.queues:Queues.preempt",
-            lambda self: (self.waiting.append(self.running[-1]), self.running.pop())[1],
-        ),
-    ),
-    bound=IN_LINE,
-)
-
-ADMISSION = Obligation(
-    id="scheduler-progress.admission-adds-nothing",
-    statements=SERVED,
-    title="To let somebody in, to run or to load, adds to nobody's steps; only one that loads is passed.",
-    unknowns=LINE,
-    assumes=_in_line,
-    claim=lambda u: _never_grows([*admit(u, 3, False), *admit(u, 3, True), *admit(u, 4, True)]),
-    witnesses={"a load is begun for one step": lambda u: admit(u, 3, False)[3][0] == admit(u, 3, False)[3][1] + 1},
-    mutants=(
-        only(
-            "passes-those-that-run",
-            "Whoever is let in runs before all others.",
-            "kvreference.scheduler.queues:Queues.admit",
-            lambda self, number, runs: runs and (self.waiting.remove(number), self.running.insert(0, number)),
-        ),
-    ),
-    bound=IN_LINE,
-)
-
-OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST, PREEMPTION, ADMISSION)
+OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST)

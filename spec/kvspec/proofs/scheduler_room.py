@@ -7,6 +7,7 @@ gate there are two groups, full attention and a sliding window: more groups add 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from kvreference import admission
@@ -31,7 +32,16 @@ from kvspec.progress.room import (
     needed,
     settings_over,
 )
-from kvspec.proofs.attention_kinds import DEAD_FOR_GOOD, HELD_AT_ONCE, binds
+from kvspec.proofs.attention_kinds import (
+    ALIGNED,
+    DEAD_FOR_GOOD,
+    HELD_AT_ONCE,
+    aligned_of,
+    binds,
+    grows,
+    held_when_it_grows,
+    next_step,
+)
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.stand_in import any_geometry, any_settings, group
 
@@ -222,12 +232,20 @@ SIZES = {
 }
 
 
+AT_BLOCK_ENDS = len(KINDS) - 1
+
+
 def _binds(_geometry: Geometry, group: Group) -> Mapping[str, int] | None:
-    """The sizes of a group of a user's model. Of states that are kept at block ends only, nothing is said here."""
-    if group.copies or group.attention.stops_at_block_ends:
+    """The sizes of a group of a user's model."""
+    if group.copies:
         return None
-    kind = {"kind": KINDS.index(group.kind.value), "block": group.block_size_tokens}
-    return {**kind, "window": group.window_tokens} if group.window_tokens is not None else kind
+    kind = AT_BLOCK_ENDS if group.attention.stops_at_block_ends else KINDS.index(group.kind.value)
+    sizes = {"kind": kind, "block": group.block_size_tokens}
+    return {**sizes, "window": group.window_tokens} if group.window_tokens is not None else sizes
+
+
+def _binds_but_at_block_ends(geometry: Geometry, group: Group) -> Mapping[str, int] | None:
+    return None if group.attention.stops_at_block_ends else _binds(geometry, group)
 
 
 def _whole_blocks(u: Any) -> tuple[Lemma, ...]:
@@ -260,8 +278,11 @@ ENOUGH = Obligation(
     id="scheduler-progress.needed-is-enough",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
     title="A request never holds more blocks than it was said to need when it was accepted, its drafts and their "
-    "look-ahead slots included. Of states that are kept at block ends only, nothing is said.",
-    unknowns={**SIZES, "limit": Count(2), "computed": Count(0), "tokens": Count(0)},
+    "look-ahead slots included. States that are kept at block ends only have a proof of their own.",
+    unknowns={
+        **SIZES,
+        **{"kind": Count(0, AT_BLOCK_ENDS - 1), "limit": Count(2), "computed": Count(0), "tokens": Count(0)},
+    },
     assumes=lambda u: (
         (u.tokens <= u.chunk)
         & (u.computed + u.tokens <= u.limit - 1 + u.drafts_max)
@@ -289,8 +310,58 @@ ENOUGH = Obligation(
             lambda settings, tokens: _enough(settings, tokens, drafts=False),
         ),
     ),
-    binds=_binds,
+    binds=_binds_but_at_block_ends,
 )
+
+
+def _reaches(u: Any) -> Any:
+    """How far the next step of a request with states at block ends reaches."""
+    return u.end - u.rejected + next_step(u)
+
+
+def _states_needed(u: Any) -> Any:
+    with counted():
+        blocks: Any = blocks_to_run(settings_over(u, aligned_of(u)), u.limit - 1)
+        return blocks
+
+
+ENOUGH_STATES = Obligation(
+    id="scheduler-progress.needed-is-enough-for-states",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="The same where states are kept at block ends only: when its table grows, a request holds no more blocks "
+    "than it was said to need.",
+    unknowns={
+        **ALIGNED.unknowns,
+        **{"limit": Count(2), "tokens_max": Count(2), "chunk": Count(1), "blocks": Count(2), "lookahead": Count(0, 1)},
+    },
+    assumes=lambda u: (
+        grows(_named(u))
+        & (u.limit <= u.tokens_max)
+        & (_reaches(u) <= u.limit - 1 + u.drafts)
+        & (_reaches(u) <= u.tokens_max - 1)
+    ),
+    claim=lambda u: held_when_it_grows(u) + 1 <= _states_needed(_named(u)),
+    lemmas=ALIGNED.lemmas,
+    witnesses={
+        "it is all needed": lambda u: (
+            (u.drafts >= 1) & (u.end > u.block) & (held_when_it_grows(u) + 1 == _states_needed(_named(u)))
+        )
+    },
+    mutants=(
+        only(
+            "new-state-not-reserved",
+            "Of a request's states, the one that it comes from is not counted.",
+            "kvreference.mamba:AlignedMamba.blocks_held_at_most",
+            lambda self, chunk_tokens, tokens_max, block_size_tokens: 1 + self.draft_states,
+        ),
+    ),
+    binds=ALIGNED.binds,
+)
+
+
+def _named(u: Any) -> Any:
+    """The unknowns, in which a group has room for as many drafts as there may be."""
+    return SimpleNamespace(**{**vars(u), "drafts_max": u.drafts})
 
 
 def _passes_gate(u: Any) -> Any:
@@ -517,5 +588,5 @@ DEMOTION = Obligation(
     "of the same",
 )
 
-ROOM_STAYS = (ENOUGH, GATE, PEAK, GROWS, ROOM, STAYS, DEMOTION)
+ROOM_STAYS = (ENOUGH, ENOUGH_STATES, GATE, PEAK, GROWS, ROOM, STAYS, DEMOTION)
 OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)

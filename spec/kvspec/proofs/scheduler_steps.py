@@ -35,6 +35,7 @@ from kvspec.progress.states import (
     passes_no_request,
     state,
     unknowns,
+    with_others,
 )
 from kvspec.symbolic import Condition
 
@@ -46,6 +47,11 @@ BOUND = (
     "two requests in line, of any sizes, and any number that have ended and are still read; one group that keeps all "
     "its slots, in blocks of one token, without caching and drafts; each more in line multiplies the ways that a step "
     "can take"
+)
+OTHERS_BOUND = (
+    "the request that it is about and another one, of any sizes, and any number of others in line and of those that "
+    "have ended and are still read; one group that keeps all its slots, in blocks of one token, without caching and "
+    "drafts"
 )
 UNRESERVED = only(
     "load-unreserved",
@@ -144,7 +150,7 @@ WAITS = Obligation(
 SUBMITTED, ANSWERED, ABORTED, ARRIVED, FAILED = range(5)
 """What else may happen: an answer, an abort, an end of a transfer, a request more."""
 OTHERWISE: dict[str, Unknown] = {
-    **unknowns(IN_LINE),
+    **with_others(unknowns(IN_LINE)),
     "operation": Count(0, FAILED),
     "target": Count(0, IN_LINE - 1),
     "prompt": Count(1),
@@ -208,8 +214,8 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
 OTHER = Obligation(
     id="scheduler-progress.nothing-else-breaks-room",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="No answer, end, abort, transfer or request that is submitted takes room from anybody in line, or lets "
-    "anybody pass.",
+    title="No answer, end, abort, transfer or request that is submitted takes room from any request in line, or lets "
+    "one pass another, whatever others have parked.",
     unknowns=OTHERWISE,
     assumes=_can_happen,
     claim=_still_holds,
@@ -220,7 +226,9 @@ OTHER = Obligation(
         "a request is accepted": lambda u: (
             (u.operation == SUBMITTED) and _ended(u, lambda made: len(made.queues.terms) == IN_LINE + 1)
         ),
-        "a whole prompt has arrived": lambda u: (u.operation == ARRIVED) & (u.computed0 == u.tokens0) & (u.target == 0),
+        "a whole prompt has arrived, while others have loaded": lambda u: (
+            (u.operation == ARRIVED) & (u.computed0 == u.tokens0) & (u.target == 0) & (u.rest >= 1)
+        ),
     },
     mutants=(
         only(
@@ -242,7 +250,7 @@ OTHER = Obligation(
             lambda self, number, terms: (self.waiting.insert(0, number), self.terms.update({number: terms})),
         ),
     ),
-    bound=BOUND,
+    bound=OTHERS_BOUND,
 )
 
 TOKENS_MOST = 2

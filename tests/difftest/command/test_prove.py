@@ -21,6 +21,7 @@ from attrs import evolve
 from kvreference import attention
 from kvspec import proof_result as checking
 from kvspec.obligation import Count, Obligation, only
+from kvspec.proof_result import Task
 from kvspec.refuted.designs import DESIGNS
 
 from .stage import Ended, rows_of
@@ -135,6 +136,52 @@ def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obl
     assert "0 witnesses, 0 mutants" in ended.out
 
 
+def test_a_second_solver(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cvc5 says of each, and in all; 4 if it does not decide something, 1 if it comes to something else."""
+    pytest.importorskip("cvc5")
+    registered[BOUNDED.id] = BOUNDED
+    ended = kvgate("prove", "--second", "--jobs", "1")
+    assert 0 == ended.code
+    assert "the same on every question of 2 of 2 proofs: 1 of 1 of tier P, 1 of 1 of tier B" in ended.out
+    assert "cvc5, refutations of mutants: 2 of 2 agreed" in ended.out
+    for answer, code, told in (("unknown", 4, "2 not decided"), ("", 4, "2 not expressible"), ("sat", 1, "DISAGREED")):
+        monkeypatch.setattr("kvspec.second_solver.answer_of_cvc5", lambda text, answer=answer: answer)
+        ended = kvgate("prove", "--second", "--proof-only", "--obligation", SOUND.id, "--jobs", "1")
+        assert code == ended.code
+        assert told in ended.out
+        assert "the same on every question of 0 of 1 proofs" in ended.out
+        assert (code == 1) == ("(check-sat)" in ended.out)
+
+
+def test_seeds(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are tried; whatever is not proved with each of them is not proved."""
+    ended = kvgate("prove", "--seeds", "3", "--jobs", "1")
+    assert 0 == ended.code
+    assert "with 3 seeds of z3: 1 of 1 come to the same with each" in ended.out
+    check_task = checking._check_task
+    monkeypatch.setattr(
+        checking, "_check_task", lambda work: check_task((Task(FALSE.id), *work[1:]) if work[2] == 2 else work)
+    )
+    registered[FALSE.id] = FALSE
+    ended = kvgate("prove", "--seeds", "3", "--obligation", SOUND.id, "--jobs", "1")
+    assert 4 == ended.code
+    assert "with the seed 2 of z3 it is refuted" in ended.out
+    assert "0 of 1 come to the same with each" in ended.out
+
+
+@pytest.mark.ci
+def test_stored_cores(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What became of each; 1 if a solver does not confirm one."""
+    pytest.importorskip("cvc5")
+    monkeypatch.setattr("kvspec.cores.CENTRAL", ("attention-kinds.window-dead-is-unread",))
+    ended = kvgate("prove", "--cores", "--jobs", "1")
+    assert (0, True) == (ended.code, "1 of 1 proofs rest on stored cores alone" in ended.out)
+    monkeypatch.setattr("kvspec.cores.in_processes", lambda work, given, jobs: map(work, given))
+    monkeypatch.setattr("kvspec.cores.answer_of_cvc5", lambda text: "unknown")
+    ended = kvgate("prove", "--cores", "--jobs", "1")
+    assert (1, True) == (ended.code, "0 of 1 proofs rest on stored cores alone" in ended.out)
+
+
 @pytest.mark.usefixtures("registered")
 def test_a_model(kvgate: Kvgate, tmp_path: Path) -> None:
     """What is said of its groups, groups of one shape together; also of a model that nobody here has thought of."""
@@ -219,6 +266,8 @@ def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytes
         (("--design", "nothing"), "unknown design 'nothing': give one of mask-without-shift"),
         (("--design", "all", "--model", "full"), "--design stands alone"),
         (("--design", "all", "--proof-only"), "--design stands alone"),
+        (("--design", "all", "--second"), "--design stands alone"),
+        (("--design", "all", "--seeds", "2"), "--design stands alone"),
     ],
 )
 def test_bad_usage(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> None:

@@ -1,0 +1,539 @@
+"""Chapter 11: however many are in line.
+
+What stands between two requests of a line is any number of others, none included. No code that runs asks which they
+are: of those ahead of a request only the sum of their steps counts, of those that wait for remote KV only the sum of
+their blocks. So a part of a line is one entry here, with a sum that is not known. That no operation adds to such a sum
+is proved of the request that is watched, wherever it stands.
+
+A step is cut where the code asks for a request the second time: what was done up to there is one round. That rounds
+end is induction over how many run behind the first, since each takes one of them away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from attrs import Factory, define
+
+from kvreference.answers import Granted, Refused
+from kvreference.operations import Admit, Preempt
+from kvreference.population import Status
+from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
+from kvreference.scheduler import progress, room
+from kvreference.scheduler.progress import steps_to_end
+from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.scheduler import Scheduler
+from kvspec.obligation import Count, Obligation, only
+from kvspec.progress.counted import (
+    Counted,
+    counted,
+    least,
+    on_counts,
+    request_of,
+    scheduler_of,
+    settings_of,
+    tables_of,
+)
+from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, answer, compute, line_of
+
+FIRST, RUNS, LAST, WAITS, BACK = range(5)
+"""Requests, by where they stand: first of those that run, among them, last of them, and two that wait."""
+PARTS = range(10, 14)
+"""Parts of the line: any number of requests each."""
+
+
+@contextmanager
+def in_parts(u: Any) -> Iterator[None]:
+    """Meanwhile each part of a line needs as many steps as all its requests together."""
+    alone = progress._steps_alone
+
+    def steps_alone(scheduler: Scheduler, number: int) -> Any:
+        return getattr(u, f"steps{number}") if number in PARTS else alone(scheduler, number)
+
+    with counted(), patch.object(progress, "_steps_alone", steps_alone):
+        yield
+
+
+def line(u: Any, running: Sequence[int], waiting: Sequence[int]) -> Scheduler:
+    """A line of requests and parts, in this order; the second of those that wait would load."""
+    requests = {
+        n: request_of(n, getattr(u, f"tokens{n}"), getattr(u, f"computed{n}") if n in running else 0)
+        for n in (*running, *waiting)
+        if n not in PARTS
+    }
+    for n in running:
+        if n in requests:
+            requests[n].status = Status.RUNNING
+    terms = {n: Terms(getattr(u, f"tokens{n}") + getattr(u, f"answers{n}"), parks=n == BACK) for n in requests}
+    made = line_of(u, list(requests.values()), terms)
+    made.queues.running, made.queues.waiting = list(running), list(waiting)
+    return made
+
+
+def place_of(u: Any, *places: int) -> int:
+    """Where the request stands that is watched."""
+    return places[int(u.watched.__index__())]
+
+
+def steps(made: Scheduler, watched: int) -> tuple[Any, Any]:
+    """The steps of the request that is watched to its end, and those of it that it needs by itself."""
+    return steps_to_end(made, watched), progress._steps_alone(made, watched)
+
+
+def preempted(u: Any) -> list[tuple[Any, Any]]:
+    """The steps of any request, before and after the last that runs is preempted."""
+    with in_parts(u):
+        watched = place_of(u, FIRST, RUNS, LAST, WAITS)
+        between = [RUNS, 11] if watched == RUNS else []
+        behind = [WAITS, 13] if watched == WAITS else []
+        made = line(u, [FIRST, 10, *between, LAST], [12, *behind])
+        before = steps(made, watched)
+        made.manager.population.settle(Preempt(made.queues.preempt()), Granted(0, ()))
+        return list(zip(before, steps(made, watched), strict=True))
+
+
+def admitted(u: Any) -> list[tuple[Any, Any]]:
+    """The steps of any request that is not passed, before and after a waiting one is admitted, to run or to load.
+
+    Before it only requests wait that load: it may pass them, and nothing is said of those.
+    """
+    with in_parts(u):
+        watched = place_of(u, FIRST, RUNS, BACK, WAITS)
+        running = [FIRST, 10] if watched in (FIRST, RUNS) or u.others_run == 1 else []
+        between = [RUNS, 11] if watched == RUNS else []
+        behind = [WAITS, 13] if watched == WAITS else []
+        made = line(u, [*running, *between], [12, BACK, *behind])
+        before = steps(made, watched)
+        made.queues.admit(BACK, runs=u.runs == 1)
+        return list(zip(before, steps(made, watched), strict=True))
+
+
+def left(u: Any) -> list[tuple[Any, Any]]:
+    """The steps of any request, before and after another leaves the line, or a new one joins it."""
+    with in_parts(u):
+        watched = place_of(u, FIRST, RUNS, WAITS)
+        between = [10] if u.others_run == 1 else []
+        made = line(u, [FIRST, *between, *([RUNS] if watched == RUNS else [LAST])], [11, WAITS, 12, BACK])
+        leaver = (FIRST, LAST, BACK)[u.leaver.__index__()]
+        before = steps(made, watched)
+        if leaver not in (watched, *([] if watched != RUNS else [LAST])):
+            made.queues.leave(leaver)
+        made.queues.submit(BACK + 1, Terms(u.tokens4))
+        return list(zip(before, steps(made, watched), strict=True))
+
+
+def served(u: Any) -> tuple[Any, Any]:
+    """The steps of any request behind the first, before and after a step that gives the first its next tokens."""
+    with in_parts(u):
+        first = request_of(FIRST, u.tokens, u.computed, Status.RUNNING, u.drafts)
+        watched = request_of(WAITS, u.tokens3, status=Status.RUNNING if u.runs == 1 else Status.WAITING)
+        terms = {FIRST: Terms(u.limit), WAITS: Terms(u.tokens3 + u.answers3)}
+        made = line_of(u, [first, watched], terms)
+        between = [10] if u.others_run == 1 else []
+        made.queues.running = [FIRST, *between, *([WAITS] if u.runs == 1 else [])]
+        made.queues.waiting = [] if u.runs == 1 else [11, WAITS]
+        before = steps_to_end(made, WAITS)
+        compute(made, FIRST, u.budget)
+        if first.answers_next and answer(
+            made, FIRST, least(u.accepted, first.drafts_in_flight, u.limit - u.tokens - 1)
+        ):
+            made.queues.leave(FIRST)
+        return before, steps_to_end(made, WAITS)
+
+
+SUMS = {f"steps{part}": Count() for part in PARTS}
+LIMITS = {name: Count(1) for name in ("chunk", "budget")} | {"tokens_max": Count(2)}
+LINE = {
+    **{
+        f"{name}{n}": Count(fewest)
+        for n in range(5)
+        for name, fewest in (("tokens", 1), ("computed", 0), ("answers", 1))
+    },
+    **SUMS,
+    **LIMITS,
+}
+
+
+def _is_line(u: Any) -> Any:
+    possible: Any = True
+    for n in range(5):
+        possible = possible & (getattr(u, f"computed{n}") <= getattr(u, f"tokens{n}"))
+    return possible
+
+
+def _never_grows(pairs: list[tuple[Any, Any]]) -> Any:
+    shown: Any = True
+    for before, after in pairs:
+        shown = shown & (after <= before)
+    return shown
+
+
+def _falls(pair: tuple[Any, Any]) -> Any:
+    before, after = pair
+    return after < before
+
+
+PREEMPTION = Obligation(
+    id="scheduler-progress.preemption-adds-nothing",
+    statements=SERVED,
+    title="However many are in line, to preempt the last that runs adds to no request's steps: it computes again what "
+    "was never taken for sure, and no request passes another.",
+    unknowns={**LINE, "watched": Count(0, 3)},
+    assumes=_is_line,
+    claim=lambda u: _never_grows(preempted(u)),
+    witnesses={
+        "it had computed something, and others are between": lambda u: (
+            (u.watched == 2) & (u.computed2 >= 2) & (u.steps10 >= 2) & (preempted(u)[0][0] > u.steps10 + 1)
+        )
+    },
+    mutants=(
+        only(
+            "the-first-is-preempted",
+            "The first that runs loses its blocks.",
+            "kvreference.scheduler.queues:Queues.preempt",
+            lambda self: (self.waiting.insert(0, self.running[0]), self.running.pop(0))[1],
+        ),
+        only(
+            "preempted-waits-behind-all",
+            "A preempted request waits behind all others.",
+            "kvreference.scheduler.queues:Queues.preempt",
+            lambda self: (self.waiting.append(self.running[-1]), self.running.pop())[1],
+        ),
+    ),
+)
+
+ADMISSION = Obligation(
+    id="scheduler-progress.admission-adds-nothing",
+    statements=SERVED,
+    title="However many are in line, to admit a request, to run or to load, adds to no request's steps; only requests "
+    "that load are passed.",
+    unknowns={**LINE, "watched": Count(0, 3), "runs": Count(0, 1), "others_run": Count(0, 1)},
+    assumes=_is_line,
+    claim=lambda u: _never_grows(admitted(u)),
+    witnesses={
+        "a load is begun for one step": lambda u: (
+            (u.watched == 2) & (u.runs == 0) & (u.others_run == 1) & (admitted(u)[1][0] == admitted(u)[1][1] + 1)
+        )
+    },
+    mutants=(
+        only(
+            "passes-those-that-run",
+            "An admitted request runs before all others.",
+            "kvreference.scheduler.queues:Queues.admit",
+            lambda self, number, runs: runs and (self.waiting.remove(number), self.running.insert(0, number)),
+        ),
+    ),
+)
+
+LEAVING = Obligation(
+    id="scheduler-progress.ends-and-arrivals-add-nothing",
+    statements=SERVED,
+    title="However many are in line, a request that ends, wherever it stands, or one that is submitted adds to no "
+    "request's steps.",
+    unknowns={**LINE, "watched": Count(0, 2), "leaver": Count(0, 2), "others_run": Count(0, 1)},
+    assumes=_is_line,
+    claim=lambda u: _never_grows(left(u)),
+    witnesses={
+        "the first ends": lambda u: (
+            (u.watched == 2) & (u.leaver == 0) & (u.steps10 >= 2) & (left(u)[0][1] + 2 <= left(u)[0][0])
+        )
+    },
+    mutants=(
+        only(
+            "submitted-before-all",
+            "A request that is submitted waits before all others.",
+            "kvreference.scheduler.queues:Queues.submit",
+            lambda self, number, terms: (self.waiting.insert(0, number), self.terms.update({number: terms})),
+        ),
+    ),
+)
+
+EVERYBODY = Obligation(
+    id="scheduler-progress.step-brings-every-request-nearer",
+    statements=SERVED,
+    title="However many are in line, a step that gives the first its next tokens brings every request behind it at "
+    "least one step nearer to its end.",
+    unknowns={
+        **UNKNOWNS,
+        **SUMS,
+        "tokens3": Count(1),
+        "answers3": Count(1),
+        "runs": Count(0, 1),
+        "others_run": Count(0, 1),
+    },
+    assumes=lambda u: (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max),
+    claim=lambda u: _falls(served(u)),
+    witnesses={
+        "the first ends, others are between": lambda u: (
+            (u.others_run == 1) & (u.runs == 0) & (u.steps10 >= 2) & (u.steps11 >= 2) & (u.limit == u.tokens + 1)
+        )
+    },
+    mutants=(
+        only(
+            "a-step-computes-nothing",
+            "A step computes none of the last tokens before the answer.",
+            "kvreference.population:Population.tokens_from",
+            lambda *_: 0,
+        ),
+        only(
+            "those-between-are-not-counted",
+            "Only the first in line is ahead of a request.",
+            "kvreference.scheduler.queues:Queues.ahead_of",
+            lambda self, number: [*self.running, *self.waiting][:1] if number not in self.running else [],
+        ),
+    ),
+)
+
+
+# A round of a step: what is done with the first in line, until the code turns to another
+
+OTHER = 1
+"""Stands for any request behind the first."""
+LOADS, SENT = 20, 30
+"""Stand for all that load before the first in line, and for all that have ended and are still read."""
+
+
+class CutError(Exception):
+    """The code asks for the same request again: the round is over."""
+
+
+class AnyLine(Counted):
+    """Those that run: the first, and any number of others."""
+
+    def __getitem__(self, place: Any) -> int:
+        return FIRST if place == 0 else OTHER
+
+    def __contains__(self, number: int) -> bool:
+        return number in (FIRST, OTHER)
+
+    def pop(self) -> int:
+        """Take the last away."""
+        last = OTHER if self.number > 1 else FIRST
+        object.__setattr__(self, "number", self.number - 1)
+        return last
+
+
+@define
+class Blocks:
+    """Stands for the block manager: how many blocks are free, and how many the first in line still lacks."""
+
+    population: Any
+    tables: Any
+    free: Any
+    lacks: Any
+    gives: Any
+    """How many blocks the last that runs holds."""
+    asked: list[int] = Factory(list)
+
+    def apply(self, operation: Any) -> Any:
+        """Grant the first its blocks if they are free, and no other; take back those of a preempted request.
+
+        To be asked again of the same request ends the round.
+        """
+        if isinstance(operation, Preempt):
+            self.free = self.free + self.gives
+            if operation.request == FIRST:
+                self.population.settle(operation, Granted(0, ()))
+            # Any other stands for several, of which the rest runs on.
+            return Granted(0, ())
+        if operation.request in self.asked:
+            raise CutError
+        self.asked.append(operation.request)
+        if operation.request == OTHER or self.lacks > self.free:
+            return Refused(0, gate=False)
+        loads = isinstance(operation, Admit) and bool(operation.loads)
+        answer = Granted(0, (), operation.external_tokens if loads else 0, loads)
+        self.population.settle(operation, answer)
+        return answer
+
+
+def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> Scheduler:
+    """A scheduler over counted blocks: the first in line, others behind it, and what they and transfers hold."""
+    runs = Status.RUNNING if terms.limit_tokens is u.limit else Status.WAITING
+    requests = [
+        request_of(FIRST, u.tokens, u.computed, runs, u.drafts),
+        request_of(OTHER, 1, status=runs),
+        request_of(LOADS, 1, status=Status.LOADING),
+    ]
+    settings = settings_of(u.blocks + 1, chunk_tokens=u.chunk, tokens_max=u.tokens_max)
+    limits = SimpleNamespace(budget_tokens=u.budget, running_max=u.running_max)
+    made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
+    made.queues.running, made.queues.waiting = running, waiting
+    tables = tables_of({FIRST: u.own, LOADS: u.parked, SENT: u.sent})
+    blocks: Any = Blocks(made.manager.population, tables, _free(u), u.wanted - u.own, u.gives)
+    made.manager = blocks
+    vars(made)["_blocks_to_run"] = lambda tokens: tokens
+    return made
+
+
+def _free(u: Any) -> Any:
+    return u.blocks - u.own - u.behind - u.parked - u.sent
+
+
+def _chunk(u: Any, least_of: Sequence[Any]) -> Any:
+    return least(u.chunk, u.budget, u.tokens + u.drafts - u.computed, *least_of)
+
+
+def running_round(u: Any) -> tuple[Scheduler, Any]:
+    """The first that runs is asked for, with any number behind it; the scheduler, and how many run afterwards."""
+    with on_counts():
+        line = AnyLine(u.others + 1)
+        running: Any = line
+        made = first_in_line(u, running, [], Terms(u.limit, entered=True))
+        with suppress(CutError):
+            made._schedule_running(u.budget)
+        return made, line.number
+
+
+def is_served(u: Any) -> Any:
+    """Whether the first has its whole chunk, or one behind it lost its blocks, or only an ended request holds some.
+
+    The next that is asked for is refused, and takes from the last that runs: the first still runs.
+    """
+    made, run = running_round(u)
+    computed, blocks = made.manager.population[FIRST].tokens_computed, _blocks(made)
+    served = computed == u.computed + _chunk(u, [u.tokens_max - 1 - u.computed])
+    one_less = (computed == u.computed) & (u.others >= 1) & (run == u.others) & (blocks.free == _free(u) + u.gives)
+    held_up = (computed == u.computed) & (u.others == 0) & (run == 1) & (u.sent >= 1)
+    return (run >= 1) & (served | one_less | held_up)
+
+
+def _blocks(made: Scheduler) -> Blocks:
+    blocks: Any = made.manager
+    assert isinstance(blocks, Blocks)
+    return blocks
+
+
+def waiting_round(u: Any) -> Scheduler:
+    """Where none runs, the first that waits for no transfer is looked at, with any number before it that load."""
+    with on_counts():
+        before = [LOADS] if u.parked >= 1 else []
+        fresh = u.entered == 0
+        parks = bool(fresh) and bool(u.parks == 1)
+        terms = Terms(u.needed + 1, u.external if parks else 0, parks, entered=not fresh)
+        made = first_in_line(u, [], [*before, FIRST, OTHER], terms)
+        made.queues.terms.pop(LOADS) if not before else None
+        with suppress(CutError):
+            made._admit_waiting(u.budget)
+        return made
+
+
+def is_let_in(u: Any) -> Any:
+    """Whether it runs and has its whole chunk, or loads, or a transfer holds what it needs."""
+    made = waiting_round(u)
+    request = made.manager.population[FIRST]
+    held_up = (u.sent >= 1) | ((u.entered == 0) & (u.parked >= 1))
+    if request.status is Status.LOADING:
+        return made.queues.terms[FIRST].entered and FIRST in made.queues.waiting
+    if FIRST not in made.queues.running:
+        return held_up
+    return made.queues.running[0] == FIRST and (request.tokens_computed == u.computed + _chunk(u, []))
+
+
+HELD = {
+    name: Count()
+    for name in ("others", "own", "wanted", "needed", "behind", "gives", "parked", "sent", "blocks", "drafts")
+}
+ROUND = {**HELD, **LIMITS, "tokens": Count(1), "computed": Count(), "limit": Count(2), "running_max": Count(1)}
+
+
+def _has_room(u: Any) -> Any:
+    """What holds of the blocks in every state: they add up, and there is room for the first in line."""
+    adds_up = (u.own + u.behind + u.parked + u.sent <= u.blocks) & (u.gives <= u.behind)
+    wants = (u.own <= u.wanted) & (u.wanted <= u.needed) & (u.computed < u.tokens)
+    return adds_up & wants & room.is_room(u.blocks, {FIRST: u.needed}, {FIRST: 0, LOADS: u.parked})
+
+
+SERVES = Obligation(
+    id="scheduler-progress.first-of-any-line-is-served",
+    statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
+    title="However many run behind the first, it is given its whole next chunk, or one of them loses its blocks and it "
+    "is asked again; if it runs by itself, only requests that have ended and are still read can hold it up. No request "
+    "behind it takes its blocks.",
+    unknowns=ROUND,
+    assumes=lambda u: (
+        _has_room(u)
+        & ((u.others >= 1) | (u.behind == 0))
+        & (u.tokens < u.limit)
+        & (u.limit <= u.tokens_max)
+        & (u.computed + u.drafts < u.tokens_max - 1)
+    ),
+    claim=is_served,
+    witnesses={
+        "one of many is preempted": lambda u: (
+            (u.others >= 3) & (u.gives >= 1) & (running_round(u)[1] == u.others) & (u.parked >= 1)
+        ),
+        "an ended request holds it up": lambda u: (
+            (u.others == 0) & (u.own >= 1) & (u.sent >= 1) & (_free(u) + u.own < u.wanted)
+        ),
+    },
+    mutants=(
+        only(
+            "the-first-is-preempted",
+            "The only one that runs gives up its blocks for nothing.",
+            "kvreference.scheduler.scheduler:Scheduler._preempts",
+            FirstIsPreempted._preempts,
+        ),
+        only(
+            "nobody-is-preempted",
+            "The first waits for those behind it.",
+            "kvreference.scheduler.scheduler:Scheduler._preempts",
+            lambda self: False,
+        ),
+        only(
+            "parked-is-not-counted",
+            "Blocks of those that cannot be preempted are taken for free ones.",
+            "kvreference.scheduler.room:is_room",
+            lambda blocks, needed, _parked: all(need <= blocks for need in needed.values()),
+        ),
+    ),
+)
+
+LETS_IN = Obligation(
+    id="scheduler-progress.first-of-any-line-is-admitted",
+    statements=("KV-LIVE-01", "KV-LIVE-03"),
+    title="However many wait, if none runs, the first that waits for no transfer is admitted, to run with its whole "
+    "next chunk or to load, unless a transfer holds what it needs; one that was admitted before is held up by no load.",
+    unknowns={
+        **{name: unknown for name, unknown in ROUND.items() if name != "limit"},
+        **{name: Count(0, 1) for name in ("entered", "parks")},
+        "external": Count(),
+        "limit": Count(0, 0),
+    },
+    assumes=lambda u: (
+        _has_room(u)
+        & (u.behind == 0)
+        & (u.drafts == 0)
+        & (u.tokens <= u.needed)
+        & ((u.entered == 1) | ((u.own == 0) & (u.computed == 0)))
+    ),
+    claim=is_let_in,
+    witnesses={
+        "one is back from a load, while others load": lambda u: (
+            (u.entered == 1) & (u.own >= 1) & (u.parked >= 1) & (FIRST in waiting_round(u).queues.running)
+        ),
+        "a load is begun": lambda u: (
+            (u.entered == 0) & (u.parks == 1) & (waiting_round(u).manager.population[FIRST].status is Status.LOADING)
+        ),
+    },
+    mutants=(
+        only(
+            "loaded-is-forgotten",
+            "A request that waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
+            "kvreference.scheduler.scheduler:Scheduler._is_ready",
+            LoadedIsForgotten._is_ready,
+        ),
+        only(
+            "waits-for-loads-to-end",
+            "No request is admitted while another loads.",
+            "kvreference.scheduler.scheduler:Scheduler._leaves_room",
+            lambda self, number: len(self.queues.terms) == 2,
+        ),
+    ),
+)
+
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN)
