@@ -293,9 +293,10 @@ class TierMemory:
                 self.device.pop(each.block, None)
             else:
                 self.device[each.block] = content
-        claim = self.claims.pop(job.request, None) if job.loads else None
-        if claim is not None:
-            self._check_claim(job, claim)
+        if job.loads and job.request in self.claims:
+            self._check_claim(job, self.claims[job.request])
+            if self.found is None:
+                del self.claims[job.request]
 
     def _check_loaded(self, job: Job, copy: Copy, content: Content | None) -> None:
         named = self._named(job.keys[copy.chunk], copy.part)
