@@ -71,7 +71,10 @@ def _takes_what_a_group_hit(divergence: Divergence, engine: Any) -> bool:
     or loads both into it."""
     difference = divergence.difference
     raised = "KV-SYS-01", "AssertionError in update_state_after_alloc"
-    if (difference.statement, difference.subject) != raised and difference.statement not in ("KV-TIER-01", "KV-TIER-03"):
+    if (difference.statement, difference.subject) != raised and difference.statement not in (
+        "KV-TIER-01",
+        "KV-TIER-03",
+    ):
         return False
     jobs = {job.request for job, _ in engine.memory.culprits}
     claims = [claim for name, claim in engine.memory.claims.items() if not jobs or name in jobs]

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from hashlib import blake2b
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Any
 
 from attrs import define, evolve
 
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.arrivals import STOP, new_request
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
@@ -25,7 +26,7 @@ from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
 from kvgate.levels.tiers.memory import Number, StepUse, TierMemory
-from kvgate.levels.tiers.operations import EndJobs, Operation, TierStage
+from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import first_read
 from kvgate.monitors.wait_graph import WaitFor
@@ -88,7 +89,7 @@ class TierEngine:
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
-            self.scheduler: Any = self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
+            self.scheduler: Any = self._build(settings, stage)
         self.followed = self.subject.followed(settings, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
         self.connector = Connector(self.scheduler, self.memory, stage)
@@ -117,6 +118,20 @@ class TierEngine:
         self._before = StepUse()
         """What the step before uses, where steps are asynchronous."""
         self._in_flight: deque[tuple[Any, Any, Mapping[str, list[int]]]] = deque()
+
+    def _build(self, settings: Settings, stage: TierStage) -> Any:
+        """The scheduler with its connector.
+
+        Raises:
+            UsageError: a connector of somebody's own cannot be built.
+        """
+        try:
+            return self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
+        except Exception as error:
+            if stage.connector != OWN or isinstance(error, UsageError):
+                raise
+            said = " ".join(str(error).split())
+            raise UsageError(f"the connector cannot be built: {type(error).__name__}: {said}") from error
 
     def candidates(self, kind: type) -> Sequence[int]:
         """See ``kvgate.gate.level.World.candidates``."""
@@ -283,15 +298,31 @@ class TierEngine:
                 self.memory.copy(copy.src_block_id, copy.dst_block_id)
             for block in getattr(output, "new_block_ids_to_zero", None) or ():
                 self.memory.clear(block)
-            chains = {name: self._write(name, start, output) for name, start in first.items()}
-            for name, start in first.items():
-                for group, table in enumerate(self._rows[name].table):
-                    self.memory.read(name, group, table, start, chains[name])
+            with self.connector.layers() if first else nullcontext():
+                chains = {name: self._write(name, start, output) for name, start in first.items()}
+                if not self.connector.reports_failures:
+                    self._read(first, chains)
             replied = cycle(replies)
             for name, chain in chains.items():
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
+        if self.connector.reports_failures and first:
+            self._read_but(set(reports[0].invalid_block_ids or ()), first, chains)
         return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
+
+    def _read(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> None:
+        for name, start in first.items():
+            for group, table in enumerate(self._rows[name].table):
+                self.memory.read(name, group, table, start, chains[name])
+
+    def _read_but(self, failed: set[int], first: Mapping[str, int], chains: Mapping[str, list[int]]) -> None:
+        """Check what was read, but not of requests whose load has failed: what these computed counts for nothing."""
+        of_failed = {name for name in first if failed.intersection(chain(*self._rows[name].table))}
+        for name in of_failed:
+            for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
+                for block in table[first[name] // group.block_size_tokens :]:
+                    self.memory.device.pop(block, None)
+        self._read({name: start for name, start in first.items() if name not in of_failed}, chains)
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""

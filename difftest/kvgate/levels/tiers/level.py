@@ -29,6 +29,7 @@ from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.operations import (
     CONNECTORS,
     OPERATIONS,
+    OWN,
     POLICIES,
     EndJobs,
     Operation,
@@ -62,14 +63,19 @@ SIMPLER_TIERS: Rules = {
 }
 
 
-def with_connector(prepared: Any, connector: str) -> Any:
+def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | None = None) -> Any:
     """A campaign with another connector, on those of its models that the connector takes.
 
     Raises:
         UsageError: there is no such connector.
     """
     if connector not in CONNECTORS:
-        raise UsageError(f"--connector {connector}: there are {', '.join(CONNECTORS)}, and MODULE:CLASS")
+        from kvgate.levels.tiers.adapter.own import choose
+
+        if ":" not in connector:
+            raise UsageError(f"--connector {connector}: there are {', '.join(CONNECTORS)}, and MODULE:CLASS")
+        choose(connector, config)
+        connector = OWN
     lanes = tuple(lane for lane in prepared.plan.lanes if _takes(connector, lane.model.geometry))
     # If it takes none of them, the first case says why.
     plan = evolve(prepared.plan, lanes=lanes or prepared.plan.lanes)
@@ -84,6 +90,10 @@ def _is_plain(geometry: Geometry) -> bool:
 
 def _takes(connector: str, geometry: Geometry) -> bool:
     """Whether a connector takes a model: ``SimpleCPUOffloadConnector`` asserts a group of full attention."""
+    if connector == OWN:
+        from kvgate.levels.tiers.adapter.own import Chosen
+
+        return not Chosen.one_group or len(geometry.groups) == 1
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
 
 
@@ -195,7 +205,7 @@ class TierLevel(DrivenLevel):
         if named:
             # Of its own: other cases stay as they are.
             stage = evolve(stage, connector=named[0], is_lazy=named[0] != "offloading" and draw.chance(30))
-        if stage.connector == "simple":
+        if stage.connector in ("simple", OWN):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
         elif stage.connector == "multi":
             # Both have chunks of one block.

@@ -7,7 +7,7 @@ is known from the requests whose block hashes it was made of, and not from the t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TypeAlias
 
 from attrs import define, field, frozen
@@ -103,7 +103,7 @@ class TierMemory:
     settings: Settings
     blocks_per_chunk: int
     prefixes: Prefixes = field(factory=Prefixes)
-    device: dict[int, Content] = field(factory=dict)
+    device: MutableMapping[int, Content] = field(factory=dict)
     host: dict[tuple[int, int, int], Content] = field(factory=dict)
     """By tier, chunk and part."""
     jobs: dict[Number, Job] = field(factory=dict)

@@ -17,6 +17,8 @@ _number = [instance_of(int), ge(0)]
 CONNECTORS = ("offloading", "simple", "multi")
 """The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, and both in a
 ``MultiConnector``."""
+OWN = "own"
+"""A connector of somebody's own, which is named where cases are run."""
 POLICIES = ("lru", "arc")
 """How the tier chooses what it evicts."""
 
@@ -36,7 +38,7 @@ class TierStage:
     """How many tokens a step may load before it computes, where a release can; the others load while they wait."""
     running_max: int = field(default=8, validator=_count)
     """How many requests run at once."""
-    connector: str = field(default="offloading", validator=in_(CONNECTORS))
+    connector: str = field(default="offloading", validator=in_((*CONNECTORS, OWN)))
     is_lazy: bool = False
     """Whether ``SimpleCPUOffloadConnector`` stores blocks when they are next to be evicted, and not when computed."""
     simple_first: bool = False

@@ -46,6 +46,11 @@ DECODE_RANKS, PREFILL_RANKS = 2, 4
 class Tier(Protocol):
     """A second tier, with the connector that moves blocks to it and back."""
 
+    @property
+    def one_group(self) -> bool:
+        """Whether the connector is for models with one group."""
+        ...
+
     def transfers(self, groups: Sequence[KVCacheGroupSpec]) -> Any:
         """How the connector is configured, for these groups."""
         ...
@@ -144,7 +149,9 @@ def new_scheduler(
     # If a model of its own drafts, vLLM leaves out a token for each request, and rejects a step in which none is left.
     config.scheduler_config.max_num_scheduled_tokens = settings.chunk_tokens
     config.scheduler_config.max_num_batched_tokens = settings.chunk_tokens
-    config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector
+    config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector or bool(
+        tier and tier.one_group
+    )
     if options.context_parallel:
         parallel = config.parallel_config
         parallel.decode_context_parallel_size = DECODE_RANKS

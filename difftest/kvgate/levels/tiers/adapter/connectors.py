@@ -14,12 +14,13 @@ from unittest.mock import patch
 
 from attrs import frozen
 
-from kvgate.levels.tiers.adapter import offloading, simple
+from kvgate.levels.tiers.adapter import offloading, own, simple
 from kvgate.levels.tiers.adapter.offloading import Offloading
+from kvgate.levels.tiers.adapter.own import Own
 from kvgate.levels.tiers.adapter.simple import Simple
 from kvgate.levels.tiers.adapter.transfers import BYTES_PER_BLOCK, Half
 from kvgate.levels.tiers.memory import Claim, Job, Number, TierMemory
-from kvgate.levels.tiers.operations import TierStage
+from kvgate.levels.tiers.operations import OWN, TierStage
 from kvreference.settings import Settings
 
 MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin"
@@ -33,9 +34,16 @@ class HostTier:
     settings: Settings
     stage: TierStage
 
+    @property
+    def one_group(self) -> bool:
+        """Whether the connector is for models with one group."""
+        return self.stage.connector == OWN and own.Chosen.one_group
+
     def transfers(self, groups: Sequence[Any]) -> Any:
         from vllm.config import KVTransferConfig
 
+        if self.stage.connector == OWN:
+            return KVTransferConfig(kv_role="kv_both", kv_load_failure_policy="recompute", **own.configuration())
         parts = {
             "offloading": ("OffloadingConnector", offloading.configuration(self.settings, self.stage, groups)),
             "simple": ("SimpleCPUOffloadConnector", simple.configuration(self.stage)),
@@ -71,13 +79,19 @@ class Connector:
         connector = scheduler.connector
         config, kv_cache = scheduler.vllm_config, scheduler.kv_cache_config
         self.worker = type(connector)(config, KVConnectorRole.WORKER, kv_cache)
-        pairs = zip(_parts(connector), _parts(self.worker), strict=True)
-        self.halves: list[Half] = [
-            HALVES[type(part).__name__](part, at_worker, memory, stage, tier)
-            for tier, (part, at_worker) in enumerate(pairs)
-        ]
+        parts = [(connector, self.worker)] if stage.connector == OWN else []
         self.hit_tokens: dict[str, int] = {}
         """How many tokens each request hit on the device when the tier was asked last."""
+        pairs = parts or zip(_parts(connector), _parts(self.worker), strict=True)
+        self.halves: list[Half] = [
+            (Own if stage.connector == OWN else HALVES[type(part).__name__])(part, at_worker, memory, stage, tier)
+            for tier, (part, at_worker) in enumerate(pairs)
+        ]
+        self._own = next((half for half in self.halves if isinstance(half, Own)), None)
+        if self._own is not None:
+            self._own.register([name for group in kv_cache.kv_cache_groups for name in group.layer_names])
+            # Whether a load has ended is not seen: what is read is checked.
+            return
         self._listen(connector)
 
     @property
@@ -138,6 +152,20 @@ class Connector:
                 yield reports
                 config: Any = None
                 reports.append(Runner.kv_connector_no_forward(output, config).kv_connector_output)
+
+    @property
+    def reports_failures(self) -> bool:
+        """Whether loads may fail, which is reported after the step that would have used them."""
+        return self._own is not None
+
+    @contextmanager
+    def layers(self) -> Iterator[None]:
+        """What the layers do with the worker's half, before and after they compute."""
+        if self._own is not None:
+            self._own.load_layers()
+        yield
+        if self._own is not None:
+            self._own.save_layers()
 
     def jobs_of(self, requests: Collection[str] | None) -> set[Number]:
         """See ``Half``."""

@@ -93,7 +93,7 @@ class Simple:
             jobs.append(self._transfers.begin(number, not is_store, request, tuple(copies), keys, part))
         events_list.append((event_idx, _Event(self._transfers, jobs)))
 
-    def _requests(self, event: int, is_store: bool, blocks: Sequence[int]) -> list[tuple[str, Sequence[int]]]:
+    def _requests(self, event: int, is_store: bool, blocks: Sequence[int]) -> Sequence[tuple[str, Sequence[int]]]:
         """The requests of a copy, and the places of their blocks in it."""
         if is_store:
             names = self.half._store_event_to_reqs.get(event, ())
