@@ -19,7 +19,7 @@ from kvgate.adapters.releases import release_named
 
 ROOT = Path(__file__).parents[3]
 NAME = "native@0.33.0"
-EXAMPLE = "difftest.examples.connector.host_store:HostStore"
+EXAMPLE = "examples.connector.host_store:HostStore"
 BROKEN = "tests.difftest.tiers.connectors:"
 PROGRAM = """
 import json, sys
@@ -43,7 +43,7 @@ def results(*asked: tuple[str, dict[str, int]]) -> list[list[object]]:
         check=False,
         timeout=300,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "difftest")))},
     )
     assert 0 == ended.returncode, ended.stderr[-3000:]
     lines = [line.removeprefix("RESULT ") for line in ended.stdout.splitlines() if line.startswith("RESULT ")]
