@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvgate.findings.finding import Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import first_read
 from kvreference.attention import Kind
-
-if TYPE_CHECKING:
-    from kvgate.levels.tiers.memory import Copy, Job
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
@@ -22,7 +19,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     return is_of_it and any(_is_stale(engine, *culprit) for culprit in engine.memory.culprits)
 
 
-def _is_stale(engine: Any, job: Job, copy: Copy) -> bool:
+def _is_stale(engine: Any, job: Any, copy: Any) -> bool:
     group = engine.settings.geometry.groups[copy.group]
     end, computed = (copy.index + 1) * group.block_size_tokens, engine.reset_at.get(job.request)
     is_store = not job.loads and engine.connector.is_offloading(job) and group.kind is Kind.SLIDING_WINDOW
