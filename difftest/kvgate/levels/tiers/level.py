@@ -129,10 +129,10 @@ class TierLevel(DrivenLevel):
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
-        "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of them "
+        "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of it "
         "copies what slots hold. It ends jobs of one direction in the order in which they began.",
-        "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. With a "
-        "connector of your own they are checked.",
+        "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
+        "With a connector of your own they are checked.",
         "Other connectors of vLLM, tiers below the host, several workers, KV events of the tier.",
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
         "What the block manager decides: no reference follows (--level scheduler).",
