@@ -73,6 +73,15 @@ def check(
             "scheduler which none has reached. Works in one process.",
         ),
     ] = None,
+    connector: Annotated[
+        str | None,
+        typer.Option(
+            "--connector",
+            metavar="NAME",
+            help="With --level tiers, the KV connector: offloading, simple (SimpleCPUOffloadConnector), multi (a "
+            "MultiConnector with both), or MODULE:CLASS for one of your own. Default: offloading.",
+        ),
+    ] = None,
     vllm_path: VllmPath = None,
     base: Annotated[
         str | None,
@@ -112,6 +121,8 @@ def check(
 
       kvgate check --sut my_package.adapter:build --report out
 
+      kvgate check --level tiers --sut native@0.33.0 --connector simple
+
       kvgate check --level scheduler --corpus reached --time-budget 10m
     """
     from contextlib import nullcontext, suppress
@@ -137,9 +148,12 @@ def check(
         together,
         unbounded,
     )
+    from kvgate.levels.tiers import level as tiers
     from kvgate.report.page.recording import once_more
 
     seconds = None if time_budget is None else parse_duration(time_budget)
+    if connector is not None and level is not LevelChoice.TIERS:
+        raise UsageError("--connector is for --level tiers")
     flags = flags_of(serving)
     models = models_on(sut, model or (), flags)
     tree = tree_of(vllm_path, diff, base)
@@ -172,6 +186,8 @@ def check(
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )
+        if connector is not None:
+            preparations = tuple(tiers.with_connector(each, connector) for each in preparations)
         preparations = tuple(
             evolve(each, trials=evolve(each.trials, changes=patch, measure=measure)) for each in preparations
         )

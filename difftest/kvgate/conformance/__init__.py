@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from kvgate.conformance.call import replay, run
 from kvgate.conformance.capabilities import Capabilities
+from kvgate.conformance.connector import check_connector
 from kvgate.conformance.report import Report
 
-__all__ = ["Capabilities", "Report", "replay", "run"]
+__all__ = ["Capabilities", "Report", "check_connector", "replay", "run"]

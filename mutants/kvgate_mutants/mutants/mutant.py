@@ -32,6 +32,8 @@ NEEDS = MappingProxyType(
         "asynchronous": "a scheduler that does not wait for the output of a step before it schedules the next",
         "priority": "a scheduler that serves by priority",
         "transfers": "a scheduler whose requests other nodes offer something, and read",
+        "connector=simple": "SimpleCPUOffloadConnector",
+        "connector=multi": "a MultiConnector with OffloadingConnector and SimpleCPUOffloadConnector",
         "adapter": "requests with the same tokens and different LoRA adapters",
         "chunks": "prompts that are computed in several steps",
         "clients": "requests of several clients, each of which gets its own outputs",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvgate.levels.tiers.memory import Claim, Copy, Job, TierMemory
+from attrs import evolve
+
+from kvgate.levels.tiers.memory import Claim, Copy, Job, StepUse, TierMemory
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -34,11 +36,11 @@ def memory(tokens: int = 8) -> TierMemory:
 
 
 def store(number: int = 0, block: int = 1, chunk: int = 7, key: bytes = A, group: int = 0, index: int = 0) -> Job:
-    return Job(number, False, "one", (Copy(group, block, chunk, 0, index),), {chunk: (key, group)})
+    return Job((0, number, 0), False, "one", (Copy(group, block, chunk, 0, index),), {chunk: (key, group)})
 
 
 def load(number: int = 1, block: int = 9, chunk: int = 7, key: bytes = A, group: int = 0, index: int = 0) -> Job:
-    return Job(number, True, "one", (Copy(group, block, chunk, 0, index),), {chunk: (key, group)})
+    return Job((0, number, 0), True, "one", (Copy(group, block, chunk, 0, index),), {chunk: (key, group)})
 
 
 def seen(found: TierMemory) -> str | None:
@@ -48,9 +50,9 @@ def seen(found: TierMemory) -> str | None:
 def test_what_was_stored_is_loaded() -> None:
     found = memory()
     found.begin(store())
-    found.end(0)
+    found.end((0, 0, 0))
     found.begin(load())
-    found.end(1)
+    found.end((0, 1, 0))
     assert found.found is None
     assert (1, 1) == (found.blocks_stored, found.blocks_loaded)
     assert found.device[1] == found.device[9]
@@ -59,26 +61,26 @@ def test_what_was_stored_is_loaded() -> None:
 def test_load_of_what_was_never_stored() -> None:
     found = memory()
     found.begin(load())
-    found.end(1)
+    found.end((0, 1, 0))
     assert "KV-TIER-01" == seen(found)
-    assert found.culprit is not None
+    assert found.culprits
 
 
 def test_load_of_another_chunk() -> None:
     found = memory()
     found.begin(store())
-    found.end(0)
+    found.end((0, 0, 0))
     found.begin(load(key=B, index=1))
-    found.end(1)
+    found.end((0, 1, 0))
     assert "KV-TIER-01" == seen(found)
 
 
 def test_load_to_another_place() -> None:
     found = memory()
     found.begin(store())
-    found.end(0)
+    found.end((0, 0, 0))
     found.begin(load(index=1))
-    found.end(1)
+    found.end((0, 1, 0))
     assert "KV-TIER-01" == seen(found)
 
 
@@ -95,8 +97,8 @@ def test_two_stores_may_read_a_block_and_two_loads_a_chunk() -> None:
     found = memory()
     found.begin(store())
     found.begin(store(1, chunk=8))
-    found.end(0)
-    found.end(1)
+    found.end((0, 0, 0))
+    found.end((0, 1, 0))
     found.begin(load(2))
     found.begin(load(3, block=10))
     assert found.found is None
@@ -114,7 +116,7 @@ def test_a_block_is_cleared_or_copied_to_while_a_load_writes_it() -> None:
     for action in actions:
         found = memory()
         found.begin(store())
-        found.end(0)
+        found.end((0, 0, 0))
         found.begin(load())
         action(found)
         assert "KV-TIER-02" == seen(found)
@@ -124,21 +126,21 @@ def test_a_hit_brings_too_little() -> None:
     """The second block of a hit of two is in no job; of the window's group, both are there."""
     found = memory()
     found.begin(store())
-    found.end(0)
+    found.end((0, 0, 0))
     found.claims["one"] = Claim(8, ([9, 11], TABLES[1]))
     found.begin(load())
-    found.end(1)
+    found.end((0, 1, 0))
     assert "KV-TIER-03" == seen(found)
 
 
 def test_a_window_needs_no_more_than_it_reads() -> None:
     found = memory()
     found.begin(store())
-    found.end(0)
+    found.end((0, 0, 0))
     found.device[11] = found.device[2]
     found.claims["one"] = Claim(8, ([9, 11], [0, 4]))
     found.begin(load())
-    found.end(1)
+    found.end((0, 1, 0))
     assert found.found is None
 
 
@@ -157,8 +159,8 @@ def test_stored_by_the_key_of_another_group_or_of_none() -> None:
 
 def test_parts_that_a_store_leaves_out() -> None:
     found = TierMemory(SETTINGS, blocks_per_chunk=2)
-    found.begin(Job(0, False, "one", (), {7: (A, 0)}))
-    assert {(7, 0), (7, 1)} == found.left_out
+    found.begin(Job((0, 0, 0), False, "one", (), {7: (A, 0)}))
+    assert {(0, 7, 0), (0, 7, 1)} == found.left_out
 
 
 def test_one_hash_of_two_prefixes() -> None:
@@ -179,3 +181,34 @@ def test_no_slot_for_a_token() -> None:
     found = memory()
     found.write(0, [1], 4, found.tokens["one"][4:])
     assert "KV-MEM-02" == seen(found)
+
+
+def test_chunks_of_two_tiers_are_not_one() -> None:
+    """Two tiers number their chunks alike."""
+    found = memory()
+    found.begin(store())
+    found.begin(evolve(store(), number=(1, 0, 0)))
+    assert found.found is None
+    assert [(0, 0, 0)] == [*found.under_way(False, 0)]
+    assert [(0, 0, 0), (1, 0, 0)] == [*found.under_way(False)]
+
+
+def test_jobs_that_wait_for_no_step() -> None:
+    """A store may not read what a step in flight writes, and a load may not write what one reads."""
+    for loads, block, statement in (
+        (False, 2, "KV-TIER-04"),
+        (True, 1, "KV-TIER-02"),
+        (False, 1, None),
+        (True, 5, None),
+    ):
+        found = memory()
+        found.in_flight = [StepUse(), StepUse(frozenset({1, 2}), frozenset({2}))]
+        found.check_unordered([block], loads)
+        assert statement == seen(found), (loads, block)
+
+
+def test_a_job_without_a_chunk_for_each_block() -> None:
+    for loads, statement in ((True, "KV-TIER-01"), (False, "KV-TIER-04")):
+        found = memory()
+        found.misfit(loads, "2 blocks and 1 chunk")
+        assert statement == seen(found)

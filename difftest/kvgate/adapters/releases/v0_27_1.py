@@ -118,6 +118,10 @@ RELEASE = evolve(
         "086-jobs-named-after-a-reset",
         "088-chunk-stored-in-part",
         "089-stores-that-a-reset-leaves",
+        "090-stores-stop-a-reset",
+        "091-stores-of-an-idle-engine-are-kept",
+        "092-stores-wait-for-no-step",
+        "093-loads-of-another-connector-are-not-seen",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

@@ -131,6 +131,9 @@ RELEASE = evolve(
         "085-stale-window-blocks-after-a-reset",
         "087-reloaded-in-the-step-after-a-reset",
         "088-chunk-stored-in-part",
+        "090-stores-stop-a-reset",
+        "093-loads-of-another-connector-are-not-seen",
+        "094-idle-engine-stores-without-end",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

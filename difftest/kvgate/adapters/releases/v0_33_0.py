@@ -139,9 +139,11 @@ RELEASE = evolve(
         "083-padding-longer-than-a-chunk",
         "087-reloaded-in-the-step-after-a-reset",
         "088-chunk-stored-in-part",
+        "093-loads-of-another-connector-are-not-seen",
     }
     | {
         "065-evicted-state-cached-again",
+        "095-holders-wait-behind-a-holder",
         "075-load-kept-out-by-its-own-drafts",
     },
     scheduler=SCHEDULER_RULES,

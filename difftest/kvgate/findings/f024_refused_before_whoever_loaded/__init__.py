@@ -17,9 +17,10 @@ def _one_can_run(divergence: Divergence, engine: Engine) -> bool:
 
 def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
     """With a second tier: the first request of the queue lacks blocks, besides those kept; one after it has loaded."""
-    queue = list(getattr(engine.scheduler, "skipped_waiting", ()))
-    loaded = engine.scheduler.finished_recving_kv_req_ids
-    behind = any(request.request_id in loaded for request in queue[1:])
+    scheduler, loaded = engine.scheduler, engine.scheduler.finished_recving_kv_req_ids
+    queue = [*getattr(scheduler, "skipped_waiting", ()), *scheduler.waiting]
+    # What was noticed is in the queue again, and holds what was loaded.
+    behind = any(each.request_id in loaded or each.num_computed_tokens > 0 for each in queue[1:])
     if divergence.difference.statement != "KV-TIER-06" or not behind:
         return False
     first, free = queue[0], engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()

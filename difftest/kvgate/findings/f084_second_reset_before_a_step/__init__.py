@@ -17,7 +17,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
         is_raised
         and name in ("reset_cache", "_reset_cache")
         and engine.resets_since_step > 1
-        and bool(engine.connector.half._current_batch_jobs_to_flush)
+        and bool(engine.connector.offloading)
+        and bool(engine.connector.offloading.half._current_batch_jobs_to_flush)
     )
 
 

@@ -11,14 +11,19 @@ from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """What is stored is a block that the window had left when the connector was reset."""
-    if divergence.difference.statement != "KV-TIER-04" or engine.memory.culprit is None:
-        return False
-    job, copy = engine.memory.culprit
+    """A store takes a block that the window had left at the last reset, and the request has run on since.
+
+    The block holds what others wrote, or a load writes it.
+    """
+    is_of_it = divergence.difference.statement in ("KV-TIER-04", "KV-TIER-02")
+    return is_of_it and any(_is_stale(engine, *culprit) for culprit in engine.memory.culprits)
+
+
+def _is_stale(engine: Any, job: Any, copy: Any) -> bool:
     group = engine.settings.geometry.groups[copy.group]
-    end = (copy.index + 1) * group.block_size_tokens
-    computed = (alive[job.request] for alive in engine.resets if job.request in alive)
-    return group.kind is Kind.SLIDING_WINDOW and any(end <= first_read(group, tokens) for tokens in computed)
+    end, computed = (copy.index + 1) * group.block_size_tokens, engine.reset_at.get(job.request)
+    is_store = not job.loads and engine.connector.is_offloading(job) and group.kind is Kind.SLIDING_WINDOW
+    return is_store and computed is not None and end <= first_read(group, computed)
 
 
 FINDING = Finding(

@@ -10,10 +10,14 @@ from kvgate.kernel.difference import Divergence
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """A request names a job from before a reset: it is missing, or waited for, or remembered permanently."""
-    half, difference = engine.connector.half, divergence.difference
+    connector, difference = engine.connector.offloading, divergence.difference
+    if connector is None:
+        return False
+    half = connector.half
+    forgotten = {number for _tier, number, _part in engine.forgotten}
     named = {number for each in half._req_status.values() for number in each.transfer_jobs}
     gone = named - half._jobs.keys()
-    if not engine.resets or not gone:
+    if not gone or not gone <= forgotten:
         return False
     if difference.statement == "KV-SYS-01":
         is_asked_for = difference.got in [f"KeyError: {number}" for number in gone]

@@ -10,12 +10,12 @@ from kvgate.kernel.difference import Divergence
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """The connector asserts that a preempted request has stores alone, and it has a load that began in this step."""
-    half, difference = engine.connector.half, divergence.difference
+    connector, difference = engine.connector.offloading, divergence.difference
     is_raised = difference.subject in (
         "AssertionError in build_connector_meta",
         "AssertionError in _build_connector_meta",
     )
-    loading = {job.req_id for job in half._current_batch_load_jobs.values()}
+    loading = {job.req_id for job in connector.half._current_batch_load_jobs.values()} if connector else set()
     return difference.statement == "KV-SYS-01" and is_raised and bool(loading & engine.preempted)
 
 

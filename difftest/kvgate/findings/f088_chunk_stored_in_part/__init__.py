@@ -11,11 +11,13 @@ from kvreference.attention import Kind
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """What a load brings to a window is a part of a chunk that was left out when the chunk was stored."""
-    if divergence.difference.statement != "KV-TIER-01" or engine.memory.culprit is None:
+    if divergence.difference.statement != "KV-TIER-01" or not engine.memory.culprits:
         return False
-    _, copy = engine.memory.culprit
+    job, copy = engine.memory.culprits[0]
     is_window = engine.settings.geometry.groups[copy.group].kind is Kind.SLIDING_WINDOW
-    return is_window and engine.stage.blocks_per_chunk > 1 and (copy.chunk, copy.part) in engine.memory.left_out
+    return (
+        is_window and engine.stage.blocks_per_chunk > 1 and (job.tier, copy.chunk, copy.part) in engine.memory.left_out
+    )
 
 
 FINDING = Finding(

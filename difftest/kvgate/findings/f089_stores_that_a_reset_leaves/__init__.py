@@ -10,9 +10,8 @@ from kvgate.kernel.difference import Divergence
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """A store under way reads a block that is used again, and a reset has preempted its request."""
-    culprit = engine.memory.culprit
-    is_used = divergence.difference.statement == "KV-TIER-02" and culprit is not None
-    return is_used and culprit[0].number in engine.interrupted
+    is_used = divergence.difference.statement == "KV-TIER-02"
+    return is_used and any(job.number in engine.interrupted and not job.loads for job, _ in engine.memory.culprits)
 
 
 FINDING = Finding(

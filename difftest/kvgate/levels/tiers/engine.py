@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from hashlib import blake2b
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Any
 
 from attrs import define, evolve
 
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
+from kvgate.kernel.errors import UsageError
 from kvgate.levels.scheduler.adapter.arrivals import STOP, new_request
 from kvgate.levels.scheduler.adapter.names import name_of, number_in
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
-from kvgate.levels.tiers.adapter.offloading import HostTier, Offloading, result_of
-from kvgate.levels.tiers.memory import TierMemory
-from kvgate.levels.tiers.operations import EndJobs, Operation, TierStage
+from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
+from kvgate.levels.tiers.memory import Number, StepUse, TierMemory
+from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
+from kvgate.monitors.slot_memory import first_read
 from kvgate.monitors.wait_graph import WaitFor
 from kvreference.operations import Abort, Admit, Preempt, Reset, Sample, Schedule
 from kvreference.operations import Operation as OfManager
@@ -35,7 +38,7 @@ from kvreference.settings import Settings
 IDLE_STEPS_MAX = 40
 """After how many steps in which nothing happens, while no job is under way, requests are said to hang."""
 AT_REST_STEPS = 4
-"""How many steps an engine may take after its last request until nothing is held."""
+"""How many steps an engine may take after its last request until nothing is held, and those that it asks for."""
 
 
 class Log:
@@ -86,17 +89,19 @@ class TierEngine:
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
-            self.scheduler: Any = self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
+            self.scheduler: Any = self._build(settings, stage)
         self.followed = self.subject.followed(settings, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
-        self.connector = Offloading(self.scheduler, self.memory, stage)
+        self.connector = Connector(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)
         self.waiting: WaitFor | None = None
         self.found: Divergence | None = None
         self.raised: Exception | None = None
-        self.resets: list[Mapping[str, int]] = []
-        """Of each reset of the connector's cache: the requests alive, and how many tokens of each were computed."""
-        self.interrupted: set[int] = set()
+        self.reset_at: dict[str, int] = {}
+        """Of each request that has run on since the last reset of the connector's cache: its tokens computed then."""
+        self.forgotten: set[Number] = set()
+        """The jobs that requests had when the connector's cache was reset."""
+        self.interrupted: set[Number] = set()
         """The stores, under way or yet to begin, of requests that a reset has preempted."""
         self.preempted: set[str] = set()
         """The requests that a reset has preempted since the last step."""
@@ -110,7 +115,23 @@ class TierEngine:
         self._tokens: dict[str, list[int]] = {}
         """What the worker knows of each request."""
         self._rows: dict[str, _Row] = {}
+        self._before = StepUse()
+        """What the step before uses, where steps are asynchronous."""
         self._in_flight: deque[tuple[Any, Any, Mapping[str, list[int]]]] = deque()
+
+    def _build(self, settings: Settings, stage: TierStage) -> Any:
+        """The scheduler with its connector.
+
+        Raises:
+            UsageError: a connector of somebody's own cannot be built.
+        """
+        try:
+            return self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
+        except Exception as error:
+            if stage.connector != OWN or isinstance(error, UsageError):
+                raise
+            said = " ".join(str(error).split())
+            raise UsageError(f"the connector cannot be built: {type(error).__name__}: {said}") from error
 
     def candidates(self, kind: type) -> Sequence[int]:
         """See ``kvgate.gate.level.World.candidates``."""
@@ -141,7 +162,8 @@ class TierEngine:
         elif isinstance(operation, Step):
             self._step(operation.replies)
         elif isinstance(operation, EndJobs):
-            self.connector.copies.end(operation.loads, operation.jobs)
+            for number in list(self.memory.under_way(operation.loads))[: operation.jobs]:
+                self.memory.end(number)
         elif isinstance(operation, Abort) and self._alive:
             names = list(self._alive)
             name = names[operation.request % len(names)]
@@ -152,12 +174,15 @@ class TierEngine:
             self.lockstep.note(Reset())
             if operation.connector:
                 self.resets_since_step += 1
-                self.resets.append({name: each.num_computed_tokens for name, each in self._alive.items()})
+                self.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
+                self.forgotten |= self.connector.jobs_of(None)
             if operation.preempts:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
                 self.interrupted |= self.connector.jobs_of(running)
-            reset_cache(self.scheduler, operation.preempts, operation.connector)
+            # A connector may say that it cannot be reset.
+            with suppress(NotImplementedError):
+                reset_cache(self.scheduler, operation.preempts, operation.connector)
 
     def _may_reset(self, reset: ResetCache) -> bool:
         """Whether vLLM supports it: it preempts who runs, and says that it cannot do so with who loads.
@@ -263,26 +288,58 @@ class TierEngine:
     def _execute(self, output: Any, replies: Sequence[Reply]) -> tuple[Any, Mapping[str, list[int]]]:
         """What the worker does with a step: its report, and what it answers."""
         first = self._receive(output)
+        # What was dispatched before may not have ended when this step begins.
+        uses = self._used(first, output)
+        self.memory.in_flight = [self._before, uses]
+        self._before = uses if self.stage.asynchronous else StepUse()
         sampled: dict[str, list[int]] = {}
         with self.connector.step(output, bool(first)) as reports:
             for copy in getattr(output, "kv_cache_block_copies", None) or ():
                 self.memory.copy(copy.src_block_id, copy.dst_block_id)
             for block in getattr(output, "new_block_ids_to_zero", None) or ():
                 self.memory.clear(block)
-            chains = {name: self._write(name, start, output) for name, start in first.items()}
-            for name, start in first.items():
-                for group, table in enumerate(self._rows[name].table):
-                    self.memory.read(name, group, table, start, chains[name])
+            with self.connector.layers() if first else nullcontext():
+                chains = {name: self._write(name, start, output) for name, start in first.items()}
+                if not self.connector.reports_failures:
+                    self._read(first, chains)
             replied = cycle(replies)
             for name, chain in chains.items():
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
+        if self.connector.reports_failures and first:
+            self._read_but(set(reports[0].invalid_block_ids or ()), first, chains)
         return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
+
+    def _read(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> None:
+        for name, start in first.items():
+            for group, table in enumerate(self._rows[name].table):
+                self.memory.read(name, group, table, start, chains[name])
+
+    def _read_but(self, failed: set[int], first: Mapping[str, int], chains: Mapping[str, list[int]]) -> None:
+        """Check what was read, but not of requests whose load has failed: what these computed counts for nothing."""
+        of_failed = {name for name in first if failed.intersection(chain(*self._rows[name].table))}
+        for name in of_failed:
+            for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
+                for block in table[first[name] // group.block_size_tokens :]:
+                    self.memory.device.pop(block, None)
+        self._read({name: start for name, start in first.items() if name not in of_failed}, chains)
+
+    def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
+        """The blocks that a step reads and writes."""
+        reads, writes = set(), set()
+        for name, start in first.items():
+            end = start + output.num_scheduled_tokens[name]
+            for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
+                size = group.block_size_tokens
+                writes.update(table[start // size : -(-end // size)])
+                reads.update(table[first_read(group, start) // size : -(-end // size)])
+        return StepUse(frozenset(reads), frozenset(writes))
 
     def _receive(self, output: Any) -> dict[str, int]:
         """Enter what a step sends into the batch; from which token on each request is computed."""
         first = {}
         for new in output.scheduled_new_reqs:
+            self.reset_at.pop(new.req_id, None)
             self._rows[new.req_id] = _Row([list(blocks) for blocks in new.block_ids])
             first[new.req_id] = new.num_computed_tokens
         cached = output.scheduled_cached_reqs
@@ -290,6 +347,7 @@ class TierEngine:
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
         ):
             if name in cached.resumed_req_ids:
+                self.reset_at.pop(name, None)
                 self._rows[name].table = [list(group) for group in blocks]
             elif blocks is not None:
                 for table, new_blocks in zip(self._rows[name].table, blocks, strict=True):
@@ -353,10 +411,23 @@ class TierEngine:
         return Difference("KV-TIER-06", "requests while every job ends", "they end", got)
 
     def _rest(self) -> None:
-        for _ in range(AT_REST_STEPS):
+        """Let the engine take the steps that it asks for, and some more, and check what remains.
+
+        No more than all blocks are worth to be stored: if more are, the steps never end.
+        """
+        stored, steps = self.memory.blocks_stored, 0
+        while self.found is None and (steps < AT_REST_STEPS or self.scheduler.has_requests()):
             for loads in (False, True):
                 self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
             self.perform(Step((Reply(),)))
+            steps += 1
+            more = self.memory.blocks_stored - stored
+            if (
+                more > len(self.connector.halves) * self.settings.blocks
+                or steps > self.settings.blocks + IDLE_STEPS_MAX
+            ):
+                got = f"it asks for more after {steps} steps, in which {more} blocks were stored"
+                self._report("progress", Difference("KV-LIVE-03", "an engine without requests", "it rests", got))
         if self.found is None:
             for difference in self._remaining():
                 self._report("leak", difference)
@@ -366,8 +437,6 @@ class TierEngine:
         held = self.connector.remaining()
         if held:
             yield Difference("KV-TIER-05", "what the connector holds", "nothing", str(dict(held)))
-        elif self.connector.is_held():
-            yield Difference("KV-TIER-05", "chunks of the tier", "room for new ones", "some are held")
 
 
 def _where(error: Exception) -> str:

@@ -27,7 +27,9 @@ from kvgate.levels.scheduler.level import (
 )
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.operations import (
+    CONNECTORS,
     OPERATIONS,
+    OWN,
     POLICIES,
     EndJobs,
     Operation,
@@ -49,6 +51,8 @@ MONITORS = ("tiers", "leak", "progress")
 SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connector is driven."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
+CONNECTOR = "connector="
+"""Before the name of a connector, among what a case needs."""
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
 
 SIMPLER_TIERS: Rules = {
@@ -59,10 +63,43 @@ SIMPLER_TIERS: Rules = {
 }
 
 
+def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | None = None) -> Any:
+    """A campaign with another connector, on those of its models that the connector takes.
+
+    Raises:
+        UsageError: there is no such connector.
+    """
+    if connector not in CONNECTORS:
+        from kvgate.levels.tiers.adapter.own import choose
+
+        if ":" not in connector:
+            raise UsageError(f"--connector {connector}: there are {', '.join(CONNECTORS)}, and MODULE:CLASS")
+        choose(connector, config)
+        connector = OWN
+    lanes = tuple(lane for lane in prepared.plan.lanes if _takes(connector, lane.model.geometry))
+    # If it takes none of them, the first case says why.
+    plan = evolve(prepared.plan, lanes=lanes or prepared.plan.lanes)
+    return evolve(prepared, plan=plan, trials=evolve(prepared.trials, needs=(CONNECTOR + connector,)))
+
+
 def _is_plain(geometry: Geometry) -> bool:
     sizes = {group.block_size_tokens for group in geometry.groups}
     plain = all(group.kind in KINDS and group.compress_ratio == 1 for group in geometry.groups)
     return plain and len(sizes) == 1 and not geometry.hashed_ahead_tokens
+
+
+def _takes(connector: str, geometry: Geometry) -> bool:
+    """Whether a connector takes a model: ``SimpleCPUOffloadConnector`` asserts a group of full attention."""
+    if connector == OWN:
+        from kvgate.levels.tiers.adapter.own import Chosen
+
+        return not Chosen.one_group or len(geometry.groups) == 1
+    return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
+
+
+def _preempting(case: Case) -> int:
+    """Of a hundred resets, how many preempt: with ``SimpleCPUOffloadConnector`` few, for most of them raise (090)."""
+    return 50 if case.stage.connector == "offloading" else 4
 
 
 class TierLevel(DrivenLevel):
@@ -82,7 +119,7 @@ class TierLevel(DrivenLevel):
         Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
         EndJobs: lambda _generator, _case, draw: EndJobs(draw.chance(50), draw.integer(1, 3)),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
-        ResetCache: lambda _generator, _case, draw: ResetCache(draw.chance(50), draw.chance(50)),
+        ResetCache: lambda _generator, case, draw: ResetCache(draw.chance(_preempting(case)), draw.chance(50)),
     }
     stage_type = TierStage
     simpler: Rules = SIMPLER_TIERS
@@ -92,10 +129,11 @@ class TierLevel(DrivenLevel):
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
-        "The copy of the bytes: CPUOffloadingWorker copies on CUDA and XPU devices alone, so a model of it copies what "
-        "slots hold. It ends jobs of one direction in the order in which they began.",
-        "Transfers that fail: the worker's half of OffloadingConnector asserts that none does.",
-        "Connectors other than OffloadingConnector, tiers below the host, several workers, KV events of the tier.",
+        "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of it "
+        "copies what slots hold. It ends jobs of one direction in the order in which they began.",
+        "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
+        "With a connector of your own they are checked.",
+        "Other connectors of vLLM, tiers below the host, several workers, KV events of the tier.",
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
@@ -121,6 +159,8 @@ class TierLevel(DrivenLevel):
     def world(self, case: Case, subject: str, with_reference: bool) -> Any:
         if not _is_plain(case.settings.geometry):
             raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
+        if not _takes(case.stage.connector, case.settings.geometry):
+            raise UsageError(f"--connector {case.stage.connector} takes models with a group of full attention")
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference
@@ -136,8 +176,7 @@ class TierLevel(DrivenLevel):
     # Cases
 
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
-        """A case without operations."""
-        del needs
+        """A case without operations; ``needs`` may name its connector."""
         settings = generator.settings(draw)
         asynchronous = draw.chance(40) and not settings.geometry.has_draft_layer
         if asynchronous:
@@ -163,6 +202,15 @@ class TierLevel(DrivenLevel):
             running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
             asynchronous=asynchronous,
         )
+        named = [each.removeprefix(CONNECTOR) for each in needs if each.startswith(CONNECTOR)]
+        if named:
+            # Of its own: other cases stay as they are.
+            stage = evolve(stage, connector=named[0], is_lazy=named[0] != "offloading" and draw.chance(30))
+        if stage.connector in ("simple", OWN):
+            stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
+        elif stage.connector == "multi":
+            # Both have chunks of one block.
+            stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:

@@ -7,7 +7,7 @@ is known from the requests whose block hashes it was made of, and not from the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TypeAlias
 
 from attrs import define, field, frozen
@@ -18,6 +18,8 @@ from kvreference.settings import Settings
 
 Content: TypeAlias = tuple[int, tuple[int | None, ...]]
 """A group, and the prefix up to the token in each slot; None where nothing was written."""
+Number: TypeAlias = tuple[int, int, int]
+"""A job: its tier, its number there, and which of the jobs it is that end together."""
 
 
 class Prefixes:
@@ -60,7 +62,7 @@ class Copy:
 class Job:
     """A transfer."""
 
-    number: int
+    number: Number
     loads: bool
     request: str
     copies: Sequence[Copy]
@@ -69,8 +71,12 @@ class Job:
     is_done: bool = False
 
     @property
+    def tier(self) -> int:
+        return self.number[0]
+
+    @property
     def words(self) -> str:
-        return f"{'load' if self.loads else 'store'} job {self.number} of {self.request}"
+        return f"{'load' if self.loads else 'store'} job {self.number[1]} of {self.request}"
 
 
 @define
@@ -82,6 +88,14 @@ class Claim:
     tables: Sequence[Sequence[int]]
 
 
+@frozen
+class StepUse:
+    """The blocks that a step uses."""
+
+    reads: frozenset[int] = frozenset()
+    writes: frozenset[int] = frozenset()
+
+
 @define
 class TierMemory:
     """Both tiers, and the jobs under way. ``found`` is the first violation."""
@@ -89,28 +103,29 @@ class TierMemory:
     settings: Settings
     blocks_per_chunk: int
     prefixes: Prefixes = field(factory=Prefixes)
-    device: dict[int, Content] = field(factory=dict)
-    host: dict[tuple[int, int], Content] = field(factory=dict)
-    jobs: dict[int, Job] = field(factory=dict)
+    device: MutableMapping[int, Content] = field(factory=dict)
+    host: dict[tuple[int, int, int], Content] = field(factory=dict)
+    """By tier, chunk and part."""
+    jobs: dict[Number, Job] = field(factory=dict)
     """Those under way, in the order in which they began."""
     tokens: dict[str, list[int]] = field(factory=dict)
     """The prefix up to each token of each request, as far as the worker knows them."""
     names: dict[bytes, int] = field(factory=dict)
     """Which prefix each block hash stands for."""
     claims: dict[str, Claim] = field(factory=dict)
-    left_out: set[tuple[int, int]] = field(factory=set)
+    in_flight: Sequence[StepUse] = ()
+    """The step that may not have ended, and the one that runs."""
+    left_out: set[tuple[int, int, int]] = field(factory=set)
     """The parts of chunks that the store which began last did not bring."""
     found: Difference | None = None
-    culprit: tuple[Job, Copy] | None = None
-    """Which copy of which job shows it, if one does."""
+    culprits: tuple[tuple[Job, Copy], ...] = ()
+    """Which copies of which jobs show it, if some do."""
     blocks_loaded: int = 0
     blocks_stored: int = 0
 
-    def _find(
-        self, statement: str, subject: str, expected: str, got: str, culprit: tuple[Job, Copy] | None = None
-    ) -> None:
+    def _find(self, statement: str, subject: str, expected: str, got: str, *culprits: tuple[Job, Copy]) -> None:
         if self.found is None:
-            self.found, self.culprit = Difference(statement, subject, expected, got), culprit
+            self.found, self.culprits = Difference(statement, subject, expected, got), culprits
 
     # Names
 
@@ -200,22 +215,49 @@ class TierMemory:
 
     # Jobs
 
+    def misfit(self, loads: bool, got: str) -> None:
+        """A job does not say of each block which chunk it goes to or comes from, and by which key."""
+        statement, kind = ("KV-TIER-01", "load") if loads else ("KV-TIER-04", "store")
+        self._find(statement, f"the blocks of a {kind}", "a part of a chunk for each, and a key for each chunk", got)
+
+    def check_unordered(self, blocks: Iterable[int], loads: bool) -> None:
+        """A job begins that waits for no step: those in flight may run at the same time."""
+        used = frozenset().union(*(step.reads if loads else step.writes for step in self.in_flight))
+        early = sorted(used.intersection(blocks))
+        if early and loads:
+            subject, got = "a block that a load writes at once", f"a step reads block {early[0]}"
+            self._find("KV-TIER-02", subject, "no step in flight uses it", got)
+        elif early:
+            subject, got = "a block that a store reads at once", f"a step writes block {early[0]}"
+            self._find("KV-TIER-04", subject, "the steps that write it have ended", got)
+
+    def place_of(self, request: str, group: int, block: int) -> int:
+        """The place of a block in a request that a load is to bring it to; the place after its last if it has none."""
+        table = self.claims[request].tables[group] if request in self.claims else ()
+        return table.index(block) if block in table else len(self.tokens.get(request, ()))
+
     def begin(self, job: Job) -> None:
         """The worker begins a job."""
         for other in self.jobs.values():
             for mine in job.copies:
                 for theirs in other.copies:
+                    is_chunk = (job.tier, mine.chunk, mine.part) == (other.tier, theirs.chunk, theirs.part)
                     if (mine.block == theirs.block and (job.loads or other.loads)) or (
-                        (mine.chunk, mine.part) == (theirs.chunk, theirs.part) and not (job.loads and other.loads)
+                        is_chunk and not (job.loads and other.loads)
                     ):
                         tier = "block of the device" if mine.block == theirs.block else "chunk of the host"
                         kind = "load" if job.loads else "store"
                         self._find(
-                            "KV-TIER-02", f"a {tier} that a {kind} uses", "no other job's", other.words, (other, theirs)
+                            "KV-TIER-02",
+                            f"a {tier} that a {kind} uses",
+                            "no other job's",
+                            other.words,
+                            (other, theirs),
+                            (job, mine),
                         )
         if not job.loads:
-            parts = {(each.chunk, each.part) for each in job.copies}
-            of_chunks = {(chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}
+            parts = {(job.tier, each.chunk, each.part) for each in job.copies}
+            of_chunks = {(job.tier, chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}
             self.left_out = (self.left_out - parts) | (of_chunks - parts)
             for each in job.copies:
                 self._check_stored(job, each)
@@ -231,7 +273,7 @@ class TierMemory:
             subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
             self._find("KV-TIER-04", subject, f"the {len(expected)} tokens that its key names", got, (job, copy))
 
-    def end(self, number: int) -> None:
+    def end(self, number: Number) -> None:
         """A job ends: what it copies has arrived."""
         job = self.jobs.pop(number)
         job.is_done = True
@@ -240,20 +282,21 @@ class TierMemory:
                 self.blocks_stored += 1
                 held = self.device.get(each.block)
                 if held is None:
-                    self.host.pop((each.chunk, each.part), None)
+                    self.host.pop((job.tier, each.chunk, each.part), None)
                 else:
-                    self.host[each.chunk, each.part] = held
+                    self.host[job.tier, each.chunk, each.part] = held
                 continue
             self.blocks_loaded += 1
-            content = self.host.get((each.chunk, each.part))
+            content = self.host.get((job.tier, each.chunk, each.part))
             self._check_loaded(job, each, content)
             if content is None:
                 self.device.pop(each.block, None)
             else:
                 self.device[each.block] = content
-        claim = self.claims.pop(job.request, None) if job.loads else None
-        if claim is not None:
-            self._check_claim(job, claim)
+        if job.loads and job.request in self.claims:
+            self._check_claim(job, self.claims[job.request])
+            if self.found is None:
+                del self.claims[job.request]
 
     def _check_loaded(self, job: Job, copy: Copy, content: Content | None) -> None:
         named = self._named(job.keys[copy.chunk], copy.part)
@@ -274,6 +317,7 @@ class TierMemory:
             if wrong is not None:
                 self._find("KV-TIER-03", f"what a hit of the tier brings in group {group}", *wrong)
 
-    def under_way(self, loads: bool) -> Iterator[int]:
-        """The jobs of one direction, in the order in which they began."""
-        return (number for number, job in list(self.jobs.items()) if job.loads == loads)
+    def under_way(self, loads: bool, tier: int | None = None) -> Iterator[Number]:
+        """The jobs of one direction, of one tier or of all, in the order in which they began."""
+        jobs = list(self.jobs.values())
+        return (job.number for job in jobs if job.loads == loads and tier in (None, job.tier))

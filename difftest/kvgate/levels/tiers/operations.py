@@ -14,6 +14,11 @@ from kvreference.scheduler.operations import Step
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
+CONNECTORS = ("offloading", "simple", "multi")
+"""The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, and both in a
+``MultiConnector``."""
+OWN = "own"
+"""A connector of somebody's own, which is named where cases are run."""
 POLICIES = ("lru", "arc")
 """How the tier chooses what it evicts."""
 
@@ -33,6 +38,11 @@ class TierStage:
     """How many tokens a step may load before it computes, where a release can; the others load while they wait."""
     running_max: int = field(default=8, validator=_count)
     """How many requests run at once."""
+    connector: str = field(default="offloading", validator=in_((*CONNECTORS, OWN)))
+    is_lazy: bool = False
+    """Whether ``SimpleCPUOffloadConnector`` stores blocks when they are next to be evicted, and not when computed."""
+    simple_first: bool = False
+    """Whether a ``MultiConnector`` asks ``SimpleCPUOffloadConnector`` first."""
     asynchronous: bool = False
     """Whether steps are scheduled before the output of the step before is known."""
 
@@ -72,6 +82,10 @@ def describe_tier_stage(stage: TierStage) -> str:
         f"the host has room for {counted(stage.chunks, 'chunk')} of {counted(stage.blocks_per_chunk, 'block')}, "
         f"evicted by {stage.policy.upper()}",
     ]
+    if stage.connector != "offloading":
+        parts.append(f"the connector is {stage.connector}" + ", SimpleCPUOffloadConnector first" * stage.simple_first)
+    if stage.is_lazy:
+        parts.append("what is next to be evicted is stored")
     if stage.stores_answers:
         parts.append("answers are stored as well")
     if stage.sync_load_tokens:

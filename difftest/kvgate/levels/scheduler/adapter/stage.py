@@ -46,8 +46,13 @@ DECODE_RANKS, PREFILL_RANKS = 2, 4
 class Tier(Protocol):
     """A second tier, with the connector that moves blocks to it and back."""
 
-    def transfers(self) -> Any:
-        """How the connector is configured."""
+    @property
+    def one_group(self) -> bool:
+        """Whether the connector is for models with one group."""
+        ...
+
+    def transfers(self, groups: Sequence[KVCacheGroupSpec]) -> Any:
+        """How the connector is configured, for these groups."""
         ...
 
     def tensors(self, blocks: int, groups: Sequence[KVCacheGroupSpec]) -> list[Any]:
@@ -108,6 +113,7 @@ def new_scheduler(
         mamba_cache_mode=modes[0] if modes else "none",
     )
     cache.num_gpu_blocks = settings.blocks
+    specs = list(groups) if groups is not None else group_specs(geometry)
     config = VllmConfig(
         model_config=_model_config(settings.tokens_max),
         device_config=DeviceConfig(device="cpu"),
@@ -126,7 +132,7 @@ def new_scheduler(
         ),
         speculative_config=_speculation(settings, hashing_option) if settings.drafts_max else None,
         kv_events_config=KVEventsConfig(enable_kv_cache_events=settings.tells_events, publisher="null"),
-        kv_transfer_config=tier.transfers() if tier else _transfers(stage) if stage.connector else None,
+        kv_transfer_config=tier.transfers(specs) if tier else _transfers(stage) if stage.connector else None,
         ec_transfer_config=ECTransferConfig(
             ec_connector="FakeEncoderConnector", ec_role="ec_both", ec_connector_module_path=CONNECTORS
         )
@@ -143,8 +149,9 @@ def new_scheduler(
     # If a model of its own drafts, vLLM leaves out a token for each request, and rejects a step in which none is left.
     config.scheduler_config.max_num_scheduled_tokens = settings.chunk_tokens
     config.scheduler_config.max_num_batched_tokens = settings.chunk_tokens
-    config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector
-    specs = list(groups) if groups is not None else group_specs(geometry)
+    config.scheduler_config.disable_hybrid_kv_cache_manager = options.one_group_connector or bool(
+        tier and tier.one_group
+    )
     if options.context_parallel:
         parallel = config.parallel_config
         parallel.decode_context_parallel_size = DECODE_RANKS

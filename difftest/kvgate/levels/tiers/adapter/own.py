@@ -1,0 +1,148 @@
+"""A connector of somebody's own: both of its halves as they are, on tensors of the CPU.
+
+Each slot of a block is a number that stands for its group and the prefix up to its token, so what a connector brings is
+what ghost memory reads.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from kvgate.kernel.errors import UsageError
+from kvgate.levels.tiers.memory import Content, Number, TierMemory
+from kvreference.settings import Settings
+
+
+class Chosen:
+    """The connector of this process, and what it is configured with."""
+
+    name = ""
+    config: Mapping[str, Any] = {}
+    one_group = False
+    """Whether it is for models with one group alone."""
+
+
+def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
+    """Let cases of this process run with the connector MODULE:CLASS.
+
+    Raises:
+        UsageError: it cannot be imported, is not a connector, or lacks a method.
+    """
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
+
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise UsageError(f"--connector {name}: write MODULE:CLASS")
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except Exception as error:
+        raise UsageError(f"--connector {name} cannot be imported: {type(error).__name__}: {error}") from error
+    if found is None:
+        raise UsageError(f"--connector {name}: {module} has no {attribute}")
+    if not inspect.isclass(found) or not issubclass(found, KVConnectorBase_V1):
+        raise UsageError(f"--connector {name} is not a subclass of KVConnectorBase_V1")
+    lacks = sorted(getattr(found, "__abstractmethods__", ()))
+    if lacks:
+        raise UsageError(f"--connector {name} lacks {', '.join(lacks)}")
+    Chosen.name, Chosen.config = name, dict(config or {})
+    Chosen.one_group = not issubclass(found, SupportsHMA)
+
+
+def configuration() -> dict[str, Any]:
+    """How vLLM is told of it.
+
+    Raises:
+        UsageError: no connector was chosen.
+    """
+    if not Chosen.name:
+        raise UsageError("a case of a connector of your own: name it with kvgate check --connector MODULE:CLASS")
+    module, _, attribute = Chosen.name.partition(":")
+    return {
+        "kv_connector": attribute,
+        "kv_connector_module_path": module,
+        "kv_connector_extra_config": dict(Chosen.config),
+    }
+
+
+class Device(MutableMapping[int, Content]):
+    """The device's blocks, in one tensor that all layers share."""
+
+    def __init__(self, settings: Settings) -> None:
+        import torch
+
+        size = settings.geometry.groups[0].block_size_tokens
+        self.groups = len(settings.geometry.groups)
+        self.tensor = torch.zeros((settings.blocks, size, 1), dtype=torch.int64)
+
+    def __getitem__(self, block: int) -> Content:
+        numbers = self.tensor[block].flatten().tolist()
+        written = [number for number in numbers if number]
+        if not written:
+            raise KeyError(block)
+        group = (written[0] - 1) % self.groups
+        # What is of another group is nothing of this one.
+        slots = (
+            (number - 1) // self.groups if number and (number - 1) % self.groups == group else None
+            for number in numbers
+        )
+        return group, tuple(slots)
+
+    def __setitem__(self, block: int, content: Content) -> None:
+        group, slots = content
+        numbers = [0 if slot is None else 1 + slot * self.groups + group for slot in slots]
+        self.tensor[block] = self.tensor.new_tensor(numbers).unsqueeze(-1)
+
+    def __delitem__(self, block: int) -> None:
+        self.tensor[block] = 0
+
+    def __iter__(self) -> Any:
+        return iter(range(len(self.tensor)))
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+
+class Own:
+    """The halves of a connector of somebody's own."""
+
+    def __init__(self, connector: Any, worker: Any, memory: TierMemory, *_rest: object) -> None:
+        del connector
+        self._worker = worker
+        self._device = Device(memory.settings)
+        memory.device = self._device
+        self._layers: Sequence[str] = ()
+
+    def register(self, layers: Sequence[str]) -> None:
+        """Hand the device's tensors to the worker's half."""
+        self._layers = layers
+        self._worker.register_kv_caches(dict.fromkeys(layers, self._device.tensor))
+
+    def load_layers(self) -> None:
+        """Let the worker's half wait for what each layer reads."""
+        for layer in self._layers:
+            self._worker.wait_for_layer_load(layer)
+
+    def save_layers(self) -> None:
+        """Show the worker's half each layer after it was computed."""
+        metadata: Any = None
+        for layer in self._layers:
+            self._worker.save_kv_layer(layer, self._device.tensor, metadata)
+
+    def patched(self) -> Sequence[tuple[str, Any]]:
+        """See ``Half``."""
+        return ()
+
+    def shown(self, metadata: Any) -> None:
+        """See ``Half``."""
+
+    def jobs_of(self, requests: Collection[str] | None) -> set[Number]:
+        """See ``Half``: it is asked for nothing that the interface does not have."""
+        del requests
+        return set()
+
+    def remaining(self) -> Mapping[str, int]:
+        """See ``Half``."""
+        return {}

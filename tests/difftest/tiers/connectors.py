@@ -1,0 +1,60 @@
+"""Connectors that are broken, each in one way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+
+from examples.connector.host_store import Copies, HostStore
+
+
+class LoadsTheBlockBefore(HostStore):
+    """A load brings each block to the place after its own."""
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        keys = [key for key, _ in self.loads]
+        self.loads = [(key, block) for key, (_, block) in zip(keys[:1] + keys, self.loads, strict=False)]
+
+
+class SavesTooEarly(HostStore):
+    """Blocks are saved before they are computed."""
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        super().start_load_kv(forward_context, **kwargs)
+        self.save(self.copies().stores)
+
+    def wait_for_save(self) -> None:
+        """They are saved already."""
+
+
+class HidesItsFailures(HostStore):
+    """Loads that fail are not reported."""
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return set()
+
+
+class HitsTheLastToken(HostStore):
+    """A hit goes one block further than what is stored."""
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        tokens, waits = super().get_num_new_matched_tokens(request, num_computed_tokens)
+        return tokens + self.block_tokens * bool(tokens), waits
+
+
+class Raises(HostStore):
+    """Its constructor raises."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
+        del vllm_config, role, kv_cache_config
+        raise OSError("no room on the host")
+
+
+class Half(KVConnectorBase_V1):
+    """It has a method alone."""
+
+    def build_connector_meta(self, scheduler_output: Any) -> Copies:
+        del scheduler_output
+        return Copies()
