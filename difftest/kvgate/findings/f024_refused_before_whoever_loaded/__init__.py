@@ -23,8 +23,11 @@ def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
     behind = any(each.request_id in loaded or each.num_computed_tokens > 0 for each in queue[1:])
     if divergence.difference.statement != "KV-TIER-06" or not behind:
         return False
-    first, free = queue[0], engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    kept = getattr(engine.scheduler, "_inflight_prefill_reserved_blocks", lambda: 0)()
+    first, free, kept = queue[0], scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), 0
+    if first.request_id in engine.connector.loads:
+        # Of a request that would load, later releases ask that it leaves what others still need, and a step's drafts.
+        kept = getattr(scheduler, "_inflight_prefill_reserved_blocks", lambda: 0)()
+        kept += getattr(scheduler, "_spec_decode_step_blocks", 0)
     lacks = blocks_to_run(engine.settings, first.num_tokens) > free - kept
     return lacks and first.request_id not in loaded and first.status.name != "WAITING_FOR_REMOTE_KVS"
 

@@ -82,6 +82,8 @@ class Connector:
         parts = [(connector, self.worker)] if stage.connector == OWN else []
         self.hit_tokens: dict[str, int] = {}
         """How many tokens each request hit on the device when the tier was asked last."""
+        self.loads: set[str] = set()
+        """The requests for which it then promised a load that a step does not wait for."""
         pairs = parts or zip(_parts(connector), _parts(self.worker), strict=True)
         self.halves: list[Half] = [
             (Own if stage.connector == OWN else HALVES[type(part).__name__])(part, at_worker, memory, stage, tier)
@@ -114,7 +116,9 @@ class Connector:
 
         def get_num_new_matched_tokens(request: Any, hit_tokens: int, *rest: Any, **named: Any) -> Any:
             self.hit_tokens[request.request_id] = hit_tokens
-            return asked(request, hit_tokens, *rest, **named)
+            tokens, is_asynchronous = asked(request, hit_tokens, *rest, **named)
+            (self.loads.add if tokens and is_asynchronous else self.loads.discard)(request.request_id)
+            return tokens, is_asynchronous
 
         def update_state_after_alloc(request: Any, blocks: Any, external_tokens: int) -> Any:
             if external_tokens:
