@@ -105,10 +105,7 @@ _NO_TIER = "the reference has no second tier"
 
 _WITHOUT = {
     "KV-INV-04": "that a block which is allocated is named by no table is proved; that no hit has a block twice is not",
-    "KV-OP-02": "which of several blocks with the same content comes first is not in the transitions",
     "KV-OP-09": "it is the reference's definition of a content, and not a theorem",
-    "KV-OP-13": "no obligation executes the counters",
-    "KV-OP-14": "no obligation executes it",
     "KV-OP-20": "the look-up is proved of what is cached, and not of when it was computed",
     "KV-LEAK-02": _NO_SYSTEM,
     "KV-WORK-02": _NO_SYSTEM,

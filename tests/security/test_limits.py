@@ -49,7 +49,7 @@ LIMITS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
             ("frames", recording.FRAMES_MAX),
         ),
     ),
-    ("a shadow's status", (("bytes", status.FILE_BYTES_MAX), ("files that are told of", status.FILES_MAX))),
+    ("a shadow's status", (("bytes", status.FILE_BYTES_MAX), ("files that are reported", status.FILES_MAX))),
     (
         "a folder of `kvgate fuzz`",
         (("bytes of its manifest", plan.FILE_BYTES_MAX), ("bytes of a shard's result", results.BYTES_MAX)),

@@ -49,6 +49,7 @@ ARGUED = {
     ("difftest/kvgate/adapters/fetching.py", "extractall"): "a wheel whose sha256 is one in its release's description",
     ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: whoever types it names the code",
     ("difftest/kvgate/adapters/registry.py", "exec_module"): "--preload FILE.py: likewise",
+    ("difftest/kvgate/levels/tiers/adapter/own.py", "import_module"): "--connector MODULE:CLASS: likewise",
     ("difftest/kvgate/adapters/cpu_engine/answering.py", "import_module"): "what the process that started it says, "
     "through a pipe that nobody else has",
     ("difftest/kvgate/adapters/cpu_engine/checkpoint.py", "import_module"): _OURS,

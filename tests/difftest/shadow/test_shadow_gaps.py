@@ -29,7 +29,7 @@ from kvgate.shadow.sink_protocol import Passive
 from .live import Server
 
 ENGINE = "20261128T120000-7"
-PART_BYTES = 30_000
+PART_BYTES = 22_000
 
 
 @define
@@ -205,12 +205,13 @@ def without_new_fields(record: Stored) -> list[Any]:
 
 def as_before(part: Path) -> None:
     """Write a part as version 2 did."""
-    data = part.read_bytes()
-    header = open_recording(part).header
+    opened = open_recording(part)
+    header = opened.header
+    frames = [recording.framed(recording.encoded([record])) for record in opened.records()]
     document = recording._CONVERTER.unstructure(evolve(header, first_record=None))
     del document["first_record"], document["started_unix_ms"]
-    body = data[len(recording.beginning(header)) :]
-    part.write_bytes(recording.MAGIC[:-1] + b"2" + recording.framed(json.dumps(document).encode()) + body)
+    beginning = recording.MAGIC[:-1] + b"2" + recording.framed(json.dumps(document).encode())
+    part.write_bytes(beginning + b"".join(frames))
 
 
 def test_two_engines_in_one_folder_are_checked_apart(tmp_path: Path) -> None:
