@@ -4,7 +4,9 @@ A real engine on this machine's CPU serves the same requests again and again, 8,
 or not, in turns (off, record, record, off; off, check, check, off), and is set against the one next to it that was off.
 "off again" sets rounds that were off against each other: it says how noisy the machine is. What is measured is the time
 of the thread that schedules, computes and reads answers, as in an engine's own process; a tiny model computes, so a
-real one has longer steps. The sidecar has a core of its own.
+real one has longer steps. The sidecar has a core of its own; where two cores share their units, as those of a virtual
+machine may, its work makes the engine's slower all the same. So in one more arm it is stopped while the engine serves:
+then only what the engine does itself is measured.
 
     python -m benchmarks --only shadow
 """
@@ -12,7 +14,9 @@ real one has longer steps. The sidecar has a core of its own.
 from __future__ import annotations
 
 import gc
+import os
 import random
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +32,7 @@ from kvgate.kernel.shadow_switch import Mode, Switch
 from kvgate.shadow.adapter.attachment import attach
 from kvgate.shadow.status import read_all
 
-ARMS = ("off again", "record", "check")
+ARMS = ("off again", "record", "check", "record, the sidecar stopped")
 RUNNING = (8, 64, 256)
 """How many requests decode at once."""
 ANSWER_TOKENS = 96
@@ -88,16 +92,21 @@ class Bench:
         scheduler = scheduler_of(self.engine)
         scheduler.reset_prefix_cache()
         shadow: Any = None
-        if arm in ("record", "check"):
+        mode, _, is_stopped = arm.partition(", ")
+        if mode in ("record", "check"):
             folder = Path(tempfile.mkdtemp(dir=self.folder))
-            shadow = attach(scheduler, Switch(Mode(arm), folder))
+            shadow = attach(scheduler, Switch(Mode(mode), folder))
             assert shadow is not None, "the engine has no shadow"
             until(lambda: bool(list(read_all(folder))))
+            (before,) = read_all(folder)
+            if is_stopped:
+                os.kill(before.pid, signal.SIGSTOP)
         gc.collect()
         self._seconds.clear()
         self.engine.generate(self.prompts, self.sampling, use_tqdm=False)
         taken = sum(self._seconds) / len(self._seconds)
         if shadow is not None:
+            os.kill(before.pid, signal.SIGCONT)
             shadow.end()
             shadow.sink.close()
             until(lambda: all(status.state == "ended" for status in read_all(folder)))

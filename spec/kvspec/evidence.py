@@ -44,7 +44,8 @@ _CONFORMS = (
 )
 
 _WHOLE_STEP = (
-    "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and copies"
+    "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and "
+    "copies; that the first of more than two in line is asked before the others"
 )
 
 _LEFT: dict[str, str] = {
@@ -56,7 +57,8 @@ _LEFT: dict[str, str] = {
     "KV-INV-07": _CONFORMS,
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": _CONFORMS,
-    "KV-OP-01": "that a key of the cached map stands for one prefix; alignments of larger units",
+    "KV-OP-01": "that a key of the cached map stands for one prefix; alignments of larger units; the longest hit of "
+    "more groups and lengths than two and three",
     "KV-OP-02": "longer lists of blocks with the same content",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
     "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",

@@ -365,8 +365,9 @@ def _first_of_three(found: Any, lengths: Any, tokens: Any, _least: Any) -> Any:
 LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
-    title="The running look-up comes to a length at which all groups can be resumed, however many there are, and "
-    "there is no longer one: it tries every multiple of the alignment before the last token, the longest first.",
+    bound="two groups and three lengths that are tried: they are lists",
+    title="The running look-up comes to a length at which all groups can be resumed, and there is no longer one: it "
+    "tries the multiples of the alignment before the last token, the longest first.",
     unknowns=ALL,
     assumes=lambda u: (u.longer > u.shorter) & (u.longer * u.alignment <= u.tokens - 1),
     claim=_is_longest,

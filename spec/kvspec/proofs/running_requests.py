@@ -205,8 +205,9 @@ def _leaves_nothing_unsure(u: Any) -> Any:
     fine = (sure >= 0) & (sure <= u.computed - u.drafts)
     if not out_of_turn:
         return fine & (sure == u.computed - u.drafts)
-    is_one = (sure == 0) | (sure == begins) | (sure == u.computed - u.drafts)
-    return fine & ((sure <= begins) | (sure == 0)) & is_one & implies(begins >= 0, sure <= begins)
+    rest = u.computed - u.drafts
+    lesser = (sure <= begins) & (sure <= rest) & ((sure == begins) | (sure == rest))
+    return fine & implies(begins >= 0, lesser) & implies(begins < 0, sure == 0)
 
 
 UNSURE = Obligation(
@@ -232,6 +233,12 @@ UNSURE = Obligation(
             lambda request, out_of_turn: max(
                 request.drafts_in_flight, min(request.in_flight[-1], request.tokens_computed) if out_of_turn else 0
             ),
+        ),
+        only(
+            "nothing-is-sure",
+            "Where another node writes out of turn, no token is sure.",
+            f"{AHEAD}:tokens_unsure",
+            lambda request, out_of_turn: request.tokens_computed if out_of_turn else request.drafts_in_flight,
         ),
         only(
             "always-all",

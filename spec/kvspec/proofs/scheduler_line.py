@@ -452,8 +452,7 @@ SERVES = Obligation(
     id="scheduler-progress.first-of-any-line-is-served",
     statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
     title="However many run behind the first, it is given its whole next chunk, or one of them loses its blocks and it "
-    "is asked again; if it runs by itself, only requests that have ended and are still read can hold it up. No request "
-    "behind it takes its blocks.",
+    "is asked again; if it runs by itself, only requests that have ended and are still read can hold it up.",
     unknowns=ROUND,
     assumes=lambda u: (
         _has_room(u)

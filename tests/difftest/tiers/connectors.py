@@ -29,11 +29,15 @@ class SavesTooEarly(HostStore):
         """They are saved already."""
 
 
-class HidesItsFailures(HostStore):
-    """Loads that fail are not reported."""
+class LoadsTooLate(HostStore):
+    """What a step reads is loaded when the step is over."""
 
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        return set()
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Not yet."""
+
+    def wait_for_save(self) -> None:
+        super().start_load_kv(None)
+        super().wait_for_save()
 
 
 class HitsTheLastToken(HostStore):

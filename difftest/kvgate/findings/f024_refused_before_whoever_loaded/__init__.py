@@ -19,8 +19,13 @@ def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
     """With a second tier: the first request of the queue lacks blocks, besides those kept; one after it has loaded."""
     scheduler, loaded = engine.scheduler, engine.scheduler.finished_recving_kv_req_ids
     queue = [*getattr(scheduler, "skipped_waiting", ()), *scheduler.waiting]
-    # What was noticed is in the queue again, and holds what was loaded.
-    behind = any(each.request_id in loaded or each.num_computed_tokens > 0 for each in queue[1:])
+
+    def has_loaded(request: Any) -> bool:
+        # What was noticed is in the queue again, and holds what was loaded.
+        waits = request.status.name == "WAITING_FOR_REMOTE_KVS"
+        return request.request_id in loaded or (not waits and request.num_computed_tokens > 0)
+
+    behind = any(map(has_loaded, queue[1:]))
     if divergence.difference.statement != "KV-TIER-06" or not behind:
         return False
     first, free, kept = queue[0], scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), 0

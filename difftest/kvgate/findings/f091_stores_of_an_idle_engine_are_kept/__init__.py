@@ -13,9 +13,10 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     simple, pool = engine.connector.simple, engine.scheduler.kv_cache_manager.block_pool
     if simple is None or divergence.difference.statement not in ("KV-LEAK-01", "KV-TIER-05"):
         return False
-    held = {each.block_id for each in pool.blocks if each.ref_cnt > 0 and not each.is_null}
+    held = {each.block_id for each in pool.blocks if each.ref_cnt == 1 and not each.is_null}
+    held_twice = any(each.ref_cnt > 1 and not each.is_null for each in pool.blocks)
     ended = not engine.memory.jobs and not engine.scheduler.has_requests()
-    return ended and bool(held) and held == simple.blocks_stored()
+    return ended and bool(held) and not held_twice and held == simple.blocks_stored()
 
 
 FINDING = Finding(

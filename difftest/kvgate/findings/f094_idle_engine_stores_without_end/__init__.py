@@ -9,9 +9,9 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """The engine rests not, and the tier holds fewer blocks than the device."""
+    """The engine stores more blocks than it has since it has no requests, and the tier holds fewer than the device."""
     stage = engine.stage
-    is_spinning = divergence.difference.subject == "an engine without requests"
+    is_spinning = divergence.difference.subject == "an engine without requests, which stores"
     return (
         is_spinning and engine.connector.simple is not None and stage.is_lazy and stage.chunks < engine.settings.blocks
     )

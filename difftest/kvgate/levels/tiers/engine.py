@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from itertools import chain, cycle
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import define, evolve
 
@@ -39,6 +39,8 @@ IDLE_STEPS_MAX = 40
 """After how many steps in which nothing happens, while no job is under way, requests are said to hang."""
 AT_REST_STEPS = 4
 """How many steps an engine may take after its last request until nothing is held, and those that it asks for."""
+Wrong: TypeAlias = Mapping[tuple[str, int], tuple[str, str] | None]
+"""By request and group, what a step is to read and reads, where these differ."""
 
 
 class Log:
@@ -180,8 +182,8 @@ class TierEngine:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
                 self.interrupted |= self.connector.jobs_of(running)
-            # A connector may say that it cannot be reset.
-            with suppress(NotImplementedError):
+            # A connector of one's own may say that it cannot be reset.
+            with suppress(NotImplementedError) if self.stage.connector == OWN else nullcontext():
                 reset_cache(self.scheduler, operation.preempts, operation.connector)
 
     def _may_reset(self, reset: ResetCache) -> bool:
@@ -300,29 +302,37 @@ class TierEngine:
                 self.memory.clear(block)
             with self.connector.layers() if first else nullcontext():
                 chains = {name: self._write(name, start, output) for name, start in first.items()}
-                if not self.connector.reports_failures:
-                    self._read(first, chains)
+                wrong = self._wrong_reads(first, chains)
             replied = cycle(replies)
             for name, chain in chains.items():
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
-        if self.connector.reports_failures and first:
-            self._read_but(set(reports[0].invalid_block_ids or ()), first, chains)
+        failed = set(reports[0].invalid_block_ids or ()) if self.connector.reports_failures else set()
+        self._judge_reads(wrong, self._forget_failed(failed, first))
         return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
 
-    def _read(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> None:
-        for name, start in first.items():
-            for group, table in enumerate(self._rows[name].table):
-                self.memory.read(name, group, table, start, chains[name])
+    def _wrong_reads(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> Wrong:
+        """What each request reads in each group that is not its own, now that the step has what was loaded."""
+        return {
+            (name, group): self.memory.wrong(group, table, start, chains[name])
+            for name, start in first.items()
+            for group, table in enumerate(self._rows[name].table)
+        }
 
-    def _read_but(self, failed: set[int], first: Mapping[str, int], chains: Mapping[str, list[int]]) -> None:
-        """Check what was read, but not of requests whose load has failed: what these computed counts for nothing."""
+    def _judge_reads(self, wrong: Wrong, of_failed: set[str]) -> None:
+        """Report what was read, but not of requests whose load has failed: what these computed counts for nothing."""
+        for (name, group), each in wrong.items():
+            if name not in of_failed:
+                self.memory.misread(name, group, each)
+
+    def _forget_failed(self, failed: set[int], first: Mapping[str, int]) -> set[str]:
+        """The requests whose load has failed; what these computed is not there."""
         of_failed = {name for name in first if failed.intersection(chain(*self._rows[name].table))}
         for name in of_failed:
             for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
                 for block in table[first[name] // group.block_size_tokens :]:
                     self.memory.device.pop(block, None)
-        self._read({name: start for name, start in first.items() if name not in of_failed}, chains)
+        return of_failed
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""
@@ -422,12 +432,11 @@ class TierEngine:
             self.perform(Step((Reply(),)))
             steps += 1
             more = self.memory.blocks_stored - stored
-            if (
-                more > len(self.connector.halves) * self.settings.blocks
-                or steps > self.settings.blocks + IDLE_STEPS_MAX
-            ):
+            stores = more > len(self.connector.halves) * self.settings.blocks
+            if stores or steps > self.settings.blocks + IDLE_STEPS_MAX:
+                subject = "an engine without requests" + ", which stores" * stores
                 got = f"it asks for more after {steps} steps, in which {more} blocks were stored"
-                self._report("progress", Difference("KV-LIVE-03", "an engine without requests", "it rests", got))
+                self._report("progress", Difference("KV-LIVE-03", subject, "it rests", got))
         if self.found is None:
             for difference in self._remaining():
                 self._report("leak", difference)

@@ -88,6 +88,15 @@ def _is_plain(geometry: Geometry) -> bool:
     return plain and len(sizes) == 1 and not geometry.hashed_ahead_tokens
 
 
+def refusal(connector: str) -> str:
+    """Why a connector takes no such model."""
+    if connector == OWN:
+        from kvgate.levels.tiers.adapter.own import Chosen
+
+        return f"--connector {Chosen.name} takes models with one group, for it lacks SupportsHMA"
+    return f"--connector {connector} takes models with a group of full attention"
+
+
 def _takes(connector: str, geometry: Geometry) -> bool:
     """Whether a connector takes a model: ``SimpleCPUOffloadConnector`` asserts a group of full attention."""
     if connector == OWN:
@@ -160,7 +169,7 @@ class TierLevel(DrivenLevel):
         if not _is_plain(case.settings.geometry):
             raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
         if not _takes(case.stage.connector, case.settings.geometry):
-            raise UsageError(f"--connector {case.stage.connector} takes models with a group of full attention")
+            raise UsageError(refusal(case.stage.connector))
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference

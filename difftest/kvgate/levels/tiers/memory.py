@@ -177,8 +177,15 @@ class TierMemory:
 
     def read(self, request: str, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> None:
         """A step computes the tokens of a request from ``first``; its prefixes end with the last of them."""
+        self.misread(request, group, self.wrong(group, table, first, prefixes))
+
+    def wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> tuple[str, str] | None:
+        """What such a step is to read and reads, now; None if that is the same."""
         lowest = first_read(self.settings.geometry.groups[group], first)
-        wrong = self._wrong(group, table, lowest, prefixes)
+        return self._wrong(group, table, lowest, prefixes)
+
+    def misread(self, request: str, group: int, wrong: tuple[str, str] | None) -> None:
+        """What a request read was ``wrong``."""
         if wrong is not None:
             self._find("KV-MEM-01", f"what {request} reads in group {group}", *wrong)
 

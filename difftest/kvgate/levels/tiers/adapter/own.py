@@ -7,8 +7,10 @@ what ghost memory reads.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from kvgate.kernel.errors import UsageError
@@ -37,8 +39,10 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
     if not module or not attribute:
         raise UsageError(f"--connector {name}: write MODULE:CLASS")
     try:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
         found = getattr(import_module(module), attribute, None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"--connector {name} cannot be imported: {type(error).__name__}: {error}") from error
     if found is None:
         raise UsageError(f"--connector {name}: {module} has no {attribute}")
