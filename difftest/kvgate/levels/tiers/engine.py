@@ -307,7 +307,7 @@ class TierEngine:
             for name, chain in chains.items():
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
-        failed = set(reports[0].invalid_block_ids or ()) if self.connector.reports_failures else set()
+        failed = set(reports[0].invalid_block_ids or ()) if self.connector.reports_failures and reports[0] else set()
         self._judge_reads(wrong, self._forget_failed(failed, first))
         return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
 
