@@ -21,13 +21,12 @@ class Copies(KVConnectorMetadata):
 
 
 class HostStore(KVConnectorBase_V1):
-    """Both halves. With ``fails_every`` in its configuration every so many loads fail, and are reported."""
+    """Both halves. No load fails: what a step stores that follows a failed load would have to be forgotten again."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         (group,) = kv_cache_config.kv_cache_groups
         self.block_tokens: int = group.kv_cache_spec.block_size
-        self.fails_every: int = self._kv_transfer_config.get_from_extra_config("fails_every", 0)
         # The scheduler's half.
         self.stored: set[bytes] = set()
         self.requests: dict[str, Any] = {}
@@ -37,8 +36,6 @@ class HostStore(KVConnectorBase_V1):
         # The worker's half.
         self.layers: dict[str, Any] = {}
         self.host: dict[tuple[bytes, str], Any] = {}
-        self.failed: set[int] = set()
-        self.loaded = 0
 
     # The scheduler's half
 
@@ -97,10 +94,6 @@ class HostStore(KVConnectorBase_V1):
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         del forward_context, kwargs
         for key, block in self.copies().loads:
-            self.loaded += 1
-            if self.fails_every and self.loaded % self.fails_every == 0:
-                self.failed.add(block)
-                continue
             for name, layer in self.layers.items():
                 layer[block] = self.host[key, name]
 
@@ -123,6 +116,3 @@ class HostStore(KVConnectorBase_V1):
             for name, layer in self.layers.items():
                 self.host[key, name] = layer[block].clone()
 
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        failed, self.failed = self.failed, set()
-        return failed
