@@ -182,8 +182,8 @@ class TierEngine:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
                 self.interrupted |= self.connector.jobs_of(running)
-            # A connector of one's own may say that it cannot be reset.
-            with suppress(NotImplementedError) if self.stage.connector == OWN else nullcontext():
+            # A connector that is asked to reset may say that it cannot.
+            with suppress(NotImplementedError) if operation.connector else nullcontext():
                 reset_cache(self.scheduler, operation.preempts, operation.connector)
 
     def _may_reset(self, reset: ResetCache) -> bool:
