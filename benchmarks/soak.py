@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -26,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import openai
+from benchmarks.harness import end_with
 
 from kvgate.adapters.cpu_engine.hybrids import HYBRIDS, SPECIAL, VOCABULARY
 from kvgate.adapters.cpu_engine.serving import Serving, served
-from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.shadow.status import Status, is_fresh, read_all
 
 SETTLE_SECONDS, STILL_SECONDS, LAG_SECONDS_MAX = 60.0, 1.5, 10.0
@@ -44,8 +43,7 @@ class World:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.counts: Counter[str] = Counter()
-        self._may_ask = threading.Event()
-        self._may_ask.set()
+        self._pauses = False
         self._asking = 0
         self._lock = threading.Condition()
 
@@ -58,7 +56,7 @@ class World:
     def asking(self) -> Iterator[None]:
         """Around a request; waits while there is a pause."""
         with self._lock:
-            self._lock.wait_for(self._may_ask.is_set)
+            self._lock.wait_for(lambda: not self._pauses)
             self._asking += 1
         try:
             yield
@@ -71,14 +69,14 @@ class World:
     def pause(self, clients: int) -> Iterator[None]:
         """No client asks."""
         with self._lock:
-            self._may_ask.clear()
+            self._pauses = True
             if not self._lock.wait_for(lambda: not self._asking, timeout=10.0 * clients):
                 self.counts["error: a request that does not end"] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._may_ask.set()
+                self._pauses = False
                 self._lock.notify_all()
 
 
@@ -221,8 +219,4 @@ def troubles_of(shadows: Path, status: Status) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except SystemUnavailableError as error:
-        print(f"soak: {error}", file=sys.stderr)
-        sys.exit(3)
+    end_with("soak", main)

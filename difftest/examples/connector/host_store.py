@@ -115,4 +115,3 @@ class HostStore(KVConnectorBase_V1):
         for key, block in stores:
             for name, layer in self.layers.items():
                 self.host[key, name] = layer[block].clone()
-

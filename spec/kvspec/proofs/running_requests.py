@@ -45,6 +45,17 @@ class Tokens:
         self.length = either(self.length < left, self.length, left)
 
 
+CHUNK: dict[str, Unknown] = {
+    "tokens": Count(1),
+    "drafts": Count(0),
+    "computed": Count(0),
+    "budget": Count(1),
+    "chunk": Count(1),
+    "longest": Count(2),
+}
+"""A request, and how many tokens a step may compute of it."""
+
+
 def request_of(u: Any, status: Status, **others: Any) -> Any:
     """A request with so many tokens, of which so many are computed."""
     made = Request(0, [], None, True, status=status, tokens_computed=u.computed)  # type: ignore[arg-type]  # no keys
@@ -77,12 +88,7 @@ COMPUTES = Obligation(
     title="A step computes of a request as many tokens as are pending, within its budget and its chunk; a running one "
     "is never computed beyond the token before its longest, so that its last token is never computed.",
     unknowns={
-        "tokens": Count(1),
-        "drafts": Count(0),
-        "computed": Count(0),
-        "budget": Count(1),
-        "chunk": Count(1),
-        "longest": Count(2),
+        **CHUNK,
         "runs": Count(0, 1),
     },
     claim=_computes,
@@ -349,12 +355,7 @@ GOES_AHEAD = Obligation(
     "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
     "is in flight until it is over.",
     unknowns={
-        "tokens": Count(1),
-        "drafts": Count(0),
-        "computed": Count(0),
-        "budget": Count(1),
-        "chunk": Count(1),
-        "longest": Count(2),
+        **CHUNK,
         "first": Count(0),
         "awaits": Count(0, 1),
         "runs": Count(0, 1),

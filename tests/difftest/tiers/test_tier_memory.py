@@ -171,9 +171,9 @@ def test_one_hash_of_two_prefixes() -> None:
 
 def test_reads_what_is_not_there() -> None:
     found = memory()
-    found.read("one", 0, TABLES[0], 7, found.tokens["one"])
+    found.misread("one", 0, found.wrong(0, TABLES[0], 7, found.tokens["one"]))
     assert found.found is None
-    found.read("one", 0, [1, 5], 7, found.tokens["one"])
+    found.misread("one", 0, found.wrong(0, [1, 5], 7, found.tokens["one"]))
     assert "KV-MEM-01" == seen(found)
 
 

@@ -175,12 +175,11 @@ class TierMemory:
             self.device[block] = group, tuple(slots)
             at += count
 
-    def read(self, request: str, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> None:
-        """A step computes the tokens of a request from ``first``; its prefixes end with the last of them."""
-        self.misread(request, group, self.wrong(group, table, first, prefixes))
-
     def wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> tuple[str, str] | None:
-        """What such a step is to read and reads, now; None if that is the same."""
+        """What a step is to read and reads that computes a request from ``first`` on; None if that is the same.
+
+        The prefixes end with the last token that it computes.
+        """
         lowest = first_read(self.settings.geometry.groups[group], first)
         return self._wrong(group, table, lowest, prefixes)
 

@@ -575,7 +575,7 @@ class Observer:
 
     def _caching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Around ``cache_full_blocks``, once for each group of each request whose blocks fill."""
-        tap, registered = self.tap, self._registered
+        tap = self.tap
 
         def call(*arguments: Any, **named: Any) -> Any:
             try:
@@ -593,7 +593,7 @@ class Observer:
                     0 if block._block_hash is None else block.block_id
                     for block in given["blocks"][first : given["num_full_blocks"]]
                 ]
-                registered.append((given["kv_cache_group_id"], first, ids))
+                self._registered.append((given["kv_cache_group_id"], first, ids))
                 # What is cached within a call is reported with it.
                 self._has_cached, self._blocks_free = True, -1
             except Exception as error:
@@ -605,8 +605,7 @@ class Observer:
 
     def _take_registered(self) -> list[tuple[int, int, list[int]]]:
         """What was cached since the last record: the group, the first position, and the blocks, 0 for null blocks."""
-        registered = self._registered.copy()
-        self._registered.clear()
+        registered, self._registered = self._registered, []
         return registered
 
     def after_cache_blocks(self, _answer: None, request: Any, num_computed_tokens: int) -> None:

@@ -56,7 +56,7 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
 
 
 def configuration() -> dict[str, Any]:
-    """How vLLM is told of it.
+    """How vLLM is configured to use it.
 
     Raises:
         UsageError: no connector was chosen.
