@@ -7,6 +7,7 @@ brings no solver and no mutants. Method: build the wheels and read them; install
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -43,6 +44,9 @@ class Wheel:
     files: frozenset[str]
     requires: tuple[str, ...]
     """Its hard dependencies: the names, with their extras."""
+    version: str
+    described_in: str | None
+    """The content type of its description, if it has one."""
     entry_points: dict[str, dict[str, str]]
     """By group."""
 
@@ -62,6 +66,8 @@ def wheel_at(path: Path) -> Wheel:
         frozenset(name.partition("/")[0] for name in files) - {info},
         frozenset(files),
         tuple(sorted(each.partition(">")[0].partition("=")[0] for each in hard)),
+        metadata["Version"],
+        metadata["Description-Content-Type"] if str(metadata.get_payload()).strip() else None,
         {group: dict(entry_points[group]) for group in entry_points.sections()},
     )
 
@@ -80,6 +86,17 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wheel]:
     )
     assert built.returncode == 0, built.stderr
     return {path.name.partition("-")[0]: wheel_at(path) for path in folder.glob("*.whl")}
+
+
+@pytest.mark.ci
+def test_all_wheels_are_of_the_newest_version_in_the_changelog(wheels: dict[str, Wheel]) -> None:
+    """Goal: what is uploaded is what the changelog and the citation describe. Method: read all of them."""
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = re.search(r"^version: (\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest
+    assert cited
+    assert {newest[1]} == {cited[1], *(each.version for each in wheels.values())}
+    assert {"text/markdown"} == {each.described_in for each in wheels.values()}
 
 
 @pytest.mark.ci
