@@ -157,7 +157,7 @@ def test_the_table_shows_the_best_of_each() -> None:
 
 
 def test_the_table_says_what_was_measured_when_and_on_what() -> None:
-    """Goal: a row can be checked by who reads it. Method: a run that was interrupted; what is missing is told."""
+    """Goal: a reader can check every row. Method: a run that was interrupted; the table reports what is missing."""
     told = markdown([evolve(ENTRY, state=State.INTERRUPTED)])
     assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in told
     assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in told
@@ -176,12 +176,12 @@ def stand_in(body: str) -> list[str]:
 
 
 def said(row: Row) -> str:
-    """The line of Python that tells a row."""
+    """The line of Python that reports a row."""
     return f"print({json.dumps(asdict(row))!r}, flush=True)\n"
 
 
 def test_a_run_keeps_rows_as_they_come() -> None:
-    """Goal: rows are values, seen at once. Method: a process that tells two."""
+    """Goal: rows are values and appear at once. Method: a process that reports two."""
     seen: list[Row] = []
     entry = run(Job("lockstep", True), seen.append, stand_in(said(ROW) * 2))
     assert [ROW, ROW] == seen == list(entry.rows)
@@ -190,13 +190,13 @@ def test_a_run_keeps_rows_as_they_come() -> None:
 
 
 def test_a_failure_is_told_and_keeps_what_there_is() -> None:
-    """Goal: one broken benchmark is seen, and costs no row. Method: a process that tells a row and fails."""
+    """Goal: a broken benchmark is visible and costs no row. Method: a process that reports a row and fails."""
     entry = run(Job("lockstep", True), lambda _row: None, stand_in(said(ROW) + "raise SystemExit('no engine here')"))
     assert (State.FAILED, (ROW,), "no engine here") == (entry.state, entry.rows, entry.why)
 
 
 def test_what_is_no_row_is_refused() -> None:
-    """Goal: whatever prints into the rows is noticed. Method: a line of a log among them."""
+    """Goal: output that is not a row is noticed. Method: a log line among the rows."""
     with pytest.raises(UsageError, match="lockstep, row 2: not JSON"):
         run(Job("lockstep", True), lambda _row: None, stand_in(said(ROW) + "print('INFO hello')"))
 
@@ -226,7 +226,7 @@ def test_the_command_writes_history_and_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Goal: one command, one table, the exit code that is documented. Method: two benchmarks that end as told."""
+    """Goal: one command writes one table and ends with the documented exit code. Method: two benchmarks with given ends."""
     left = list(ends)
 
     def ended(job: Job, _seen: object) -> Entry:
@@ -283,7 +283,7 @@ MISTAKES = {
 @pytest.mark.few(2)
 @pytest.mark.parametrize(("arguments", "code", "told"), MISTAKES.values(), ids=MISTAKES)
 def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, told: str) -> None:
-    """Goal: a mistake is told, and never a traceback. Method: one each, in a process of its own."""
+    """Goal: a mistake ends in a message, never in a traceback. Method: one mistake each, in a process of its own."""
     command = [sys.executable, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (code, "") == (done.returncode, done.stdout)
@@ -324,8 +324,8 @@ sys.exit(program.main(["--quick", "--only", "explore", "--out", sys.argv[1]]))
 
 @pytest.mark.ci
 def test_a_real_interruption(tmp_path: Path) -> None:
-    """Goal: an interrupted command ends with 130 and keeps its rows. Method: SIGINT as soon as the first row is told,
-    from the benchmark that has most of them.
+    """Goal: an interrupted command ends with 130 and keeps its rows. Method: SIGINT after the first row, from the
+    benchmark with the most rows.
     """
     command = [sys.executable, "-c", TELLS_EACH_ROW, str(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""The record of all releases: nothing is left out, runs are kept and read back, and a damaged line is refused."""
+"""The record of all releases: nothing is left out, runs are kept and read back, and a damaged line is rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_release_is_run() -> None:
 
 
 def test_a_run_reads_back() -> None:
-    """And what is none, or has another version or a key more, is refused with its place."""
+    """A line that is not a run, has another version or has an unknown key is rejected with its place."""
     assert RUN == run_of(line_of(RUN).encode(), "here")
     document = json.loads(line_of(RUN))
     for wrong in (

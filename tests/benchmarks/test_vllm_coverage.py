@@ -56,7 +56,7 @@ def test_branches_are_counted(measured: File) -> None:
 
 
 def test_what_ran_is_taken_once(measured: File, tmp_path: Path) -> None:
-    """Goal: one case is told from the next. Method: two calls that go different ways, and one after them."""
+    """Goal: cases are distinguished. Method: two calls that take different branches, and one call after them."""
     branches = Branches([f"{tmp_path}/*"])
     space: dict[str, Any] = {}
     exec(compile(SOURCE, str(measured.path), "exec"), space)

@@ -99,7 +99,7 @@ def test_a_divergence_is_exit_code_1_and_can_be_run_again(here: Path) -> None:
 
 @pytest.mark.ci
 def test_reports_are_written_where_they_are_asked_for(here: Path, kvgate: Kvgate) -> None:
-    """All formats, a reproducer and a page for what was found; nothing beside them."""
+    """All formats, a reproducer and a page for what was found; the folder has no other files."""
     assert 1 == kvgate(*FAULTY, "--report", "out/of/here").code
     found = [f"divergence-1.{kind}" for kind in ("html", "jsonl", "trace-events.json")]
     formats = ["index.html", "junit.xml", "report.txt", "summary.md", "verdict.json"]
@@ -146,7 +146,7 @@ def test_a_patch_is_tested_as_it_is(here: Path) -> None:
 
 @pytest.mark.ci
 def test_a_seed_stands_for_what_is_found(kvgate: Kvgate) -> None:
-    """Whatever time it takes; the next seed stands for something else."""
+    """However long the run takes; the next seed finds something else."""
 
     def found(seed: str) -> object:
         verdict = json.loads(kvgate(*FAULTY, "--seed", seed, "--format", "json").out)

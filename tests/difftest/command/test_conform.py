@@ -1,7 +1,7 @@
 """``kvgate conform``.
 
-Goal: the exit code says whether the reference is what the proofs are about, on all mechanisms and on every edge of tiny
-models, and a transition that never happened is not told as tested. Method: the command in this process, with the model
+Goal: the exit code says whether the reference refines the proved model, on all mechanisms and on every edge of tiny
+models. A transition that never happened is not reported as tested. Method: the command in this process, with the model
 and the reference as they are, and with one of them changed.
 """
 
@@ -59,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.ci
 def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
-    """Some three thousand operations, over all mechanisms; whatever happened is a transition of the model."""
+    """Some three thousand operations over all mechanisms; every change is a transition of the model."""
     ended = kvgate("conform", "--operations", "200", "--format", "json")
     rows = rows_of(ended.out)
     assert list(MECHANISMS) == [row["mechanism"] for row in rows]
@@ -102,7 +102,7 @@ def test_the_same_seed_drives_the_same(kvgate: Kvgate) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_changed_model_is_exit_code_1(kvgate: Kvgate) -> None:
-    """Driven and explored: the first drift is told, with what was expected."""
+    """Driven and explored: the first drift is reported with what was expected."""
 
     def nothing(state: State, _at: Operands) -> State:
         return state
@@ -155,7 +155,7 @@ def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and not called exhaustive."""
+    """The report says so and does not call the run exhaustive."""
     monkeypatch.setattr("kvgate.cli.conform.EXPLORE_SECONDS", 0.0)
     ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
     assert 4 == ended.code
@@ -166,7 +166,7 @@ def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("small")
 def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While something is driven, and while it is explored; what is done is told."""
+    """Interrupted while driving and while exploring; the report has what is done."""
     visited = Search._visit
 
     def interrupted(self: Search[object, object], *arguments: Any) -> object:

@@ -82,7 +82,7 @@ def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, mo
 def test_what_stands_for_a_defect_is_counted_apart(
     kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch, bug: str, told: str
 ) -> None:
-    """Goal: an analogue is no published code. Method: one defect of each sort, caught."""
+    """Goal: an analogue does not count as published code. Method: one defect of each sort, caught."""
 
     def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
         del bugs, say, draw_seconds
@@ -115,7 +115,7 @@ def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
 
 
 def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what was found before an interrupt is told. Method: one result, then an interrupt."""
+    """Goal: the command reports what was found before an interrupt. Method: one result, then an interrupt."""
 
     def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
         del bugs, say, draw_seconds

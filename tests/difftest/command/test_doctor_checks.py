@@ -72,7 +72,7 @@ def test_where_all_is_there_all_works() -> None:
     ],
 )
 def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe], why: str, mend: str) -> None:
-    """With why, and what would help; whatever needs it says the same of itself."""
+    """With the reason and the remedy; commands that need the gate say the same."""
     checks = judged(facts, tried)
     gate = checks["kvgate check"]
     assert Works.NO is gate.works
@@ -227,7 +227,7 @@ def test_other_releases_need_torch(facts: Facts, tried: Mapping[str, Probe], why
 
 
 def test_a_cpu_build_is_known_by_its_version_too() -> None:
-    """Where somebody built vLLM for CPU himself."""
+    """If the user built vLLM for CPU."""
     built = installed(vllm="0.20.2+cpu")
     assert built.is_cpu_build
     assert Works.YES is judged(built)["python -m kvgate.adapters.cpu_engine gemma-3"].works

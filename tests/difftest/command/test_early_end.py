@@ -1,8 +1,8 @@
 """What ends a command before it has a verdict.
 
-Goal: whatever was wrong is said in one line on standard error, with exit code 2 for what the user can put right and 3
-where there is no system to test; never a traceback, and never exit code 0 or 1, which are verdicts. Method: every way
-to be wrong; the same command put right is the control.
+Goal: every mistake ends in one line on standard error, with exit code 2 if the user can correct it and 3 if the system
+under test is missing; never in a traceback, and never with exit code 0 or 1, which are verdicts. Method: every kind of
+mistake; the corrected command is the control.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_what_the_user_can_put_right_is_exit_code_2(
 def test_where_there_is_no_system_it_is_exit_code_3(
     arguments: tuple[str, ...], told: str, furnished: Path, kvgate: Kvgate
 ) -> None:
-    """One line, whatever the module did."""
+    """One line, for every way in which the module can fail."""
     assert furnished
     ended = kvgate(*arguments)
     assert 3 == ended.code

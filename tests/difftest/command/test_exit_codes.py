@@ -128,7 +128,7 @@ def test_every_command_that_runs_cases_is_in_the_table() -> None:
 
 
 def test_any_other_command_ends_in_the_same_way(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: no traceback and no exit code 1. Method: whatever a command does raises."""
+    """Goal: no traceback and no exit code 1. Method: every call of a command raises."""
     monkeypatch.setattr("kvgate.cli.app.app", _raises)
     ended = kvgate("doctor")
     assert (5, "") == (ended.code, ended.out)

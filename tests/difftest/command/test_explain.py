@@ -1,7 +1,7 @@
 """``kvgate explain``.
 
-Goal: the answer is there at once, whatever is wrong with what is given is said with what to do, and the exit code says
-whether the rate is zero. Method: the command in this process on presets, configurations and dumps, sound and broken.
+Goal: the answer comes at once, a wrong input gets a message that says what to do, and the exit code says whether the
+rate is zero. Method: the command in this process on presets, configurations and dumps, sound and broken.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_what_is_taken_for_granted_is_told(kvgate: Kvgate, tmp_path: Path) -> No
     [("meta/llama-68m", "draft_model", 0), ("yuhuili/EAGLE-LLaMA3", "eagle", 16), ("z-lab/Qwen3-DFlash", "dflash", 16)],
 )
 def test_a_method_that_is_not_said_is_vllms(kvgate: Kvgate, model: str, method: str, ahead: int) -> None:
-    """By the model's name, or a model that drafts on its own and does not look ahead; and it is told."""
+    """From the model's name, or for a model that drafts by itself and does not look ahead; the output says so."""
     config = json.dumps({"model": model, "num_speculative_tokens": 3})
     figures = figures_in(kvgate("explain", "full", "--speculative-config", config, "--format", "json").out)
     assert ahead == figures["lookahead_tokens"]
@@ -155,7 +155,7 @@ def test_a_version_that_is_not_known_is_refused(kvgate: Kvgate, version: str, pl
 
 
 def test_the_installed_version_is_the_default(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If none is installed it is that of the gate; one that is not known is refused, unless another is given."""
+    """If none is installed, it is the gate's version. An unknown version is rejected unless another is given."""
     for found, explained in (("0.23.0", "0.23.0"), (None, "0.20.2")):
         monkeypatch.setattr(releases, "installed", lambda *_names, found=found: found)
         assert f"full on vLLM {explained}: " in kvgate("explain", "full").out
@@ -241,7 +241,7 @@ def test_the_curve_is_drawn(kvgate: Kvgate, tmp_path: Path, suffix: str) -> None
 
 
 def test_a_dump_has_its_pool(kvgate: Kvgate, tmp_path: Path) -> None:
-    """A request that is too long for it is waited for, for ever."""
+    """A request that is too long for the pool waits permanently."""
     ended = kvgate("explain", written(tmp_path / "dump.json", DUMP), "--max-model-len", "4096")
     assert 0 == ended.code
     assert "A request of more than 1,584 tokens never fits the pool of 100 blocks." in ended.out
@@ -333,7 +333,7 @@ def test_an_unknown_architecture_is_told_what_to_give(kvgate: Kvgate, tmp_path: 
 
 
 def test_a_file_that_is_too_long_is_not_read(kvgate: Kvgate, tmp_path: Path) -> None:
-    """Whatever is in it."""
+    """Its content does not matter."""
     path = tmp_path / "config.json"
     path.write_bytes(b" " * 5_000_001)
     assert "larger than 5000000 bytes" in kvgate("explain", str(path)).err

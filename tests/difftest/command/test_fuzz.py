@@ -47,7 +47,7 @@ def test_a_system_in_order(kvgate: Kvgate, here: Path) -> None:
 
 
 def test_a_defect(kvgate: Kvgate, here: Path) -> None:
-    """Goal: exit 1, each defect once, with a trace that shows it. Method: a planted fault; then replay the trace."""
+    """Goal: exit 1, each defect once, with a trace that shows it. Method: inject a fault, then replay the trace."""
     ended = kvgate("fuzz", "--sut", "faulty:HeadFirst", "--shards", "3", "--out", "run", *SMALL)
     assert 1 == ended.code, ended.err
     assert "KV-OP-07" in ended.out

@@ -1,7 +1,7 @@
 """``kvgate mechanisms``.
 
 Goal: the exit code says whether the reference is in order, mechanism by mechanism, and a mechanism that was not tested
-is never told as one that is. Method: the command in this process on small mechanisms, with the reference and with
+is never reported as one that is. Method: the command in this process on small mechanisms, with the reference and with
 broken ones.
 """
 
@@ -202,7 +202,7 @@ def test_bad_usage_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...]) ->
 
 
 def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 130, unless something was wrong; the mechanism that was under way is not told."""
+    """Exit code 130, unless something was wrong; the unfinished mechanism is not reported."""
 
     def interrupted(*arguments: Any, **named: Any) -> Driven:
         monkeypatch.setattr(driving, "drive", stopped)

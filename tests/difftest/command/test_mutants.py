@@ -37,7 +37,7 @@ class Sound(Reference):
 
 
 class Faulty(Sound):
-    """A system that is not as it should be before anything is planted."""
+    """A system that is already wrong before a mutant is injected."""
 
     def apply(self, operation: Operation) -> Answer:
         answer: Answer = head_first(Sound.apply, self, operation)
@@ -117,7 +117,7 @@ def test_one_that_is_not_equivalent_after_all_is_exit_code_1(registered: Callabl
 def test_a_fault_of_the_gate_is_exit_code_5(
     registered: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a mutant did, it is not killed by a gate that raises."""
+    """If the gate raises, the mutant does not count as killed."""
     registered(KILLED)
 
     def raises(*_arguments: object) -> None:
@@ -181,7 +181,7 @@ def test_only_those_that_are_named_are_hunted(registered: Callable[..., None], k
 
 
 def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line for each; nothing is loaded, and nothing is planted."""
+    """A line for each mutant; nothing is loaded or injected."""
     monkeypatch.setattr("kvgate.adapters.registry.load_system", None)
     ended = kvgate("mutants", "--list", "--format", "json")
     assert 0 == ended.code
@@ -192,7 +192,7 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
 
 
 def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted in the plug-in, on the models that its mutants name; and what shows each is said."""
+    """Its mutants are injected into the plug-in, on the models that they name; the list says what shows each."""
     monkeypatch.setattr(
         "kvgate.adapters.registry.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name])
     )
@@ -209,7 +209,7 @@ def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("narrower", [("--sut", "retention"), ("--level", "scheduler")], ids=" ".join)
 def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
-    """Who also says which ones is told, and nothing of it is passed over."""
+    """If the user also names some, the command says so and passes over nothing."""
     ended = kvgate("mutants", "--all", "--list", *narrower)
     assert (2, "--all takes no --sut and no --level") == (ended.code, ended.message.partition(":")[0])
     everything = kvgate("mutants", "--all", "--list").out

@@ -16,7 +16,7 @@ from kvgate.kernel.progress import Line, progress_line
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """Seconds that pass only on command."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -58,7 +58,7 @@ def test_a_terminal_gets_a_line_that_moves() -> None:
 
 
 def test_a_line_is_taken_away_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if what it tells of fails."""
+    """Also if the work it reports on fails."""
     stopped: list[bool] = []
     monkeypatch.setattr(Line, "stop", lambda _line: stopped.append(True))
     with pytest.raises(ZeroDivisionError), progress_line():

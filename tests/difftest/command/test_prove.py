@@ -1,6 +1,6 @@
 """``kvgate prove``.
 
-Goal: the exit code says whether everything is proved, and a proof that says nothing is never told as one. Method: the
+Goal: the exit code says whether everything is proved, and a vacuous proof is never reported as a proof. Method: the
 command in this process on a few obligations, sound ones and broken ones.
 """
 
@@ -47,7 +47,7 @@ BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
-    """What is registered: one sound obligation, and whatever a test adds. The processes of a pool would not see it."""
+    """The registry: one sound obligation, and those that a test adds. Pool processes would not see them."""
     found = {SOUND.id: SOUND}
 
     def registry() -> Mapping[str, Obligation]:
@@ -100,13 +100,13 @@ def test_what_is_not_proved_is_told(
 
 
 def test_a_refutation_goes_before_what_is_unknown(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
-    """Whoever gates on the exit code must not take a refutation for a solver that gave up."""
+    """A script that gates on the exit code must not take a refutation for a solver that gave up."""
     registered |= {UNKNOWN.id: UNKNOWN, FALSE.id: FALSE}
     assert 1 == kvgate("prove", "--jobs", "1").code
 
 
 def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
-    """By id or by chapter; what was asked for is told in detail."""
+    """By id or by chapter; the output has details of what was asked for."""
     registered[FALSE.id] = FALSE
     for name in ("retention.skipped", "retention"):
         ended = kvgate("prove", "--obligation", name, "--jobs", "1")
@@ -154,7 +154,7 @@ def test_a_second_solver(kvgate: Kvgate, registered: dict[str, Obligation], monk
 
 
 def test_seeds(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are tried; whatever is not proved with each of them is not proved."""
+    """All are tried; an obligation counts as proved only if each seed proves it."""
     ended = kvgate("prove", "--seeds", "3", "--jobs", "1")
     assert 0 == ended.code
     assert "with 3 seeds of z3: 1 of 1 come to the same with each" in ended.out
@@ -184,7 +184,7 @@ def test_stored_cores(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_a_model(kvgate: Kvgate, tmp_path: Path) -> None:
-    """What is said of its groups, groups of one shape together; also of a model that nobody here has thought of."""
+    """The output describes its groups, groups of one shape together; also for a model without a preset."""
     ended = kvgate("prove", "--model", "gemma-hybrid", "--jobs", "1")
     assert 0 == ended.code
     assert "groups 0, 1, 2, 3, 4 (window 64)" in ended.out
@@ -230,7 +230,7 @@ def test_what_there_is_is_listed(kvgate: Kvgate) -> None:
 
 
 def test_a_design_is_refuted(kvgate: Kvgate) -> None:
-    """As it should be, which is told by 1: z3's values, the trace, and what both said."""
+    """As it should be, with exit code 1: z3's values, the trace, and the answers of both."""
     ended = kvgate("prove", "--design", "mask-without-shift")
     assert 1 == ended.code
     assert "  z3: refuted in " in ended.out
@@ -298,7 +298,7 @@ def test_an_interrupt_ends_it(arguments: tuple[str, ...]) -> None:
 def test_an_interrupt_leaves_what_is_there(
     kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was proved is told, and that it was not all."""
+    """The output lists what was proved, and says that it was not all."""
     check_all = checking.check_all
 
     def interrupted(*arguments: Any) -> Iterator[Any]:

@@ -45,7 +45,7 @@ def test_a_case_that_diverges_is_exit_code_1(here: Path, kvgate: Kvgate) -> None
 
 
 def test_a_trace_does_not_choose_what_code_is_run(here: Path, kvgate: Kvgate) -> None:
-    """It comes from outside: whoever wants the code that it names says so."""
+    """The trace comes from outside: only an explicit option runs the code that it names."""
     (here / "innocent.py").write_text("from pathlib import Path\nPath('ran').touch()", encoding="utf-8")
     ended = kvgate("replay", str(stored(here, "innocent:build")))
     assert 2 == ended.code
@@ -59,7 +59,7 @@ def test_a_trace_does_not_choose_what_code_is_run(here: Path, kvgate: Kvgate) ->
 
 @pytest.mark.parametrize(("system", "code"), [("reference", 0), ("faulty:HeadFirst", 1)])
 def test_another_system_may_be_named(system: str, code: int, here: Path, kvgate: Kvgate) -> None:
-    """Whatever the trace names."""
+    """Instead of the one in the trace."""
     ended = kvgate("replay", str(stored(here, "stock")), "--sut", system)
     assert code == ended.code
     assert f"system {system}, version" in ended.out

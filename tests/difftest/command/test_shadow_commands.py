@@ -1,6 +1,6 @@
 """``kvgate record``, ``kvgate replay`` of recordings, and ``kvgate diff``.
 
-Goal: what a shadow wrote can be judged, compared and told by whoever has the file. Method: small recordings by hand.
+Goal: anyone with the file can check, compare and describe what a shadow recorded. Method: small recordings by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHECKPOINT = Checkpoint([0, 0, 0, 0, 0], [1, 2, 3, 4], {}, [], [])
 
 
 def life(block: int = 1, digest: bytes = b"a", ms: int = 0) -> list[list[Stored]]:
-    """A request that takes a block and a half, and ends. Whoever gives it another first block is wrong."""
+    """A request that takes a block and a half, and ends. A manager that allocates it another first block is wrong."""
     given = [[block, 2 if block == 1 else 1]]
     taken = Registered(0, 0, [block])
     return [
@@ -99,7 +99,7 @@ def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) ->
 
 
 def test_what_cannot_be_judged_is_exit_code_2(here: Path, kvgate: Kvgate) -> None:
-    """Corrupted in the middle, told as something that there is not, or together with options of a trace."""
+    """Corrupted in the middle, declared as a system that does not exist, or together with options of a trace."""
     path = written(here / "a.kvrec", life())
     data = bytearray(path.read_bytes())
     data[-60] ^= 1
@@ -158,7 +158,7 @@ def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
 
 
 def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
-    """Its environment asks for one, its exit code is kept, and what the shadow saw is told."""
+    """Its environment asks for a shadow, its exit code is kept, and the output reports what the shadow saw."""
     program = "import os, sys; print(sorted(n for n in os.environ if n.startswith('KVGATE_SHADOW'))); sys.exit(7)"
     ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
     assert 7 == ended.code
@@ -177,7 +177,7 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_who_ends_it_means_the_command(here: Path, number: signal.Signals) -> None:
-    """Goal: a server behind it ends in its own way. Method: a command that tells its signal, and exits with 5."""
+    """Goal: a wrapped server ends in its own way. Method: a command that prints its signal and exits with 5."""
     program = (
         "import signal, sys, time\n"
         "def end(number, _frame): print('got', number, flush=True); sys.exit(5)\n"
@@ -225,7 +225,7 @@ def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
     ],
 )
 def test_what_cannot_be_recorded_is_not_run(arguments: tuple[str, ...], told: str, here: Path, kvgate: Kvgate) -> None:
-    """It is told in the words that were typed, not by the variables that follow from them."""
+    """The message names the options that were typed, not the variables derived from them."""
     (here / "file").touch()
     program = "from pathlib import Path; Path('ran').touch()"
     ended = kvgate("record", *arguments, "--", sys.executable, "-c", program)

@@ -1,6 +1,6 @@
 """``kvgate simulate``.
 
-Goal: what is simulated is printed as asked, exit codes say whether to believe it, and whoever interrupts keeps what is
+Goal: simulation results are printed as asked, exit codes say whether to believe them, and an interrupt keeps what is
 done. Method: the command itself, on workloads of a fraction of a second; a real process where processes matter.
 """
 
@@ -47,7 +47,7 @@ def test_policies_side_by_side() -> None:
 
 
 def test_the_table() -> None:
-    """Goal: the table tells both hit rates, and what was checked. Method: print one."""
+    """Goal: the table has both hit rates, and what was checked. Method: print one."""
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
     assert 0 == ended.exit_code
     assert f"{SMALL[0]} on compressed: 4 requests counted" in ended.stdout
@@ -165,7 +165,7 @@ def test_what_there_is() -> None:
 
 
 def test_an_unsound_read_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a broken block manager's hit rate is no success. Method: windows are released too early."""
+    """Goal: a broken block manager's hit rate is not a success. Method: windows are released too early."""
     original = Holdings.release_dead
     monkeypatch.setattr(Holdings, "release_dead", lambda self, request, tokens: original(self, request, tokens + 16))
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
@@ -232,7 +232,7 @@ def test_bad_usage(arguments: tuple[str, ...], message: str) -> None:
 
 @pytest.mark.ci
 def test_processes_and_plots(tmp_path: Path) -> None:
-    """Goal: side by side is as one after the other, and plots are written. Method: a real process, both ways."""
+    """Goal: parallel and sequential runs agree, and plots are written. Method: both in a real process."""
     pytest.importorskip("matplotlib")
     arguments = ("simulate", *SMALL, *POOL, "--policy", "dense", "--policy", "masked", "--format", "json")
     apart = run_kvgate(tmp_path, *arguments, "--processes", "2", "--plot", "out")

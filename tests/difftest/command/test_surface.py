@@ -1,4 +1,4 @@
-"""The surface of the command: its help tells what to run, and every subcommand speaks the same language.
+"""The surface of the command: its help says what to run, and all subcommands use the same terms.
 
 Goal: who knows one subcommand can guess the others. Method: read what the parser knows of all of them, and let it parse
 every example that a help text or a page gives.
@@ -50,7 +50,7 @@ def examples(text: str) -> Iterator[list[str]]:
     for line in inspect.cleandoc(text).partition("Examples:\n")[2].splitlines():
         for part in line.split(";"):
             if part.strip():
-                # What goes on behind it is the shell's.
+                # The rest of the line belongs to the shell.
                 yield list(takewhile(lambda word: word not in (">", "|"), shlex.split(part)))
 
 
@@ -94,7 +94,7 @@ PAGES = [page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.m
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_call_on_a_page_parses(page: Path) -> None:
-    """With its values: what is out of range, or none of a few words, is told."""
+    """With its values: a value that is out of range or not among the choices is reported."""
     assert [] == [told for words in calls_on(page) if (told := unparsed(words))]
 
 
@@ -168,7 +168,7 @@ def test_one_thing_has_one_name() -> None:
     ],
 )
 def test_the_older_names_are_taken_too(name: str, old: str, new: str) -> None:
-    """Whoever wrote them into a script keeps it."""
+    """Scripts that use them keep working."""
     (parameter,) = (each for each in known()[name].params if old in each.opts)
     assert new == parameter.opts[0]
 

@@ -20,8 +20,9 @@ PAGE = (ROOT / "difftest" / "corpus" / "README.md").read_text(encoding="utf-8")
 REGISTER = (ROOT / "difftest" / "kvgate" / "findings" / "README.md").read_text(encoding="utf-8")
 
 OTHERS = {(20, "027")}
-"""Two defects in one thread: that the gate counted what a window gives back, which 0.20.2 mended, is not that a request
-is taken in which never fits."""
+"""Two defects in one thread. The gate counted blocks that a window frees, which 0.20.2 fixed; this is another: a
+request that can never fit is admitted.
+"""
 
 
 def numbers(version: str) -> tuple[int, ...]:

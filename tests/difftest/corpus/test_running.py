@@ -70,7 +70,7 @@ def test_a_defect_is_caught(bug: str, index: int) -> None:
     ("bug", "index"), [place for place in places() if BUGS[place[0]].trials[place[1]].mutants], ids=str
 )
 def test_nothing_is_caught_without_the_mutant(bug: str, index: int) -> None:
-    """Goal: a catch is the mutant's. Method: the same trial with nothing planted."""
+    """Goal: a catch is due to the mutant. Method: the same trial without a mutant."""
     pytest.importorskip("vllm")
     result = tried(bug, index, BUGS[bug].trials[index].without_mutants(), loaded)
     assert State.NOT_CAUGHT is result.state
@@ -83,7 +83,7 @@ def loaded(name: str) -> Loaded:
 
 
 def test_what_cannot_be_had_is_not_run() -> None:
-    """Goal: what was not run never counts as caught. Method: a system that nobody has."""
+    """Goal: what was not run never counts as caught. Method: a system that does not exist."""
     link = "https://github.com/vllm-project/vllm/issues/1"
     bug = Bug(1, "a-defect", Kind.HANG, link, "It hangs.", "all", (Trial("nowhere_at_all:build", IDLE, ("KV-OP-01",)),))
     found = list(run([bug]))
@@ -126,7 +126,7 @@ def test_a_control_is_what_it_is_called() -> None:
 
 
 def test_defects_are_chosen_by_id_or_number() -> None:
-    """Goal: both names work, and others are refused. Method: ask for some."""
+    """Goal: ids and numbers both work, and other names are rejected. Method: ask for some."""
     assert [9, 21] == [bug.number for bug in chosen(["9", "oversize-request-blocks-queue", "9"])]
     assert list(BUGS.values()) == list(chosen([]))
     with pytest.raises(UsageError, match="no defect 'nothing'"):

@@ -41,7 +41,7 @@ def head_first(original: Any, system: Sound, operation: Operation) -> Any:
 
 
 def gives_up(original: Any, system: Sound, operation: Operation) -> Any:
-    """Whoever finishes makes it raise."""
+    """A request that finishes makes it raise."""
     if isinstance(operation, Finish):
         raise ValueError("nothing left to give")
     return original(system, operation)
@@ -65,7 +65,7 @@ def result_of(trial: Trial) -> Result:
 
 
 def test_a_defect_is_caught() -> None:
-    """Goal: what is caught is told with everything. Method: a mutant that lockstep sees."""
+    """Goal: a catch is reported in full. Method: a mutant that lockstep sees."""
     result = result_of(TRIAL)
     expected = (State.CAUGHT, "lockstep", "KV-OP-07", "", 3, "without the mutant: nothing found")
     got = (result.state, result.detector, result.statement, result.finding, result.operations, result.control)
@@ -75,7 +75,7 @@ def test_a_defect_is_caught() -> None:
 
 
 def test_without_its_mutant_a_defect_is_not_caught() -> None:
-    """Goal: what is caught is the mutant. Method: the same trial with nothing planted."""
+    """Goal: the catch is due to the mutant. Method: the same trial without a mutant."""
     result = result_of(TRIAL.without_mutants())
     assert (State.NOT_CAUGHT, "KV-OP-07 was expected to be violated, and nothing was found") == (
         result.state,
@@ -91,7 +91,7 @@ def test_a_control_that_alarms_spoils_the_catch() -> None:
 
 
 def test_another_guarantee_is_not_the_one_expected() -> None:
-    """Goal: a defect is not caught by whatever goes wrong. Method: expect another guarantee."""
+    """Goal: another failure does not count as a catch of the defect. Method: expect another guarantee."""
     result = result_of(evolve(TRIAL, statements=("KV-OP-01",)))
     assert State.NOT_CAUGHT is result.state
     assert "something else was: KV-OP-07" in result.says
@@ -140,7 +140,9 @@ def test_what_a_trial_is_called_fits_it() -> None:
 
 
 def test_a_reference_that_tells_hits_names_no_null_block() -> None:
-    """Goal: a full report is checked by what serves the hit. Method: a prompt again, with a window behind it."""
+    """Goal: a full report is checked by what serves the hit. Method: the same prompt twice, with a window after its
+    hit.
+    """
     settings = Settings(of(full(), window(32)), 60, tokens_max=128, chunk_tokens=64, scratch_first=True)
     manager = Manager(settings)
     telling_hits(manager)

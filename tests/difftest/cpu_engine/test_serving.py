@@ -1,7 +1,7 @@
 """``vllm serve`` with a tiny model.
 
-Goal: a server comes up, is driven, and is gone afterwards; one that does not come up is told with its last words.
-Method: the plug-in that is made on the fly as Python finds it; a command that fails; and a real server, which is deep.
+Goal: a server comes up, is driven, and is gone afterwards; if one does not come up, its last output is reported.
+Method: the plug-in made on the fly, as Python finds it; a command that fails; and a real server, which is deep.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_the_command_is_small() -> None:
 
 
 def test_a_server_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: its last words are told, and nothing is left. Method: a command that says something and ends."""
+    """Goal: its last output is reported, and no process is left. Method: a command that prints something and ends."""
     folders: list[Path] = []
 
     def fails(folder: Path, *_rest: object) -> list[str]:

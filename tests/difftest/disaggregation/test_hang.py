@@ -1,6 +1,6 @@
-"""The reported hang: prompts are computed, and the decode node loops for ever and answers nobody.
+"""The reported hang: prompts are computed, but the decode node loops permanently and answers no request.
 
-Goal: it is found on vLLM as published, told with who waits for whom on both nodes, and gone with a repair. Method: the
+Goal: it is found on vLLM as published, reported with a wait graph over both nodes, and gone with a repair. Method: the
 corpus's run on two nodes as they are, repaired, and with more room; and hangs that neither node can see alone.
 """
 
@@ -105,7 +105,7 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:
-    """The prefill node believes that its blocks are still to be read, and the decode node knows of nobody."""
+    """The prefill node believes that its blocks are still to be read, and the decode node knows no such request."""
     operations = (ask(0, 64), P, Abort(0), ask(1, 64), P, D, P, D, P)
     assert [] == undeclared(pair(prefill_blocks=8), operations)
     with abandoned_before_the_read_is_forgotten.applied():

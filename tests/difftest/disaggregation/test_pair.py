@@ -1,7 +1,7 @@
-"""Two nodes of vLLM's scheduler: what is handed over arrives, and what is held is given up.
+"""Two nodes of vLLM's scheduler: transferred blocks arrive, and held blocks are freed.
 
-Goal: requests go from one node to the other with their blocks, late, failed and given up as may be, and at the end
-nothing is held on either. Method: short runs of both, told apart by what the connector did in between.
+Goal: requests go from one node to the other with their blocks, late, failed or aborted, and at the end neither node
+holds any. Method: short runs of both, which differ in what the connector did in between.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_what_is_moved_is_what_is_read(geometry: Geometry) -> None:
 
 
 def test_the_wrong_block_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without whoever compares what the connector was told with what is held: the content itself is wrong."""
+    """Without the check of the connector's blocks against those held, the content itself is seen to be wrong."""
     monkeypatch.setattr("kvgate.levels.pair.pair.is_held", lambda *_: None)
     monkeypatch.setattr(ConnectorCheck, "_compare", lambda *_: None)
     with told_to_read_in_another_order.applied():
@@ -95,7 +95,7 @@ def test_the_wrong_block_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_the_slots_hold_is_what_arrives() -> None:
-    """Somebody writes into the prefill node's slots before they are read: the first token that reads them says so."""
+    """The prefill node's slots are overwritten before they are read: the first token that reads them shows it."""
     nodes = pair()
     for operation in (ask(0, 70), P, D):
         assert nodes.perform(operation) is None
@@ -112,7 +112,7 @@ def test_what_the_slots_hold_is_what_arrives() -> None:
 
 
 def test_a_message_that_never_comes_is_a_leak_on_both_nodes() -> None:
-    """The client has given up; the blocks stay where they are, and both nodes say for whom."""
+    """The client has aborted; the blocks stay held, and both nodes say for which request."""
     nodes = pair()
     found = run(nodes, (ask(0, 70), P, D, Lost(0), Abort(0)))
     assert [("leak", "KV-LEAK-01", "none")] * 2 == [
@@ -134,7 +134,7 @@ def test_a_read_that_never_ends_is_a_hang_on_both_nodes() -> None:
 
 
 def test_the_decode_node_has_numbers_of_its_own() -> None:
-    """Whoever is prefilled first comes first there, and is still told by the name that its client knows."""
+    """The request that is prefilled first comes first there, and keeps the name that its client knows."""
     nodes = pair(settings(chunk_tokens=128), prefill=Stage(connector=True, long_prefill_tokens=30))
     for operation in (ask(0, 100), ask(1, 20), P):
         assert nodes.perform(operation) is None
@@ -143,7 +143,9 @@ def test_the_decode_node_has_numbers_of_its_own() -> None:
 
 
 def test_a_client_that_waits_between_the_nodes_can_give_up() -> None:
-    """The decode node takes one at a time, and has one: the second is prefilled, and still is somebody's."""
+    """The decode node runs one request at a time, and has one. The second is prefilled, and its client can still abort
+    it.
+    """
     nodes = pair(settings(requests_max=1))
     for operation in (ask(0, 40, answers=20), P, D, *READ, ask(1, 40), P):
         assert nodes.perform(operation) is None
@@ -155,7 +157,7 @@ def test_a_client_that_waits_between_the_nodes_can_give_up() -> None:
 
 
 def test_states_are_not_handed_over() -> None:
-    """A model with states is refused with a sentence."""
+    """A model with states is rejected with one sentence."""
     states = Geometry((Group("full", 16), Group("mamba", 16, states="all")))
     with pytest.raises(UsageError, match="no states are handed over"):
         pair(settings(states))

@@ -1,7 +1,7 @@
 """The mutants of two nodes: what is said of its mutants, and that the gate kills every one of them.
 
-Goal: a scheduler that tells a connector of the wrong blocks, or a connector that forgets somebody, is seen. Method:
-plant the mutants one by one, and drive two nodes with drawn runs; what one engine would say of them is asked, too.
+Goal: a scheduler that passes wrong blocks to a connector, or a connector that forgets a request, is seen. Method:
+inject the mutants one by one, and drive two nodes with generated runs; also check what one engine alone would show.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_without_a_mutant_nothing_is_found() -> None:
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
-    """Behind what was begun; what remains is checked all the same."""
+    """After the operations that have begun; what remains is still checked."""
     case = PAIR.draw(load("full"), "tiny", "0")
     assert (1, ()) == ((run := run_case(trials().bench, case, until=0.0)).performed, run.divergences)
     assert run_case(trials().bench, case).performed > 1
@@ -80,8 +80,8 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 def test_one_engine_sees_it_first_by_what_the_connector_is_told(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it, two nodes see it; one sees it later, or never: when a block is read that nobody wrote, or when a load
-    fails and other blocks are taken for those that failed.
+    """Without that check, two nodes see it. One node sees it later or never: when a block is read that was never
+    written, or when a load fails and other blocks are taken for those that failed.
     """
     engines: Any = Trials(SCHEDULER.bench_named("stock", PAIR.gate[:-1])).towards(("transfers",))
     with mutant.applied():

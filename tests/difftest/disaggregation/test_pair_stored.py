@@ -1,7 +1,7 @@
 """Trace files of two nodes, and what is drawn for them.
 
-Goal: what is stored is read again as it was, what is not a trace is refused with its line, and the same seed draws the
-same. Method: every drawn case written and read; files with one thing wrong.
+Goal: what is stored is read again as it was, a file that is not a trace is rejected with its line, and the same seed
+generates the same. Method: every generated case written and read; files with one thing wrong.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_every_operation_is_told_on_one_line() -> None:
 
 
 def test_a_simpler_operation_is_another_of_its_kind() -> None:
-    """Whatever minimising tries is an operation on two nodes, and never the same again."""
+    """Every operation that shrinking tries is an operation on two nodes, and differs from the one before."""
     for operation in {operation for case in CASES for operation in case.operations}:
         assert all(type(each) is type(operation) and each != operation for each in simpler(operation, PAIR.simpler))
 

@@ -66,7 +66,7 @@ def test_what_was_not_seen_is_lacking() -> None:
 
 
 def test_a_fault_should_make_a_difference() -> None:
-    """A planted fault that is not seen is as wrong as a difference without one."""
+    """An injected fault that is not seen is as wrong as a difference without one."""
     differs = with_answer(tokens=(1, 2, 3))
     assert [True, False, False, True] == [
         compare("gemma-4", name, PLAIN, told).is_as_it_should_be
@@ -112,7 +112,7 @@ def test_the_page_says_what_is_wrong() -> None:
 
 
 def test_names_are_checked() -> None:
-    """An unknown one is told with those that there are."""
+    """An unknown name is reported with the known ones."""
     assert (("gpt-oss",), (FEATURE["eagle"],)) == chosen(["gpt-oss"], ["eagle"])
     with pytest.raises(UsageError, match="no model is called 'gpt'; there are gemma-3, gpt-oss, gemma-4"):
         chosen(["gpt"], [])

@@ -161,13 +161,13 @@ def test_the_shortest_prompt_hits_and_no_shorter_one() -> None:
 
 
 def test_without_caching_nothing_hits() -> None:
-    """Whatever is sent."""
+    """For any prompts."""
     assert 0 == best_hit(evolve(settings_of("full", None), caches=False), Prompts.replay(90))
 
 
 @pytest.mark.parametrize("release", OF_VLLM, ids=lambda release: release.label)
 def test_explain_dates_what_a_release_keeps_as_its_description_does(release: Release) -> None:
-    """Explain takes versions that nobody has described, so it has the first version of each change."""
+    """Explain takes versions without a description, so it has the first version of each change."""
     version = version_of(release.version)
     described = (release.masks, release.interval is not None, release.retains_least, release.pins_junctions)
     assert described == tuple(version in since for since in (MASKS, RETAINS, RETAINS_LEAST, KEEPS_JUNCTIONS))
@@ -182,7 +182,9 @@ def test_explain_dates_what_a_release_keeps_as_its_description_does(release: Rel
 def test_explain_takes_the_interval_of_an_ascend_from_its_description(
     release: Release, by_default: int | None, is_read: bool, retention: str | None
 ) -> None:
-    """0.30.0rc2 reads none: it keeps what vLLM 0.23.0 keeps by default, whatever is set, and no junction."""
+    """0.30.0rc2 reads no interval: it keeps what vLLM 0.23.0 keeps by default, whichever interval is set, and no
+    junction.
+    """
     serving = Serving(platform="ascend", version=release.version, retention=retention)
     expected = by_default if retention is None or not is_read else {"0": 0, "none": None}[retention]
     assert expected == serving.interval_tokens(16, has_states=False)

@@ -1,7 +1,7 @@
 """Settings that are known to fail.
 
-Goal: each is warned of, with its guarantee, and nobody is warned who does not have it. Method: settings that have it,
-and beside each the nearest that do not.
+Goal: each cause is reported with its guarantee, and only where it applies. Method: settings that have the cause, and
+for each the nearest settings that do not.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_what_is_certain_is_told_first() -> None:
 
 
 def test_a_cause_has_a_guarantee_a_thread_and_a_remedy() -> None:
-    """And a condition exactly if it is not there for all prompts."""
+    """And a condition if and only if it does not apply to all prompts."""
     sound: dict[str, Any] = {
         "id": "some-cause",
         "effect": Effect.ALWAYS_ZERO,

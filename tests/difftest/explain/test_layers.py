@@ -1,7 +1,7 @@
 """From layers to groups.
 
-Goal: groups are as vLLM makes them where its rules bite, and what it refuses is refused. Method: layers by hand; the
-configurations in ``configs`` are compared with vLLM itself in ``test_groups_vllm``.
+Goal: groups are as vLLM makes them where its rules matter, and what vLLM rejects is rejected. Method: layers by hand;
+the configurations in ``configs`` are compared with vLLM itself in ``test_groups_vllm``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sizes(layers: list[Layer]) -> list[tuple[str, int, int]]:
 
 
 def test_all_alike_are_one_group() -> None:
-    """Whatever their heads: each has memory of its own size then."""
+    """If their heads differ too: each layer then has memory of its own size."""
     assert [("full", 16, 4)] == sizes([FULL] * 4)
     wide = Layer(Kind.FULL, 16, 8192, (16, 64))
     assert [("full", 16, 3)] == sizes([FULL, wide, FULL])
@@ -149,7 +149,7 @@ def test_hashes_cover_a_token_more_where_the_release_has_such(
 
 
 def test_such_hashes_are_refused_where_the_release_has_none() -> None:
-    """A model of the gate that has them, and a speculative config that is no yes or no."""
+    """A model of the gate that has them, and a speculative config that is neither yes nor no."""
     with pytest.raises(UsageError, match=r"hashes of vLLM 0\.23\.0 cover no token after a block"):
         load_layout("full+eagle+hashed-ahead", Serving(version="0.23.0"))
     assert 1 == load_layout("full+eagle+hashed-ahead", Serving(version="0.33.0")).geometry.hashed_ahead_tokens

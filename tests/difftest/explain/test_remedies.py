@@ -1,7 +1,7 @@
 """What is recommended.
 
-Goal: what a cause asks for is accepted, and the cause is gone with it. Method: each flag that a cause says, set as it
-is said, over models, releases and prompts; and the cases that were once told to set what is refused or already set.
+Goal: the remedy of a cause is accepted and removes the cause. Method: each flag that a cause recommends, set as it
+says, over models, releases and prompts; and the cases whose remedy once was rejected or already set.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_a_remedy_that_reads_like_a_flag_says_what_it_sets() -> None:
 
 
 def test_the_interval_is_one_that_the_alignment_allows() -> None:
-    """Blocks of 384 tokens: auto is refused, and 33,024 is not; with it set, nothing more is asked for."""
+    """Blocks of 384 tokens: auto is rejected, and 33,024 is not; with it set, no further remedy is reported."""
     remedy = named("dsv4", block_size=384)["windows-flush-the-pool"].remedy
     assert "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=33024" in remedy
     with_auto = named("dsv4", block_size=384, retention="auto", version="0.23.0")
@@ -166,7 +166,7 @@ def test_a_model_without_a_window_is_told_one_thing_of_an_interval() -> None:
 
 
 def test_before_vllm_retains_it_is_the_plugin_that_refuses() -> None:
-    """An interval that is no multiple of the alignment."""
+    """An interval that is not a multiple of the alignment."""
     found = named("gemma4", retention="1001")
     assert "with the plug-in" in found["interval-is-refused"].says
     assert "with the plug-in" not in named("gemma4", retention="1001", version="0.23.0")["interval-is-refused"].says

@@ -78,13 +78,15 @@ def test_the_thread_is_among_those_of_the_cause(report: Report) -> None:
 
 @pytest.mark.parametrize("report", NOT_ZERO, ids=_id)
 def test_no_wolf_is_cried(report: Report) -> None:
-    """Nothing makes every rate zero; with the prompts, nothing makes theirs, and they hit what the thread tells."""
+    """Without prompts, no cause makes every rate zero; with them, none makes theirs zero, and they hit what the thread
+    reports.
+    """
     assert [] == [
         cause.id for cause in explain(report.case(with_prompts=False)).causes if cause.effect is Effect.ALWAYS_ZERO
     ]
     if report.prompts is not None:
         told = explain(report.case(with_prompts=True))
-        # A pool that is known may turn over, if as much comes in between: a condition, and one that is told as such.
+        # A pool of known size may turn over if enough comes in between. This is a condition, and is reported as one.
         turning = [cause for cause in told.zero_causes if cause.condition and cause.id == "windows-flush-the-pool"]
         assert tuple(turning) == told.zero_causes
         assert report.hit == told.figures.hit
@@ -98,7 +100,7 @@ def test_the_page_is_what_the_reports_say() -> None:
 
 
 def test_the_page_says_where_another_is_named_first() -> None:
-    """And what is no more than among those that are named is not called the same without that."""
+    """A cause that is only among those named is not reported as the same without that note."""
     report = next(report for report in ZERO if report.thread == "vllm-project/vllm#40624" and report.is_dump)
     assert "| the same |" in page([report])
     like = next(report for report in ZERO if report.cause == "coarse-alignment" and report.prompts is None)
@@ -109,7 +111,7 @@ def test_the_page_says_where_another_is_named_first() -> None:
 
 
 def test_the_page_says_which_groups_were_filled_in() -> None:
-    """A dump is not what the thread gives: somebody wrote it."""
+    """The thread does not give a dump: it was filled in by hand."""
     lines = page(REPORTS).splitlines()
     filled = sum("| a dump, filled in |" in line for line in lines)
     assert sum(report.is_dump for report in REPORTS) == filled
@@ -117,7 +119,7 @@ def test_the_page_says_which_groups_were_filled_in() -> None:
 
 
 def test_a_draft_model_that_is_not_counted_may_be_one_kind_more() -> None:
-    """Two kinds of groups, and the draft model's on top; not where no draft model is, or the loop is mended."""
+    """Two kinds of groups, and the draft model's on top; not without a draft model, or where the loop is fixed."""
     report = next(report for report in ZERO if report.thread == "vllm-project/vllm#40624" and not report.is_dump)
     cause = explain(report.case(with_prompts=False)).zero_causes[0]
     assert ("look-ahead-spirals", Effect.ZERO_IF) == (cause.id, cause.effect)

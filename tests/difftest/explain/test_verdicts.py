@@ -29,7 +29,7 @@ def test_what_can_hit_is_said_with_what_may_undo_it() -> None:
 
 
 def test_what_cannot_hit_is_said_with_its_cause() -> None:
-    """And in a roomy pool there is no condition."""
+    """A roomy pool adds no condition."""
     assert "Nothing can hit of a prompt of 2,000 tokens that shares 2,000: coarse-alignment." == told(
         None, Prompts.replay(2000)
     )

@@ -101,7 +101,7 @@ def test_a_step_answers_what_it_verifies() -> None:
 
 
 def test_a_request_with_all_its_tokens_has_ended() -> None:
-    """It is not admitted again: there is no token that it could be answered."""
+    """It is not admitted again: no token is left to answer."""
     world = ahead(tokens_max=3)
     entered = walk(world, *ENTER, Preempt(0), answer(0, 0, 2))
     assert Admit not in {type(move) for move in world.moves(entered)}
@@ -137,7 +137,9 @@ def test_what_a_step_reads_is_there_until_it_is_over() -> None:
 
 
 def test_a_request_that_has_ended_is_computed_all_the_same() -> None:
-    """Its block is given to the next request, and its token, which nobody knows, is written there before that one's."""
+    """Its block is allocated to the next request, and its token, which is unknown, is written there before that
+    request's.
+    """
     world = ahead(Group("full", 4), drafts_max=0, blocks=2)
     moves = (*ENTER, *DECODE, Abort(0), Over(()), Arrive(1, Prompt(2).runs(0)), Admit(1, 8), Dispatch())
     assert [[1]] == [table.blocks for table in walk(world, *moves).manager.tables[1]]

@@ -1,7 +1,7 @@
 """The canonical form.
 
-Goal: two states have the same form exactly if they differ in names alone. Method: one history under other names, and a
-second look that tries all names for blocks and families.
+Goal: two states have the same form if and only if they differ in names alone. Method: one history under other names,
+and an independent check that tries all names for blocks and families.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def history(first: int = 0, families: Sequence[int] = (0, 1)) -> list[Operation]
 
 
 def forms(world: ManagerWorld, moves: Sequence[Operation], free: Sequence[int] = (1, 2, 3)) -> list[object]:
-    """The form of every state of a history; the blocks are handed out in the order ``free``."""
+    """The form of every state of a history; blocks are allocated in the order ``free``."""
     state = world.initial()
     state.manager.pool.free = FreeQueue(free)
     found: list[object] = []

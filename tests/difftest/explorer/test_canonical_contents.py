@@ -44,7 +44,7 @@ IN_THE_FORM = {
     "GhostMemory": {"_physical", "_pending", "_transfers"},
     "PhysicalSlots": {"_slots"},
 }
-"""What a state consists of: whatever is added to it must be added to the form."""
+"""The parts of a state: a new part must be added to the form."""
 CONSTANT = {
     "settings",
     "choices",

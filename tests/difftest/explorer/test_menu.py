@@ -1,7 +1,7 @@
 """The menu.
 
-Goal: what is tried is legal, told apart, and all that the menu names; the model's answers follow from the position.
-Method: the moves in states that are made for it.
+Goal: the menu has only legal and distinct operations, and all that it should; the model's answers follow from the
+position. Method: the moves in states that are made for it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def test_an_answer_follows_the_track() -> None:
 
 
 def test_a_draft_that_is_rejected_was_wrong() -> None:
-    """The model says something else there; where all that were tried are accepted, it goes on."""
+    """The model samples another token there; if all drafts are accepted, it samples one more."""
     menu = evolve(BARE, samples=True, drafts=(0, 2))
     tried = (Sample(0, 0, 3, 2), Schedule(0, 3))
     expected = [(0, 104), (1, 105), (2, 6)]

@@ -1,7 +1,7 @@
 """The search.
 
-Goal: every state is visited once, whatever is wrong is found on a shortest way, and whoever reads the result knows
-whether it is all. Method: worlds drawn as graphs, in which the answer can be seen; a world in order is the control.
+Goal: every state is visited once, every violation is found on a shortest path, and the result says whether the search
+was exhaustive. Method: worlds given as graphs in which the answer is visible; a sound world is the control.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def paths(graph: Successors, start: int, length: int) -> list[tuple[int, ...]]:
 
 
 def reachable(graph: Successors, start: int) -> set[int]:
-    """Whatever at least one edge leads to."""
+    """All states that at least one edge leads to."""
     found: set[int] = set()
     left = list(graph.get(start, ()))
     while left:

@@ -1,6 +1,6 @@
 """Random walks through worlds.
 
-Goal: what is wrong on the way ends the walk and is reported, whatever it is. Method: a world of numbers.
+Goal: any violation on a walk ends it and is reported. Method: a world of numbers.
 """
 
 from __future__ import annotations

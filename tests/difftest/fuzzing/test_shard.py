@@ -1,4 +1,4 @@
-"""A shard: the same whoever runs it, and in words that another process understands."""
+"""A shard: the same on every worker, in a form that another process understands."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _run(sut: str, shard: int, known: Known | None = None) -> ShardResult:
 
 
 def test_a_shard_is_the_same_again(here: Path) -> None:
-    """Goal: whoever runs a shard again gets the same. Method: run one twice, and another one."""
+    """Goal: running a shard again gives the same result. Method: run one twice, and another one."""
     assert here == Path.cwd()
     one = _run("faulty_in_shards:HeadFirst", 1)
     assert one == _run("faulty_in_shards:HeadFirst", 1)

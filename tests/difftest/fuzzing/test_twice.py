@@ -46,7 +46,7 @@ class _NamesAnew(Reference):
 
 
 class _AnswersByChance(Reference):
-    """Now and then tells no hit where there is one."""
+    """Sometimes reports no hit where there is one."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)

@@ -63,7 +63,7 @@ def test_all_packages_are_planted_in() -> None:
 
 @pytest.mark.deep
 def test_without_a_fault_the_gate_is_green() -> None:
-    """Goal: what is red below is red for its fault. Method: the same run with nothing planted."""
+    """Goal: the failures below are due to their faults. Method: the same run without a fault."""
     pytest.importorskip("vllm")
     ended = gate(None, HYBRID, "stock")
     assert ended.code == 0, ended.output

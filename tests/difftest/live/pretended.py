@@ -1,4 +1,4 @@
-"""A server that pretends: the OpenAI protocol over words, with a prefix cache by salt, right or wrong as told."""
+"""A stand-in server: the OpenAI protocol over words, with a prefix cache by salt, right or wrong as configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pretended:
     is_noisy: bool = False
     """Whether no two answers are the same."""
     leaks: bool = False
-    """Whether a request that was given up runs for ever."""
+    """Whether an aborted request runs on without end."""
     ignores_salt: bool = False
     """Whether requests with different salts share what is in the cache."""
     tells_cached: bool = True
@@ -33,9 +33,9 @@ class Pretended:
     tells_metrics: bool = True
     """Whether it has counters."""
     shadows: dict[tuple[str, str], dict[str, int]] = field(factory=dict)
-    """What is told of shadows, by engine and mode."""
+    """The reported shadow metrics, by engine and mode."""
     follows: tuple[str, str] | None = None
-    """The shadow that is at work: it observes, and judges if it is to, a call a request."""
+    """The active shadow: it observes, and checks if its mode says so, one call per request."""
     follows_until: int = 10**9
     """After so many requests that shadow is dead."""
     models: Any = field(factory=lambda: {"data": [{"id": "pretended", "max_model_len": 600}]})
@@ -43,10 +43,10 @@ class Pretended:
     given_up: int = 0
     asked: int = 0
     cached: dict[tuple[str, str], str] = field(factory=dict)
-    """By salt and the words of the whole blocks: the answer's state behind them."""
+    """By salt and the words of the whole blocks: the answer's state after them."""
     lock: Any = field(factory=threading.Lock)
     api_key: str = ""
-    """Who does not send it is refused."""
+    """Requests without it are rejected."""
     hangs_after: int = 10**9
     """After so many requests none is answered any more."""
     capacity_tokens: int = 0

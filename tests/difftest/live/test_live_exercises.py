@@ -1,7 +1,7 @@
 """The exercises, on a server that pretends.
 
-Goal: a server whose cache is right passes every exercise with hits, one whose cache serves a foreign block does not,
-and of one that differs from itself nothing is said. Method: a server in this process, right or wrong as told.
+Goal: a server with a correct cache passes every exercise with hits; one that serves a foreign block fails; of one that
+is not deterministic nothing is claimed. Method: a server in this process, right or wrong as configured.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def test_a_server_that_ignores_salts_is_seen() -> None:
     ids=["by its counter", "untold", "the counter moves"],
 )
 def test_uncached_is_not_believed(pretended: Pretended, expected: Verdict) -> None:
-    """Goal: what is not known to be uncached is no measure. Method: a server whose answers do not tell of its cache."""
+    """Goal: an answer that may have been cached is not a baseline. Method: a server whose answers do not report cached
+    tokens.
+    """
     tally = exercised(pretended, "near-twins")
     assert len(tally.comparisons) == tally.count(expected)
     assert (expected is not Verdict.EQUAL) == ("not known to be uncached" in str(tally.complaint))
@@ -112,7 +114,7 @@ def test_metrics() -> None:
 
 
 def test_what_is_held_at_rest_is_told() -> None:
-    """A request that was given up and runs on is seen, and one that does not is not."""
+    """An aborted request that runs on is seen; one that ends is not reported."""
     for leaks, expected in ((False, None), (True, "vllm:num_requests_running is 4")):
         with listening(Pretended(leaks=leaks)) as url, connected(url) as server:
             EXERCISES["aborts"](Exercises(server))
@@ -149,7 +151,7 @@ def test_no_models() -> None:
 
 
 def reply(tokens: str, logprobs: Callable[[int], float] = lambda _place: -0.5, near: float = 1.0) -> Reply:
-    """An answer of letters, whose next best letter is ``near`` behind."""
+    """An answer of letters; the runner-up of each letter is ``near`` below it."""
     others = {"a": "b", "b": "a"}
     places = [
         Place(each, logprobs(place), {each: logprobs(place), others[each]: logprobs(place) - near})

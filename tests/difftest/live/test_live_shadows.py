@@ -1,4 +1,4 @@
-"""The shadows of a server, by the counters that it tells.
+"""The shadows of a server, by the counters that it exports.
 
 Goal: only what a shadow saw of this run counts, and one that did not follow all of it does not pass. Method: counters
 by hand, and the live checks as a process of their own on a server that pretends.
@@ -41,7 +41,7 @@ def told(shadows: Shadows) -> tuple[Sample, ...]:
 
 
 def after(monkeypatch: pytest.MonkeyPatch, *readings: Shadows, before: Shadows, seconds: float = 60.0) -> Followed:
-    """What is said after these readings, of which the last is read for ever."""
+    """The verdict after these readings, of which the last repeats without end."""
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
 
     def read() -> Iterator[Shadows]:
@@ -54,7 +54,7 @@ def after(monkeypatch: pytest.MonkeyPatch, *readings: Shadows, before: Shadows, 
 
 
 def test_a_shadow_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its verdict is what it says when it judges no more."""
+    """Its verdict is the one after its last check."""
     seen = after(monkeypatch, *({MINE: Shadow(judged, calls=9)} for judged in (0, 5, 9, 9)), before={})
     assert (Shadow(9, calls=9), True, None) == (seen.shadow, seen.has_settled, seen.complaint)
 
@@ -83,14 +83,14 @@ def test_what_is_complained_about(counted: Shadow, message: str, monkeypatch: py
 
 
 def test_one_that_judges_on_has_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is behind, and may yet see a difference."""
+    """It lags, and may still see a difference."""
     seen = after(monkeypatch, *({MINE: Shadow(n, calls=n)} for n in range(1, 10**5)), before={}, seconds=0.05)
     assert not seen.has_settled
     assert "has not caught up" in str(seen.complaint)
 
 
 def test_one_that_records_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It judges nothing, and that is said; an old one in check beside it does not hide it."""
+    """It checks nothing, and the report says so; an old shadow in mode check does not hide it."""
     seen = after(monkeypatch, {OLD: STOOD, OTHER: Shadow(calls=7)}, before={OLD: STOOD})
     assert (True, True) == (seen.only_records, seen.were_met)
     assert not after(monkeypatch, {}, before={}).were_met

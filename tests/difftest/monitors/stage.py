@@ -55,7 +55,7 @@ class WithHoldings(Reference):
 
 
 class Hasty(Reference):
-    """Whatever is known may be copied, and started from, computed or not."""
+    """Known tokens may be copied and resumed from, computed or not."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

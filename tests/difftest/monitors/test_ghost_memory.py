@@ -1,8 +1,8 @@
 """Ghost memory.
 
-Goal: whatever a computed token reads is in its slot, and if it is not, this is seen, whatever the manager believes.
-Method: the same operations on the reference, which is the control, and on subclasses that each break one thing that
-only the memory shows.
+Goal: a computed token finds in its slots everything that it reads; if not, this is seen, even if the manager believes
+otherwise. Method: the same operations on the reference, which is the control, and on subclasses that each break one
+thing that only the memory shows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ReleasesEarly(WithHoldings):
 
 
 class HitsTheFirst(Reference):
-    """Serves every later request from the first one's blocks, whatever they hold."""
+    """Serves every later request from the first one's blocks, regardless of their content."""
 
     hit_tokens = 8
 
@@ -103,7 +103,7 @@ class _ShortHoldings(Holdings):
 
 
 class ForgetsLookAhead(WithHoldings):
-    """Allocates for the tokens alone, not for what the draft layer writes behind them."""
+    """Allocates for the tokens alone, not for what the draft layer writes after them."""
 
     holdings_kind = _ShortHoldings
 
@@ -116,7 +116,7 @@ class ForgetsTheTable(Reference):
 
 
 class GivesOneBlockTwice(Reference):
-    """Hands a block that somebody holds to the next in need."""
+    """Allocates a block that a request holds to another request."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -135,7 +135,7 @@ DECODE: tuple[Operation, ...] = (
     Admit(0, 64),
     *(each for token in range(100, 106) for each in (Sample(0, 0, token, 0), Schedule(0, 64))),
 )
-"""A prompt of two blocks, and six tokens behind it."""
+"""A prompt of two blocks, and six tokens after it."""
 AGAIN: tuple[Operation, ...] = (arrive(0, 9), Admit(0, 64), arrive(1, 13), Admit(1, 64))
 """Two requests, the first one's prompt a part of the second one's."""
 OTHER: tuple[Operation, ...] = (arrive(0, 9), Admit(0, 64), arrive(1, 13, 500), Admit(1, 64))
@@ -253,7 +253,7 @@ def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tupl
 
 
 class IgnoresKeys(Reference):
-    """Tells contents apart by their tokens alone."""
+    """Distinguishes contents by their tokens alone."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)

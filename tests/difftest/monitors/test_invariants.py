@@ -57,7 +57,7 @@ class Boasts(Shows):
 
 
 class NamesTwice(Shows):
-    """KV-INV-04, and with it KV-INV-01: the first is the one that is told."""
+    """KV-INV-04, and with it KV-INV-01: the first is reported."""
 
     def shown(self, state: Snapshot) -> Snapshot:
         return evolve(state, tables={0: [[1, 1, 3]]})

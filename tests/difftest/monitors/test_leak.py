@@ -1,7 +1,7 @@
 """The leak monitor.
 
-Goal: nothing of a request that is gone can hide, wherever a manager keeps it. Method: a system at rest whose roots
-hold one planted thing; beside it the same place with something harmless in it.
+Goal: nothing of a finished request can hide, wherever a manager keeps it. Method: a system at rest with one leftover
+reachable from it; the control has something harmless in the same place.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def at_rest(hoard: object = None, settings: Settings = SETTINGS, **shown: Any) -
 
 
 def test_of_a_sound_system_nothing_remains() -> None:
-    """The control: what is cached is no leak."""
+    """The control: cached content is not a leak."""
     assert [] == at_rest()
 
 
@@ -79,7 +79,7 @@ def test_a_block_that_nobody_holds_is_missing() -> None:
 
 
 def test_a_block_too_many_is_seen() -> None:
-    """One that is queued twice is handed out twice."""
+    """A block that is queued twice is allocated twice."""
     assert [Difference("KV-LEAK-01", "free queue", "7 blocks", "8")] == at_rest(free=[1, 2, 3, 4, 5, 6, 7, 7])
 
 
@@ -88,7 +88,7 @@ PINNING = evolve(SETTINGS, pin_drop_blocks_min=1)
 
 
 def test_pinned_blocks_are_no_leak() -> None:
-    """Nobody holds them, and they are not in the free queue; neither are they missing."""
+    """No request holds them, and they are not in the free queue; they are not missing either."""
     system = Hoarder(PINNING)
     assert watch(LeakMonitor(PINNING), system, arrive(0, 9), Admit(0, 64), Finish(0)) is None
     assert ((2, 1), 5) == (system.snapshot().pinned.queue, len(system.snapshot().free))
@@ -298,7 +298,7 @@ def test_what_cannot_grow_may_be_long() -> None:
 
 
 class Endless(Mapping[int, object]):
-    """Makes a new object for whoever looks, without end."""
+    """Makes a new object for each reader, without end."""
 
     def __getitem__(self, key: int) -> object:
         return Endless()
@@ -317,7 +317,7 @@ def test_a_system_without_end_is_left_at_some_point(monkeypatch: pytest.MonkeyPa
 
 
 class KeepsALog(Hoarder):
-    """Writes down who finished, for ever."""
+    """Logs finished requests without bound."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, [])

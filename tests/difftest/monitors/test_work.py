@@ -1,6 +1,6 @@
 """The work monitor.
 
-Goal: what grows is told, and nothing else is. Method: a sound system with a meter that says what it is told to say.
+Goal: growth is reported, and nothing else. Method: a sound system with a meter that returns given values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LET_IN: tuple[Operation, ...] = (arrive(0, PROMPT), Admit(0, 64))
 
 
 class Told:
-    """A meter that says of each operation what it was told, and of all others that nothing was done."""
+    """A meter that returns a given value for each operation, and no work for all others."""
 
     def __init__(self, *works: Work) -> None:
         self._works: Iterator[Work] = iter(works)
@@ -41,12 +41,12 @@ class Told:
 
 
 def step(tokens: int) -> tuple[Operation, ...]:
-    """An answer, and the decode step behind it."""
+    """An answer, and the decode step after it."""
     return Sample(0, 0, tokens, 0), Schedule(0, 64)
 
 
 def watched(operations: tuple[Operation, ...], works: tuple[Work, ...]) -> Difference | None:
-    """What the monitor says of a request that is let in and goes on with ``operations``, which took ``works``."""
+    """What the monitor reports if a request is admitted and continues with ``operations``, which took ``works``."""
     monitor = WorkMonitor(SETTINGS, Told(NOTHING, NOTHING, *works))
     return watch(monitor, Reference(SETTINGS), *LET_IN, *operations)
 
@@ -84,7 +84,7 @@ def test_a_little_more_is_no_growth() -> None:
 
 
 def test_a_step_that_gains_a_block_is_another_step() -> None:
-    """Work that goes with a change is no growth: the first step behind the prompt gains a block, the next do not."""
+    """Work that comes with a change is not growth: the first step after the prompt gains a block, the next do not."""
     costly = Work(0, (40,), 40, 40)
     assert watched((*step(1), *step(2)), decode(costly, NOTHING)) is None
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, costly)) is not None

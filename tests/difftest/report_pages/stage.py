@@ -52,7 +52,7 @@ class ForgetsTheWindow(Reference):
 
 
 class KeepsABlock(Reference):
-    """Whoever finishes leaves a block behind."""
+    """A finished request leaves a block held."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Finish):

@@ -25,7 +25,7 @@ REQUIRED = {
     "C": {"name", "ts", "args"},
     "i": {"name", "ts", "s", "args"},
 }
-"""What the format asks of each kind of event, beside the process and the thread."""
+"""The keys that the format requires of each kind of event, besides process and thread."""
 
 
 def document(factory: Any, operations: Any, **more: Any) -> Any:
@@ -48,7 +48,7 @@ def test_every_event_is_one() -> None:
 
 
 def test_requests_are_threads() -> None:
-    """With a slice for as long as they stand where they stand; whoever was preempted waits as such."""
+    """With a slice for each state as long as it lasts; a preempted request waits as such."""
     recording = record(
         Bench(Reference, ("lockstep",)), case_of((Arrive(0, PROMPT), Admit(0, 8), Preempt(0), Arrive(1, PROMPT)))
     )

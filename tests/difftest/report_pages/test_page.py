@@ -1,7 +1,7 @@
 """The page of a divergence.
 
-Goal: whoever opens it sees what is wrong, needs nothing else for that, and is safe whatever the names say. Method:
-pages of faulty systems, read back with an HTML parser and a JSON parser; hostile names; the same page made twice.
+Goal: a reader of the page sees what is wrong, needs nothing else for it, and is safe with any names. Method: pages of
+faulty systems, read back with an HTML parser and a JSON parser; hostile names; the same page made twice.
 """
 
 from __future__ import annotations
@@ -188,13 +188,13 @@ def test_hostile_names_are_text() -> None:
 
 
 def test_data_never_ends_its_script() -> None:
-    """Whatever it says, it comes back as it was."""
+    """Any text comes back as it was."""
     assert not {"<", ">", "&", "\u2028"} & set(embedded([HOSTILE]))
     assert [HOSTILE] == json.loads(embedded([HOSTILE]))
 
 
 def test_what_remains_is_listed() -> None:
-    """Blocks that nobody gives back are the headline, and nobody's in the timeline."""
+    """Blocks that are never freed are the headline, and have no holder in the timeline."""
     recording, found = recorded(KeepsABlock, ENDED, FULL, ("leak",))
     leak = page(recording, found, ABOUT)
     document = Document(leak)

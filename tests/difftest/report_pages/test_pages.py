@@ -64,7 +64,7 @@ def test_the_first_page_tells_the_verdict(tmp_path: Path) -> None:
 
 
 def test_an_agreement_has_a_first_page(tmp_path: Path) -> None:
-    """With nothing found, and no page beside it."""
+    """It has no findings, and no other page is written."""
     told = write_pages(evolve(VERDICT, found=()), tmp_path / "new", RECORD)
     assert [tmp_path / "new" / "index.html"] == list(told.written) == list((tmp_path / "new").iterdir())
     document = Document((tmp_path / "new" / "index.html").read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def test_an_agreement_has_a_first_page(tmp_path: Path) -> None:
 
 
 def test_a_run_that_cannot_be_repeated_is_said(tmp_path: Path) -> None:
-    """The others are written, and the first page tells the story without a link."""
+    """The other pages are written, and the first page has the story without a link."""
     calls: list[Found] = []
 
     def record(found: Found) -> Recording:

@@ -34,7 +34,7 @@ def of(recording: Recording, diverges: int | None = None) -> tuple[Lane, ...]:
 
 
 def test_a_block_is_held_and_cached_as_long_as_it_is() -> None:
-    """It stays cached when nobody holds it any more."""
+    """It stays cached after it is freed."""
     lanes = of(sound(ENDED))
     assert ["1", "2", "3"] == [lane.label for lane in lanes]
     first = lanes[0]

@@ -1,7 +1,7 @@
 """The wait-for graph, drawn.
 
-Goal: whoever looks at it sees who waits for whom, who is stuck, and what it comes down to. Method: graphs written by
-hand, and the arrows and sentences that follow.
+Goal: a reader sees which request waits for which, which are stuck, and the cause. Method: graphs written by hand, and
+the arrows and sentences that follow.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_every_reason_is_told(reason: Reason) -> None:
 
 
 def test_a_request_that_can_never_fit_is_named() -> None:
-    """With what it needs, what there is, and who waits behind it."""
+    """With what it needs, what there is, and which requests wait after it."""
     edges = (Wait(0, Reason.NO_REQUEST), Wait(1, Reason.LINE, 0))
     drawn = drawing(hung(WaitFor(edges, 4, STANDING)))
     assert drawn is not None

@@ -255,7 +255,7 @@ def test_a_log_never_raises(run: Run) -> None:
 
 
 def test_an_unknown_mode_is_off(run: Run) -> None:
-    """A server starts whatever its environment says, and its log says why the sanitizer is off."""
+    """A server starts with any environment, and its log says why the sanitizer is off."""
     printed, code = run("-c", REGISTERED + SCRIPT, KVGATE_SANITIZE="perhaps")
     assert 0 == code, printed
     assert "kvgate sanitizer: is off: ValueError: KVGATE_SANITIZE=perhaps is unknown: it is 1 or log" in printed
