@@ -226,7 +226,7 @@ def test_the_command_writes_history_and_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Goal: one command writes one table and ends with the documented exit code. Method: two benchmarks with given ends."""
+    """Goal: one command writes one table and ends with the documented exit code. Method: two benchmarks."""
     left = list(ends)
 
     def ended(job: Job, _seen: object) -> Entry:

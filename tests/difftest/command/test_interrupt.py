@@ -121,7 +121,7 @@ def test_an_interrupt_at_any_other_time_is_one_line(
 
 
 def test_out_of_memory_is_no_divergence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Under a limit, which the manual recommends for files from others."""
+    """Under a memory limit, which SECURITY.md recommends for files from others."""
 
     def too_large() -> None:
         raise MemoryError

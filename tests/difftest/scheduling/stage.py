@@ -51,7 +51,7 @@ def undeclared(engine: Engine, operations: Iterable[Operation]) -> list[Divergen
 
 
 def found(settings: Settings, stage: Stage, operations: Iterable[Operation], **more: Any) -> tuple[str, str] | None:
-    """Who found what first in a run of vLLM's scheduler, what is declared apart; None if nobody found anything."""
+    """The first undeclared difference in a run of vLLM's scheduler, and its detector; None if there are none."""
     divergences = undeclared(Engine(settings, stage, **more), operations)
     return (divergences[0].detector, divergences[0].difference.statement) if divergences else None
 

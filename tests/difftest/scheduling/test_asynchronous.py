@@ -205,7 +205,7 @@ def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:
 
 
 def gives_up_in_flight(original: Any, scheduler: Any, output: Any) -> None:
-    """Blocks are given up as soon as a step is scheduled, before it was computed."""
+    """Blocks are freed as soon as a step is scheduled, before it was computed."""
     original(scheduler, output)
     for name in output.num_scheduled_tokens:
         scheduler.kv_cache_manager.coordinator.free(name)

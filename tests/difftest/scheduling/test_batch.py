@@ -1,7 +1,7 @@
 """The worker's batch.
 
-Goal: whatever a worker would know wrong is seen, and nothing else. Method: steps told by hand, as they are due, and
-with one thing changed.
+Goal: every wrong entry of a worker's batch is seen, and nothing else. Method: steps reported by hand, as they should
+be, and with one thing changed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_what_is_told_is_what_is_due() -> None:
 
 
 def test_blocks_are_put_together() -> None:
-    """Further ones behind those that are known; all of them anew for who comes back."""
+    """New blocks are appended to the known ones; a resumed request gets all of them anew."""
     batch = Batch(64, 4)
     assert told(batch=batch) is None
     assert told(MORE, MORE_DUE, batch) is None
@@ -63,7 +63,7 @@ def test_blocks_behind_the_window_do_not_matter() -> None:
 
 
 def test_wrong_blocks_are_seen() -> None:
-    """Too few, too many, of another group, or those of who came back behind those that it lost."""
+    """Too few, too many, of another group, or those of a resumed request appended to the ones it lost."""
     where = "request 7, as the worker is told (blocks by group)"
     assert where == subject(second(evolve(MORE, blocks=None)))
     assert where == subject(second(evolve(MORE, blocks=((5, 9), (6,)))))
@@ -92,7 +92,7 @@ def test_who_is_new_is_told_as_new() -> None:
 
 
 def test_exactly_who_computes_is_told() -> None:
-    """Nobody else, and nobody less."""
+    """No request more, and none less."""
     assert "requests of a step" == subject(Batch(64, 4).step({}, {7: DUE}, ()))
     assert "requests of a step" == subject(Batch(64, 4).step({7: NEW}, {}, ()))
 
@@ -105,7 +105,7 @@ def test_limits_are_kept() -> None:
 
 
 def test_whoever_ended_is_told() -> None:
-    """The worker forgets it; and what it was not told to forget is seen."""
+    """The worker forgets it; if the message is missing, this is seen."""
     batch = Batch(64, 4)
     assert told(batch=batch) is None
     assert batch.remembered([7]) is None
@@ -116,7 +116,7 @@ def test_whoever_ended_is_told() -> None:
 
 
 def test_tokens_are_told_as_they_are() -> None:
-    """The prompt of who is new; how many are answers; all tokens of whoever was not in the step before."""
+    """The prompt of a new request; the number of answers; all tokens of a request that was not in the step before."""
     prompt = (11, 12, 13)
     new = evolve(DUE, prompt=prompt)
     assert told(evolve(NEW, prompt=prompt), new) is None

@@ -60,7 +60,7 @@ def numbers(found: Difference | None) -> tuple[str, str, str]:
 
 
 def test_all_that_is_pending_and_fits() -> None:
-    """The whole prompt, what is left of the budget for the next, and the rest in the step behind it."""
+    """The whole prompt, what is left of the budget for the next, and the rest in the step after it."""
     told = Told()
     assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
     told.answered(0)
@@ -69,7 +69,7 @@ def test_all_that_is_pending_and_fits() -> None:
 
 
 def test_less_is_found() -> None:
-    """Of who is let in, and of who runs; a hit is computed already."""
+    """Both for an admitted request and for a running one; a hit is computed already."""
     assert ("KV-SYS-06", "50", "3") == numbers(Told().ask(Admit(0, 3)))
     assert ("KV-SYS-06", "34", "33") == numbers(Told().ask(Admit(0, 33), Granted(16, ((1,),))))
     told = Told()
@@ -97,7 +97,7 @@ def test_drafts_are_computed() -> None:
 
 
 def test_who_was_refused_may_ask_for_the_same() -> None:
-    """Once somebody was preempted there is more room; as much as before is enough, less is not."""
+    """After a preemption there is more room; as much as before is enough, less is not."""
     for tokens, expected in [(14, None), (36, None), (13, ("KV-SYS-06", "36", "13"))]:
         told = Told()
         assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
@@ -111,7 +111,7 @@ def test_who_was_refused_may_ask_for_the_same() -> None:
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0)])
 def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
-    """There is no more room for others in that step, and all of it in the next one."""
+    """Other requests have no more room in that step, and all of it in the next one."""
     told = Told(chunk_tokens=50)
     assert told.ask(Admit(0, 50)) is None
     told.answered(0)
@@ -185,7 +185,7 @@ def test_a_request_that_will_have_reached_its_limit_needs_no_step() -> None:
 
 @pytest.mark.parametrize("frees_late", [False, True])
 def test_a_request_may_wait_for_what_is_freed_late(frees_late: bool) -> None:
-    """It was refused, and no request is preempted for it: what that frees comes with a later step."""
+    """It was rejected, and no request is preempted for it: what that frees comes with a later step."""
     told = Told().run()
     told.chunks._frees_late = frees_late
     assert told.ask(Schedule(0, 1), NO) is None
@@ -193,7 +193,9 @@ def test_a_request_may_wait_for_what_is_freed_late(frees_late: bool) -> None:
 
 
 def test_where_the_only_request_is_spared() -> None:
-    """It computes all that a step has room for, with another beside it as much as of one prompt; else always that."""
+    """It computes all that a step has room for; with another request, only a prompt's limit; elsewhere
+    always the limit.
+    """
     stage = Stage(long_prefill_tokens=20)
     for spares, requests, due in ((True, 1, 50), (True, 2, 20), (False, 1, 20)):
         told = Told(requests, stage, spares)

@@ -1,6 +1,6 @@
-"""What clients are told.
+"""The outputs that clients are sent.
 
-Goal: whatever a client would hear wrong, twice or never is seen. Method: answers by hand, and with one thing changed.
+Goal: every output that is wrong, sent twice or never sent is seen. Method: answers by hand, and with one thing changed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_what_is_due_is_told() -> None:
     ],
 )
 def test_anything_else_is_found(told: list[tuple[int, int, ClientOutput]], expected: str, got: str) -> None:
-    """Nothing, twice, another client, another order, an end that is none, somebody who was not answered."""
+    """No output, two outputs, another client, another order, an end that is not one, a request without an answer."""
     found = check({3: ClientOutput((1, 2))}, told)
     assert found is not None
     assert ("KV-SYS-05", expected, got) == (found.statement, found.expected, found.got)

@@ -78,7 +78,7 @@ def latest_goes(original: Any, cache: Any, request: Any, place: int, budget: int
 
 
 def tells_again(original: Any, cache: Any) -> list[str]:
-    """What went is told twice."""
+    """What was sent is sent twice."""
     freed: list[str] = original(cache)
     cache.freed = list(freed)
     return freed
@@ -113,7 +113,7 @@ def test_nothing_is_found_of_published_code() -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever checks the encoder, or by what the scheduler itself asserts."""
+    """By the encoder check, or by the scheduler's own assertions."""
     import importlib
 
     place, method, replacement = BROKEN[name]
@@ -311,7 +311,7 @@ def test_a_request_that_is_set_back_computes_its_items_anew(name: str) -> None:
 
 
 def test_a_request_keeps_what_it_found_until_it_is_asked_for() -> None:
-    """Goal: nothing else is excused. Method: the check alone: an item is found, and then the request is refused."""
+    """Goal: nothing else is excused. Method: the check by itself: an item is found, then the request is rejected."""
     population = Population(Settings(Geometry((Group("full", 16),)), blocks=9, tokens_max=64, chunk_tokens=64))
     arrival = Arrive(0, (Run(0, 40),), Keys(media=(Media("a", 0, 4),)))
     population.settle(arrival, Done())
@@ -329,7 +329,7 @@ def test_a_request_keeps_what_it_found_until_it_is_asked_for() -> None:
 
 
 def test_items_of_a_request_that_is_over() -> None:
-    """Goal: it is a divergence, and no fault of the gate. Method: the check alone, with a request that nobody knows."""
+    """Goal: it is a divergence, not an error of the gate. Method: the check by itself, with an unknown request."""
     population = Population(Settings(Geometry((Group("full", 16),)), blocks=9))
     found: list[Difference | None] = []
 

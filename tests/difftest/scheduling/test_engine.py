@@ -1,8 +1,8 @@
-"""vLLM's own scheduler on its own block manager, with the reference behind every decision.
+"""vLLM's own scheduler on its own block manager; the reference follows every decision.
 
-Goal: the scheduler asks its block manager for what the gate's adapter asks for, its books are right, and it brings
-everybody on; and if not, that is seen, and told with who holds what. Method: drawn runs of the real scheduler, on which
-nothing may differ that is not declared; and the scheduler broken, one thing at a time.
+Goal: the scheduler calls its block manager as the gate's adapter does, its bookkeeping is right, and every request
+makes progress; if not, this is seen and reported with the holders of the blocks. Method: generated runs of the real
+scheduler, in which only declared findings may differ; and the scheduler broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_everything_is_drawn() -> None:
     cases = [SCHEDULER.draw(load("full"), "hostile", str(seed)) for seed in range(40)]
     assert len(set(cases)) == len(cases)
     operations = {type(each) for case in cases for each in case.operations}
-    # Lost transfers are for cases of their own, and whoever is served says it with ``Serve``.
+    # Lost transfers have cases of their own, and a served request has a ``Serve``.
     assert set(OPERATIONS) - {Lost, Submit} == operations
     switches = ("asynchronous", "by_priority", "connector", "failed_loads_end")
     assert all({True, False} == {getattr(case.stage, switch) for case in cases} for switch in switches)
@@ -154,12 +154,12 @@ def counts_one_too_many(original: Any, scheduler: Any, output: Any) -> None:
 
 
 def ends_without_freeing(_original: Any, scheduler: Any, request: Any) -> None:
-    """Whoever ends keeps its blocks."""
+    """A finished request keeps its blocks."""
     del scheduler.requests[request.request_id]
 
 
 def preempts_without_freeing(original: Any, scheduler: Any, request: Any, timestamp: float) -> None:
-    """Whoever is preempted keeps its blocks."""
+    """A preempted request keeps its blocks."""
     free = scheduler.kv_cache_manager.free
     scheduler.kv_cache_manager.free = lambda _request: None
     original(scheduler, request, timestamp)
@@ -167,7 +167,7 @@ def preempts_without_freeing(original: Any, scheduler: Any, request: Any, timest
 
 
 def frees_twice(original: Any, scheduler: Any, request: Any, timestamp: float) -> None:
-    """Whoever is preempted is preempted again by the block manager."""
+    """The block manager preempts a preempted request again."""
     original(scheduler, request, timestamp)
     scheduler.kv_cache_manager.free(request)
 
@@ -203,7 +203,9 @@ def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found in the second step, and told with who waits and what is free; by a monitor that has no clock."""
+    """Found in the second step by a monitor that has no clock, and reported with the waiting requests and the free
+    blocks.
+    """
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     monkeypatch.setattr(KVCacheManager, "can_fit_full_sequence", lambda *_all, **_more: False)
@@ -215,7 +217,7 @@ def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_request_that_can_never_fit_is_a_hang() -> None:
-    """vLLM 0.20.2 takes it in, and then serves nobody behind it (vllm-project/vllm#35541)."""
+    """vLLM 0.20.2 accepts it, and then serves no request after it (vllm-project/vllm#35541)."""
     steps: tuple[Operation, ...] = (
         Submit(Arrive(0, (Run(0, 150),)), 5),
         Submit(Arrive(1, (Run(1000, 10),)), 5),
@@ -230,7 +232,7 @@ def test_a_request_that_can_never_fit_is_a_hang() -> None:
 
 
 def test_an_abort_lets_others_on() -> None:
-    """What stood still because of it moves again: no hang is told of what is over."""
+    """What it held up makes progress again: a hang that is over is not reported."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     steps: tuple[Operation, ...] = (
         Submit(Arrive(0, (Run(0, 150),)), 5),

@@ -1,7 +1,8 @@
 """The findings of the scheduler: each is shown by its traces, and excuses nothing but itself.
 
-Goal: what is declared of vLLM's scheduler is true, and narrow. Method: play the stored runs on vLLM, whole and with one
-operation left out; and break it in other ways that violate the same guarantees, where the same would be excused.
+Goal: the declared findings of vLLM's scheduler are true and narrow. Method: run the stored traces on vLLM, whole and
+with one operation left out; and break vLLM so that it violates the same guarantees otherwise, where the findings must
+not excuse it.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
 
 @of_every_trace
 def test_vllm_shows_its_finding(path: Path) -> None:
-    """It is counted and the run goes on to its end; or it ends the run, and is the divergence that the header names."""
+    """It is counted and the run continues to its end; or it ends the run, as the divergence that the header names."""
     trace = read(path)
     assert trace.header.violates is not None
     (finding,) = with_ids([id_of(path.parent.name)])
@@ -198,7 +199,7 @@ print(json.dumps([declared, played()]))
 @pytest.mark.ci
 @pytest.mark.parametrize("path", ELSEWHERE, ids=lambda path: f"{path.parent.name[1:4]}-{path.stem}")
 def test_another_release_shows_its_finding(path: Path) -> None:
-    """Counted, and the run goes on to its end; undeclared, it is what the header names."""
+    """Counted, and the run continues to its end; undeclared, it is the divergence that the header names."""
     trace = read(path)
     published(release_named(trace.header.system))
     finding = id_of(path.parent.name)
@@ -319,7 +320,7 @@ def without(operations: tuple[Operation, ...], index: int) -> tuple[Operation, .
 
 
 def test_the_track_record_plays_them() -> None:
-    """On vLLM all are shown, and a system that comes without a scheduler is told to have none."""
+    """On vLLM all are shown; for a system without a scheduler, the record says that it has none."""
     for path in TRACES:
         trace, finding = read(path), id_of(path.parent.name)
         assert SHOWN == outcome(load_system("stock"), trace, finding)
@@ -327,7 +328,7 @@ def test_the_track_record_plays_them() -> None:
 
 
 def test_a_release_without_a_memory_of_experts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those from 0.21.0 on: the track record says that it cannot run such a trace, and goes on to the next."""
+    """So are all from 0.21.0 on: the track record says that it cannot run such a trace, and continues with the next."""
     # vLLM's own scheduler needs it to be imported.
     pytest.importorskip("vllm.v1.core.sched.scheduler")
     monkeypatch.delattr("vllm.model_executor.layers.fused_moe.routed_experts_capturer.RoutedExpertsReader")
@@ -359,7 +360,7 @@ def caches_what_is_not_full(original: Any, manager: Any, request: Any, tokens: i
 
 
 def refuses_whoever_loaded(original: Any, manager: Any, request: Any, *them: Any, **more: Any) -> Any:
-    """Whoever has loaded is given no blocks, of which there are plenty."""
+    """A request that has loaded is given no blocks, although plenty are free."""
     loaded = request.num_computed_tokens > 0 and request.status.name == "WAITING"
     return None if loaded else original(manager, request, *them, **more)
 

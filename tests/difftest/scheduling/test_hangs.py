@@ -49,7 +49,7 @@ DECLARED = {
     "a load behind one that waits for more": NOT_ASKED,
 }
 HANGS: dict[str, Hang] = {
-    # vllm-project/vllm#35541: never is not told from not now.
+    # vllm-project/vllm#35541: never is not distinguished from not now.
     "a request that can never fit": (full(9), Stage(), (serve(0, 200), serve(1, 20), *steps(5)), (0, 1), ()),
     # vllm-project/vllm#45388: what is left to compute after a load is not reserved.
     "loads that leave no room": (
@@ -67,7 +67,7 @@ HANGS: dict[str, Hang] = {
         (0, 1),
         (0, 1),
     ),
-    # vllm-project/vllm#57841: whoever is refused stops the search for those that have loaded.
+    # vllm-project/vllm#57841: one rejected request ends the search for those that have loaded.
     "a load behind one that waits for more": (
         full(9, tokens_max=128, chunk_tokens=128),
         CONNECTED,
@@ -147,7 +147,7 @@ def test_a_known_hang_is_counted_and_the_run_goes_on(name: str) -> None:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
 def test_without_what_hangs_it_goes_on(name: str) -> None:
-    """The monitor cries at nothing but the hang: whoever comes first is aborted, and the others are served."""
+    """The monitor reports only the hang: the first request is aborted, and the others are served."""
     settings, stage, operations, _, _ = HANGS[name]
     engine = Engine(settings, stage)
     others = [each for each in operations if not isinstance(each, Lost)]
@@ -184,7 +184,7 @@ def test_who_waits_for_what_is_data() -> None:
 
 
 def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
-    """Goal: a pause, which ends, is no part of a hang. Method: that of 035, and a request that comes in a pause."""
+    """Goal: a pause is not part of a hang, since it ends. Method: the trace of 035, and a request during a pause."""
     (path,) = FOLDER.glob("f035*/trace.jsonl")
     case = read(path).case
     submitted, first, *others = case.operations
@@ -215,7 +215,7 @@ def ignores_the_skipped(original: Any, scheduler: Any) -> Any:
 
 
 def counts_the_parked(original: Any, scheduler: Any) -> Any:
-    """As in vllm-project/vllm#53130: whoever was parked once takes a place among those that run, and for good."""
+    """As in vllm-project/vllm#53130: a request that ever waited for remote KV takes a running place permanently."""
     parked = scheduler.__dict__.setdefault("ever_parked", set())
     parked |= {each.request_id for each in scheduler.skipped_waiting}
     places, scheduler.max_num_running_reqs = scheduler.max_num_running_reqs, 4 - min(4, len(parked))
@@ -225,14 +225,14 @@ def counts_the_parked(original: Any, scheduler: Any) -> Any:
 
 
 def forgets_the_last_token(original: Any, scheduler: Any, request: Any) -> None:
-    """After a load of the whole prompt nothing is left to compute, and so nobody is ever answered."""
+    """After a load of the whole prompt nothing is left to compute, and so the request is never answered."""
     original(scheduler, request)
     if request.num_computed_tokens == request.num_tokens - 1:
         request.num_computed_tokens += 1
 
 
 def puts_back(original: Any, scheduler: Any, request: Any) -> bool:
-    """Whoever has loaded is not told from whoever still does, and put back for ever."""
+    """A request that has loaded is treated as one that still loads, and put back again and again."""
     del original, scheduler, request
     return False
 

@@ -1,7 +1,7 @@
 """The line before a scheduler.
 
-Goal: whoever is passed over, left out, or preempted before its turn is seen; whoever may be passed is not. Method: the
-line told by hand what happens.
+Goal: a request that is passed over, left out, or preempted before its turn is seen; passing is accepted where it is
+allowed. Method: the monitor observes by hand what happens.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_the_most_urgent_first() -> None:
 
 
 def test_who_is_set_aside_may_be_passed() -> None:
-    """It loads, waits for its grammar, or its connector is undecided; and whoever comes back passes the others."""
+    """It loads, waits for its grammar, or its connector is undecided; a request that comes back passes the others."""
     told = Told(serve(0), serve(1))
     assert [None, None] == [told.let_in(0, LOADS), told.let_in(1)]
     assert Told(serve(0, structured=True), serve(1)).let_in(1) is None
@@ -99,7 +99,7 @@ def test_who_is_set_aside_may_be_passed() -> None:
 
 
 def test_who_was_set_aside_first_comes_back_first() -> None:
-    """And before all others; whoever is not ready yet is passed again, and keeps its place."""
+    """And before all others; a request that is not ready yet is passed again, and keeps its place."""
 
     def set_aside() -> Told:
         told = Told(serve(0), serve(1), serve(2, structured=True), serve(3))
@@ -136,7 +136,7 @@ def test_the_last_is_preempted_and_is_first_in_line() -> None:
 
 
 def test_the_least_urgent_is_preempted() -> None:
-    """By priority; a reset preempts from the last that came to the first, whoever is more urgent."""
+    """By priority; a reset preempts from the last to the first, regardless of priority."""
     told = Told(serve(0, 2), serve(1, 1), by_priority=True)
     assert [None, None] == [told.let_in(1), told.let_in(0)]
     assert "KV-LIVE-02: request 0 is preempted" == violated(told.line.observe(Preempt(1), Done()))
@@ -163,7 +163,7 @@ def test_who_is_ready_is_asked_for() -> None:
 
 
 def test_without_room_nobody_is_left_out() -> None:
-    """No tokens are left, no place, or somebody was refused or preempted; or its grammar is not compiled."""
+    """No tokens are left, no place, or a request was rejected or preempted; or its grammar is not compiled."""
     assert Told(serve(0)).end(tokens=64) is None
     told = Told(serve(0), serve(1), running_max=1)
     assert [None, None] == [told.let_in(0), told.end()]
@@ -185,7 +185,9 @@ def test_who_ends_is_out_of_line() -> None:
 
 
 def test_where_holders_come_first() -> None:
-    """Whoever has loaded is let in before the more urgent, there and nowhere else; whoever holds nothing is not."""
+    """A request that has loaded is admitted before the more urgent, there and nowhere else; one that holds nothing is
+    not.
+    """
     for holders_first in (True, False):
         told = Told(serve(0, priority=1), by_priority=True, holders_first=holders_first)
         assert told.let_in(0, LOADS) is None

@@ -1,7 +1,7 @@
 """The scheduler's mutants: what is said of its mutants, and that the gate kills every one of them.
 
-Goal: a scheduler that counts wrong, passes somebody over, or tells its worker something else than it did, is seen.
-Method: plant the mutants one by one in vLLM's scheduler, and drive it with drawn runs.
+Goal: a scheduler that counts wrong, passes a request over, or sends its worker something else than it decided, is seen.
+Method: inject the mutants one by one into vLLM's scheduler, and drive it with generated runs.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_a_place_that_is_not_there_is_told(change: Any) -> None:
 
 
 def test_every_mutant_is_about_one_thing() -> None:
-    """Each is a function of few lines: whoever reads it sees what is broken."""
+    """Each is a function of few lines, so that a reader sees what is broken."""
     functions = {mutant.name: mutant.broken for mutant in SCHEDULER_MUTANTS if not isinstance(mutant.broken, Edit)}
     assert len(functions) == len(SCHEDULER_MUTANTS)
     assert not [name for name, broken in functions.items() if len(inspect.getsource(broken).splitlines()) > 16]

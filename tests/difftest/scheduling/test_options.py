@@ -70,7 +70,7 @@ def scheduled(settings: Settings, stage: Stage) -> list[dict[int, int]]:
 def test_an_option_does_not_change_what_is_scheduled(option: str) -> None:
     """Each is followed to the end."""
     settings = full(14, chunk_tokens=96)
-    # Nobody chose experts for what other nodes have.
+    # No experts were chosen for tokens from other nodes.
     stage = evolve(STAGE, connector=option != "returns_experts")
     plain, changed = (
         scheduled(settings, evolve(stage, options=Options(**options))) for options in ({}, {option: True})

@@ -1,8 +1,8 @@
 """Who is served first, who waits for a grammar, and who gives up: at every point of a run.
 
-Goal: whatever is cached was computed, whoever waits is let in when it is ready, and an abort leaves nothing behind.
-Method: vLLM's scheduler with the reference behind every decision; what it is known to do wrong, shown and told apart;
-and the scheduler broken, one thing at a time.
+Goal: cached content was computed, a waiting request is admitted when it is ready, and an abort leaves nothing held.
+Method: vLLM's scheduler followed by the reference at every decision; its known findings, shown and distinguished; and
+the scheduler broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ PREEMPTED: tuple[Operation, ...] = (serve(0, 150, 4, priority=2), *steps(1), ser
 
 
 def test_a_step_that_was_taken_back_stays_cached() -> None:
-    """vLLM caches what a step is to write before the step goes: by priority, whoever is preempted in it never writes.
+    """vLLM caches what a step is to write before the step is sent: by priority, a request that is preempted in it never
+    writes.
 
-    So the request itself hits a block in which nothing was ever written. It is told apart by the mark on that block.
+    So the request itself hits a block in which nothing was ever written. The mark on that block identifies the finding.
     """
     engine = Engine(TIGHT, BY_PRIORITY)
     run(engine, PREEMPTED)
@@ -64,7 +65,7 @@ def test_the_most_urgent_is_let_in_first() -> None:
 
 
 def test_who_waits_for_a_grammar_is_passed_and_comes_back() -> None:
-    """Others are served meanwhile, and nobody calls it a hang, for a grammar gets ready by itself."""
+    """Others are served meanwhile, and this is not reported as a hang, for a grammar gets ready by itself."""
     engine = Engine(full(40), Stage(1))
     operations: tuple[Operation, ...] = (
         serve(0, 20, 2, structured=True),
@@ -134,7 +135,7 @@ def test_the_same_where_blocks_are_given_up_on_the_way() -> None:
 
 
 def keeps_the_place(original: Any, scheduler: Any, names: Any, status: Any) -> Any:
-    """Whoever gives up stays in the books."""
+    """An aborted request stays in the scheduler's tables."""
     known = [name for name in names if name in scheduler.requests]
     answer = original(scheduler, names, status)
     if known:

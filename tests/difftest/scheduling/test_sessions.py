@@ -226,7 +226,7 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_043_is_of_requests_that_sessions_leave_no_room(
     first: int, second: int, session: Status, reason: Reason, known: bool
 ) -> None:
-    """Goal: another hang beside a session is not excused. Method: ten blocks, of which a session that waits holds four;
+    """Goal: another hang next to a session is not excused. Method: ten blocks, of which a waiting session holds four;
     two requests run, and 96 tokens fit into the other six.
     """
     finding = next(each for each in all_findings() if each.id.startswith("043"))

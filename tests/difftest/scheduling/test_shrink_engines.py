@@ -56,7 +56,7 @@ def test_what_is_not_needed_goes() -> None:
 
 
 def test_what_is_needed_stays() -> None:
-    """A load that fails, on an asynchronous stage, in a pool of nine blocks, and two steps behind it."""
+    """A load that fails, on an asynchronous stage, in a pool of nine blocks, and two steps after it."""
 
     def fails(case: Case) -> bool:
         served = [each for each in case.operations if isinstance(each, Serve) and each.loads and each.fails_from_block]
@@ -90,7 +90,7 @@ def test_whatever_a_request_or_a_stage_can_have_can_go() -> None:
 
 
 def test_settings_that_cannot_be_are_not_tried() -> None:
-    """Whoever is asked gets a case that can be built."""
+    """The predicate is only asked about cases that can be built."""
     seen: list[Case] = []
 
     def fails(case: Case) -> bool:

@@ -86,7 +86,7 @@ def test_what_is_stored_is_read(path: Path) -> None:
 
 
 def test_what_is_at_its_default_need_not_be_said(path: Path) -> None:
-    """Whoever writes one by hand says what matters."""
+    """A case written by hand may leave out defaults."""
     lines = path.read_text().splitlines()[:1]
     path.write_text("\n".join([*lines, '{"operation": "Step"}', '{"operation": "Collect"}']) + "\n")
     assert (Step(), Collect()) == trace_codec.read(path, SCHEDULER).operations

@@ -1,8 +1,8 @@
-"""Other nodes, behind a connector that transfers nothing.
+"""Other nodes, with a connector that transfers nothing.
 
-Goal: blocks that others write or read are held as long as they do, whatever happens meanwhile, and what a load does not
-bring is computed. Method: vLLM's scheduler with the reference behind every decision; what is known to be wrong with it,
-shown; and the scheduler broken, one thing at a time.
+Goal: blocks that other nodes write or read are held as long as they do, and what a load does not bring is computed.
+Method: vLLM's scheduler followed by the reference at every decision; its known findings, shown; and the scheduler
+broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FOLLOWED: dict[str, tuple[Operation, ...]] = {
 }
 
 
-# Where there are several groups, vLLM 0.20.2 cannot be told that a load failed: see below.
+# With several groups, vLLM 0.20.2 cannot be notified of a failed load: see below.
 RUNS = [(full(60), name) for name in FOLLOWED] + [(WINDOWS, name) for name in FOLLOWED if name != "nothing of it came"]
 
 
@@ -105,7 +105,7 @@ def test_what_a_load_does_not_bring_is_computed(loads: bool, ends: bool) -> None
 
 FAILS = serve(0, 200, fails_from_block=2, **EXTERNAL)
 KNOWN: dict[str, tuple[Settings, Stage, tuple[Operation, ...], tuple[str, str], str | None]] = {
-    # vllm-project/vllm#46283: nobody reclaims the blocks of a load that was given up, if its end is never told.
+    # vllm-project/vllm#46283: the blocks of an aborted load are never reclaimed if its end is never reported.
     "an abandoned load leaks": (
         full(65),
         CONNECTED,
@@ -178,7 +178,7 @@ def test_a_load_that_fails_ahead_is_computed_again() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_known_of_published_code_is_found(name: str) -> None:
-    """Each by the monitor that is there for it; what a finding models is counted, and the run goes on."""
+    """Each by the monitor meant for it; a modelled finding is counted, and the run continues."""
     settings, stage, operations, what, known = KNOWN[name]
     engine = Engine(settings, stage)
     found = undeclared(engine, operations)
@@ -190,7 +190,7 @@ def test_what_is_known_of_published_code_is_found(name: str) -> None:
 
 
 def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) -> Any:
-    """Blocks of whoever ends are given up, even while another node writes them."""
+    """The blocks of a finished request are freed, even while another node writes them."""
     return original(scheduler, request)
 
 
@@ -204,7 +204,7 @@ def forgets_what_was_sent(original: Any, scheduler: Any, told: Any) -> None:
 
 
 def believes_at_once(original: Any, scheduler: Any, request: Any) -> bool:
-    """Whoever loads counts as loaded."""
+    """A request that is still loading counts as loaded."""
     scheduler.finished_recving_kv_req_ids.add(request.request_id)
     return bool(original(scheduler, request))
 

@@ -1,6 +1,6 @@
 """Runs of engines as a campaign asks for them, and what a command makes of them.
 
-Goal: a fault of a scheduler is found, made small, stored, replayed and told; a sound one passes. Method: a broken
+Goal: a fault of a scheduler is found, shrunk, stored, replayed and described; a sound one passes. Method: a broken
 scheduler of vLLM in a campaign, and through ``kvgate check`` and ``kvgate replay``.
 """
 
@@ -60,7 +60,7 @@ def campaign(plan: Plan, detectors: tuple[str, ...] = SCHEDULER.gate) -> Outcome
 
 @cache
 def found() -> Found:
-    """What a campaign finds where whoever comes last is served first."""
+    """What a campaign finds if the last request is served first."""
     with last_come_first_served.applied():
         (found,) = campaign(Plan(LANES, 20_000, seconds=60.0, kinds_max=1)).found
     return found
@@ -114,7 +114,7 @@ def loaded() -> Loaded:
 
 
 def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
-    """They share the time, each tally says whose it is, and whatever checked is named once."""
+    """They share the time, each tally names its level, and each detector is named once."""
     both = prepare(LevelChoice.BOTH, loaded, [load("full")], "quick", seconds=10.0)
     assert ["blocks", "scheduler"] == [each.level.name for each in both]
     assert [5.0, 5.0] == [each.plan.seconds for each in both]
@@ -184,7 +184,7 @@ def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: 
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
-    """Behind what was begun; what remains is checked all the same."""
+    """After the operations that have begun; what remains is still checked."""
     case = SCHEDULER.draw(LANES[0].model, "tiny", "0")
     assert (1, ()) == (
         (run := run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case, until=0.0)).performed,

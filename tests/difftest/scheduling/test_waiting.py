@@ -1,6 +1,6 @@
 """The wait-for graph, without a scheduler.
 
-Goal: for whom nobody will do anything is found, and nobody else. Method: small graphs, each with one answer.
+Goal: requests that nothing will ever serve are found, and no others. Method: small graphs, each with one answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STUCK: dict[str, tuple[tuple[Wait, ...], tuple[int, ...], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", STUCK)
 def test_who_is_stuck(name: str) -> None:
-    """Whoever cannot reach anything that ends by itself; and the shortest circle."""
+    """Any request that cannot reach something that ends by itself; and the shortest cycle."""
     edges, stuck, circle = STUCK[name]
     graph = WaitFor(edges)
     assert (stuck, circle) == (graph.stuck(), graph.circle())

@@ -1,6 +1,6 @@
 """What happens to an engine, in words.
 
-Goal: every operation is told on one line, with what makes it differ from the plainest of its kind. Method: one of each,
+Goal: every operation is described on one line, with its difference from the plainest of its kind. Method: one of each,
 and the lines written out.
 """
 

@@ -173,7 +173,7 @@ class Kept(Passive):
 
 @define
 class Beneath:
-    """A sink in the same process, which judges at once and raises nothing."""
+    """A sink in the same process, which checks at once and raises nothing."""
 
     settings: Settings
     system: str = "stock"
@@ -221,7 +221,7 @@ def watched(
     sampling: Sampling | None = None,
     release: Release = INSTALLED,
 ) -> Beneath:
-    """Give what has a scheduler a shadow that judges at once; what goes wrong in the shadow is raised."""
+    """Attach a shadow to a scheduler that checks at once; errors in the shadow are raised."""
     scheduler, settings = server.scheduler, settings_of(server.scheduler, release)
     sink = Beneath(settings, system_of(scheduler, release), release.version)
     sink.connector = type(scheduler.connector).__name__

@@ -109,7 +109,7 @@ def test_what_is_no_call_at_all() -> None:
 
 
 def test_one_name_for_each_content() -> None:
-    """Goal: two contents under one hash are a foreign hit to come. Method: a checkpoint that tells of such."""
+    """Goal: two contents under one hash are a foreign hit to come. Method: a checkpoint with two such contents."""
     held = {"free": [3, 4, 5, 2, 1], "identities": {1: b"known", 2: b"known"}, "contents": {1: (0, A), 2: (0, B)}}
     assert ["KV-OP-09"] == judged([calls.Restart(0, "a gap"), msgspec.structs.replace(EMPTY, **held)])
     sound = {**held, "identities": {1: b"known", 2: b"other"}}
@@ -127,7 +127,7 @@ LATER: list[Stored] = [
 
 
 def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
-    """Goal: the first checkpoint of a file is where judging begins. Method: one that tells of a cache in use."""
+    """Goal: checking begins at the first checkpoint of a file. Method: a checkpoint of a cache in use."""
     judge = ShadowChecker(SETTINGS)
     assert not judge.is_following
     assert [] == [finding for record in LATER for finding in judge.follow(record)]
@@ -152,7 +152,7 @@ def test_statistics_begun_before_the_first_checkpoint_stay_unknown() -> None:
     assert {"the first statistics after a restart": 1} == judge.stats.unjudged
 
 
-# Blocks of which nobody knows what they hold
+# Blocks of unknown content
 
 UNKNOWN = Checkpoint([0] * 6, [1, 2, 3, 4, 5], {5: b"from before"}, [], [])
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
     assert (0, {why: 1}) == (judge.stats.checkpoints, judge.stats.unjudged)
 
 
-# Numbers that nobody has
+# Unknown numbers
 
 
 @pytest.mark.parametrize(

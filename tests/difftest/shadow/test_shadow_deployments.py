@@ -62,7 +62,7 @@ def test_what_a_finding_leaves_in_a_state_is_declared_if_it_acted(acted: bool, m
 
 
 class Offloading(Server):
-    """An engine whose worker copies what it is told to at once, and says so with the output of the step."""
+    """An engine whose worker copies at once what it is sent, and reports it with the output of the step."""
 
     def __init__(self, **others: Any) -> None:
         self.loaded = 0
@@ -105,7 +105,7 @@ def test_blocks_in_host_memory_are_followed(
 
     def with_blocks(self: Any, *arguments: Any) -> None:
         original(self, *arguments)
-        # There is no memory here whose size could be counted.
+        # No memory here whose size could be counted.
         self.num_blocks = 200
 
     monkeypatch.setattr(CPUOffloadingSpec, "__init__", with_blocks)

@@ -103,7 +103,9 @@ def test_no_table_is_sent_twice(model: str) -> None:
 
 
 def test_what_a_worker_is_sent_after_a_gap_is_not_checked() -> None:
-    """Goal: a gap is no difference. Method: a table that is as given, where that was not seen; and where it was."""
+    """Goal: a gap is not a difference. Method: a table that is as allocated, where the allocation was not seen; and
+    where it was.
+    """
     from .test_shadow_checker import LIFE, SETTINGS
 
     given = LIFE[:6]
@@ -161,7 +163,7 @@ def test_a_second_leak_is_counted_within_100_steps(
 def test_what_raised_is_the_reason_of_the_end(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Goal: nobody reads "0 differences, ended". Method: an assertion in the manager ends the engine."""
+    """Goal: no report reads "0 differences, ended". Method: an assertion in the manager ends the engine."""
     injected = Injected()
     assertion_in_the_manager(monkeypatch, injected)
     each = shadowed()
@@ -346,7 +348,7 @@ def test_what_is_waited_for_is_named() -> None:
 
 
 def test_an_event_from_outside_has_more_time() -> None:
-    """Goal: a transfer is named, and a client that is waited for is no stall. Method: the status of a request."""
+    """Goal: a transfer is named, and waiting for a client is not a stall. Method: the status of a request."""
     from vllm.v1.request import RequestStatus
 
     clocked = Clocked()
@@ -471,7 +473,7 @@ def test_stalls_are_not_part_of_a_recording(shadowed: Callable[..., Shadowed]) -
 
 
 def test_a_leak_is_counted_once() -> None:
-    """Goal: what is wrong at one checkpoint is not counted at each. Method: a state with a block that nobody holds."""
+    """Goal: a leak at one checkpoint is not counted at each. Method: a state with a block that no request holds."""
     from .test_shadow_checker import EMPTY, SETTINGS
 
     lost = calls.Checkpoint([0, 0, 1, 0, 0, 0], [1, 3, 4, 5], {}, [], [])

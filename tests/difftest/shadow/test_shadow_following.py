@@ -55,7 +55,7 @@ def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> No
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize(("model", "drafts_max"), [each for each in MODELS if each[0] != "mamba-all"])
 def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asynchronous: bool) -> None:
-    """Goal: what is passed on together for speed loses nothing. Method: the same life, recorded in both ways."""
+    """Goal: batching calls for speed loses none. Method: the same life, recorded with and without batches."""
     kept = []
     for is_immediate in (True, False):
         server = Server(model, asynchronous=asynchronous, drafts_max=drafts_max, blocks=200 if "dsv4" in model else 60)
@@ -69,7 +69,9 @@ def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asy
 
 
 def test_a_junction_survives_a_checkpoint() -> None:
-    """Goal: what the plug-in keeps at a junction is no difference after one. Method: a checkpoint every few calls."""
+    """Goal: the plug-in's blocks at a junction are not a difference after a checkpoint. Method: a checkpoint every few
+    calls.
+    """
     server = Server("gpt-oss-hybrid+retention=0+junctions+scratch")
     sink = watched(server, checkpoint_calls=8)
     server.serve(300)
@@ -190,7 +192,7 @@ MUTANTS = [released_early, foreign_block, freed_in_reverse]
 def test_a_mutant_is_told_in_its_first_wrong_step(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch, Acted], None], asynchronous: bool
 ) -> None:
-    """Goal: within the first wrong step, while the server goes on. Method: note when a fault acts first."""
+    """Goal: within the first wrong step, while the server runs on. Method: note when a fault acts first."""
     acted: list[int] = []
     steps = [0]
     mutant(monkeypatch, lambda: acted.append(steps[0]))
@@ -206,7 +208,7 @@ def test_a_mutant_is_told_in_its_first_wrong_step(
         # A foreign block ends in vLLM's own assertions: it would be released twice.
         server.serve(20)
         assert server.answered > answered
-    # Between steps, requests are aborted: that is told with the step before.
+    # Between steps, requests are aborted: that is reported with the step before.
     assert acted[0] - sink.found[0].step in (0, 1)
 
 
@@ -220,7 +222,7 @@ def test_strict_raises(monkeypatch: pytest.MonkeyPatch) -> None:
         server.serve(60)
 
 
-# What nobody looked at
+# Parts that were not checked
 
 
 @pytest.mark.parametrize(("model", "unjudged_min"), [("full", 1), ("gpt-oss-hybrid", 0)])

@@ -167,8 +167,9 @@ def test_a_full_disk_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_older_recordings_are_read_and_checked_part_by_part(parts: list[Path]) -> None:
-    """Goal: what exists is read; a gap that its parts do not show is no difference. Method: the format before this one,
-    without a part in the middle."""
+    """Goal: existing recordings are read; a gap that their parts do not show is not a difference. Method: the format
+    before this one, without a part in the middle.
+    """
     for part in parts:
         as_before(part)
     found = checked(parts[0].parent)

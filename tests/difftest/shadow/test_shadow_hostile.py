@@ -1,8 +1,7 @@
 """A shadow that everything goes wrong for: the engine must not notice.
 
-Goal: whatever fails in the shadow, or around it, raises nothing in the engine, takes nothing away that others put
-there, and is not paid for again at every step. Method: break what the shadow stands on, one thing at a time, beneath
-vLLM's own scheduler or without any.
+Goal: a failure in the shadow or around it raises nothing in the engine, removes no other wrapper, and costs time only
+once. Method: break what the shadow relies on, one thing at a time, inside vLLM's own scheduler or without one.
 """
 
 from __future__ import annotations
@@ -58,8 +57,9 @@ def fails(*_args: Any, **_others: Any) -> Any:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 every object has a dict")
 def test_an_object_that_is_watched_stays_fast() -> None:
-    """Goal: the engine's attributes are read as fast as before. Method: from 3.11 on an object has a dict only after
-    somebody asked for it, and then every read of an attribute takes longer."""
+    """Goal: reading the engine's attributes stays as fast as before. Method: from 3.11 on an object gets a dict only
+    when one is asked for; after that every read of an attribute takes longer.
+    """
     engine = Engine()
     watcher = Watcher(engine)
     assert "asked" == engine.ask()
@@ -101,7 +101,7 @@ def test_what_was_there_before_is_there_again() -> None:
 
 
 def test_what_others_put_on_top_stays() -> None:
-    """Goal: whoever wraps a call later keeps it. Method: another wrapper over the shadow's, and the shadow ends."""
+    """Goal: later wrappers of a call stay. Method: another wrapper over the shadow's, and the shadow ends."""
     engine = Engine()
     watcher = Watcher(engine)
     below = engine.ask
@@ -111,7 +111,7 @@ def test_what_others_put_on_top_stays() -> None:
 
 
 def test_what_others_put_below_comes_back() -> None:
-    """Goal: the same for whoever wrapped it before."""
+    """Goal: the same for earlier wrappers."""
     engine = Engine()
     vars(engine)["ask"] = lambda: "before"
     Watcher(engine).tap.close()
@@ -134,7 +134,7 @@ def test_a_look_that_fails_beneath_another_wrapper_is_not_repeated() -> None:
 
 
 def test_an_installation_that_lacks_something_does_not_stop_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a scheduler is built whatever is missing. Method: modules that cannot be imported."""
+    """Goal: a scheduler is built although modules are missing. Method: modules that cannot be imported."""
     for name in ("geometry", "observer", "sinks"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, f"kvgate.shadow.adapter.{name}", None)
@@ -179,7 +179,7 @@ class Waits:
 
 
 def test_the_engine_does_not_wait_for_a_shadow_that_failed() -> None:
-    """Goal: within a step nobody waits for what is still to be sent. Method: a sink that is asked not to."""
+    """Goal: within a step the engine does not wait for what is still to be sent. Method: a sink that must not wait."""
     sink = Waits([])
     attachment._end(CHECK, sink, RuntimeError("first"))
     assert [False] == sink.waited
@@ -211,7 +211,7 @@ def test_a_backlog_is_not_sent_within_a_call() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         channel = Channel(ours, 2**26)
-        channel._lock.acquire()  # Nobody else sends.
+        channel._lock.acquire()  # No other thread sends.
         channel._socket = cast(Any, Takes())
         channel._waiting.append(memoryview(bytes(2**25)))
         channel._bytes = 2**25
@@ -236,7 +236,7 @@ class Takes:
 
 @define
 class Full(Passive):
-    """A sink that there is no room in, and that is ready for more."""
+    """A sink without room, which is ready for more."""
 
     takes: bool = False
     lost: int = 0

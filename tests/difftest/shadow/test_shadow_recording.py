@@ -1,4 +1,4 @@
-"""The format of recordings: what was written is read, and whatever was done to a file ends in one message."""
+"""The format of recordings: what was written is read, and any damage to a file ends in one message."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_older_versions_hold_no_calls_that_were_made_together(tmp_path: Path) ->
 
 
 def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
-    """Goal: whoever is killed leaves what was written. Method: cut a file behind each of its bytes."""
+    """Goal: a killed process leaves what was written. Method: cut a file after each of its bytes."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
     ends = [len(recordings.MAGIC) + 12 + len(msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
     for step in LIFE:
@@ -161,7 +161,7 @@ def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
-    """Goal: what is corrupted is refused, but for a last record. Method: change each byte in two ways."""
+    """Goal: corrupted data is rejected, except in a last record. Method: change each byte to two other values."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
     all_but_the_last = [record for step in LIFE[:-1] for record in step]
     last = len(whole) - 12 - len(encoded(LIFE[-1]))
@@ -219,7 +219,9 @@ def test_a_record_that_holds_no_calls_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_header_is_validated(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    """Goal: nobody builds what a stranger's file asks for. Method: headers that ask for too much, or are none."""
+    """Goal: a stranger's file cannot make us build what it asks for. Method: headers that ask for too much, or are not
+    headers.
+    """
     Writer(tmp_path / "a.kvrec", evolve(HEADER, **change)).close()
     with pytest.raises(UsageError, match=message):
         open_recording(tmp_path / "a.kvrec")
@@ -302,7 +304,7 @@ def judged_again(path: Path) -> tuple[list[str], int]:
 
 
 def lives(number: int) -> list[list[Stored]]:
-    """A request that leaves a block cached that others are not served by; then a checkpoint that tells of it all."""
+    """A request that leaves a block cached that serves no other; then a checkpoint of the whole state."""
     block, contents = number + 1, {each + 1: (0, b"%d" % each) for each in range(number + 1)}
     free = [each for each in range(1, 10) if each not in contents]
     tail = tuple(reversed([*free, *contents]))[:2]
@@ -358,7 +360,7 @@ def test_a_dump_behind_three_checkpoints_is_judged(tmp_path: Path) -> None:
 
 
 def test_a_dump_that_is_not_whole_says_so() -> None:
-    """Goal: nobody is sent to a command that shows nothing. Method: a story with and without its beginning."""
+    """Goal: a reader is never sent to a command that shows nothing. Method: a story with and without its beginning."""
     finding = Finding(3, 1, LIFE[1][0], Difference("KV-OP-01", "answer", "1", "2"))
     whole, torn = (format_finding(finding, [], "kvgate replay x.kvrec", is_whole) for is_whole in (True, False))
     assert ("to see it again:" in whole, "to see it again:" in torn) == (True, False)
@@ -366,7 +368,7 @@ def test_a_dump_that_is_not_whole_says_so() -> None:
 
 
 def test_a_part_that_cannot_be_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: recording goes on. Method: a folder in which nothing can be deleted; it is said, once for each part."""
+    """Goal: recording continues. Method: a folder in which nothing can be deleted; each part is reported once."""
 
     def refuses(_path: Path, **_others: bool) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")

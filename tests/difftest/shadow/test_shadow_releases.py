@@ -239,7 +239,7 @@ def test_a_release_is_followed(told: Any) -> None:
 
 
 def test_calls_passed_on_together_are_the_calls(told: Any) -> None:
-    """Each life is the same, recorded in both ways, and many calls were passed on together."""
+    """Each life is the same, recorded with and without batches, and many calls were batched."""
     equal, many = zip(*told[1]["together"], strict=True)
     assert all(equal)
     assert min(many) > 20
@@ -269,7 +269,7 @@ def test_a_connector_is_followed(told: Any) -> None:
 
 
 def test_what_is_refused_is_said(told: Any) -> None:
-    """The log says why there is no shadow: blocks that are freed later, the plug-in, blocks that stay free."""
+    """The log says why no shadow is attached: blocks that are freed later, the plug-in, blocks that stay free."""
     later, plug_in, drafts, ahead, watermark = told[1]["refused"]
     assert ahead.endswith(": hashes that cover 2 tokens after a block")
     assert drafts.endswith(": draft layers that compute the last tokens of a prompt again")

@@ -1,4 +1,4 @@
-"""A process beside the engine: whatever happens to it, the server goes on, and says so in one clear line."""
+"""A sidecar of the engine: if it fails, the server runs on, and says so in one clear line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Shadowed:
-    """A server with a shadow in a process beside it."""
+    """A server with a shadow in a sidecar."""
 
     def __init__(self, folder: Path, mode: Mode, **more: Any) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 def beside(shadowed: Shadowed) -> sinks.SidecarSink:
-    """What goes to the process beside a server."""
+    """What a server's sidecar receives."""
     assert isinstance(shadowed.sink, sinks.SidecarSink)
     return shadowed.sink
 
@@ -109,7 +109,7 @@ def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> No
 
 
 def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
-    """Goal: a recording can be judged by whoever has it. Method: record, and judge it here."""
+    """Goal: anyone with a recording can check it. Method: record, and check it here."""
     each = shadowed(Mode.RECORD)
     each.server.serve(100)
     status = each.end()
@@ -123,7 +123,7 @@ def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said
 def test_a_difference_is_told_and_the_server_goes_on(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    """Goal: found, counted, written down, and nobody is harmed. Method: a mutant; its dump is judged again."""
+    """Goal: found, counted, written down, and no request is harmed. Method: a mutant; its dump is checked again."""
     each = shadowed()
     each.server.serve(40)
     released_early(monkeypatch, lambda: None)
@@ -144,7 +144,7 @@ def test_a_difference_is_told_and_the_server_goes_on(
 
 
 def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
-    """Goal: the server goes on without its shadow. Method: SIGKILL in the middle."""
+    """Goal: the server runs on without its shadow. Method: SIGKILL in the middle."""
     each = shadowed()
     each.server.serve(30)
     process = beside(each)._process
@@ -230,7 +230,7 @@ def test_it_cannot_be_put_anywhere(tmp_path: Path, said: list[str]) -> None:
 
 
 def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
-    """Goal: whatever is wrong with what observes, the server goes on. Method: break what looks at a request."""
+    """Goal: the server runs on if the observing code fails. Method: break the code that reads a request."""
     each = shadowed()
     each.server.serve(20)
     each.observer.book.followed.clear()
@@ -242,7 +242,7 @@ def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed]
 
 
 def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: a dashboard shows it. Method: what is told when metrics are asked for."""
+    """Goal: a dashboard shows it. Method: the response to a metrics request."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     each = shadowed()
@@ -257,7 +257,7 @@ def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
 
 
 def watching(folder: Path) -> list[float]:
-    """What is told of each shadow: whether it watches."""
+    """Per shadow, whether it watches, as exported."""
     families = {family.name: family for family in StatusCollector(folder).collect()}
     return [sample.value for sample in families["kvgate_shadow_watching"].samples]
 
@@ -280,7 +280,7 @@ def test_a_shadow_that_stopped_does_not_look_healthy(shadowed: Callable[..., Sha
 
 
 def test_what_goes_wrong_with_metrics_is_not_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a scrape is answered. Method: files that cannot be read, in a way that nobody thought of."""
+    """Goal: a scrape is answered. Method: files that cannot be read, for an unforeseen reason."""
 
     def fails(_folder: Path) -> Any:
         raise MemoryError("on purpose")
@@ -290,14 +290,14 @@ def test_what_goes_wrong_with_metrics_is_not_the_servers(tmp_path: Path, monkeyp
 
 
 def test_a_scrape_reads_few_files(tmp_path: Path) -> None:
-    """Goal: a folder that is old costs no time. Method: many files, of which the newest are told."""
+    """Goal: an old folder costs no time. Method: many files, of which the newest are exported."""
     for number in range(100):
         write(tmp_path, Status(f"{number:03d}", "record", 1))
     assert [f"{number:03d}" for number in range(68, 100)] == [status.engine for status in read_all(tmp_path)]
 
 
 def test_a_scrape_waits_for_nobody(tmp_path: Path) -> None:
-    """Goal: a pipe with the name of a status holds nothing up. Method: one that nobody writes to, before a status."""
+    """Goal: a pipe with the name of a status file blocks nothing. Method: a pipe without a writer, before a status."""
     os.mkfifo(tmp_path / "status-a.json")
     write(tmp_path, Status("b", "record", 1))
     found: list[Status] = []
@@ -311,7 +311,7 @@ def test_a_scrape_waits_for_nobody(tmp_path: Path) -> None:
 def test_a_request_that_cannot_be_followed_is_said(
     shadowed: Callable[..., Shadowed], said: list[str], mode: Mode
 ) -> None:
-    """Goal: nobody believes that all is watched. Method: a request with a prompt of embeddings."""
+    """Goal: the report does not claim that all is watched. Method: a request with a prompt of embeddings."""
     each = shadowed(mode)
     each.server.serve(20)
     request: Any = type("Request", (), {"request_id": "embedded", "resumable": False, "prompt_token_ids": None})()
@@ -358,7 +358,7 @@ def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., S
 
 
 def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: whoever builds engine after engine has one shadow. Method: forget a server, and look for its shadow."""
+    """Goal: building engine after engine leaves one shadow. Method: forget a server, and look for its shadow."""
     each = shadowed(Mode.RECORD)
     each.server.serve(10)
     process = beside(each)._process

@@ -69,7 +69,7 @@ class Drawn:
         self._next = 100_000
 
     def fresh(self, longest: int) -> Run:
-        """Tokens that nobody else has, between one and ``longest`` times the scale."""
+        """Tokens that no other request has, between one and ``longest`` times the scale."""
         run = Run(self._next, self.rng.randint(1, longest * self.scale))
         self._next += run.length
         return run

@@ -1,8 +1,8 @@
 """The arms serve every workload alike.
 
-Goal: the reference and vLLM's real scheduler agree on every request of every workload that is made, under every policy
-that the scheduler can have, and everything that was read was sound. Method: small variants in pools that are nearly too
-small; all that is told of each request is compared, and the counters, the steps and the evictions.
+Goal: the reference and vLLM's real scheduler agree on every request of every generated workload, under every policy of
+the scheduler, and every read was sound. Method: small variants in pools that are nearly too small; all results of each
+request are compared, and the counters, the steps and the evictions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLUG_IN = (
 
 
 def agree(setting: Setting, real: str) -> Result:
-    """Serve with both, compare, and return what the reference tells."""
+    """Serve with both, compare, and return the reference's result."""
     ours, theirs = arm_of("reference").run(setting), arm_of(real).run(setting)
     assert ours.soundness.unsound is None
     assert theirs.soundness.unsound is None
