@@ -187,7 +187,7 @@ def undeclared(found: dict[str, int]) -> set[str]:
 
 
 def test_its_process_has_no_stock_vllm(told: Any) -> None:
-    """Whoever asks for it there is told so."""
+    """The error message says so."""
     assert "vLLM's block manager in this process is vLLM-Ascend's: start another one" == told["stock"]
 
 

@@ -1,8 +1,7 @@
 """Campaigns.
 
-Goal: a sound system passes, a fault is found, shortened and told the same way every time, and whatever ends a
-campaign early leaves what it found. Method: the reference as the system under test, and subclasses of it with a
-planted fault.
+Goal: a sound system passes; a fault is found, shrunk and reported the same every time; a campaign that ends early keeps
+what it found. Method: the reference as the system under test, and subclasses of it with an injected fault.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def test_a_plan_without_lanes_ends_at_once() -> None:
 
 
 def test_lanes_take_turns() -> None:
-    """Whatever ends a campaign, it has seen a bit of everything."""
+    """A campaign that ends early has run a bit of every lane."""
     tallies = campaign(Reference).tallies
     assert [("full", "tiny"), ("full", "hostile"), ("gpt-oss-hybrid", "tiny"), ("gpt-oss-hybrid", "hostile")] == [
         (tally.model, tally.preset) for tally in tallies
@@ -158,7 +157,7 @@ def test_another_statement_is_another_fault() -> None:
 
 
 def test_a_case_need_not_be_shortened() -> None:
-    """For whoever only wants to know that there is something: it ends where it diverges all the same."""
+    """For callers that only ask whether there is a divergence: the case ends where it diverges all the same."""
     (found,) = campaign(HeadFirst, shrinks=False).found
     assert len(found.case.operations) - 1 == found.divergence.step > 10
 
@@ -198,7 +197,7 @@ def test_each_defect_leaves_time_for_the_next() -> None:
 
 @pytest.mark.ci
 def test_enough_is_enough() -> None:
-    """One kind of fault is found, and the campaign says why it ended; with room for more it goes on."""
+    """One kind of fault is found, and the campaign says why it ended; with a higher limit it continues."""
     early, late, whole = (campaign(MovesEvicted, 4000, kinds_max=kinds, shrinks=False) for kinds in (1, 2, 3))
     assert (1, "enough found") == (len(early.found), early.ended)
     assert (2, "enough found") == (len(late.found), late.ended)
@@ -217,7 +216,7 @@ def test_a_time_budget_ends_it() -> None:
 
 
 class Interrupting:
-    """Builds faulty systems until somebody presses Ctrl-C."""
+    """Builds faulty systems until Ctrl-C is pressed."""
 
     def __init__(self, after: int) -> None:
         self.left = after

@@ -60,7 +60,7 @@ EVERY_MODEL: dict[str, Model] = {
 """What vLLM 0.20.2 has, with and without a draft layer."""
 DRIVEN = {name for mechanism in MECHANISMS.values() for name in mechanism.models}
 OTHERS = {name: load(name) for name in sorted({*MODELS, *DRIVEN} - set(EVERY_MODEL) - set(LARGE))}
-"""Every other preset, and whatever a mechanism is driven on."""
+"""Every other preset, and the models that mechanisms are driven on."""
 
 IN_EVERY_LANE = {"hit": 30, "hit looked up": 3, "hit of a preempted request": 12, "evicted a cached block": 3}
 """What every model must meet with every preset, and how often at least: about half of what was seen."""
@@ -318,7 +318,7 @@ def test_every_preset_meets_every_situation(preset: str) -> None:
 
 
 def test_the_counts_can_be_too_low() -> None:
-    """The control: where nobody is preempted nobody comes back, and both are missed."""
+    """The control: without preemptions no request comes back, and both are missed."""
     calm = [
         evolve(case, operations=tuple(each for each in case.operations if not isinstance(each, Preempt)))
         for case in cases("full", "hostile", CASES["hostile"])

@@ -1,7 +1,7 @@
 """Child processes with a time limit.
 
-Goal: whatever ends a child, nothing that it started is left, and what it printed is there. Method: real processes that
-start others, and that end, hang, are killed, or lose their parent.
+Goal: however a child ends, all that it started is gone, and its output is there. Method: real processes that start
+others, and that end, hang, are killed, or lose their parent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def pid_in(path: Path) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process ends within the time that it may take; one that nobody has waited for is gone, too."""
+    """Whether a process ends in time; one that was not waited for is gone, too."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -163,7 +163,7 @@ def outputs_of(parent: subprocess.Popen[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
-    """Goal: nobody computes for a process that is gone, and nobody prints a traceback. Method: end it, either way."""
+    """Goal: no worker outlives its parent, and none prints a traceback. Method: end the parent by each signal."""
     program = tmp_path / "parent.py"
     program.write_text(PARENT)
     with subprocess.Popen(

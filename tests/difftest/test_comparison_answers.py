@@ -1,7 +1,7 @@
 """The comparison of answers.
 
 Goal: every answer that differs is reported under the guarantee that it breaks. Method: for each kind of answer the
-reference's own, and beside it one with a planted difference; the same answer twice is the control.
+reference's own, and one with an injected difference; the same answer twice is the control.
 """
 
 from __future__ import annotations

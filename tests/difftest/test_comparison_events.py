@@ -1,7 +1,7 @@
 """The comparison of KV events.
 
-Goal: a router outside learns exactly what the reference would tell. Method: pairs of event lists with one planted
-difference, which is KV-OP-12, and the pairs that say the same with identities of their own.
+Goal: an outside router learns exactly what the reference would report. Method: pairs of event lists with one injected
+difference, which is KV-OP-12, and equal pairs with other identities.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The comparison of states: tables, reference counts, the free queue, and what is cached.
 
-Goal: whatever differs between two states is reported under the guarantee that it breaks. Method: the state of a small
-reference, and the same state with one planted change; the state without the change is the control.
+Goal: any difference between two states is reported under the guarantee that it breaks. Method: the state of a small
+reference, and the same state with one injected change; the state without the change is the control.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compare(operation: Operation, theirs: Snapshot, ours: Snapshot = STATE) -> D
 @pytest.mark.parametrize("operation", [Admit(0, 1), Finish(2), ReleaseSkipped(0), Evict(3), Reset()], ids=str)
 @pytest.mark.parametrize("ours", [STATE, FRESH], ids=["released", "fresh"])
 def test_the_same_state_is_no_difference(operation: Operation, ours: Snapshot) -> None:
-    """The control of all that follows, after whatever operation, with identities of its own."""
+    """The control of all that follows, after any operation, with identities of its own."""
     assert compare(operation, hashed(ours), ours) is None
 
 
@@ -115,7 +115,7 @@ def test_a_count_that_differs_is_named(references: list[int], block: str, ours: 
 
 
 def test_holders_of_the_null_block_are_not_counted() -> None:
-    """Nobody maintains its count."""
+    """Its count is not maintained."""
     assert compare(LookUp(0), hashed(evolve(STATE, references=[0, *STATE.references[1:]]))) is None
 
 
@@ -199,7 +199,9 @@ def test_a_content_that_differs_is_named(operation: Operation, theirs: Snapshot,
 
 
 def test_with_a_retention_interval_another_guarantee_says_what_is_cached() -> None:
-    """What is due and what is not; a block that was handed out and is cached still is another matter."""
+    """Both for blocks that are due and for those that are not; a block that was allocated and is still cached is
+    another matter.
+    """
     too_few = Difference("KV-OP-15", "content of block 1", "first", "not cached")
     too_many = Difference("KV-OP-15", "content of block 7", "not cached", "cached")
     assert too_few == Comparison(retains=True).of_states(Schedule(0, 1), STATE, contents(b1=None))
@@ -222,7 +224,7 @@ TIERED = evolve(
 
 @pytest.mark.parametrize("operation", [Admit(0, 1, 8), Dispatch(), Transferred(2), Evict(3), Reset()], ids=str)
 def test_the_same_tiers_are_no_difference(operation: Operation) -> None:
-    """The control of what follows, whatever collections a system uses."""
+    """The control of what follows, with any collections."""
     queue: Any = [7, 3]
     copies: Any = [COPY]
     theirs = evolve(hashed(TIERED), begun=[6, 4], pinned=Pinned(frozenset([7, 3, 2]), queue), copies=copies)

@@ -1,7 +1,7 @@
 """Content identities matched one to one.
 
-Goal: no system may use one identity for two contents, nor two for one. Method: every way to break a relation, each
-beside a pair that keeps it.
+Goal: no system may use one identity for two contents, nor two for one. Method: every violation of a relation, each with
+a pair that keeps it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_one_content_under_two_identities_is_refused(related: Correspondence) ->
 
 
 def test_what_was_refused_is_not_remembered(related: Correspondence) -> None:
-    """The side that was new in a refused pair is still new."""
+    """The new side of a rejected pair is still new."""
     assert not related.relate("other", "theirs")
     assert related.relate("other", "another")
 

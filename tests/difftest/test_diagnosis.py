@@ -1,7 +1,7 @@
 """What a divergence means, and what did it.
 
-Goal: whoever patches a block manager reads first what a user of the server would notice, and which function did it; one
-cause is one story. Method: vLLM's own block manager with one function replaced at a time, as ``--preload`` does it.
+Goal: the author of a patch first reads what a user of the server would notice, and which function caused it; one cause
+is one story. Method: vLLM's own block manager with one function replaced at a time, as ``--preload`` does it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def backwards(own: Callable[..., Any], self: Any, blocks: Any) -> None:
 
 
 def silent(own: Callable[..., Any], self: Any) -> list[Any]:
-    """The last event is not told."""
+    """The last event is not reported."""
     events: list[Any] = own(self)
     return events[:-1]
 
@@ -158,7 +158,7 @@ def test_one_cause_is_one_story_with_its_name(
 def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
     bench: Bench, replaced: Callable[..., None]
 ) -> None:
-    """What the comparison sees first is a table; ghost memory says what is read, if the run goes on."""
+    """The comparison first sees a table; if the run continues, ghost memory says what is read."""
     replaced(WINDOW, narrower)
     (found,) = run(bench, "swa", "gemma-hybrid").found
     assert found.diagnosis is not None
@@ -243,7 +243,7 @@ def test_two_functions_that_show_in_the_same_way_are_two_stories() -> None:
 def test_what_a_story_says_is_said_again_by_its_replay(
     bench: Bench, replaced: Callable[..., None], tmp_path: Path
 ) -> None:
-    """The stored case goes on up to what follows from the divergence."""
+    """The stored case runs up to the consequences of the divergence."""
     replaced(WINDOW, narrower)
     (found,) = run(bench, "swa", "gemma-hybrid").found
     store(found, Verdict("stock", "0.20.2", "quick", 0, GATE), tmp_path / "trace.jsonl")

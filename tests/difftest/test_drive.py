@@ -1,7 +1,7 @@
 """Driving the reference alone.
 
-Goal: whatever is wrong with the reference is found, and what never happened is not taken for tested. Method: the
-reference is the control; subclasses of it break one rule each. What a witness counts is compared with what was done.
+Goal: any fault of the reference is found, and what never happened does not count as tested. Method: the reference is
+the control; subclasses of it break one rule each. What a witness counts is compared with what was done.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def driven(model: str, operations: int, seed: int = 0, factory: Factory = Refere
 @pytest.mark.few(5)
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("compressed groups", "steps in flight")])
 def test_of_the_reference_nothing_is_found(name: str) -> None:
-    """The control; and whatever a mechanism must do has happened, so that it was not driven for nothing."""
+    """The control; and everything that a mechanism must do has happened, so that it was not driven in vain."""
     mechanism = MECHANISMS[name]
     found = drive([load(model) for model in mechanism.models], 1500)
     assert () == found.found
@@ -156,7 +156,7 @@ def test_a_seed_stands_for_one_run() -> None:
 
 
 def test_what_was_driven_is_reported_as_it_goes() -> None:
-    """After every case, up to the number that is told at the end."""
+    """After every case, up to the number reported at the end."""
     told: list[int] = []
     found = drive([load("full")], 500, report=told.append)
     assert sorted(told) == told
@@ -174,7 +174,7 @@ class OtherHoldings(Reference):
 
 
 class CopiesUnheld(OtherHoldings):
-    """Nobody holds a copy's source."""
+    """No request holds a copy's source."""
 
     kind = UnheldSources
 
@@ -202,7 +202,7 @@ class LosesBlocks(Reference):
 
 
 class KeepsBlocks(Reference):
-    """Keeps the blocks of a preempted request for somebody who never comes."""
+    """Keeps the blocks of a preempted request although it never comes back."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Preempt):
@@ -211,7 +211,7 @@ class KeepsBlocks(Reference):
 
 
 class GivesUpLoading(Reference):
-    """Gives back the blocks of an aborted request, whoever still writes into them."""
+    """Frees the blocks of an aborted request, although a load still writes into them."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):

@@ -155,7 +155,7 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
 
 @of_every_trace
 def test_the_reference_still_goes_the_way_of_a_trace(path: Path) -> None:
-    """Goal: a trace tells what the reference does today. Method: compare answers and digests."""
+    """Goal: a trace has what the reference does today. Method: compare answers and digests."""
     assert where_the_reference_changed(trace_at(path)) is None
 
 
@@ -229,7 +229,7 @@ def test_the_reference_passes(path: Path) -> None:
 
 
 def check_release(path: Path, performed: int, acted: list[str], found: list[str | None]) -> None:
-    """That a run on the release that the trace names shows its finding, and goes on to its end."""
+    """A run on the release that the trace names shows its finding and continues to its end."""
     assert EXPLAINED.get(name_of(path), []) == found
     assert path not in MODELLED or expected_of(path) in acted
     assert len(trace_at(path).operations) == performed
@@ -312,7 +312,7 @@ def test_the_gate_is_counted_by_the_steps_that_its_release_counts() -> None:
     """Goal: where one step and all in flight count a request alike, 002 still takes off what the release counts."""
     geometry = Geometry((Group(Kind.CHUNKED_LOCAL, 16, window_tokens=64),))
     settings = Settings(geometry, 60, tokens_max=512, chunk_tokens=64, steps_in_flight_max=2)
-    # 164 tokens after a hit of 128, whose blocks are dead: three blocks are to come, whatever a step computes at most.
+    # 164 tokens after a hit of 128, whose blocks are dead: three blocks are still to be allocated for any step size.
     asked = (164, 128, ((0,) * 8,))
     assert blocks_to_take(settings, *asked) == blocks_to_take(all_at_once(settings), *asked) == 3
     assert counts_by(settings, blocks_to_take) == settings

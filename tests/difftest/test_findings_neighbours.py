@@ -87,7 +87,7 @@ def shorter(longest: Callable[..., int], found: Sequence[Any], lengths: range, *
 
 
 def without_parents(events: Callable[..., list[Event]], *rest: Any) -> list[Event]:
-    """No event tells what its blocks follow."""
+    """No event names its parent block."""
     return [evolve(event, parent=None) if isinstance(event, Stored) else event for event in events(*rest)]
 
 
@@ -391,7 +391,7 @@ def test_after_a_known_misread_another_is_a_divergence() -> None:
 
 @pytest.mark.parametrize("mark", [PREEMPTED, FAILED, LATE])
 def test_a_mark_is_known_by_its_own_finding(mark: str) -> None:
-    """Goal: 020, 021 and 022 are told apart by what a worker knows of a block. Method: each mark, and none."""
+    """Goal: 020, 021 and 022 are distinguished by what a worker knows of a block. Method: each mark, and none."""
     case = read(next(FOLDER.glob("f003*/trace-memory.jsonl"))).case
     (misread, *_) = misreads_of(case)
     settings = evolve(case.settings, loads_out_of_turn=True)

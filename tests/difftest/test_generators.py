@@ -77,7 +77,7 @@ def tokens_of(arrival: Arrive) -> int:
 
 
 def at_a_boundary(tokens: int, generator: Generator) -> bool:
-    """Whether a length lies on a multiple of some block size, or one token before or behind it."""
+    """Whether a length is a multiple of some block size, or one token before or after one."""
     sizes = {group.block_size_tokens for group in generator.geometry.groups}
     return any((tokens + 1) % size <= 2 for size in sizes)
 
@@ -137,7 +137,7 @@ def test_elsewhere_the_alignment_is_a_boundary_like_others(model: str) -> None:
 
 
 def test_boundaries_are_where_something_changes() -> None:
-    """Blocks, alignments, windows, and windows behind a block: none of them beyond the longest prompt."""
+    """Blocks, alignments, windows, and windows after a block: none of them beyond the longest prompt."""
     generator = GENERATORS["mixed-blocks-hostile"]
     found = generator.boundaries
     assert sorted(set(found)) == found
@@ -148,7 +148,9 @@ def test_boundaries_are_where_something_changes() -> None:
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 def test_the_pool_holds_the_longest_request(generator: Generator) -> None:
-    """Whoever runs alone can finish: a refusal is never for good. In smaller pools some could not: the control."""
+    """A request that runs by itself can finish: a rejection is never permanent. In smaller pools some could not: the
+    control.
+    """
     draw = Seeded("settings")
     drawn = [generator.settings(draw) for _ in range(200)]
     for settings in drawn:
@@ -199,7 +201,7 @@ def test_keys_are_as_frequent_as_the_knob_says() -> None:
 
 @pytest.mark.parametrize("kind", ["salt", "lora", "media"])
 def test_every_kind_of_key_is_drawn_alone_and_with_others(kind: str) -> None:
-    """Two at once show whether their domains are told apart."""
+    """Two at once show whether their domains are distinguished."""
     kinds = [
         {name for name in ("salt", "lora", "media") if getattr(arrival.keys, name)}
         for arrival in arrivals(keys_percent=100)
@@ -284,7 +286,7 @@ FEATURES: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize(("model", "expected"), FEATURES.values(), ids=FEATURES)
 def test_settings_have_the_features_of_the_model(model: str, expected: dict[str, object]) -> None:
-    """All of them; without prefix caching there is no retention interval."""
+    """All of them; without prefix caching, no retention interval is drawn."""
     generator = Generator(HOSTILE, load(model).geometry, load(model).features)
     draw = Seeded("features")
     plain: dict[str, object] = {"retention_interval_tokens": None, "scratch_first": False, "pin_drop_blocks_min": None}
@@ -297,7 +299,7 @@ def test_settings_have_the_features_of_the_model(model: str, expected: dict[str,
 
 
 def test_prefix_caching_is_off_where_no_states_are_kept_for_it() -> None:
-    """A running state serves nobody else."""
+    """A running state serves no other request."""
     draw = Seeded("states")
     generator = GENERATORS["mamba-none-hostile"]
     assert not any(generator.settings(draw).caches for _ in range(200))

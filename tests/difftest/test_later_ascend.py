@@ -1,7 +1,8 @@
 """vLLM-Ascend 0.23.0 and 0.30.0rc2: their managers and schedulers, followed by the reference.
 
-Goal: what is run is theirs, agrees but for declared findings, and what they have not is refused. Method: drawn cases at
-both levels, each release in a process of its own; the traces of their findings; settings that they do not have.
+Goal: the code that runs is theirs and agrees but for declared findings; settings that they lack are rejected. Method:
+generated cases at both levels, each release in a process of its own; the traces of their findings; settings that they
+do not have.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Miscounts(Reference):
 
 
 class KeepsALog(Reference):
-    """Writes down who is aborted, for ever."""
+    """Logs aborted requests without bound."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

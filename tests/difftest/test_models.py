@@ -56,7 +56,7 @@ def test_a_preset_with_a_draft_layer(name: str) -> None:
 
 
 def test_a_draft_layer_takes_nothing_away() -> None:
-    """Whatever a model had stays."""
+    """A model keeps all its groups."""
     assert load("swa+pinned=2+eagle").features == load("swa+pinned=2").with_lookahead().features
 
 
@@ -75,7 +75,7 @@ def test_deepseek_v4_is_as_it_is_grouped(name: str) -> None:
 
 
 def test_every_kind_and_every_mode_is_a_preset() -> None:
-    """So is a group with compressed slots: whatever the reference has can be driven."""
+    """So is a group with compressed slots: every kind of the reference can be driven."""
     groups = [group for model in MODELS.values() for group in model.geometry.groups]
     assert set(Kind) == {group.kind for group in groups}
     assert set(StateMode) == {group.states for group in groups} - {None}
@@ -99,7 +99,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["full+", "full+mtp", "full+eagle+eagle", "full++eagle", "full+Eagle", "full+masked"])
 def test_other_suffixes_are_refused(name: str) -> None:
-    """The name is told with what is wrong with it; see the tests of variants."""
+    """The message has the name and what is wrong with it; see the tests of variants."""
     with pytest.raises(UsageError, match=f"^model {re.escape(repr(name))}: .*suffix|needs a sliding-window or a mamba"):
         load(name)
 
@@ -112,7 +112,7 @@ def test_a_file_is_a_model(tmp_path: Path) -> None:
 
 
 def test_a_file_may_have_every_kind(tmp_path: Path) -> None:
-    """Chunks, states and compressed blocks are told as windows are."""
+    """Chunks, states and compressed blocks are written as windows are."""
     chunked = {**WINDOW, "kind": "chunked_local"}
     compressed = {**FULL, "compress_ratio": 4, "unit_tokens": 8}
     model = load(stored(tmp_path, chunked, {**STATES, "states": "align", "draft_states": 2}, compressed))
@@ -213,7 +213,7 @@ def test_a_bad_file_is_refused(content: bytes, message: str, tmp_path: Path) -> 
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    """A directory is an unknown model; a name that no file can have is told by the system's own words."""
+    """A directory is an unknown model; for a name that no file can have, the message is the operating system's."""
     with pytest.raises(UsageError, match="unknown model"):
         load(str(tmp_path))
     with pytest.raises(UsageError, match=r"cannot be read: .+"):

@@ -1,6 +1,6 @@
 """The stored tables of mutants.
 
-Goal: a reader can go by them. Method: compare their names with the mutants that there are, and look for a reason beside
+Goal: a reader can rely on them. Method: compare their names with the existing mutants, and look for a reason next to
 each survivor.
 """
 

@@ -78,7 +78,7 @@ def test_a_mutant_is_killed() -> None:
 
 
 def test_a_mutant_that_breaks_nothing_survives() -> None:
-    """Unless it is known that nobody can tell it from the original."""
+    """Unless it is known to be equivalent to the original."""
     assert hunted(mutant(unchanged)).survived
     assert not hunted(mutant(unchanged, equivalent="The operation is passed on.")).survived
 
@@ -104,7 +104,7 @@ def test_what_the_unmutated_system_shows_is_not_a_kill() -> None:
 
 
 def test_a_mutant_is_shown_by_its_check() -> None:
-    """The check is run while the mutant is planted, and no campaign is."""
+    """The check runs while the mutant is injected, and no campaign does."""
     system = Sound(SETTINGS)
 
     def operations_are_done() -> str | None:

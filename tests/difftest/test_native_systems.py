@@ -1,8 +1,8 @@
 """Other releases of vLLM, as published.
 
-Goal: each agrees with the reference but for what is declared, what it does not have is refused with a sentence, and a
-process has one vLLM for good. Method: refusals without any vLLM; the command in a process of its own for two releases,
-as they are and with a fault planted.
+Goal: each agrees with the reference except for declared findings, a setting that it lacks is rejected with one
+sentence, and a process has one vLLM permanently. Method: rejections without any vLLM; the command in a process of its
+own for two releases, as they are and with an injected fault.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_every_release_takes_its_own_models(name: str) -> None:
 
 @pytest.mark.parametrize("name", RETENTION_RELEASES)
 def test_every_release_with_the_plug_in_takes_its_own_models(name: str) -> None:
-    """The same with what the plug-in adds: pins everywhere, and partial hits unless they are refused."""
+    """The same with what the plug-in adds: pins everywhere, and partial hits unless they are rejected."""
     release, models = RETENTION_RELEASES[name], retention_models_of(RETENTION_RELEASES[name])
     assert [None] * len(models) == [refusal(release.version, model, RetentionRelease) for model in models]
     assert any("pinned" in model for model in models)
@@ -91,7 +91,7 @@ def test_what_it_has_is_not(version: str, model: str) -> None:
 
 
 def test_a_process_has_one_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one is refused, the same one is not, and the first goes first on the path."""
+    """Another one is rejected, the same one is not, and the first goes first on the path."""
     other = ModuleType("vllm")
     other.__file__ = str(tmp_path / "other" / "vllm" / "__init__.py")
     monkeypatch.setitem(sys.modules, "vllm", other)

@@ -98,7 +98,7 @@ def test_a_stale_passage_is_rejected() -> None:
 def test_a_probe_that_cannot_be_run_kills_nothing(
     error: type[Exception], of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a missing system is no kill, and other exceptions are. Method: probes that raise either."""
+    """Goal: a missing system is not a kill, and other exceptions are. Method: probes that raise either."""
     found = Kill(Shown("check", "something"), 1, 0.0)
     mutants, run = {
         "reference": (REFERENCE_MUTANTS[:1], own_code_run.run_reference),
@@ -125,7 +125,9 @@ def test_a_probe_that_cannot_be_run_kills_nothing(
 
 @pytest.mark.parametrize("found", [None, Kill(Shown("check", "something"), 1, 0.0)])
 def test_a_probe_that_raises_kills_nothing(found: Kill | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: exit code 5 is no kill. Method: the first probe of a mutant raises, and the next one finds it, or none."""
+    """Goal: exit code 5 is not a kill. Method: the first probe of a mutant raises, and the next one finds
+    it, or none.
+    """
     mutant, calls = REFERENCE_MUTANTS[0], iter([RuntimeError("the gate failed"), found])
 
     def probe(*_given: object) -> Kill | None:
@@ -197,7 +199,7 @@ REPEATS = {
 }
 """What makes a difference and checks nothing."""
 OF_TIERS = {"kvgate.levels.tiers.engine:TierEngine", "kvgate.levels.tiers.memory:TierMemory"}
-"""The checkers of two tiers, which no mutant breaks yet: faults planted in a connector show that they find some."""
+"""The checkers of two tiers, which no mutant breaks yet: faults injected into a connector show that they find some."""
 OTHERS = {
     "kvgate.kernel.glance:Glance": "whether the states are compared",
     "kvgate.levels.scheduler.nodes:OtherNodes": "what other nodes still read",
@@ -239,7 +241,7 @@ def test_every_checker_has_a_mutant() -> None:
 
 
 def test_an_entry_without_a_passage_is_rejected() -> None:
-    """Goal: a misprint in the list is no mutant less. Method: an entry that lacks its edit."""
+    """Goal: a misprint in the list cannot hide a mutant. Method: an entry that lacks its edit."""
     with pytest.raises(ValueError, match="not a mutant"):
         tuple(mutants_of("name KV-OP-01 swa\nA sentence.\n@ kvreference.content:Keys.of_block\n", words="probes"))
 

@@ -1,9 +1,9 @@
 """vLLM 0.20.2 with the plug-in's partial hits, in lockstep with the reference.
 
-Goal: hits that end inside blocks are those that the reference says, with the same copies from the same blocks, beside
+Goal: hits that end inside blocks are those of the reference, with the same copies from the same blocks, together with
 drafts, retention, pins, transfers and a minimum; and no request ever reads what another one computed for other tokens.
-Method: lockstep over drawn cases, with ghost memory beside it, which knows what every slot holds; nothing may differ
-that is not declared of vLLM itself. The plug-in broken, one thing at a time, is for `kvgate mutants --sut retention`.
+Method: lockstep over generated cases, with ghost memory, which knows the content of every slot; only differences
+declared of vLLM itself may occur. Faults of the plug-in are for `kvgate mutants --sut retention`.
 """
 
 from __future__ import annotations

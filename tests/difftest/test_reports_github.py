@@ -46,14 +46,14 @@ def test_a_command_is_percent_encoded() -> None:
 
 
 def test_a_command_is_bounded_and_its_title_is_one_line() -> None:
-    """Longer ones would be cut or refused."""
+    """GitHub would cut or reject longer ones."""
     line = command("error", "t\n" * 1000, "m" * 10_000)
     assert len(line) < 4_500
     assert "more characters)::mmm" in line
 
 
 def test_a_divergence_is_an_error_and_the_declared_are_a_notice() -> None:
-    """The error tells the story without the operations."""
+    """The error has the story without the operations."""
     error, outcome, declared = report(VERDICT)
     assert error.startswith("::error title=KV-OP-07 at step 2%3A Finish request 0::KV-OP-07: A request that ends")
     assert r"%0Aexpected: 100%25\n```%0Agot: 1%0A" in error

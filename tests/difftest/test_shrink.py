@@ -139,7 +139,7 @@ SIMPLER: dict[str, tuple[Operation, Callable[[Operation], bool], Operation]] = {
 def test_an_operation_becomes_as_simple_as_it_can(
     operation: Operation, wanted: Callable[[Operation], bool], expected: Operation
 ) -> None:
-    """And alone, whatever stood around it."""
+    """And by itself, in any surroundings."""
     assert (expected,) == shrunk(surrounded(operation), has(wanted))
 
 

@@ -1,7 +1,7 @@
 """What the adapter for vLLM relies on.
 
-Goal: a vLLM that is not the one the adapter was written for is told by its first symbol that differs. Method: the
-installed vLLM as it is, which is the control, and pins that are wrong.
+Goal: if vLLM is not the version the adapter was written for, the message names the first symbol that differs. Method:
+the installed vLLM as it is, which is the control, and pins that are wrong.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_told(pinned: dict[str, str], told: str) -> None:
 
 
 def test_a_package_that_is_not_there_at_all_does_not_drift() -> None:
-    """Metadata may say that it is: then it cannot be imported, and no list of what it lacks is told."""
+    """Its metadata may claim otherwise: then it cannot be imported, and the message does not list missing symbols."""
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
         drift({"no_such_package.inside:Pinned": ""})
 

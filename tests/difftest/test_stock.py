@@ -1,9 +1,9 @@
 """The adapter for vLLM 0.20.2 as published.
 
-Goal: what it drives is vLLM's own manager, the way vLLM's scheduler would, for every kind of group and for transfers;
-and what vLLM does not have is refused in one sentence. Method: lockstep over drawn cases, in which nothing may differ
-that is not declared; the groups as vLLM is given them; and settings, one for each refusal, beside some that are not
-refused.
+Goal: the adapter drives vLLM's own manager as vLLM's scheduler would, for every kind of group and for transfers; a
+setting that vLLM lacks is rejected in one sentence. Method: lockstep over generated cases, in which only declared
+findings may differ; the groups that vLLM receives; and settings, one for each rejection, together with some that are
+accepted.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_an_admission_tells_the_blocks_for_external_tokens() -> None:
     ids=["sent", "aborted", "failed", "arrived"],
 )
 def test_blocks_are_held_until_a_transfer_is_over(ends: tuple[Operation, ...]) -> None:
-    """Whoever ends; afterwards nothing is left, in the books of either side."""
+    """For a finished or aborted request; afterwards neither side has anything of it."""
     pytest.importorskip("vllm")
     operations = (Arrive(0, (Run(0, 80),)), *ends)
     lockstep, divergences = run(Bench(load_system("stock").factory), WINDOW_OF_32, operations)
@@ -219,7 +219,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("model", "told"), REFUSED.items(), ids=REFUSED)
 def test_what_vllm_does_not_have_is_refused(model: str, told: str) -> None:
-    """With the setting, and what vLLM has instead. The same model without it is not refused."""
+    """With the setting, and what vLLM has instead. The same model without it is accepted."""
     settings = load(model).features.applied_to(Settings(load(model).geometry, blocks=2000))
     assert told == unsupported(settings)
     assert unsupported(Settings(load(model.partition("+")[0]).geometry, blocks=2000)) is None
@@ -240,7 +240,7 @@ def test_groups_that_vllm_would_not_make_are_refused() -> None:
 
 
 def test_transfers_of_states_at_block_ends_are_refused() -> None:
-    """That vLLM has none shows in its scheduler alone: so it is the operation that is refused."""
+    """Only vLLM's scheduler shows that it has none, so the operation is rejected."""
     pytest.importorskip("vllm")
     settings = Settings(load("mamba-align").geometry, blocks=60, tells_events=False)
     bench = Bench(load_system("stock").factory)

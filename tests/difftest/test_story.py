@@ -1,7 +1,7 @@
 """The story of a divergence.
 
-Goal: a reader learns what was promised, what happened and how to see it again. Method: a planted defect, found by
-the lockstep itself, is told and its fixed parts are compared; every operation and answer is described.
+Goal: a reader learns what was promised, what happened and how to see it again. Method: an injected defect, found by the
+lockstep itself, is described and its fixed parts are compared; every operation and answer is described.
 """
 
 from __future__ import annotations
@@ -175,20 +175,20 @@ def test_no_operation_and_no_answer_is_forgotten() -> None:
 
 
 def test_a_long_prompt_is_counted_beyond_a_limit() -> None:
-    """The runs beyond the limit are told by their number of tokens."""
+    """The runs beyond the limit are printed as a number of tokens."""
     told = describe(Arrive(0, tuple(Run(10 * i, 2) for i in range(20))))
     assert told.endswith(", 110..111, and 16 more")
     assert "prompt of 40 tokens" in told
 
 
 def test_many_media_are_counted_beyond_a_limit() -> None:
-    """The items beyond the limit are told by their number."""
+    """The items beyond the limit are printed as a number."""
     media = tuple(Media(f"m{i}", i, 1) for i in range(8))
     assert describe(Arrive(0, PROMPT, Keys(media=media))).endswith("media 'm5' at 5; and 2 more media")
 
 
 def test_the_fixed_parts_come_in_their_order() -> None:
-    """The whole story of a planted defect."""
+    """The whole story of an injected defect."""
     expected = f"""\
 KV-OP-07: {STATEMENTS["KV-OP-07"]}
 step 2: Finish request 0
@@ -259,7 +259,7 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
     ],
 )
 def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, checked: str) -> None:
-    """It is told what was checked, with what was done to the scheduler before what it asked of its block manager."""
+    """The story says what was checked, with what was done to the scheduler before its calls to the block manager."""
     divergence = Divergence(3, None, detector, Difference("KV-LIVE-03", "progress", "somebody gets on", "nobody"))
     engine = SCHEDULER.case(FOUND.case.settings, (Submit(Arrive(0, PROMPT)), Step()), Stage(running_max=2))
     found = evolve(FOUND, divergence=divergence, driver=engine)
@@ -292,7 +292,7 @@ def test_where_the_reference_does_not_follow_a_scheduler_nothing_is_made_up() ->
 
 
 def test_a_page_is_named() -> None:
-    """Behind the command that shows it again."""
+    """After the command that shows it again."""
     lines = tell(FOUND, system="s", version="v", reproducer=Path("a.jsonl"), page=Path("out/a\n.html")).splitlines()
     assert r"step by step, in a browser: out/a\n.html" == lines[lines.index("to see it again:") + 2]
 
@@ -330,7 +330,7 @@ def test_what_comes_from_outside_neither_breaks_a_line_nor_steers_the_terminal(h
 
 
 def test_a_story_is_bounded() -> None:
-    """Whatever the length of what differs."""
+    """However long the difference is."""
     divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", *("\n" * 10**6,) * 3))
     told = tell(evolve(FOUND, divergence=divergence), system="s" * 10**6, version="v" * 10**6)
     assert len(told) < 5_000

@@ -1,7 +1,7 @@
 """Documents from outside.
 
-Goal: nothing is converted, nothing unknown is let through, and what is wrong is said on one line. Method: values that
-a lenient reader would take, beside those that are exact.
+Goal: nothing is converted, unknown keys are rejected, and a mistake is reported on one line. Method: values that a
+lenient reader would take, next to those that are exact.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_an_error_without_words_is_told_by_its_name() -> None:
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
-    """One byte more is refused, and so is what cannot be read."""
+    """One byte more is rejected, and so is a file that cannot be read."""
     path = tmp_path / "file"
     path.write_bytes(b"12345678")
     assert b"12345678" == read_bytes(path, 8)

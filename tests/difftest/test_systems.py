@@ -88,7 +88,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("name", "source", "told"), FOREIGN.values(), ids=FOREIGN)
 def test_a_module_that_is_no_system_is_unavailable(name: str, source: str, told: str, here: Path) -> None:
-    """Whatever it does when it is imported."""
+    """For anything that its import may do."""
     (here / "foreign_system.py").write_text(source, encoding="utf-8")
     with pytest.raises(SystemUnavailableError) as error:
         load_system(name)
@@ -198,7 +198,7 @@ UNREADABLE = {
 def test_a_preload_that_cannot_be_read_is_told_before_anything_is_loaded(
     name: str, content: bytes | None, told: str, here: Path
 ) -> None:
-    """Nobody waits for an import that is for nothing; a preload before it is not run either."""
+    """Useless imports cost no time; a preload before it is not run either."""
     (here / "late_system.py").write_text("raise AssertionError('loaded')", encoding="utf-8")
     (here / "first.py").write_text("raise AssertionError('run')", encoding="utf-8")
     if content is not None:

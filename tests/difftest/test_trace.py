@@ -108,7 +108,7 @@ groups = st.one_of(
 
 @st.composite
 def settings_of_systems(draw: st.DrawFn) -> Settings:
-    """Settings of whatever system, as far as they can be together."""
+    """Settings of any system, as far as they can be together."""
     drawn = draw(st.lists(groups, min_size=1, max_size=4))
     # All groups that keep states at block ends have blocks of one size.
     sizes = [group.block_size_tokens for group in drawn if group.attention.stops_at_block_ends]
@@ -206,7 +206,7 @@ VERSION_1 = """\
 
 
 def test_a_trace_of_the_first_version_means_what_it_meant(tmp_path: Path) -> None:
-    """Whatever it does not say is at its default; the reference answers as it did, and stands where it stood."""
+    """Missing keys have their defaults; the reference answers as it did, and is in the same state."""
     path = tmp_path / "trace.jsonl"
     path.write_text(VERSION_1, encoding="utf-8")
     trace = read(path)
@@ -217,7 +217,7 @@ def test_a_trace_of_the_first_version_means_what_it_meant(tmp_path: Path) -> Non
 
 
 def test_a_trace_is_of_lines_that_a_person_can_read(tmp_path: Path) -> None:
-    """One JSON object a line, in ASCII, whatever the names; the directory is made."""
+    """One JSON object a line, in ASCII, with any names; the directory is made."""
     path = tmp_path / "a" / "b.jsonl"
     write(trace_of(evolve(CASE, model="模型"), DIVERGENCE, "stock", "0.20.2", ("lockstep",)), path)
     header, *lines = (json.loads(line) for line in path.read_text(encoding="ascii").splitlines())
@@ -243,7 +243,7 @@ def test_what_stands_for_no_operation_is_left_out() -> None:
 
 
 def test_a_digest_stands_for_a_state() -> None:
-    """Equal for equal states, whatever led there; another after every operation that changes something."""
+    """Equal for equal states, however they were reached; another after every operation that changes something."""
     case = draw_case(Generator(PRESETS["tiny"], MODELS["swa"].geometry), Lane(MODELS["swa"], "tiny"), "0", 0)
     lines = list(annotated(case.settings, case.operations))
     assert lines == list(annotated(case.settings, case.operations))

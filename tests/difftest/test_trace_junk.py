@@ -1,7 +1,7 @@
 """Trace files that are junk.
 
-Goal: whatever a file holds, it is refused in one message, or can be replayed, compared and exported. Method: bytes of
-any kind, a sound trace of a system that has everything with a wrong byte, and the same with other values.
+Goal: any file is rejected in one message, or can be replayed, compared and exported. Method: bytes of any kind, a sound
+trace of a system that has everything with a wrong byte, and the same with other values.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def sound(path: Path) -> bytes:
 
 
 def attempt(path: Path, content: bytes) -> Trace | None:
-    """The trace that ``content`` is, or None if it is refused; whatever else is raised fails the test."""
+    """The trace that ``content`` is, or None if it is rejected; any other exception fails the test."""
     path.write_bytes(content)
     try:
         return read(path)
@@ -98,7 +98,7 @@ many = settings(
 @many
 @given(content=st.binary(max_size=200))
 def test_junk_is_refused(content: bytes, path: Path, sound: bytes) -> None:
-    """Bytes of any kind; behind a sound header they are refused as well, unless there are none."""
+    """Bytes of any kind; after a sound header they are rejected as well, unless there are none."""
     assert attempt(path, content) is None
     header = sound.splitlines(keepends=True)[0]
     assert (attempt(path, header + content) is None) == bool(content)

@@ -1,8 +1,8 @@
 """Trace files that are not what they should be.
 
 Goal: a file from anywhere either is a trace or ends in one message that names the line; nothing else is ever raised,
-and no limit is passed before it is checked. Method: every way to be malformed that has a name; the file that all of
-them are made from is the control. Ways that have no name are tried by the thousand in ``test_trace_junk``.
+and no limit is exceeded before it is checked. Method: every kind of malformation that has a name; the file that all of
+them are made from is the control. ``test_trace_junk`` tries nameless ones by the thousand.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def test_a_file_is_read_no_further_than_its_limit(path: Path, sound: bytes, monk
 def test_a_file_that_does_not_tell_its_size_is_read_no_further_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe says that it holds nothing, and goes on for as long as somebody writes."""
+    """A pipe reports no size, and continues for as long as its writer writes."""
     monkeypatch.setattr(trace_lines, "FILE_BYTES_MAX", 1000)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

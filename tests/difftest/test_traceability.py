@@ -108,7 +108,7 @@ def test_a_missing_part_is_found(references: Sequence[Reference], part: str) -> 
 
 
 def test_an_unknown_guarantee_is_found(references: Sequence[Reference]) -> None:
-    """Goal: whatever names a guarantee names one. Method: let one reference of each kind name one that there is not."""
+    """Goal: every reference to a guarantee names one. Method: let one reference of each kind name an unknown one."""
     for kind, each in {each.kind: each for each in references}.items():
         strange = evolve(each, name="strange", statements=(UNKNOWN,))
         assert [f"the {kind} strange names {UNKNOWN}, which is no guarantee"] == complaints([*references, strange])
@@ -117,7 +117,7 @@ def test_an_unknown_guarantee_is_found(references: Sequence[Reference]) -> None:
 
 
 def test_a_proof_of_no_chapter_is_found(references: Sequence[Reference]) -> None:
-    """Goal: every proof is told somewhere. Method: read the proofs without any chapter."""
+    """Goal: every proof is described in a chapter. Method: read the proofs without any chapter."""
     homeless = [*references, next(each for each in of_proofs([]) if each.kind == "proof")]
     assert [f"the proof {homeless[-1].name} names a chapter, which is no guarantee"] == complaints(homeless)
 
@@ -140,7 +140,7 @@ def test_a_design_without_its_model_is_found(references: Sequence[Reference], mo
 
 @pytest.mark.parametrize("function", ["hit_lookup:shortest_hit", "lookups:longest_hit"])
 def test_a_function_that_is_gone_is_found(function: str) -> None:
-    """Goal: whatever implements a guarantee is there. Method: name a function, and a module, that there is not."""
+    """Goal: the code that implements a guarantee exists. Method: name a function, and a module, that do not exist."""
     assert [] == list(functions_missing({"KV-OP-01": ("hit_lookup:longest_hit",)}))
     expected = [f"KV-OP-01 is implemented by {function}, which is not there"]
     assert expected == list(functions_missing({"KV-OP-01": (function,)}))
@@ -171,14 +171,16 @@ def test_a_mutant_of_no_guarantee_cannot_be_made() -> None:
 
 
 def test_what_violates_nothing_counts_for_nothing(references: Sequence[Reference]) -> None:
-    """Goal: a mutant that cannot be told from vLLM is no evidence. Method: the equivalent ones."""
+    """Goal: a mutant that is equivalent to vLLM is not evidence. Method: the equivalent ones."""
     equivalent = {each.name for each in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS) if each.equivalent}
     assert equivalent
     assert {""} == {each.part for each in references if each.kind == "mutant" and each.name in equivalent}
 
 
 def test_of_several_trials_the_one_that_says_most_counts() -> None:
-    """Goal: a defect that published code shows is no analogue, and an analogue is not caught. Method: both, ordered."""
+    """Goal: a defect that published code shows is not an analogue, and an analogue is not caught. Method:
+    both, ordered.
+    """
     bug = next(bug for bug in BUGS.values() if Sort.ANALOGUE in {trial.sort for trial in bug.trials})
     analogue = next(trial for trial in bug.trials if trial.sort is Sort.ANALOGUE)
     published = analogue.without_mutants()

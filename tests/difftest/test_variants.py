@@ -1,7 +1,7 @@
 """Variants of a model.
 
-Goal: a suffix switches on one mechanism, whatever stands before or behind it, and any other suffix is refused with
-what there is. Method: every suffix alone against what it means, all orders of several, and every way to be wrong.
+Goal: a suffix switches on one mechanism, in any order of suffixes, and any other suffix is rejected with the known
+ones. Method: every suffix by itself against what it means, all orders of several, and every mistake.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
     assert model.features.applied_to(Settings(model.geometry, blocks=10, caches=serves)).blocks == 10
 
 
-# What is refused
+# What is rejected
 
 REFUSED = {
     "unknown": (

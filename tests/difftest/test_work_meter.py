@@ -1,8 +1,8 @@
 """The work of the real vLLM, counted.
 
 Goal: a decode step costs the same at any length of the context, in vLLM's block manager, with the plug-in, and under
-vLLM's own scheduler; and if it did not, that would be seen. Method: the same steps behind prompts of several lengths,
-with vLLM as it is and with mutants.
+vLLM's own scheduler; if it did not, this would be seen. Method: the same steps after prompts of several lengths, with
+vLLM as it is and with mutants.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def costs(works: Sequence[Work]) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize(("system_name", "model"), CASES)
 def test_decoding_takes_the_same_at_any_context(system_name: str, model: str) -> None:
-    """Goal: no counter depends on the length. Method: 64 steps behind prompts of 512 to 4096 tokens, compared."""
+    """Goal: no counter depends on the length. Method: 64 steps after prompts of 512 to 4096 tokens, compared."""
     first, *others = costs(counted(system_name, model))
     assert first["hashes"] > 0
     assert sum(first.values()) > STEPS

@@ -1,7 +1,7 @@
 """The workflows and the hook that others copy.
 
-Goal: what is pasted into another repository works, and may run on anybody's pull request. Method: read them as data,
-and look up whatever they call; beside it what must be complained about.
+Goal: workflows to copy into another repository work there, and may run on any pull request. Method: read them as data,
+and look up everything they call; also inputs that must be reported.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def test_what_is_wrong_is_complained_about(change: tuple[str, str], expected: st
 
 @pytest.mark.parametrize(("set_to", "expected"), [("", 2), ("./kvgate[vllm]", 0)])
 def test_what_is_installed_must_be_named(set_to: str, expected: int, tmp_path: Path) -> None:
-    """Goal: nobody installs whatever holds kvgate's name on an index. Method: the step itself, with a ``uv`` that says
-    what it is asked for.
+    """Goal: the user names the package that is installed, never an unknown one called kvgate on an index. Method: the
+    step itself, with a ``uv`` that prints what it is asked for.
     """
     document = yaml.safe_load((ROOT / WORKFLOWS[0]).read_text(encoding="utf-8"))
     assert "" == document["env"]["KVGATE"]

@@ -107,7 +107,7 @@ def test_a_diff_that_does_not_apply_is_one_message(
 
 
 def test_what_is_no_checkout_is_refused(tree: Path, release: Path, tmp_path: Path) -> None:
-    """A folder without vLLM, a revision that is not there, a folder that is no repository."""
+    """A folder without vLLM, a revision that does not exist, a folder that is not a repository."""
     with pytest.raises(UsageError, match="give a checkout of vLLM"):
         lay_over(tmp_path / "empty", release)
     with pytest.raises(UsageError, match=r"git diff: .*nowhere"):

@@ -24,7 +24,7 @@ GEOMETRY = Geometry((Group("full", 16), Group("sliding_window", 16, 32)))
 
 
 def settings(blocks: int) -> Settings:
-    """Pins, whatever a window drops."""
+    """Pins, for any drop of a window."""
     return Settings(GEOMETRY, blocks=blocks, tokens_max=256, chunk_tokens=64, pin_drop_blocks_min=1, scratch_first=True)
 
 

@@ -135,7 +135,7 @@ def test_on_each_release(release: Release) -> None:
 
 
 def test_a_configuration_is_looked_at_once_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is not in the environment."""
+    """A rejected setting does not reach the environment."""
     from swa_retention import additional_config
 
     looked: list[Any] = []

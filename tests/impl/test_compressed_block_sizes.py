@@ -46,7 +46,7 @@ def test_either_may_ask(variable: int | None, option: int | None) -> None:
 
 
 def test_unset_is_vllm_ascends_own() -> None:
-    """Nobody asks, and nothing is scaled."""
+    """The setting is not read, and nothing is scaled."""
     assert None is resolve(None, None)
 
 

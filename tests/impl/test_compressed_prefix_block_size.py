@@ -64,7 +64,7 @@ def test_a_ratio_of_zero_is_none() -> None:
 
 
 def test_vllm_counts_tokens() -> None:
-    """Its block is 256 tokens, whatever a slot holds."""
+    """Its block is 256 tokens for every size of a slot."""
     assert [256, 256] == [prefix_block_size_tokens(mla(256, ratio)) for ratio in (4, 128)]
 
 

@@ -53,7 +53,7 @@ def engine(folder: str, caches: bool) -> Any:
 
 
 def continued(made: Any) -> list[tuple[int, list[int]]]:
-    """Of the first prompt, and then of the others in one step: how much was cached, and what comes behind it."""
+    """Of the first prompt, and then of the others in one step: how much was cached, and what comes after it."""
     from vllm import SamplingParams
 
     sampling = SamplingParams(temperature=0, max_tokens=TOKENS_MAX, ignore_eos=True, detokenize=False)
@@ -143,7 +143,7 @@ def test_hits_end_inside_blocks(said: dict[str, Any]) -> None:
 
 
 def test_the_tokens_are_those_of_an_engine_without_caching(said: dict[str, Any]) -> None:
-    """All of them, for all prompts, of which three are let in by one step."""
+    """All of them, for all prompts, of which one step admits three."""
     assert [0, 0, 0, 0] == [cached or 0 for cached, _ in said["plain"]]
     assert [tokens for _, tokens in said["plain"]] == [tokens for _, tokens in said["sound"]]
 

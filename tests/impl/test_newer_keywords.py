@@ -56,7 +56,7 @@ def manager_of(**newer: Any) -> Any:
 
 
 def test_from_the_manager_to_every_group() -> None:
-    """Said once, known everywhere; and unknown where nobody said it."""
+    """Set once, known everywhere; and unknown where it was not set."""
     coordinator = manager_of(scheduler_block_size=4 * ALIGNMENT).coordinator
     known = [each.scheduler_block_size for each in (coordinator, *coordinator.single_type_managers)]
     assert {4 * ALIGNMENT} == set(known)
@@ -64,7 +64,7 @@ def test_from_the_manager_to_every_group() -> None:
 
 
 def test_from_the_scheduler() -> None:
-    """Whatever it builds is told; what is built next is not."""
+    """Everything that it builds gets the keyword; what is built next does not."""
     with saying({SCHEDULER_BLOCK: 2 * ALIGNMENT}):
         assert 2 * ALIGNMENT == manager_of().coordinator.scheduler_block_size
     assert {} == dict(said())

@@ -45,7 +45,9 @@ def seen() -> Any:
 
 @pytest.mark.ci
 def test_deferred_frees_end_in_the_pinned_tier(seen: Any) -> None:
-    """Cached blocks are pinned and held until the step is over; whoever hits them meanwhile holds them longer."""
+    """Cached blocks are pinned and held until the step is over; a request that hits them meanwhile holds
+    them longer.
+    """
     told = seen["deferred_frees"]
     assert [] == told["wrong"]
     pinned = [place for place, (is_pinned, _held) in enumerate(told["deferred"]) if is_pinned]

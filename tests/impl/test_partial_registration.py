@@ -59,7 +59,7 @@ def expected(retention: Retention, start: int, end: int, prompt: int) -> set[tup
 
 @pytest.mark.parametrize("interval", [None, 0, 8, 24, 40])
 def test_as_the_reference_says(interval: int | None) -> None:
-    """Each once, and at once, with tokens one by one or in chunks, behind a hit or not, with a junction or not."""
+    """Each once, and at once, with tokens one by one or in chunks, after a hit or not, with a junction or not."""
     random = Random(5)
     whole: Retention = Dense(GEOMETRY) if interval is None else Sparse(GEOMETRY, interval)
     for _ in range(100):

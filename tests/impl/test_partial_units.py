@@ -49,17 +49,17 @@ def test_every_ratio_of_a_group_counts() -> None:
 
 @pytest.mark.parametrize("given", [128, 256, 512])
 def test_a_unit_that_was_asked_for(given: int) -> None:
-    """A multiple of the finest one; a block that is no larger is not cut."""
+    """A multiple of the finest one; a block that is not larger is not cut."""
     assert Units(given, (given < 512, True, False)) == units_of([full(512, 4), full(16384, 128), window(128)], 8, given)
 
 
 @pytest.mark.parametrize("given", [1, 64, 129, 192, 384])
 def test_a_unit_that_does_not_work(given: int) -> None:
-    """It cuts a slot, a block of a window, or is no part of a block: the message says what works."""
+    """It cuts a slot or a block of a window, or does not divide a block: the message says what works."""
     with pytest.raises(ConfigurationError, match=f"='{given}' is not possible: give auto, which is 128 tokens"):
         units_of([full(512, 4), full(16384, 128), window(128)], 8, given)
 
 
 def test_a_block_that_the_unit_does_not_divide_makes_it_coarser() -> None:
-    """Blocks of 24 tokens beside a window of 16: hits end at multiples of 48, or within no block at all."""
+    """Blocks of 24 tokens next to a window of 16: hits end at multiples of 48, or within no block at all."""
     assert Units(48, (False, True, False)) == units_of([full(24), full(96), window(16)], 8, None)

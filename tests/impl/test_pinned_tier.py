@@ -13,7 +13,7 @@ from swa_retention.pinned_tier import PinnedTier
 
 
 def waiting(count: int) -> tuple[BlockPool, PinnedTier, list[Any]]:
-    """A pool of nine blocks, of which so many are pinned and held by nobody."""
+    """A pool of nine blocks, of which so many are pinned and not held."""
     pool = BlockPool(10, True, 16)
     tier = PinnedTier(pool, 1)
     blocks: list[Any] = pool.get_new_blocks(count)

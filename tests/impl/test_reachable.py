@@ -41,9 +41,9 @@ def said(reach: Reach, start: int, tokens: int, *boundaries: int) -> tuple[set[i
 @pytest.mark.ci
 @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.ci), 2, pytest.param(4, marks=pytest.mark.ci)])
 def test_as_the_reference_says(block: int) -> None:
-    """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead.
+    """Every block of every prompt of up to 24 tokens, in windows and next to them, with and without look-ahead.
 
-    The junction is nowhere, before the replay boundary, or behind it as after a preemption.
+    The junction is nowhere, before the replay boundary, or after it as after a preemption.
     """
     compared = 0
     for window, lookahead, alignments, junction in product((2, 3, 8), (False, True), (0, 1, 2), (0, 8, 20)):
@@ -76,7 +76,7 @@ def test_worked_numbers() -> None:
 
 
 def test_anchors_are_as_the_reference_says() -> None:
-    """What is pinned of a window drop, at every end, with and without look-ahead, in blocks beside larger ones."""
+    """What is pinned of a window drop, at every end, with and without look-ahead, in blocks next to larger ones."""
     compared = 0
     for block, window, lookahead in product((1, 2, 4), (2, 3, 8), (False, True)):
         group = Group("sliding_window", block, window, lookahead=lookahead)

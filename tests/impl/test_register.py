@@ -1,7 +1,7 @@
 """The register.
 
-Goal: a patch is put in place only where it fits, with all the others or not at all, and whoever knows the old object by
-name has the new one. Method: a module of our own, patched and looked at.
+Goal: a patch is put in place only where it fits, with all the others or not at all, and code that knows the old object
+by name has the new one. Method: a module of our own, patched and inspected.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def larger(_self: Any = None) -> int:
 
 
 def test_everything_that_fits_is_put_in_place(module: Any) -> None:
-    """A method, a function that somebody has imported by name, and something new; and it can be taken back."""
+    """A method, a function imported by name elsewhere, and something new; and it can be undone."""
     patches = (
         patch("patched:Pool.size", module.Pool.size, larger),
         patch("patched:count", module.count, lambda: 11),
@@ -106,7 +106,7 @@ def test_whoever_was_there_first_is_named(module: Any) -> None:
 
 
 def test_what_would_be_added_and_is_there_is_somebody_elses(module: Any) -> None:
-    """It is refused by its name, and stays."""
+    """It is rejected by its name, and stays."""
     patches = (patch("patched:Pool.other", None, larger), patch("patched:count", module.count, larger))
     with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: differs \(defined in patched\)"):
         apply(patches)
@@ -150,7 +150,7 @@ def test_what_is_not_installed_is_left_out(module: Any, absent: str) -> None:
 
 
 def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
-    """Then it is a patch like the others: put in place, or refused."""
+    """Then it is a patch like the others: put in place, or rejected."""
     there = evolve(patch("patched:Pool.size", module.Pool.size, larger), only_where="patched")
     other = evolve(patch("patched:Pool.other", module.Pool.size, larger), only_where="patched")
     gone = evolve(patch("patched:Gone.size", module.Pool.size, larger), only_where="json")

@@ -1,7 +1,7 @@
 """Ghost memory for simulations: it knows what every block holds.
 
-Goal: whatever a token's attention reads and should not be there is found, and nothing else. Method: steps told by hand,
-each with one thing wrong, next to the same in order; faults planted in the reference; and the gate's own ghost memory,
+Goal: a wrong content that a token's attention reads is found, and nothing else. Method: steps reported by hand, each
+with one thing wrong, next to the same in order; faults injected into the reference; and the gate's own ghost memory,
 which keeps a state per slot, over the same runs.
 """
 
@@ -71,7 +71,7 @@ def test_a_hit_on_another_prompt_is_not() -> None:
 
 
 def test_a_hit_on_a_block_that_was_taken_for_something_else_is_not() -> None:
-    """Goal: stale hits. Method: somebody writes the block between."""
+    """Goal: stale hits. Method: the block is overwritten in between."""
     ghost = memory(FULL, (SHARED,), (OTHER,), (SHARED,))
     ghost.step([work(0, [1, 2], 0, 8)])
     ghost.leave(0)
@@ -219,23 +219,23 @@ def test_a_step_goes_on_after_the_last_draft_that_holds(held: int, start: int, s
 
 
 def test_each_draft_needs_a_state() -> None:
-    """Goal: states cannot be taken back. Method: a table without a place behind the running state."""
+    """Goal: states cannot be taken back. Method: a table without a place after the running state."""
     ghost = memory(states("all", 2), (SHARED,))
     ghost.step([work(0, [1, 2, 3], 0, 6)])
     ghost.step([work(0, [1], 6, 8, verified=7)])
     assert "there is no state for each of 1 drafts" in str(ghost.unsound)
 
 
-# Faults planted in the reference
+# Faults injected into the reference
 
 
 def released_early(original: Callable[[Holdings, int, int], None]) -> Callable[[Holdings, int, int], None]:
-    """Windows are left a block before nobody reads it."""
+    """Windows release a block that is still read once more."""
     return lambda self, request, computed: original(self, request, computed + 16)
 
 
 def blind(original: Callable[..., None]) -> Callable[..., None]:
-    """Prefixes are told apart by their length alone."""
+    """Prefixes are distinguished by their length alone."""
 
     def extend(self: Prefixes, prefixes: list[object], tokens: list[int], keys: object) -> None:
         original(self, prefixes, [0] * len(tokens), keys)
@@ -244,7 +244,7 @@ def blind(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_planted_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: the memory sees a broken block manager. Method: break the reference in two ways, one by one."""
+    """Goal: the memory sees a broken block manager. Method: break the reference in two places, one by one."""
     setting = small(WORKLOADS["agents"], "gemma-hybrid", "dense")
     assert None is arm_of("reference").run(setting).soundness.unsound
     with monkeypatch.context() as patch:
@@ -313,5 +313,5 @@ DRAFTED = st.tuples(st.randoms(use_true_random=False), st.integers(0, 4), st.sam
 @settings(max_examples=60, derandomize=True, database=None, deadline=None)
 @given(DRAFTED)
 def test_drafts_raise_no_alarm(drawn: tuple[Random, int, float]) -> None:
-    """Goal: whatever is drafted, a sound run is called sound. Method: drawn settings; the gate's ghost memory, too."""
+    """Goal: with any drafts, a sound run is called sound. Method: generated settings; the gate's ghost memory, too."""
     assert not alike(draw(*drawn))

@@ -1,7 +1,7 @@
 """By which code a headline was computed.
 
-Goal: whatever changes what runs makes its results old, and nothing else does. Method: a package that is written,
-changed and renamed; the digests of the arms when one package's is another.
+Goal: a change of code that runs makes its results stale, and nothing else does. Method: a package that is written,
+changed and renamed; the digests of the arms when one package changes.
 """
 
 from __future__ import annotations

@@ -70,14 +70,14 @@ def test_a_figure_is_reproduced_within_a_point(result: Result) -> None:
 
 
 def test_nothing_published_is_no_reproduction(result: Result) -> None:
-    """Goal: two simulations that agree reproduce nothing. Method: a rate that another simulation told, near and far."""
+    """Goal: two simulations that agree reproduce nothing. Method: a rate from another simulation, near and far."""
     rate = 100 * result.server.hit_rate
     assert "agrees" == line(rate + 0.9, result, accepts=Accepts.AGREES).verdict
     assert line(rate + 1.1, result, accepts=Accepts.AGREES).is_wrong
 
 
 def test_the_arm_that_is_farthest_decides(result: Result) -> None:
-    """Goal: no arm hides behind another. Method: three arms, each of them in turn a little or too far off."""
+    """Goal: no arm hides another. Method: three arms, each of them in turn a little or too far off."""
     rate = 100 * result.server.hit_rate
     hits = result.server.hits_tokens
     for off in (-3, 3):
@@ -92,7 +92,9 @@ def test_the_arm_that_is_farthest_decides(result: Result) -> None:
 
 
 def test_on_how_many_requests_arms_agree(result: Result) -> None:
-    """Goal: agreement is told, and only where there was something to compare. Method: one arm to three, one spoilt."""
+    """Goal: agreement is reported, and only where there was something to compare. Method: one arm to three,
+    one spoilt.
+    """
     spoilt = evolve(result, served=(evolve(result.served[0], look_ups=7), *result.served[1:]))
     several = len(result.served)
     assert len(result.counted) < several
@@ -112,7 +114,7 @@ def test_on_how_many_requests_arms_agree(result: Result) -> None:
 
 
 def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> None:
-    """Goal: a bracket says something. Method: two cases, and figures between and beside them; one spans nothing."""
+    """Goal: a bracket is a claim. Method: two cases, and figures between and next to them; one spans nothing."""
     rate = 100 * result.server.hit_rate
     other = evolve(SETTING, serving=evolve(SETTING.serving, blocks=SETTING.serving.blocks + 4000))
     store = Store(None)
@@ -177,7 +179,7 @@ def test_the_table_says_it(result: Result) -> None:
         f"| {rate:.2f} % | not run | -0.25 |",
         "- 1 (a report): an assumption.",
         "| TTFT | 14 s | a time",
-        # Both lines are of one setting: whoever is told twice was served once.
+        # Both rows have one setting, which is simulated once.
         "| 1 | 60 | 7 |\n| all | 60 | 7 |",
         RULE,
     ):
@@ -192,7 +194,7 @@ def test_the_table_says_it(result: Result) -> None:
 
 
 def test_arms_stand_side_by_side(result: Result) -> None:
-    """Goal: who served what can be told. Method: three arms, one of them not run."""
+    """Goal: the table says which arm served what. Method: three arms, one of them not run."""
     case = Case("small", SETTING, arms=("ranges", "stock", "retention"))
     found = Line(figure(None), case, (result, result, None))
     row = markdown([found], ()).splitlines()[4].split(" | ")
@@ -202,7 +204,7 @@ def test_arms_stand_side_by_side(result: Result) -> None:
 
 
 def test_the_store_keeps_what_was_simulated(result: Result, tmp_path: Path) -> None:
-    """Goal: whoever goes on simulates nothing twice. Method: write, and read again; another setting is another job."""
+    """Goal: a continued run simulates nothing twice. Method: write, and read again; another setting is another job."""
     path = tmp_path / "store.jsonl"
     job = Job("reference", SETTING)
     Store(path).put(job, result)
@@ -228,7 +230,7 @@ def test_the_store_keeps_what_was_simulated(result: Result, tmp_path: Path) -> N
 def test_what_other_code_computed_is_simulated_again(
     result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Goal: nobody takes a result for the code's that is not. Method: a store of other code, or with another vLLM."""
+    """Goal: a result of other code is not reused. Method: a store of other code, or with another vLLM."""
     path, job = tmp_path / "store.jsonl", Job("retention", SETTING)
     Store(path).put(job, evolve(result, arm="retention"))
     Store(path).put(Job("reference", SETTING), result)
@@ -303,7 +305,7 @@ def test_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert (0, "within a point") == (code, data["cases"][0]["verdict"])
     assert (tmp_path / "TABLE.md").read_text().startswith(f"{RULE}\n\n| # | figure |")
     assert data == json.loads((tmp_path / "table.json").read_text())
-    # It is in the store now: nobody serves it again.
+    # It is in the store now, so it is not simulated again.
     monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: pytest.fail(f"{name} served again"))
     assert 1 == run(rate + 5)[0]
     with pytest.raises(UsageError, match="no such row: there are 1"):
@@ -321,7 +323,7 @@ def test_whoever_interrupts_keeps_what_is_done(
     monkeypatch.setattr(sys, "argv", ["headlines", "--processes", "1", "--store", str(store), "--json"])
 
     class Interrupted:
-        """An arm during whose second simulation somebody interrupts."""
+        """An arm whose second simulation is interrupted."""
 
         def run(self, setting: Setting, _progress: object) -> Result:
             if setting == other:
@@ -348,7 +350,7 @@ def test_whoever_interrupts_keeps_what_is_done(
 
 
 def test_what_is_quick_comes_first() -> None:
-    """Goal: whoever interrupts has most of the table. Method: two cases of three arms, one of them twice."""
+    """Goal: an interrupted run has most of the table. Method: two cases of three arms, one of them twice."""
     one, other = (
         Case(name, evolve(SETTING, seed=seed), arms=("reference", "stock", "ranges")) for seed, name in enumerate("ab")
     )

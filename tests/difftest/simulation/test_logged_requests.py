@@ -1,8 +1,8 @@
 """Logs of requests, and recordings of a live engine, become workloads.
 
-Goal: two prompts share as many tokens as they did where they were logged, answers that are quoted among them; a file
-that is none is refused with its line. Method: small files with prompts that are known; a recording that the shadow's
-own code writes of them.
+Goal: two prompts share as many tokens as they did where they were logged, including quoted answers; a file that is not
+a log is rejected with its line. Method: small files with known prompts; a recording of them written by the shadow's own
+code.
 """
 
 from __future__ import annotations

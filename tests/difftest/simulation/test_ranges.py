@@ -1,8 +1,8 @@
 """The simulation in ranges is the reference, block for block.
 
-Goal: what the arm ``ranges`` tells is what the reference would. Method: both serve small workloads drawn at random, and
-agree on every request, on the pool's use and on the order of the free queue after every step; broken on purpose in
-each of its parts, it is found to differ. vLLM's real scheduler serves the same and agrees.
+Goal: the arm ``ranges`` gives the reference's results. Method: both serve small random workloads, and agree on every
+request, on the pool's use and on the order of the free queue after every step; each part, broken on purpose, makes them
+differ. vLLM's real scheduler serves the same and agrees.
 """
 
 from __future__ import annotations
@@ -235,7 +235,9 @@ def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_unsound_hit_is_seen_by_the_witness(
     owner: type, attribute: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a hit on the wrong blocks is told. Method: the index of what is cached is broken, the witness is not."""
+    """Goal: a hit on the wrong blocks is reported. Method: the index of what is cached is broken, the
+    witness is not.
+    """
     monkeypatch.setattr(owner, attribute, broken)
     assert any(_unsound(draw(Random(seed))) for seed in range(60))
 

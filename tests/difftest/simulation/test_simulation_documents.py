@@ -1,7 +1,7 @@
 """Results as documents, tables and plots.
 
-Goal: what a simulation found leaves the process whole, is refused if it is not what it should be, and can be seen.
-Method: write and read results, spoil documents, and look into what is printed and drawn.
+Goal: a simulation's results leave the process whole, are rejected if damaged, and can be seen. Method: write and read
+results, damage documents, and inspect what is printed and drawn.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_a_result_that_is_none_is_refused(result: Result) -> None:
 
 
 def test_results_that_differ_are_found(result: Result) -> None:
-    """Goal: arms that must agree are compared in everything that is told. Method: change one thing at a time."""
+    """Goal: arms that must agree are compared in every result. Method: change one thing at a time."""
     (first, *rest) = result.served
     assert None is difference(result, evolve(result, arm="stock", seconds=9.0))
     for other, message in (

@@ -1,8 +1,8 @@
 """Recorded traces become workloads.
 
-Goal: two prompts of a workload share exactly as many tokens as their trace says, and a file that is no trace is refused
-with its line. Method: small files of both formats, compared with prompts that were written out; junk of every kind; and
-the public files themselves.
+Goal: two prompts of a workload share exactly as many tokens as their trace says, and a file that is not a trace is
+rejected with its line. Method: small files of both formats, compared with prompts that were written out; junk of every
+kind; and the public files themselves.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def shared(workload: Workload, one: tuple[int, int], other: tuple[int, int]) -> 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_chats_share_what_their_ids_say(tmp_path: Path, packed: bool) -> None:
-    """Goal: equal ids are equal tokens. Method: three prompts; the second goes on behind the first one's last block."""
+    """Goal: equal ids are equal tokens. Method: three prompts; the second continues after the first one's
+    last block.
+    """
     told = mooncake(written(tmp_path, CHATS, packed), lanes=2)
     assert [1000, 1536, 600] == [session.turns[0].prompt_tokens for session in told.sessions]
     assert [7, 1, 2] == [session.turns[0].answers.length for session in told.sessions]
@@ -65,7 +67,9 @@ def test_chats_share_what_their_ids_say(tmp_path: Path, packed: bool) -> None:
 
 
 def test_pauses_are_as_recorded(tmp_path: Path) -> None:
-    """Goal: a pause in steps, rounded up, if asked for. Method: steps of 300 ms; what is no time is refused."""
+    """Goal: a pause in steps, rounded up, if asked for. Method: steps of 300 ms; a value that is not a time
+    is rejected.
+    """
     thought = [{**each, "th": 0.7} for each in SESSION["requests"]]
     path = written(tmp_path, [{**SESSION, "requests": thought}])
     assert [0, 0, 0] == [turn.pause_steps for turn in weka(path).sessions[0].turns]

@@ -1,7 +1,7 @@
-"""Connectors of somebody's own at the level of two tiers.
+"""User-written connectors at the level of two tiers.
 
-Goal: a sound one passes; a broken one is found; one that cannot be used is refused in one
-message. Method: the example, and what inherits from it; each run in a process that has the release.
+Goal: a sound one passes; a broken one is found; one that cannot be used is rejected in one message. Method: the
+example, and what inherits from it; each run in a process that has the release.
 """
 
 from __future__ import annotations

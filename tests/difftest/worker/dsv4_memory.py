@@ -227,7 +227,7 @@ def _addresses(view: Any) -> Any:
 
 
 def check_apart(tensors: list[Tensor]) -> None:
-    """In each group, no byte belongs to two slots, of whatever blocks, tensors and layers."""
+    """In each group, no byte belongs to two slots, over all blocks, tensors and layers."""
     owners: dict[tuple[int, int], Any] = {}
     for each in tensors:
         key = each.group, each.memory

@@ -36,7 +36,7 @@ RIGHT = Prepared(
 
 
 def test_what_is_right_passes() -> None:
-    """Rows in any order, windows that were left, and what is behind the last slot."""
+    """Rows in any order, windows that were left, and rows after the last slot."""
     assert None is check(RIGHT, GRANTED, LAYOUTS)
 
 

@@ -120,7 +120,7 @@ def test_a_device_that_is_not_here(options: tuple[str, ...], code: int, says: st
 def test_on_an_npu_the_installed_package_is_used(
     version: str, refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And nothing is fetched; another version is refused before anything of it is run. The NPU is a stand-in."""
+    """Nothing is fetched; another version is rejected before anything of it is run. The NPU is a stand-in."""
     home = tmp_path / PACKAGE
     shutil.copytree(published() / PACKAGE, home)
     (home / "__init__.py").write_text("", encoding="utf-8")

@@ -205,7 +205,7 @@ def test_no_attention_or_worker_module_is_replaced(fork_server: ForkServer, envi
 
 
 def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, environment: dict[str, str]) -> None:
-    """Goal: it checks the slots that the worker computed. Method: faults of the worker, with nobody else to look."""
+    """Goal: it checks the slots that the worker computed. Method: faults of the worker, with no other check."""
     finished = fork_server.run("-c", GHOST_ALONE, *sorted(NOT_SEEN), env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     found = json.loads(finished.stdout.splitlines()[-1])

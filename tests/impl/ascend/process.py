@@ -34,7 +34,7 @@ def tell(**found):
 
 
 def told_by(program: str, **switches: str) -> Any:
-    """What ``program`` tells, in a process that has vLLM-Ascend's modules at hand."""
+    """The output of ``program`` in a process that has vLLM-Ascend's modules."""
     pytest.importorskip("vllm")
     folder = published()
     finished = subprocess.run(

@@ -107,7 +107,7 @@ def test_as_published_a_hit_serves_another_prompts_blocks(published: Any) -> Non
     """A block of 16384 tokens is cached under the hash of 128 of them: what the patch is for."""
     (_, _, first), (hit, _, again) = published["A"], published["B again"]
     assert 16384 == hit
-    # The blocks of C4 behind the 4096 tokens that both prompts share, and the one of C128, are the other prompt's.
+    # The blocks of C4 after the 4096 tokens that both prompts share, and the one of C128, are the other prompt's.
     assert (first[C4][8:32], first[C128][:1]) == (again[C4][8:32], again[C128][:1])
 
 
@@ -142,7 +142,7 @@ def test_memory_is_taken_for_whole_slots(published: Any, patched: Any) -> None:
 
 
 def test_patches_wait_for_vllm_ascends_own_imports(patched: Any) -> None:
-    """None of its modules is imported for them, each fits its file, and whoever holds the old function has the new."""
+    """They import none of its modules, each fits its file, and code that holds the old function gets the new one."""
     assert {"waiting"} == set(patched["before"].values()) == set(patched["waiting"].values())
     packages = ("core", "patch", "patch.platform", "patch.worker")
     assert [f"vllm_ascend.{each}" for each in packages] == patched["imported"]
@@ -166,7 +166,7 @@ def test_the_doctor_says_which_of_its_symbols_are_patched(patched: Any) -> None:
 
 
 def test_coordinators_take_what_newer_schedulers_say(patched: Any) -> None:
-    """And keep it for whoever asks; what no version says is still an error."""
+    """The value can be read back; a keyword of no version is still an error."""
     assert ["AscendHybridKVCacheCoordinator", 16384, 16384] == patched["newer"]
     assert "no_version_says_this" in patched["refused"]
 
