@@ -35,7 +35,7 @@ def spelled(request: Request, group: int, end: int) -> Hashable:
 
 
 def tokens_read(group: Group, length: int) -> range:
-    """The tokens before ``length`` that the token there reads; of states, the one behind the last of them."""
+    """The tokens before ``length`` that the token there reads; of states, the one after the last of them."""
     window = group.window_tokens or 0
     start = {
         Kind.FULL: 0,

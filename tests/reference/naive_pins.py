@@ -1,4 +1,4 @@
-"""What is pinned, once more: found by comparing tables before and after an operation, not by being told."""
+"""An independent count of pins: found by comparing tables before and after an operation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pins:
         kept = _held(after, operation.request, answer, hit)
         oldest = [block for block in waited if block not in kept][: len(demoted)]
         assert set(oldest) <= demoted
-        # Whatever this very operation pinned is younger than all that waited.
+        # Blocks pinned by this very operation are younger than all that waited.
         assert not (demoted - set(oldest)) & set(waited)
         if isinstance(operation, Schedule) or not before.settings.full_sequence_must_fit:
             assert isinstance(answer, Granted)
@@ -58,7 +58,7 @@ def _held(after: Manager, number: int, answer: Answer, hit: Hit) -> set[int]:
 
 
 def _is_boundary(before: Manager, tokens: int, tokens_max: int) -> bool:
-    """Whether a hit may end at ``tokens``, and what must match behind it end by ``tokens_max`` with it."""
+    """Whether a hit may end at ``tokens``, and what must match after it ends by ``tokens_max`` with it."""
     return tokens % before.geometry.alignment_tokens == 0 and tokens <= max(0, tokens_max)
 
 

@@ -61,7 +61,7 @@ def compute_prompt(manager: Manager, number: int) -> Iterator[Answer]:
 
 
 def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> None:
-    """A request arrives, is admitted and finishes; what it computed stays cached behind it."""
+    """A request arrives, is admitted and finishes; what it computed stays cached."""
     enter(manager, number, tokens, first, **rest)
     perform(manager, Finish(number))
 
@@ -105,7 +105,7 @@ def cached(manager: Manager) -> list[int]:
 
 
 def pinned(manager: Manager) -> tuple[list[int], list[int]]:
-    """The pinned blocks, held or not, by id; and those that nobody holds, the oldest first."""
+    """The pinned blocks, held or not, by id; and those that no request holds, the oldest first."""
     now = manager.snapshot().pinned
     return sorted(now.blocks), list(now.queue)
 

@@ -1,7 +1,7 @@
 """What random traces are drawn from: small geometries, tiny pools, prompts that share, every operation.
 
-Numbers are small, so that requests meet: two prompts often agree for a while, and what is sampled is often what
-another prompt goes on with. Operations are raw; ``Population.resolve`` says what each stands for.
+Numbers are small, so that requests meet: two prompts often agree for a while, and a sampled token is often the next one
+of another prompt. Operations are raw; ``Population.resolve`` says what each stands for.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ speculations = numbers.flatmap(
         dispatches,
     )
 )
-"""A request that has its prompt drafts, and goes on with what was accepted."""
+"""A request with drafts for its prompt, which continues with what was accepted."""
 
 SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
     "serve": st.tuples(arrivals, admissions, dispatches, schedules, dispatches),

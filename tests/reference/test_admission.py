@@ -70,7 +70,7 @@ def test_what_fits_an_empty_pool(blocks: int, expected: bool) -> None:
 @pytest.mark.parametrize(("blocks", "expected"), [(9, True), (8, False)])
 def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
     """Goal: a hit does not make a request too large. Method: 80 tokens are 2 and 5 blocks; the source of a copy, which
-    nobody else may hold, is one more.
+    no other request may hold, is one more.
     """
     settings = settings_of(UNIT, SHORT, blocks=blocks, chunk_tokens=64, tokens_max=1024)
     assert expected == fits_empty_pool(settings, 80)
@@ -85,7 +85,7 @@ def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
     ],
 )
 def test_the_blocks_of_a_hit(computed: int, expected: list[list[int]]) -> None:
-    """Goal: of a hit, what a later token reads. Method: a hit of 16, window 9; more is provided behind it."""
+    """Goal: of a hit, what a later token reads. Method: a hit of 16, window 9; more is provided after it."""
     hit = Hit(16, ((1, 2, 3, 4), (0, 0, 6, 7)))
     assert expected == tables_of_hit(settings_of(FULL, WINDOW), hit, computed)
 

@@ -350,7 +350,7 @@ def over(manager: Manager, computed: list[int], given: list[int], answers: Seque
 
 
 def test_a_table_that_is_freed_late_is_pinned_when_it_is_given_up() -> None:
-    """Whatever is cached of it: it waits in the pinned tier when the step in flight is over."""
+    """All of it that is cached waits in the pinned tier when the step in flight is over."""
     manager = perform(ahead(loads_out_of_turn=True, pin_drop_blocks_min=1), *PROMPT, Abort(0))
     assert (frozenset({1}), ()) == (manager.pool.pinned_blocks().blocks, manager.pool.pinned_blocks().queue)
     assert [1, 1] == list(manager.pool.references[1:3])

@@ -21,9 +21,9 @@ def filled() -> CachedMap:
 
 
 def test_the_block_registered_first_serves() -> None:
-    """Goal: of several blocks with one content, the oldest entry serves, whatever its id.
+    """Goal: of several blocks with one content, the oldest entry serves, regardless of its id.
 
-    Method: 5 is registered before 3; once 5 is forgotten, 3 serves; once both are, nobody.
+    Method: 5 is registered before 3; once 5 is forgotten, 3 serves; once both are, none does.
     """
     cached = filled()
     assert 5 == cached.find(ONE)
@@ -49,7 +49,7 @@ def test_forgetting_a_later_one_leaves_the_first() -> None:
 
 
 def test_what_is_not_cached_is_forgotten_without_a_word() -> None:
-    """Goal: most blocks handed out hold nothing. Method: forget a block never registered, and one twice."""
+    """Goal: most allocated blocks hold nothing. Method: forget a block never registered, and one twice."""
     cached = filled()
     assert cached.forget(9) is None
     cached.forget(4)

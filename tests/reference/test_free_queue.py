@@ -69,7 +69,7 @@ def test_a_copy_is_independent() -> None:
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["append", "prepend", "remove", "pop"]), st.integers(1, 6)), max_size=30))
 def test_it_is_a_list(steps: list[tuple[str, int]]) -> None:
-    """Goal: nothing but order and membership. Method: do the same to a plain list, whatever is legal."""
+    """Goal: nothing but order and membership. Method: do the same to a plain list, with any legal operations."""
     queue = FreeQueue()
     plain: list[int] = []
     for what, block in steps:
@@ -89,7 +89,7 @@ def test_it_is_a_list(steps: list[tuple[str, int]]) -> None:
 )
 def test_where_blocks_that_become_free_go(kind: type[FreeQueue], expected: list[int]) -> None:
     """Goal: with scratch first, scratch goes to the front and what is cached to the back, both in the order of release;
-    without, all go to the back. Method: 4, 5, 6, 7 become free behind 8, 9; 5 and 7 are scratch.
+    without, all go to the back. Method: 4, 5, 6, 7 become free after 8, 9; 5 and 7 are scratch.
     """
     queue = kind([8, 9])
     queue.put([4, 5, 6, 7], {5, 7})

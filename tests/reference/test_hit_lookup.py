@@ -107,9 +107,9 @@ def test_hits_are_aligned_to_all_block_sizes() -> None:
     ("group", "tokens", "hit"),
     [
         (FULL, 1000, 320),
-        (DRAFTING_FULL, 1000, 304),  # the block behind 320 is not cached, the one behind 304 is
+        (DRAFTING_FULL, 1000, 304),  # the block after 320 is not cached, the one after 304 is
         (DRAFTING_FULL, 321, 304),
-        (DRAFTING_FULL, 320, 288),  # 304 and a block behind are 320 tokens, more than the 319 that may be served
+        (DRAFTING_FULL, 320, 288),  # 304 and a block after it are 320 tokens, more than the 319 that may be served
         (DRAFTING_FULL, 33, 16),
         (DRAFTING_FULL, 32, 0),
         (DRAFTING_WINDOW, 1000, 304),
@@ -124,7 +124,7 @@ def test_a_draft_layer_needs_the_block_behind_the_hit(group: Group, tokens: int,
 def test_look_ahead_is_a_matter_of_each_group() -> None:
     """Goal: a group without a draft layer needs no block more. Method: the last block is missing in one of two groups.
 
-    Block 19 is the one behind 304: the group with the draft layer needs it, the other does not.
+    Block 19 is the one after 304: the group with the draft layer needs it, the other does not.
     """
     groups = (FULL, DRAFTING_WINDOW)
     assert 304 == Cached(*groups).look_up(1000).tokens
@@ -133,7 +133,7 @@ def test_look_ahead_is_a_matter_of_each_group() -> None:
 
 
 def test_the_look_ahead_block_is_not_served() -> None:
-    """Goal: what matches behind the hit is computed anew. Method: the window's table ends with the hit at 304.
+    """Goal: what matches after the hit is computed anew. Method: the window's table ends with the hit at 304.
 
     Token 304 reads 241..304: the blocks 15..18 serve, 0..14 are null.
     """
@@ -305,7 +305,7 @@ def test_units_align_with_the_other_groups() -> None:
     ],
 )
 def test_chunked_local_reads_its_own_chunk(tokens: int, holes: Iterable[int], hit: int) -> None:
-    """Goal: a resume needs the attention chunk that it goes on with, and nothing where that begins. Method: chunks of
+    """Goal: a resume needs the attention chunk in which it continues, and nothing where that begins. Method: chunks of
     32 in blocks of 16: 80 needs block 4 and 48 block 2; 32, 64 and 96 need none.
     """
     groups = (Group("full", 16), Group("chunked_local", 16, 32))
@@ -317,7 +317,7 @@ def test_chunked_local_reads_its_own_chunk(tokens: int, holes: Iterable[int], hi
 
 @pytest.mark.parametrize(("holes", "hit"), [([], 96), ([5], 80), ([0, 1, 2, 3, 4], 96), ([4, 5], 64)])
 def test_a_state_stands_for_all_before_it(holes: list[int], hit: int) -> None:
-    """Goal: a state-space layer needs the state behind the hit's last token alone. Method: states of 16 tokens."""
+    """Goal: a state-space layer needs only the state after the hit's last token. Method: states of 16 tokens."""
     groups = (Group("full", 16), Group("mamba", 16, states="all"))
     found = Cached(*groups, tokens=110, holes=[(1, hole) for hole in holes]).look_up(1000)
     assert (NULL,) * (hit // 16 - 1) + (199 + hit // 16,) == found.blocks[1]

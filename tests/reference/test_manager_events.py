@@ -1,4 +1,4 @@
-"""KV events: every block cached or forgotten is told, in order, with exactly the tokens it holds."""
+"""KV events: every block cached or forgotten is reported, in order, with exactly the tokens it holds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def events(manager: Manager) -> tuple[Event, ...]:
 
 
 def test_blocks_stored_together_are_one_event() -> None:
-    """Goal: a router learns which tokens are cached, and behind what. Method: 50 tokens in chunks of 32 and 18.
+    """Goal: a router learns which tokens are cached, and after what. Method: 50 tokens in chunks of 32 and 18.
 
-    The first two blocks have no parent; the third, 32..47, stands behind the second; the fourth is not full.
+    The first two blocks have no parent; the third, 32..47, follows the second; the fourth is not full.
     """
     manager = manager_of(FULL)
     perform(manager, arrive(0, 50), Admit(0, 32))
@@ -35,7 +35,7 @@ def test_blocks_stored_together_are_one_event() -> None:
 
 
 def test_groups_tell_one_after_the_other() -> None:
-    """Goal: each group tells its own blocks, in its own size. Method: 48 tokens in blocks of 16 and of 24."""
+    """Goal: each group reports its own blocks, in its own size. Method: 48 tokens in blocks of 16 and of 24."""
     manager = manager_of(FULL, Group("full", 24))
     enter(manager, 0, 48)
     seen = [
@@ -45,7 +45,7 @@ def test_groups_tell_one_after_the_other() -> None:
 
 
 def test_a_hit_is_not_stored_again() -> None:
-    """Goal: what is cached already is not told twice; what was computed twice is. Method: prompt 32, then again.
+    """Goal: cached content is not reported twice; what was computed twice is. Method: prompt 32, then again.
 
     The second hits 16 and computes 16..31 into a block of its own, whose content is known.
     """
@@ -72,8 +72,8 @@ def test_extra_keys_are_told_block_by_block() -> None:
 
 
 def test_sampled_tokens_are_told() -> None:
-    """Goal: the tokens told are the request's own, answers included, rejected drafts not. Method: 14 tokens, then 100
-    with the drafts 101 and 102; 101 is accepted, 200 said: the block is full with 100 and 101.
+    """Goal: the reported tokens are the request's own, answers included, rejected drafts not. Method: 14 tokens, then
+    100 with the drafts 101 and 102; 101 is accepted, 200 said: the block is full with 100 and 101.
     """
     manager = manager_of(FULL, drafts_max=2)
     enter(manager, 0, 14)
@@ -86,7 +86,7 @@ def test_sampled_tokens_are_told() -> None:
 
 
 def test_content_lost_with_a_block_is_told_first() -> None:
-    """Goal: what is forgotten is told when it is, in order. Method: two of two blocks are taken by other tokens.
+    """Goal: a loss is reported when it happens, in order. Method: two of two blocks are taken by other tokens.
 
     Their queue is 2, 1. Both are taken, and lost, before the new content is stored.
     """
@@ -102,7 +102,7 @@ def test_content_lost_with_a_block_is_told_first() -> None:
 
 
 def test_what_nobody_took_is_kept() -> None:
-    """Goal: whoever asks late misses nothing. Method: a prompt is cached, and its one block lost to another prompt."""
+    """Goal: a late reader misses nothing. Method: a prompt is cached, and its one block lost to another prompt."""
     manager = manager_of(FULL, blocks=2)
     pass_through(manager, 0, 16)
     enter(manager, 1, 16, first=5000)
@@ -110,7 +110,7 @@ def test_what_nobody_took_is_kept() -> None:
 
 
 def test_evictions_are_told_once() -> None:
-    """Goal: an eviction that forgets nothing tells nothing. Method: evict a cached block twice."""
+    """Goal: an eviction that forgets nothing reports nothing. Method: evict a cached block twice."""
     manager = manager_of(FULL)
     enter(manager, 0, 16)
     events(manager)
@@ -131,7 +131,7 @@ def test_a_reset_is_told_if_it_happens(ends: bool, expected: tuple[Event, ...]) 
 
 
 def test_events_are_taken_once() -> None:
-    """Goal: nobody is told twice. Method: take, and take again."""
+    """Goal: no event is reported twice. Method: take, and take again."""
     manager = manager_of(FULL)
     enter(manager, 0, 16)
     assert 1 == len(events(manager))
@@ -139,7 +139,7 @@ def test_events_are_taken_once() -> None:
 
 
 def test_without_prefix_caching_nothing_is_told() -> None:
-    """Goal: what is not cached is no event. Method: caching off; a request passes, its block is evicted."""
+    """Goal: what is not cached is not an event. Method: caching off; a request passes, its block is evicted."""
     manager = manager_of(FULL, caches=False)
     pass_through(manager, 0, 32)
     perform(manager, Evict(1))
@@ -148,7 +148,7 @@ def test_without_prefix_caching_nothing_is_told() -> None:
 
 def test_the_tokens_are_those_of_the_blocks_named() -> None:
     """Goal: tokens never span a block that is not named. Method: drafts outrun a window of 2: of the blocks 1 and 2,
-    filled by drafts, block 1 (tokens 4..7) is dead before it can be cached. Block 2 alone is told, behind block 1.
+    filled by drafts, block 1 (tokens 4..7) is dead before it can be cached. Only block 2 is reported, after block 1.
     """
     manager = manager_of(Group("sliding_window", 4, 2), drafts_max=7)
     perform(manager, Arrive(0, (Run(0, 4),)), Admit(0, BUDGET), Sample(0, 0, 100, 7), Schedule(0, BUDGET))

@@ -61,7 +61,7 @@ def test_the_last_token_is_computed_here(offered: int, loads: bool, taken: int, 
 
 @pytest.mark.parametrize("loads", [False, True])
 def test_it_follows_the_hit(loads: bool) -> None:
-    """Goal: what is here is not fetched. Method: 32 tokens are a hit; 50 are offered behind it, and 17, or 18 for a
+    """Goal: what is here is not fetched. Method: 32 tokens are a hit; 50 are offered after it, and 17, or 18 for a
     load, are missing.
     """
     manager = manager_of(FULL)
@@ -73,7 +73,7 @@ def test_it_follows_the_hit(loads: bool) -> None:
 
 
 def test_nothing_to_load() -> None:
-    """Goal: a load of nothing is no load. Method: no token is offered; the request computes."""
+    """Goal: a load of nothing is not a load. Method: no token is offered; the request computes."""
     manager = manager_of(FULL)
     perform(manager, arrive(0, 40))
     assert Granted(0, ((1, 2, 3),)) == perform(manager, Admit(0, BUDGET, 0, loads=True))
@@ -122,8 +122,8 @@ def test_every_full_group_ends_with_the_hit(groups: Any) -> None:
 
 
 def test_nothing_is_loaded_for_what_is_dead() -> None:
-    """Goal: no block for tokens that nobody will read. Method: 160 of 200 tokens are loaded, of which 97 are dead in
-    the window: six blocks. The other four are taken; then the rest.
+    """Goal: no block for tokens that are never read. Method: 160 of 200 tokens are loaded, of which 97 are dead in the
+    window: six blocks. The other four are taken; then the rest.
     """
     manager = manager_of(WINDOW)
     perform(manager, arrive(0, 200))
@@ -133,8 +133,8 @@ def test_nothing_is_loaded_for_what_is_dead() -> None:
 
 
 def test_a_load_is_cached_when_it_has_arrived() -> None:
-    """Goal: nobody is served what is not there yet. Method: 40 tokens, 36 loaded; a second request finds nothing while
-    they are on their way, and two blocks afterwards; that is when it is told.
+    """Goal: no request is served what is not there yet. Method: 40 tokens, 36 loaded; a second request finds nothing
+    while they are on their way, and two blocks afterwards; that is when the event comes.
     """
     manager = manager_of(FULL)
     perform(manager, arrive(0, 40), arrive(1, 40), Admit(0, BUDGET, 36, loads=True))
@@ -162,8 +162,8 @@ def test_it_goes_on_behind_the_load() -> None:
 
 
 def test_a_load_of_one_token_is_not_looked_up_again() -> None:
-    """Goal: however little was loaded, the request goes on behind it. Method: one of two tokens; one look-up was
-    counted, and no other when it goes on.
+    """Goal: however little was loaded, the request continues after it. Method: one of two tokens; one look-up was
+    counted, and no other when it continues.
     """
     manager = manager_of(FULL)
     perform(manager, arrive(0, 2), Admit(0, BUDGET, 1, loads=True), Transferred(0))
@@ -187,7 +187,7 @@ def test_a_load_of_everything(tokens: int, dead: int) -> None:
 
 
 def test_a_load_of_one_token() -> None:
-    """Goal: the shortest prompt goes on as well. Method: its only token is loaded, and computed again."""
+    """Goal: the shortest prompt continues as well. Method: its only token is loaded, and computed again."""
     manager = manager_of(FULL)
     perform(manager, arrive(0, 1), Admit(0, BUDGET, 1, loads=True), Transferred(0))
     assert Granted(0, ((),)) == perform(manager, Admit(0, BUDGET))
@@ -195,8 +195,8 @@ def test_a_load_of_one_token() -> None:
 
 
 def test_a_load_that_fails() -> None:
-    """Goal: nothing of it is cached, its blocks are given up, and the request starts anew. Method: 16 tokens hit, 20
-    fail to come; the hit is still one.
+    """Goal: nothing of it is cached, its blocks are freed, and the request starts anew. Method: 16 tokens hit, 20 fail
+    to come; the hit is still one.
     """
     manager = manager_of(FULL, blocks=6)
     pass_through(manager, 0, 16)
@@ -224,7 +224,7 @@ def test_an_abort_while_it_loads(succeeded: bool) -> None:
 
 
 def test_an_abort_after_a_load() -> None:
-    """Goal: what has arrived is as good as computed. Method: abort before it goes on; two blocks stay cached."""
+    """Goal: what has arrived is as good as computed. Method: abort before it continues; two blocks stay cached."""
     manager = manager_of(FULL, blocks=6)
     perform(manager, arrive(0, 40), Admit(0, BUDGET, 36, loads=True), Transferred(0), Abort(0))
     assert ([4, 5, 3, 2, 1], [1, 2], {}) == (free(manager), cached(manager), manager.tables)
@@ -279,7 +279,9 @@ def test_without_a_load_there_is_none() -> None:
 
 @pytest.mark.parametrize(("usable", "passes"), [(13, True), (12, False)])
 def test_the_gate_asks_for_everything(usable: int, passes: bool) -> None:
-    """Goal: a load is let in only if the rest fits as well. Method: 160 of 200 tokens are loaded; 200 are 13 blocks."""
+    """Goal: a load is admitted only if the rest fits as well. Method: 160 of 200 tokens are loaded; 200 are
+    13 blocks.
+    """
     manager = manager_of(FULL, blocks=usable + 1)
     perform(manager, arrive(0, 200))
     expected = Granted(0, (tuple(range(1, 11)),), 160, loads=True) if passes else Refused(0, gate=True)
@@ -287,8 +289,8 @@ def test_the_gate_asks_for_everything(usable: int, passes: bool) -> None:
 
 
 def test_a_load_that_cannot_go_on_keeps_what_it_has() -> None:
-    """Goal: a request refused behind its load loses nothing. Method: 32 of 48 tokens are loaded into two of three
-    blocks; another takes the third. Refused; when it is free again the request goes on.
+    """Goal: a request rejected after its load loses nothing. Method: 32 of 48 tokens are loaded into two of three
+    blocks; another takes the third. Rejected; when it is free again the request continues.
     """
     manager = manager_of(FULL, blocks=4)
     perform(manager, arrive(0, 48), Admit(0, BUDGET, 32, loads=True))
@@ -342,7 +344,7 @@ def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
 
 
 def test_drafts_are_taken_back_with_it() -> None:
-    """Goal: what was drafted behind it is worth nothing. Method: a request that drafts is taken back to its hit."""
+    """Goal: what was drafted after it is worth nothing. Method: a request that drafts is taken back to its hit."""
     manager = manager_of(FULL, drafts_max=2)
     perform(manager, arrive(0, 20), Admit(0, BUDGET), Sample(0, 0, 500, 2), Schedule(0, BUDGET), Rewind(0, 16))
     request = manager.population[0]

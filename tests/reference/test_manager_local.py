@@ -1,4 +1,4 @@
-"""Chunked local attention through the manager: attention chunks of 8 tokens in blocks of 4, unless told otherwise."""
+"""Chunked local attention through the manager: by default, attention chunks of 8 tokens in blocks of 4."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def test_what_a_resume_reads(tokens: int, needed: tuple[int, int]) -> None:
     ],
 )
 def test_a_hit_has_its_own_chunk(tokens: int, hit: Hit) -> None:
-    """Goal: a hit names the blocks of the chunk that it goes on with, and null before. Method: 20 tokens in two groups,
-    computed 8, 4, 4 and 4 at a time, so that each step takes a block in either: 1, 2 and 3, 4; 5 and 6; 7 and 8.
+    """Goal: a hit names the blocks of the chunk in which it continues, and null before. Method: 20 tokens in two
+    groups, computed 8, 4, 4 and 4 at a time, so that each step takes a block in either: 1, 2 and 3, 4; 5 and 6; 7 and
+    8.
     """
     manager = manager_of(FULL, LOCAL)
     perform(manager, arrive(0, 20), Admit(0, 8), Schedule(0, 4), Schedule(0, 4), Schedule(0, 4))
@@ -101,7 +102,7 @@ def test_a_hole_in_an_older_chunk_does_not_matter() -> None:
 
 def test_alone_it_resumes_at_a_chunk_without_anything() -> None:
     """Goal: where nothing is read nothing need be cached. Method: chunked local attention alone, an empty cache: no
-    token behind 16 depends on one before it, so a prompt of 20 begins there.
+    token after 16 depends on one before it, so a prompt of 20 begins there.
     """
     assert Granted(16, ((1,),)) == enter(manager_of(LOCAL), 0, 20)
     assert Granted(0, ((1, 2, 3, 4, 5), (6, 7, 8, 9, 10))) == enter(manager_of(FULL, LOCAL), 0, 20)

@@ -1,6 +1,6 @@
 """Hits that end inside a compressed block: boundaries, copies, and the step they wait for.
 
-Blocks of 64 tokens in which a hit may end at every 16, beside a window of two blocks of 16.
+Blocks of 64 tokens in which a hit may end at every 16, next to a window of two blocks of 16.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def test_a_source_outlives_its_holder() -> None:
 
 
 def test_one_source_for_two() -> None:
-    """Goal: every copy holds its source, and copies are told in the order of admission. Method: 33 and 20 tokens."""
+    """Goal: every copy holds its source, and copies are reported in the order of admission. Method: 33 and
+    20 tokens.
+    """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 40)
     perform(manager, Finish(0))
@@ -178,7 +180,8 @@ def test_an_eviction_takes_the_entries_along() -> None:
 
 
 def test_a_block_handed_out_has_no_entries() -> None:
-    """Goal: what is overwritten serves nobody. Method: five usable blocks; other tokens take 5, 1 and 4 after the end.
+    """Goal: overwritten content serves no request. Method: five usable blocks; other tokens take 5, 1 and 4 after the
+    end.
 
     The window's first two blocks are still cached, and are of no use.
     """
@@ -208,7 +211,8 @@ def test_what_was_copied_is_no_entry_again() -> None:
 @pytest.mark.parametrize("gate", [True, False])
 def test_a_copy_waits_for_the_step_that_computes_its_source(gate: bool) -> None:
     """Goal: the worker copies before it computes, so nothing is copied that this step computes. Method: a request with
-    the same 32 tokens is refused in the same step, whatever the gate, and takes nothing; it is admitted in the next.
+    the same 32 tokens is rejected in the same step, with and without the gate, and takes nothing; it is admitted in the
+    next.
     """
     manager = manager_of(UNIT, SHORT, full_sequence_must_fit=gate)
     enter(manager, 0, 40)
@@ -233,8 +237,8 @@ def test_full_blocks_are_shared_in_the_same_step() -> None:
 
 
 def test_an_older_step_is_no_obstacle() -> None:
-    """Goal: the fence is the step's own. Method: 20 tokens of the last step serve a copy; of this step's 40 those
-    behind them do not.
+    """Goal: the fence is the step's own. Method: 20 tokens of the last step serve a copy; of this step's 40 those after
+    them do not.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 20)
@@ -272,7 +276,7 @@ def test_a_look_ahead_in_a_unit_group(tokens: int, hit: Hit) -> None:
     [Sample(0, 0, 7, 0), Schedule(0, 16), Preempt(0), Finish(0), Finish(0, sends=True), Abort(0), ReleaseSkipped(0)],
 )
 def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
-    """Goal: blocks that a copy goes to are not given up before it was made. Method: 0 is to be answered, or has more to
+    """Goal: the target blocks of a copy are not freed before it was made. Method: 0 is to be answered, or has more to
     compute; nothing of it before the dispatch.
     """
     manager = manager_of(UNIT, SHORT, chunk_tokens=32)
@@ -284,8 +288,8 @@ def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
 
 def test_a_load_behind_a_copy() -> None:
     """Goal: what another node writes goes into the block that the copy begins. Method: 16 tokens of block 1 are copied
-    into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor given up, before the dispatch. When
-    it is, no step computes it, so it serves a copy at once.
+    into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor aborted, before the dispatch. When it
+    is, no step computes it, so it serves a copy at once.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 17)
@@ -313,8 +317,8 @@ def test_nothing_of_this_without_units() -> None:
 
 
 def test_a_copied_block_is_not_shared() -> None:
-    """Goal: the common prefix is what everyone holds; whoever copies a block does not. Method: 1 copies from block 1,
-    the only block of 0. The one who copies has it no more before the dispatch than after.
+    """Goal: the common prefix is what everyone holds; a request that copies a block does not. Method: 1 copies from
+    block 1, the only block of 0. The one who copies has it no more before the dispatch than after.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 40)

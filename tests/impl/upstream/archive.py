@@ -3,7 +3,7 @@
 All is fetched once into a cache, and never stored in the repository.
 
 Tests are in the published source archive. pip cannot build vLLM's metadata here and stops, but leaves the unpacked
-archive if it is told to. Of that only ``tests`` is kept, so that the vLLM that is installed is the one that is tested.
+archive if an option asks for it. Of that only ``tests`` is kept, so that the installed vLLM is the one that is tested.
 
 Both lie in the cache of ``kvgate fetch``.
 """

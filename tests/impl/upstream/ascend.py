@@ -73,7 +73,7 @@ class Result:
 
     @property
     def cause(self) -> str | None:
-        """Why it did not pass; None if it passed, or nobody knows."""
+        """Why it did not pass; None if it passed, or if the cause is unknown."""
         return next((cause for says, cause in CAUSES.items() if re.search(says, self.message, re.DOTALL)), None)
 
 

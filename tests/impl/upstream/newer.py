@@ -44,7 +44,7 @@ def built(configuration_of: Callable[[Any], Configuration]) -> Callable[..., Non
 
 
 def unused(name: str) -> MagicMock:
-    """Whatever a module is asked for that it does not have: something that a test imports and does not use here."""
+    """An attribute that a module does not have: something that a test imports and does not use here."""
     if name.startswith("__"):
         raise AttributeError(name)
     return MagicMock(name=name)

@@ -17,7 +17,7 @@ class Model:
     name: str
     """As on the hub, ``owner/name``."""
     files: dict[str, dict[str, Any]]
-    """What is beside the weights, by the name of its file."""
+    """The files next to the weights, by name."""
     tokens: dict[str, int]
     """The tokens that must be known, with their numbers."""
     eos: str

@@ -120,4 +120,4 @@ HISPARSE = {
     "test_hisparse_terminal_prefix_waits_for_all_workers_and_preserves_identity",
     "test_nixl_hisparse_full_block_import_keeps_a_writable_tail",
 }
-"""Its tests that build a block manager with HiSparse, with which pins are refused."""
+"""Its tests that build a block manager with HiSparse, with which pins are rejected."""

@@ -67,6 +67,8 @@ def test_with_pins_what_fails_asserts_that_everything_is_free(place: InPlace) ->
 
 
 def test_preemption_with_pins(place: InPlace) -> None:
-    """Thousands of steps at random, with priorities, drafts and a pool that is always full: nobody waits for ever."""
+    """Thousands of random steps, with priorities, drafts and a pool that is always full: no request waits
+    permanently.
+    """
     found = place.outcomes(VERSION, f"{FOLDER}/{BLAST}.py", "-k", "preemption", "-p", "switched_on", **{PIN: "1"})
     assert (6, set()) == (len(found), failed(found))

@@ -1,4 +1,4 @@
-"""Every state that a small scheduler can reach, whatever is submitted to it for however long.
+"""Every state that a small scheduler can reach, with any submissions and of any length.
 
 Breadth first, so that what goes wrong is found on a shortest way. States that differ in the names of requests and
 blocks alone are one state.
@@ -21,7 +21,7 @@ from kvreference.tables import Table
 from .stage import Outlook, outlook, wrongs
 
 STATES_MAX = 20_000
-"""No search of these tests comes near it: whoever does has lost a limit."""
+"""No search of these tests comes near it: one that does has lost a limit."""
 
 Checker = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
 
@@ -41,7 +41,7 @@ class Explored:
 def explore(
     scheduler: Scheduler, menu: Sequence[Submit], replies: Sequence[Reply], check: Checker = wrongs, aborts: bool = True
 ) -> Explored:
-    """Try everything in every state: whatever is on the menu, a step with each of the replies, ends of transfers."""
+    """Try everything in every state: all operations on the menu, a step with each of the replies, ends of transfers."""
     ways: dict[Hashable, tuple[Hashable, Operation] | None] = {key_of(scheduler): None}
     queue = deque([scheduler])
     seen: Counter[str] = Counter()

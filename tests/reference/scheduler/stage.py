@@ -27,7 +27,7 @@ DRAFTING = Group("full", 2, lookahead=True)
 def scheduler_of(
     *groups: Group, blocks: int = 64, limits: Limits | None = None, kind: type[Scheduler] = Scheduler, **rest: Any
 ) -> Scheduler:
-    """A scheduler that can do all at once, unless told otherwise."""
+    """A scheduler that by default can do all at once."""
     return kind(Settings(Geometry(groups), blocks, **rest), limits or Limits())
 
 
@@ -44,7 +44,7 @@ def load(number: int, tokens: int, external_tokens: int, first: int = 0, **terms
 def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
     """Apply each operation, which must be legal as it stands, and check what it did; the last observation.
 
-    Only the last may be a request that is refused.
+    Only the last may be a rejected request.
     """
     observation = Observation()
     for operation in operations:
@@ -74,7 +74,7 @@ class Outlook:
     """What is promised, and what is waited for."""
 
     waits: Mapping[int, Mapping[str, int]]
-    """Per request in line that waits for no transfer, the most steps until it is let in, is answered, and ends."""
+    """Per queued request that waits for no transfer, the most steps until it is admitted, is answered, and ends."""
     transfers: frozenset[int]
     """The requests of which a transfer is under way."""
 
@@ -119,7 +119,7 @@ def _books_wrong(scheduler: Scheduler) -> list[str]:
 
 
 def _room_wrong(scheduler: Scheduler) -> list[str]:
-    """Who holds more than was said, and whether somebody that was let in cannot get to its end any more."""
+    """Requests that hold more than their bound, and whether an admitted one can no longer reach its end."""
     settings, terms = scheduler.settings, scheduler.queues.terms
     needed = {n: blocks_to_run(settings, terms[n].limit_tokens - 1) for n in terms if terms[n].entered}
     held = {n: blocks for n, blocks in blocks_parked(scheduler.manager.tables, ()).items() if n in terms}

@@ -1,4 +1,4 @@
-"""Progress: how long anybody waits at most, and that nobody ever waits longer."""
+"""Progress: how long a request waits at most, and that none ever waits longer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .stage import DRAFTING, FULL, WINDOW, line, load, outlook, perform, schedul
 
 
 def bounds(scheduler: Scheduler, number: int) -> tuple[int, int, int]:
-    """The most steps until a request is let in, is answered, and ends."""
+    """The most steps until a request is admitted, is answered, and ends."""
     return steps_to_admission(scheduler, number), steps_to_answer(scheduler, number), steps_to_end(scheduler, number)
 
 
@@ -45,7 +45,7 @@ def test_the_bounds_of_one_request() -> None:
 
 
 def test_the_bounds_are_met() -> None:
-    """Goal: no bound is larger than need be. Method: one at a time may run: the second is let in with step 6, behind
+    """Goal: no bound is larger than need be. Method: one at a time may run: the second is admitted with step 6, after
     the 5 of the first, answered with the 7th and over with the 8th; a budget of 4 cuts the chunks as well.
     """
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=4, running_max=1))
@@ -60,7 +60,7 @@ def test_the_bounds_are_met() -> None:
 
 
 def test_a_load_takes_a_step() -> None:
-    """Goal: to begin a load takes a step, in which nobody may compute. Method: two loads one behind the other."""
+    """Goal: to begin a load takes a step, in which nothing may be computed. Method: two loads, one after the other."""
     scheduler = scheduler_of(FULL)
     perform(scheduler, load(0, 4, 2), load(1, 4, 2, first=50))
     assert ((1, 1, 2), (3, 3, 4)) == (bounds(scheduler, 0), bounds(scheduler, 1))
@@ -89,8 +89,8 @@ def test_whoever_comes_later_does_not_count() -> None:
 
 
 def test_held_up_and_stuck() -> None:
-    """Goal: to wait for somebody is no hang, to wait for nobody is. Method: nobody in line; a load that is begun, is
-    under way, and is over, whereupon a step that does nothing would be a hang.
+    """Goal: waiting for another request is not a hang, waiting for none is. Method: an empty queue; a load that begins,
+    is under way, and is over, after which a step that does nothing would be a hang.
     """
     scheduler = scheduler_of(FULL)
     assert (False, False) == told(scheduler, perform(scheduler, Step()))
@@ -149,9 +149,9 @@ SMALL: dict[str, Any] = {"limits": LIMITS, "caches": False, "chunk_tokens": 4}
 def test_no_promise_is_ever_broken(
     scheduler: Scheduler, menu: tuple[Submit, ...], replies: tuple[Reply, ...], aborts: bool
 ) -> None:
-    """Goal: KV-LIVE-01, KV-LIVE-02 and KV-LIVE-03, in every state of small schedulers. Method: whatever happens, every
-    step that is not held up takes one off every bound, no other operation adds to one, and a step is held up only by a
-    transfer. There are refusals, preemptions and transfers among what happens.
+    """Goal: KV-LIVE-01, KV-LIVE-02 and KV-LIVE-03, in every state of small schedulers. Method: every step that is not
+    held up takes one off every bound, no other operation adds to one, and a step is held up only by a transfer. The
+    explored operations include rejections, preemptions and transfers.
     """
     explored = explore(scheduler, menu, replies, aborts=aborts)
     assert Explored(explored.states, explored.seen) == explored
@@ -215,7 +215,7 @@ def operation_at_random(chance: random.Random) -> Operation:
 
 
 def run_out(scheduler: Scheduler) -> None:
-    """End all transfers and take steps until nobody is in line, within the steps that were promised."""
+    """End all transfers and take steps until the queue is empty, within the promised number of steps."""
     for number in scheduler.transfers():
         perform(scheduler, Transferred(number))
     steps = max((waits["ended"] for waits in outlook(scheduler).waits.values()), default=0)

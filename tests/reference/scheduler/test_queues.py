@@ -6,7 +6,7 @@ from kvreference.scheduler.queues import Queues, Terms
 
 
 def test_whoever_has_left_may_leave_again() -> None:
-    """Goal: an end that is told twice is one end. Method: of two that wait, the first leaves, and leaves again."""
+    """Goal: an end that is reported twice is one end. Method: of two that wait, the first leaves, and leaves again."""
     queues = Queues()
     for number in (0, 1):
         queues.submit(number, Terms(limit_tokens=4))
