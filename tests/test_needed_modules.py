@@ -1,7 +1,7 @@
 """A run that needs a module ends without it.
 
 Goal: what is skipped does not count as passed where vLLM has to be there. Method: runs of this file in a process of
-their own, which only list its tests, and are told what they need.
+their own, which only list its tests, and get their requirement in the environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.ci
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=" ".join)
 def test_a_run_ends_without_what_it_needs(options: tuple[str, ...]) -> None:
-    """Goal: exit code 3, and the reason. Method: a module that is there, and one that nobody has."""
+    """Goal: exit code 3, and the reason. Method: an installed module, and one that does not exist."""
     ended = listed("json, no_such_module", *options)
     told = "no_such_module is required here (KVGATE_TESTS_NEED) and cannot be imported: ModuleNotFoundError"
     assert (3, True) == (ended.returncode, told in ended.stderr)

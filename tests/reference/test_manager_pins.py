@@ -272,7 +272,7 @@ def test_a_demoted_block_serves_until_it_is_taken() -> None:
 
 
 def test_an_eviction_unpins() -> None:
-    """Goal: forgotten content keeps no block. Method: evict the pinned 2 while nobody holds it, and 1 while it is
+    """Goal: forgotten content keeps no block. Method: evict the pinned 2 while no request holds it, and 1 while it is
     held as a hit.
     """
     manager = manager_of(FULL, blocks=6, pin_drop_blocks_min=2)
@@ -285,7 +285,7 @@ def test_an_eviction_unpins() -> None:
 
 
 def test_a_reset_unpins() -> None:
-    """Goal: after a reset everything is free. Method: two pinned blocks; refused while one is held, then done."""
+    """Goal: after a reset everything is free. Method: two pinned blocks; rejected while one is held, then done."""
     manager = manager_of(FULL, blocks=6, pin_drop_blocks_min=2)
     pass_through(manager, 0, 32)
     enter(manager, 1, 17)

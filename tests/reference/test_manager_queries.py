@@ -97,7 +97,7 @@ def test_without_prefix_caching_nothing_hits() -> None:
 
 
 def test_common_prefix() -> None:
-    """Goal: the leading blocks that every request with blocks holds; never told for a window.
+    """Goal: the leading blocks that every request with blocks holds; never reported for a window.
 
     Method: 48 tokens each, 32 in common: two blocks. A third request shares only the first. One that merely waits
     does not count; alone, a request shares all its blocks with everyone, full or not.

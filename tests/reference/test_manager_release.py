@@ -26,7 +26,7 @@ from .stage import BUDGET, FULL, WINDOW, arrive, cached, compute_prompt, enter, 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])
 def test_a_request_that_ends_releases_tail_first_group_by_group(end: Operation) -> None:
-    """Goal: a prefix is worth more than what follows it, so the tail is handed out first.
+    """Goal: a prefix is worth more than what follows it, so the tail is allocated first.
 
     Method: 48 tokens are the blocks 1..3 in one group and 4..6 in the other, of nine.
     """
@@ -65,7 +65,9 @@ def test_release_of_the_skipped() -> None:
 
 
 def test_shared_blocks_stay_with_their_last_holder() -> None:
-    """Goal: a block is free once nobody holds it. Method: 49 tokens share three blocks with 48; end one, the other."""
+    """Goal: a block is free once no request holds it. Method: 49 tokens share three blocks with 48; end
+    one, the other.
+    """
     manager = manager_of(FULL, blocks=5)
     enter(manager, 0, 48)
     enter(manager, 1, 49)
@@ -87,7 +89,7 @@ def test_a_waiting_request_has_nothing_to_release() -> None:
 
 
 def test_a_preempted_request_hits_its_own_blocks() -> None:
-    """Goal: preemption costs little while nobody takes the blocks. Method: 40 tokens and one sampled; preempt, resume.
+    """Goal: preemption costs little while the blocks stay free. Method: 40 tokens and one sampled; preempt, resume.
 
     The two full blocks serve 32 of 41 tokens; the third, not full, was not cached, and a block is taken for it.
     """
@@ -110,7 +112,7 @@ def test_a_preempted_request_may_lose_its_blocks() -> None:
 
 
 def test_an_evicted_block_serves_no_more() -> None:
-    """Goal: content is forgotten by block id; whoever holds the block keeps it, and it is not cached again.
+    """Goal: content is forgotten by block id; the holder keeps the block, and it is not cached again.
 
     Method: evict block 2 of a running request, and 5, which holds nothing.
     """

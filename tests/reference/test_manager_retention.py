@@ -1,4 +1,4 @@
-"""Retention: what is cached of a sliding window, when, what is told of it, and what a replay finds.
+"""Retention: what is cached of a sliding window, when, which events report it, and what a replay finds.
 
 Full blocks of 64, so that hits end at multiples of 64; a window of 32 in blocks of 16, two blocks before each of them.
 """
@@ -184,8 +184,8 @@ def test_a_tail_is_cached_when_its_boundary_is_reached() -> None:
 
 @pytest.mark.parametrize(("interval_tokens", "expected"), [(64, [1, 2, 5, 6, 9, 10]), (0, [1, 2, 5, 6])])
 def test_answers_reach_boundaries_too(interval_tokens: int, expected: list[int]) -> None:
-    """Goal: the interval goes on behind the prompt, the replay does not. Method: 120 tokens and 9 sampled. The window's
-    blocks are 3..10: 5 and 6 are the tail of 64, the replay's boundary; 9 and 10 that of 128.
+    """Goal: the interval continues after the prompt, the replay does not. Method: 120 tokens and 9 sampled. The
+    window's blocks are 3..10: 5 and 6 are the tail of 64, the replay's boundary; 9 and 10 that of 128.
     """
     manager = manager_of(LONG, SHORT, retention_interval_tokens=interval_tokens)
     enter(manager, 0, 120)
@@ -210,7 +210,7 @@ def test_the_replay_is_that_of_the_prompt() -> None:
 
 def test_the_tail_that_a_look_ahead_needs() -> None:
     """Goal: what is written is what is read: with a draft layer one block more. Method: 200 tokens; the tails of 64 and
-    128 are the blocks 2, 3, 4 and 6, 7, 8. Of 192 two blocks are full, and 12, behind it, is not. So a replay hits 128.
+    128 are the blocks 2, 3, 4 and 6, 7, 8. Of 192 two blocks are full, and 12, after it, is not. So a replay hits 128.
     """
     drafting = Group("sliding_window", 16, 32, lookahead=True)
     manager = manager_of(LONG, drafting, retention_interval_tokens=64)
@@ -220,7 +220,7 @@ def test_the_tail_that_a_look_ahead_needs() -> None:
 
 
 def test_the_block_behind_a_boundary_waits_for_itself() -> None:
-    """Goal: a tail is cached when its boundary is reached, the look-ahead behind it when it is full. Method: 79 tokens,
+    """Goal: a tail is cached when its boundary is reached, the look-ahead after it when it is full. Method: 79 tokens,
     and one more. Of the window's blocks 3..7, 5 and 6 are the tail of 64, and 7 is full with token 79.
     """
     manager = manager_of(LONG, Group("sliding_window", 16, 32, lookahead=True), retention_interval_tokens=64)
@@ -242,8 +242,8 @@ def test_what_a_branch_finds(interval_tokens: int | None, hit: int) -> None:
 
 @pytest.mark.parametrize(("interval_tokens", "hit"), [(None, 8), (4, 4)])
 def test_accepted_drafts_may_outrun_a_tail(interval_tokens: int | None, hit: int) -> None:
-    """Goal: a block that is given up before its boundary is reached is never cached. Method: a window of 5 in blocks of
-    2, alignment 4. 6 tokens, one sampled; of four drafts three are accepted: 10 are computed, 6 of them dead.
+    """Goal: a block that is freed before its boundary is reached is never cached. Method: a window of 5 in blocks of 2,
+    alignment 4. 6 tokens, one sampled; of four drafts three are accepted: 10 are computed, 6 of them dead.
 
     The tail of 8 is the blocks 2 and 3. Dense caching had block 2 once it was full; with retention it waited for 8, and
     the window has passed it when 8 is reached.
@@ -259,7 +259,7 @@ def test_accepted_drafts_may_outrun_a_tail(interval_tokens: int | None, hit: int
 
 def test_each_run_of_neighbours_is_told() -> None:
     """Goal: an event names exactly its blocks' tokens and the content before them. Method: 130 tokens, masked: two full
-    blocks; of the window the blocks 2 and 3, then 6 and 7, each behind one that is not cached.
+    blocks; of the window the blocks 2 and 3, then 6 and 7, each after one that is not cached.
     """
     manager = manager_of(LONG, SHORT, retention_interval_tokens=64)
     enter(manager, 0, 130)
@@ -290,7 +290,7 @@ def test_the_order_in_which_a_window_lets_go(
     """Goal: with scratch first, what no hit could read is used again at once, and what is cached stays.
 
     Method: 11 usable blocks, chunks of 64. Block 1 is full attention's, 2..5 the window's, 4 and 5 cached. At 64, 33
-    tokens are dead: 2 and 3. At 128, 97: of the next six, 5 and 4 are cached, and the two behind them are not.
+    tokens are dead: 2 and 3. At 128, 97: of the next six, 5 and 4 are cached, and the two after them are not.
     """
     manager = manager_of(
         *(LONG, SHORT), blocks=12, chunk_tokens=64, retention_interval_tokens=64, scratch_first=scratch_first
@@ -334,8 +334,8 @@ def test_the_order_of_an_eviction(scratch_first: bool, before: list[int], after:
 
 
 def test_a_window_released_between_steps() -> None:
-    """Goal: the order is the same whoever asks. Method: 128 tokens, masked, scratch first; the skipped are released:
-    97 tokens are dead, six blocks, of which two are cached.
+    """Goal: the order does not depend on the caller. Method: 128 tokens, masked, scratch first; the skipped are
+    released: 97 tokens are dead, six blocks, of which two are cached.
     """
     manager = manager_of(LONG, SHORT, blocks=12, retention_interval_tokens=64, scratch_first=True)
     enter(manager, 0, 128)

@@ -53,14 +53,14 @@ def test_a_refused_admission_counts() -> None:
 
 @pytest.mark.parametrize(("caches", "reads_cache"), [(False, True), (True, False)])
 def test_who_may_not_read_does_not_count(caches: bool, reads_cache: bool) -> None:
-    """Goal: a request that never asks the cache is no miss. Method: caching off, and a request kept from it."""
+    """Goal: a request that never asks the cache is not a miss. Method: caching off, and a request kept from it."""
     manager = manager_of(FULL, caches=caches)
     enter(manager, 0, 40, reads_cache=reads_cache)
     assert Statistics() == perform(manager, TakeStatistics())
 
 
 def test_a_reset_is_marked_if_it_happens() -> None:
-    """Goal: numbers from before and after a reset are not mixed unawares. Method: refused while held; then not.
+    """Goal: counts from before and after a reset are not mixed silently. Method: rejected while held; then not.
 
     What was counted before the reset stays counted.
     """

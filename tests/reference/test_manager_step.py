@@ -52,7 +52,7 @@ def everything(manager: Manager) -> list[object]:
 
 def in_a_step() -> Manager:
     """Request 0 is to be answered, 1 copies from it and computes in a step that is not dispatched, as do 2, which loads
-    behind a copy, and 3, of whose tokens 4, waiting, would copy. 5 has ended and sends; 6, ended, left pinned blocks.
+    after a copy, and 3, of whose tokens 4, waiting, would copy. 5 has ended and sends; 6, ended, left pinned blocks.
     """
     manager = manager_of(
         *(UNIT, SHORT, Group("mamba", 16, states="align", draft_states=2)),
@@ -107,7 +107,7 @@ def between_steps() -> Manager:
     ],
 )
 def test_a_step_leaves_the_given_state_alone(start: Callable[[], Manager], operation: Operation) -> None:
-    """Goal: a state is a value, so that it can be kept and compared. Method: everything told before and after; and
+    """Goal: a state is a value, so that it can be kept and compared. Method: everything readable before and after; and
     the same operation in place answers and leaves the same.
     """
     manager = start()

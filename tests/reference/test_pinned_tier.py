@@ -57,7 +57,7 @@ def test_a_short_drop_pins_nothing(dropped: list[int]) -> None:
 
 def test_what_is_not_cached_is_not_pinned() -> None:
     """Goal: a block that serves no hit is not worth keeping. Method: of the anchor 4, 3 only 3 is cached; 2, cached as
-    well, is no part of it. At the end, the cached ones alone are pinned.
+    well, is not part of it. At the end, only the cached ones are pinned.
     """
     pool = pool_of(7, 3, 2)
     pool.slide([4, 3, 2], [4, 3])
@@ -68,7 +68,7 @@ def test_what_is_not_cached_is_not_pinned() -> None:
 
 
 def test_a_beginning_is_worth_a_pin() -> None:
-    """Goal: whatever a hit could use is cached. Method: 2 only begins with a known content."""
+    """Goal: everything that a hit could use is cached. Method: 2 only begins with a known content."""
     pool = pool_of(5)
     pool.partial.register((0, Prefix(None, "x", 16)), 2)
     pool.end([2, 1])
@@ -127,7 +127,7 @@ def test_nothing_is_demoted_if_it_cannot_help(count: int, kept: list[int]) -> No
 
 
 def test_the_demoted_are_taken_last() -> None:
-    """Goal: a demoted block is the last to be handed out, and is then cached no longer. Method: demote 2, take 3."""
+    """Goal: a demoted block is the last to be allocated, and is then cached no longer. Method: demote 2, take 3."""
     pool = pool_of(5, 1, 2)
     pool.end([2, 1])
     content = pool.cached.content_of(2)
@@ -146,7 +146,9 @@ def test_an_eviction_unpins(scratch_first: bool) -> None:
 
 
 def test_an_eviction_unpins_what_is_held() -> None:
-    """Goal: the holder keeps the block, nobody the pin. Method: evict 1, pinned and hit; its holder releases it."""
+    """Goal: the holder keeps the block, but the pin is gone. Method: evict 1, pinned and hit; its holder
+    releases it.
+    """
     pool = pool_of(5, 1)
     pool.end([2, 1])
     pool.touch([1])

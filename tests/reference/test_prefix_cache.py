@@ -53,7 +53,7 @@ def test_retention_is_what_the_settings_say(interval_tokens: int | None, kind: t
 
 
 def test_switched_off_it_knows_nothing() -> None:
-    """Goal: nothing is found, counted, told, shared or waited for. Method: ask for each."""
+    """Goal: nothing is found, counted, reported, shared or waited for. Method: ask for each."""
     geometry = Geometry((UNIT, STATES))
     cache = NoPrefixCache(geometry)
     pool, prefixes = computed(geometry, cache, 40, now=True)

@@ -159,7 +159,7 @@ def test_the_run_has_a_hit_loads_and_loses_content() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_is_asked_for_its_deltas(name: str) -> None:
-    """Whoever needs its answer: a delta that only watches is called, and changes nothing."""
+    """A rule with a delta asks it: a delta that only watches is called, and changes nothing."""
     called: list[tuple[Any, ...]] = []
 
     def watch(rule: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The invariants of a state: for each, a state that violates it and nothing else, beside one that does not."""
+"""The invariants of a state: for each, a state that violates it and nothing else, and one that does not."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("statement", "detail", "broken", "control"), BROKEN)
 def test_each_invariant_alone(statement: str, detail: str, broken: dict[str, Any], control: dict[str, Any]) -> None:
     """Goal: each check finds its own violation and no other's. Method: change the sound state so that exactly one
-    statement breaks; beside it a change like it that keeps all.
+    statement breaks; also make a similar change that keeps all.
     """
     assert [statement] == ids(changed(broken))
     assert detail in [violation.detail for violation in check(changed(broken))]
@@ -197,7 +197,7 @@ def test_a_source_that_nobody_holds() -> None:
 
 
 def test_only_a_promise_is_held_to() -> None:
-    """Goal: without scratch first, order is no invariant. Method: the order that breaks the promise, and nothing is
+    """Goal: without scratch first, order is not an invariant. Method: the order that breaks the promise, and nothing is
     promised.
     """
     assert [] == check(changed({"free": [5, 6]}))

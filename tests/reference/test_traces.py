@@ -1,4 +1,4 @@
-"""Random operations on small systems: what must hold after every one of them, whatever they are."""
+"""Random operations on small systems: what must hold after every one of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from .strategies import (
 
 
 def check_slots(before: Manager, after: Manager, operation: Admit | Schedule, answer: Granted) -> None:
-    """Every token computed has a slot that nobody else holds, and all that it reads is in the request's table."""
+    """Every token computed has a slot that no other request holds, and all that it reads is in the request's table."""
     number = operation.request
     request = after.population[number]
     start = before.population[number].tokens_computed + answer.hit_tokens + answer.external_tokens
@@ -70,7 +70,7 @@ def check_slots(before: Manager, after: Manager, operation: Admit | Schedule, an
 
 
 def check_states(group: Group, table: list[int], end: int, manager: Manager) -> None:
-    """There is a state for the last token computed, and one for each draft behind it."""
+    """The last token computed has a state, and so has each draft after it."""
     running = len(table) - 1 - group.draft_states
     assert running >= (end - 1) // group.block_size_tokens
     if group.states is StateMode.ALIGN:
@@ -119,12 +119,12 @@ def hit_of(manager: Manager, ledger: Ledger, operation: Operation) -> Hit:
 
 
 def check_answer(before: Manager, after: Manager, operation: Admit | Schedule, answer: Answer, ready: bool) -> None:
-    """What is not ready is refused; what is refused for want of blocks takes more than there are."""
+    """A request that is not ready is rejected; one rejected for want of blocks takes more than are free."""
     loaded = before.population[operation.request].tokens_computed > 0
     if not ready:
         assert isinstance(answer, Refused)
     elif isinstance(answer, Refused) and isinstance(operation, Admit):
-        # Behind a load there are look-ahead slots, which no gate counts.
+        # After a load come look-ahead slots, which no gate counts.
         assert answer.gate or loaded or not before.settings.full_sequence_must_fit
     elif isinstance(answer, Refused):
         assert isinstance(operation, Schedule)
@@ -146,7 +146,7 @@ def blocks_wanted(before: Manager, after: Manager, operation: Schedule) -> int:
 
 
 def check_copies(before: Manager, after: Manager, hit: Hit, answer: Granted) -> None:
-    """A hit inside a block is copied into the block behind the full ones, and every copy is told once."""
+    """A hit inside a block is copied into the block after the full ones, and every copy is reported once."""
     added = after.copies[len(before.copies) :]
     assert before.copies == after.copies[: len(before.copies)]
     assert [(partial.group, partial.source, partial.tokens) for partial in hit.partials] == [
@@ -215,7 +215,9 @@ def run(system: Settings, trace: Sequence[Operation], reached: Counter[str]) -> 
 
 
 def shortest(system: Settings, trace: Sequence[Operation]) -> list[Operation]:
-    """A failing trace without whatever it fails without: far quicker than to shrink what it was drawn from."""
+    """A failing trace without the operations that it fails without: far quicker than to shrink what it was
+    drawn from.
+    """
     kept = list(trace)
     for position in reversed(range(len(trace))):
         shorter = kept[:position] + kept[position + 1 :]
@@ -236,8 +238,8 @@ WITNESSES = (
 
 @pytest.mark.ci
 def test_what_holds_after_every_operation() -> None:
-    """Goal: the invariants hold, a step leaves its state alone; a hit is what a scan finds, and is served as it says; a
-    token has its slots; cached, pinned and refused is what should be, and nothing else.
+    """Goal: the invariants hold, and a step leaves its state alone; a hit is what a scan finds, and is served as
+    reported; a token has its slots; what is cached, pinned and rejected is what should be, and nothing else.
 
     Method: fifty traces, always the same, for windows, for copies and for states; together they reach what they are
     meant to reach.
@@ -329,9 +331,9 @@ REPLAYED = tuple(
     st.lists(st.tuples(st.one_of(starts, continued), st.lists(budgets, min_size=1)), min_size=1, max_size=5),
 )
 def test_a_replay_hits_its_latest_boundary(system: Settings, served: list[tuple[tuple[Run, ...], list[int]]]) -> None:
-    """Goal: as long as nothing cached was lost, a replay of a computed prompt hits all that a replay can hit, whatever
-    the retention. Method: prompts that share, computed one after the other in chunks of any size; each is then asked
-    for again.
+    """Goal: if nothing cached was lost, resending a computed prompt hits the last possible boundary under any
+    retention. Method: prompts that share, computed one after the other in chunks of any size; each is then asked for
+    again.
     """
     manager, geometry = Manager(system), system.geometry
     for prompt, chunks in served:

@@ -28,7 +28,7 @@ each_trace = settings(derandomize=True, max_examples=40, deadline=None, phases=[
 
 
 def in_lockstep(trace: Sequence[Operation], systems: Sequence[Settings], told: Callable[[Answer], Told]) -> list[Told]:
-    """Perform a trace on all ``systems``, which must tell the same of every answer; all that was told.
+    """Perform a trace on all ``systems``, which must report the same in every answer; return all reports.
 
     Blocks are evicted by their ids, which differ: so none is.
     """
@@ -74,7 +74,7 @@ def test_masked_caching_loses_no_hit() -> None:
 @each_trace
 @given(systems_of(*ALL_GEOMETRIES, blocks=PLENTY, scratch_first=False), traces)
 def test_scratch_first_changes_no_hit_while_nothing_is_lost(system: Settings, trace: list[Operation]) -> None:
-    """Goal: which block is handed out first decides only what is lost. Method: both orders, pools of plenty."""
+    """Goal: which block is allocated first decides only what is lost. Method: both orders, pools of plenty."""
     in_lockstep(trace, [system, evolve(system, scratch_first=True)], _hits)
 
 
@@ -83,8 +83,9 @@ def _outcome(answer: Answer) -> tuple[type, bool | None]:
 
 
 def test_pins_refuse_nothing() -> None:
-    """Goal: with everything pinned an allocation succeeds exactly if it would have without pins. Method: nobody reads
-    the cache, so that hits cannot differ; the same traces with pins, short drops too, and without: the same refusals.
+    """Goal: with everything pinned an allocation succeeds if and only if it would have without pins. Method: no request
+    reads the cache, so that hits cannot differ; the same traces with pins, short drops too, and without: the same
+    rejections.
     """
     refused: Counter[tuple[type, bool | None]] = Counter()
 

@@ -58,7 +58,7 @@ PACKED = (
     *(b"\x91" * DEPTH, b"\x81" * DEPTH, b"\xc9\xff\xff\xff\xff\x01", b"\xd4\x01\x00", b"\xcf" + b"\xff" * 8, b"\xc0"),
     *(b"\xca\x7f\xc0\x00\x00", b"\xdc\xff\xff" + b"\xc0" * 65_535, b"\x90", b"\x80", b"\xa0"),
 )
-"""MessagePack that announces more than there is, nests for ever, or is of a type that nobody asked for."""
+"""MessagePack that announces more than there is, nests without end, or is of an unexpected type."""
 
 
 def value(chance: Random) -> Any:

@@ -1,8 +1,9 @@
 """Names and texts from outside on pages.
 
-Goal: whatever a model, a preset, a salt, an exception, a file or a finding is called, a page has the elements that it
-has for plain names, and a browser would run no other script. Method: hostile words in every place that a page tells,
-in each of the forms that HTML gives a meaning; what an HTML parser and an XML parser make of them, beside plain words.
+Goal: with any name of a model, a preset, a salt, an exception, a file or a finding, a page has the elements that it has
+for plain names, and a browser would run no other script. Method: hostile words in every place that a page prints, in
+each of the forms that HTML gives a meaning; what an HTML parser and an XML parser make of them, compared with plain
+words.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ HOSTILE = (
 
 
 class Raises(Reference):
-    """No look-up succeeds; the exception says what it is told to."""
+    """No look-up succeeds; the exception has a given message."""
 
     words = PLAIN
 
@@ -159,7 +160,7 @@ def test_documents_stay_documents(words: str) -> None:
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_a_workflow_is_told_no_command(words: str) -> None:
-    """Goal: nothing in GitHub's log is a command but the gate's own. Method: words behind a newline, and plain ones."""
+    """Goal: nothing in GitHub's log is a command but the gate's own. Method: words after a newline, and plain ones."""
     usual, told = (rendered(each, "github") for each in (PLAIN, f"{words}\n::error::{words}"))
     commands = [[line.partition(" ")[0] for line in text.splitlines()] for text in (usual, told)]
     assert commands[0] == commands[1]

@@ -1,8 +1,8 @@
 """What runs code, and that nothing else does.
 
-Goal: bytes from outside never become code, commands or objects, but where somebody names them as code on a command
-line. Method: look through the syntax tree of every file for what could do it; each place that remains has its reason
-here, and a reason without its place fails as well.
+Goal: bytes from outside never become code, commands or objects, unless the user names them as code on a command line.
+Method: look through the syntax tree of every file for what could do it; each place that remains has its reason here,
+and a reason without its place fails as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CALLS = frozenset(
     }
 )
 METHODS = frozenset({"extractall", "extract", "exec_module", "import_module", "unpack_archive"})
-"""Called on whatever it is; ``import_module`` of a name that is written there is an import like any other."""
+"""Called on any object; ``import_module`` of a literal name is an import like any other."""
 
 _OURS = "the names stand in a table of this repository"
 ARGUED = {
@@ -90,7 +90,7 @@ def found_in(text: str) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             yield from _called(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
-            # A program in a string, such as one behind "-c".
+            # A program in a string, such as one after "-c".
             with suppress(SyntaxError, ValueError):
                 yield from list(found_in(node.value))
 

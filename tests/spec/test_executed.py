@@ -61,14 +61,14 @@ def test_the_stored_trace_is_of_these_obligations_and_functions() -> None:
 
 
 WAYS = 4
-"""Of how many ways of each obligation the trace is made anew with each commit: of all, it takes minutes."""
+"""For how many execution paths of each obligation a commit traces anew: all of them take minutes."""
 
 
 @pytest.mark.ci
 @pytest.mark.few(12)
 @pytest.mark.parametrize("name", obligations())
 def test_the_stored_trace_has_what_runs(name: str) -> None:
-    """On the first ways of it; those that execute something execute some of it there."""
+    """On its first execution paths; obligations that execute something execute some of it there."""
     found = functions_executed(obligations()[name], WAYS)
     assert set(found) <= set(stored()[name])
     assert bool(found) == bool(stored()[name])
@@ -77,13 +77,15 @@ def test_the_stored_trace_has_what_runs(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("name", obligations())
 def test_the_stored_trace_is_current(name: str) -> None:
-    """All ways of it, traced anew in a process of its own: what one keeps from before is not run again."""
+    """All its execution paths, traced anew in a process of its own: code that caches an earlier result is
+    not run again.
+    """
     ((_, found),) = trace([name], 1)
     assert tuple(stored()[name]) == found
 
 
 def test_what_changes_state_comes_first() -> None:
-    """Of what no obligation executes; and a function that writes is told from one that asks."""
+    """Of what no obligation executes; and a function that writes is distinguished from one that asks."""
     left = [each.changes_state for each in never_executed({})]
     assert left == sorted(left, reverse=True)
     by_name = {each.name: each.changes_state for each in functions()}

@@ -1,7 +1,7 @@
 """Results of proofs.
 
 Goal: a statement counts as proved only if it can be witnessed and can fail. Method: obligations with one thing wrong
-each; and the processes beside each other say what one says alone.
+each; and parallel processes say what one says alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_without_witnesses_and_mutants_only_the_proof_counts() -> None:
 
 
 def test_what_says_nothing_of_fixed_values_is_silent() -> None:
-    """What it assumes is not so there: that is no failure of theirs. Without fixed values it is."""
+    """Its assumption is false there, which is not a failure of the values. Without fixed values it is."""
     narrow = evolve(SOUND, assumes=lambda u: u.window >= 10)
     assert Outcome.SILENT is check_obligation(narrow, Task("test.skipped", {"window": 3})).outcome
     assert Outcome.PROVED is check_obligation(narrow, Task("test.skipped", {"window": 30})).outcome

@@ -1,7 +1,7 @@
 """The prover.
 
-Goal: what is proved is so, what is refuted comes with numbers for which it fails, and what cannot be decided is told as
-neither. Method: statements of which the answer is known.
+Goal: what is proved is true, what is refuted comes with numbers for which it fails, and what cannot be decided is
+reported as neither. Method: statements of which the answer is known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def statement(claim: Any, assumes: Any = lambda u: True, **others: Any) -> Oblig
 
 
 def test_what_is_so_is_proved() -> None:
-    """On each of its ways."""
+    """On each of its execution paths."""
     proof = prove(statement(lambda u: max(u.x, u.y) >= u.y))
     assert (Verdict.PROVED, 2, None) == (proof.verdict, proof.ways, proof.counterexample)
 
@@ -47,7 +47,7 @@ def test_what_is_not_so_is_refuted_by_the_smallest_numbers() -> None:
 
 
 def test_what_is_smaller_can_be_said() -> None:
-    """Of two that fail, the one with the smaller size is told."""
+    """Of two that fail, the one with the smaller size is reported."""
     proof = prove(statement(lambda u: u.x + u.y < 7, size=lambda u: u.x))
     assert proof.counterexample is not None
     assert 0 == proof.counterexample["x"]
@@ -204,13 +204,13 @@ def test_a_statement_can_be_run_as_numbers() -> None:
 
 
 def test_tiers() -> None:
-    """A statement with a bound is never told as one for all sizes."""
+    """A statement with a bound is never reported as one for all sizes."""
     assert Tier.ALL is statement(operator.truth).tier
     assert Tier.BOUNDED is statement(operator.truth, bound="up to 3").tier
 
 
 def test_the_lemmas_exclude_no_product() -> None:
-    """Whatever numbers are multiplied, all that is said of their products is so; with a wrong product, not."""
+    """For any multiplied numbers, all claims about their products hold; with a wrong product, not."""
     import z3
 
     said = [

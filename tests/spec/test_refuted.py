@@ -57,7 +57,7 @@ def refuted(name: str) -> tuple[Proof, Replay]:
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_z3_and_the_run_agree(name: str) -> None:
-    """The design is refuted, as numbers too, and its trace tells it from the reference."""
+    """The design is refuted, on numbers too, and its trace distinguishes it from the reference."""
     proof, replay = refuted(name)
     assert Verdict.REFUTED is proof.verdict
     assert proof.confirmed is True
@@ -102,7 +102,7 @@ def test_what_z3_is_told_of_pins_is_what_the_pool_does() -> None:
 
 
 def test_a_trace_shows_something_only_if_the_design_fails() -> None:
-    """Taking a block changes its count, and is no failure; neither would be two different ones."""
+    """Taking a block changes its count, and is not a failure; neither would be two different ones."""
     harmless = DESIGNS["pin-by-count-loses-block"].replay(vars(way(0)))
     assert harmless.design != harmless.sound
     assert not harmless.shows_it
@@ -116,7 +116,7 @@ def way(*actions: int) -> SimpleNamespace:
 
 
 def test_a_way_that_cannot_be_asked_for_is_none() -> None:
-    """A block cannot be hit before it holds something, given up by nobody, or demoted where it is not pinned."""
+    """A block cannot be hit before it holds something, freed without a holder, or demoted where it is not pinned."""
 
     def legal(*actions: int) -> Any:
         return lived(way(*actions))[0]

@@ -1,7 +1,7 @@
 """The second solver, and the stored cores.
 
-Goal: cvc5 hears all that a proof or a refutation by z3 rests on, and whatever it does not confirm is counted as such.
-Method: statements of which the answer is known, answers that are falsified, cores that are broken.
+Goal: cvc5 receives all that a proof or a refutation by z3 rests on, and every answer that it does not confirm is
+counted as such. Method: statements of which the answer is known, answers that are falsified, cores that are broken.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_what_is_not_confirmed_is_counted(
 
 
 def test_nothing_asked_is_no_agreement() -> None:
-    """As nothing proved is no proof."""
+    """As nothing proved is not a proof."""
     assert not Opinion().agrees
 
 

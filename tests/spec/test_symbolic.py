@@ -1,7 +1,7 @@
 """Code on terms.
 
-Goal: a run on terms means what the run on numbers means, and what cannot be said raises. Method: small functions on
-every way, each beside what Python says.
+Goal: a run on terms means what the run on numbers means, and what cannot be expressed raises. Method: small functions
+on every execution path, each compared with what Python says.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_terms_mean_what_numbers_mean(name: str) -> None:
 
 
 def test_every_way_is_taken_once() -> None:
-    """Three questions, of which two exclude each other: six ways."""
+    """Three questions, of which two exclude each other: six paths."""
 
     def run() -> tuple[bool, bool, bool]:
         return bool(Term(X) > 3), bool(Term(X) < 2), bool(Term(Y) == 0)
@@ -175,7 +175,7 @@ def test_nothing_is_asked_outside_of_a_proof() -> None:
 
 
 def test_two_truths_are_compared_as_truths() -> None:
-    """A bool beside a truth is no accident that is silently false."""
+    """Comparing a bool with a truth is not silently false."""
 
     def run() -> bool:
         current_path().assume(X == 2)

@@ -32,7 +32,7 @@ class Form(Enum):
 
 @frozen
 class Parser:
-    """One parser, with everything that a command does with the parsed value before it goes on."""
+    """One parser, with everything that a command does with the parsed value before it continues."""
 
     name: str
     what: str

@@ -84,7 +84,7 @@ def evidence_wrong(
 def proofs_wrong(
     chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> list[str]:
-    """What is proved is told in words, and the table behind them is what the registry says now."""
+    """Proofs are described in words, and the table after them is what the registry says now."""
     told = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
     wrong = [] if told.partition(BEGIN)[0].strip() else ["the proofs are told in no words"]
     try:
@@ -95,7 +95,7 @@ def proofs_wrong(
 
 
 def operations_wrong(chapter: Chapter) -> list[str]:
-    """Everything is told of every operation, and an error that is named is raised where it is said to be."""
+    """Every operation has all columns, and an error that is named is raised where the chapter says."""
     head, *rows = table(chapter.sections.get(OPERATIONS, "")) or [[]]
     wrong = [] if tuple(head) == COLUMNS else [f"columns are {', '.join(head)}"]
     for row in rows:
@@ -165,7 +165,7 @@ def _lines(error: Exception, chapter: Chapter) -> list[int]:
 
 
 def numbers_strange(chapter: Chapter) -> list[int]:
-    """Every number that the chapter tells is a number in its program, which asserts it.
+    """Every number in the chapter is a number in its program, which asserts it.
 
     Numbers of chapters, threads and statements are none that can be computed; nor is what happened upstream.
     """
@@ -176,7 +176,7 @@ def numbers_strange(chapter: Chapter) -> list[int]:
 
 
 def numbers(text: str) -> set[int]:
-    """The numbers that prose tells."""
+    """The numbers in the prose."""
     words = re.sub(
         r"\]\([^)]*\)|KV-[A-Z]+-\d\d|[\w.-]+/[\w.-]+#\d+|[Cc]hapters?\s+\d\d|[Ff]inding\s\d+", "]", prose(text)
     )

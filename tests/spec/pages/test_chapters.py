@@ -39,7 +39,7 @@ def test_every_statement_has_a_chapter() -> None:
 
 
 def test_evidence_is_told_apart() -> None:
-    """Goal: nobody takes a test for a proof. Method: look at the kinds of evidence of every row."""
+    """Goal: a test is never taken for a proof. Method: look at the kinds of evidence of every row."""
     assert [] == evidence_wrong(CHAPTERS)
 
 
@@ -63,7 +63,7 @@ def test_what_proofs_leave_over_is_said() -> None:
 
 
 def test_what_is_not_proved_stands_in_one_list() -> None:
-    """Goal: nobody has to collect it. Method: every guarantee has a proof or a reason; the page is written anew."""
+    """Goal: one page lists them. Method: every guarantee has a proof or a reason; the page is written anew."""
     assert set() == left_wrong(set(STATEMENTS) - set(WITHOUT))
     assert not_proved() == (SPEC / NOT_PROVED).read_text(encoding="utf-8"), "run: python -m kvspec.chapter_proofs"
 
@@ -82,13 +82,13 @@ def test_it_opens_with_its_theorem(chapter: Chapter) -> None:
 
 @each_chapter
 def test_operations(chapter: Chapter) -> None:
-    """Goal: whoever calls knows what may go wrong. Method: look for every error where it is said to be raised."""
+    """Goal: a caller knows what may go wrong. Method: look for every error where it is said to be raised."""
     assert [] == operations_wrong(chapter)
 
 
 @each_page
 def test_named_functions_are_there(page: Path) -> None:
-    """Goal: whoever reads a name finds the code. Method: import and walk to it."""
+    """Goal: every named function leads to its code. Method: import and walk to it."""
     assert [] == functions_missing(page.read_text(encoding="utf-8"))
 
 

@@ -52,7 +52,7 @@ def test_wording(statement: str, proofs: list[Obligation], left: dict[str, str],
 
 
 def test_a_lemma_proves_no_statement() -> None:
-    """Goal: arithmetic is no proof of what it is used for. Method: the same obligation under both names."""
+    """Goal: arithmetic is not a proof of what it is used for. Method: the same obligation under both names."""
     lemma = evolve(PROVED, id=f"{LEMMAS[0]}.sum")
     assert [PROVED] == proofs_of("KV-OP-02", {each.id: each for each in (PROVED, lemma)})
 

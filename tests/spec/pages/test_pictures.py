@@ -35,7 +35,7 @@ def test_pictures_are_current(chapter: Chapter) -> None:
 
 
 def test_there_are_no_others() -> None:
-    """Goal: none is left behind by a chapter that is gone. Method: compare with the chapters."""
+    """Goal: a removed chapter leaves no picture. Method: compare with the chapters."""
     assert {path_of(chapter) for chapter in CHAPTERS} == {f"pictures/{path.name}" for path in SPEC.glob("pictures/*")}
     assert {chapter.name for chapter in CHAPTERS} == set(PICTURES)
 
@@ -60,7 +60,7 @@ CHANGES = [
 @pytest.mark.ci
 @pytest.mark.parametrize(("number", "old", "new"), CHANGES, ids=[number for number, _, _ in CHANGES])
 def test_a_changed_example_is_another_picture(number: str, old: str, new: str) -> None:
-    """Goal: no picture stands whatever the example does. Method: change one value, assert nothing, draw."""
+    """Goal: a picture depends on its example. Method: change one value, assert nothing, draw."""
     chapter = next(each for each in CHAPTERS if each.number == number)
     text = (SPEC / chapter.file).read_text(encoding="utf-8")
     assert old in text
@@ -113,7 +113,7 @@ def test_words_are_words_in_a_picture() -> None:
 
 
 def test_all_are_written(tmp_path: Path) -> None:
-    """Goal: the command that the first page names draws them. Method: write them beside a copy of the chapters."""
+    """Goal: the command that the first page names draws them. Method: write them next to a copy of the chapters."""
     (tmp_path / "pictures").mkdir()
     for chapter in CHAPTERS:
         shutil.copy(SPEC / chapter.file, tmp_path)

@@ -76,7 +76,9 @@ def test_every_page_is_there(site: Path) -> None:
 
 
 def test_nothing_comes_from_elsewhere(site: Path) -> None:
-    """Goal: it can be read without a network, and tells nobody who reads it. Method: search what browsers fetch."""
+    """Goal: it can be read without a network, and reports its readers to no server. Method: search what
+    browsers fetch.
+    """
     assert {} == {name: found for name, text in texts(site) if (found := foreign(name, text))}
 
 

@@ -96,12 +96,12 @@ def test_they_hold_at_the_start(blocks: int) -> None:
 
 @pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])
 def test_each_can_fail(name: str) -> None:
-    """It is among what is told of a state in which something is broken that it is about."""
+    """It is among the reported violations of a state in which something that it covers is broken."""
     assert name in told(evolve(SOUND, **BROKEN[name]))
 
 
 def test_nothing_touched_is_nothing_wrong() -> None:
-    """What was not touched is not looked at, and a copy is looked at whatever was."""
+    """What was not touched is not checked, and a copy always is."""
     state = evolve(SOUND, refs=SOUND.refs.put(2, 0))
     assert [] == list(wrong(None, state, []))
     assert ["KV-INV-09 (destination_is_held)"] == [drift.where for drift in wrong(None, state, [Point(7)])]

@@ -50,11 +50,11 @@ MUTANTS = [
     if (name, mutant.name) not in UNMET
 ]
 SELDOM = {
-    # Everything must be given up, and something pinned, before a reset.
+    # Everything must be freed, and something pinned, before a reset.
     ("content-and-cached-map.reset-forgets-all", "something is pinned"),
     # Two blocks in each of three places are more blocks than there are.
     ("blocks-and-references.conserved", "blocks are in all three places"),
-    # Two copies, one behind the other.
+    # Two copies, one after the other.
     ("partial-hits.destination-is-held", "a destination is the source of another copy"),
     # Two copies, of which one has its destination.
     ("partial-hits.destination-is-own", "another copy is pending"),
@@ -67,7 +67,7 @@ SELDOM = {
 }
 """Witnesses that such walks hardly ever meet."""
 PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
-"""How often a transition is passed over that ends a walk's variety, or keeps blocks from being given up."""
+"""How often a transition is passed over that ends a walk's variety, or keeps blocks from being freed."""
 
 
 TRIED: tuple[type[Transition], ...] = (
@@ -86,7 +86,7 @@ TRIED: tuple[type[Transition], ...] = (
 
 
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
-    """Steps of a walk: the unknowns of each, with an arbitrary point beside it."""
+    """Steps of a walk: the unknowns of each, with an arbitrary point."""
     draw = random.Random(seed)
     state = State(BLOCKS, 0, **{name: FiniteMap() for name in MAPS})
     for number in range(tries):

@@ -80,7 +80,9 @@ def test_events_of_a_manager_tell_their_tokens(groups: tuple[Group, ...]) -> Non
 
 
 def test_an_event_that_spans_a_gap_is_noticed() -> None:
-    """Goal: the check can fail. Method: all that is due is told as one run, on numbers: 0 and 2 are no neighbours."""
+    """Goal: the check can fail. Method: all that is due is reported as one run, on numbers: 0 and 2 are not
+    adjacent.
+    """
     values = {"due": 2, "gap0": 0, "gap1": 1, "gap2": 0, "block": 4, "grain": 2}
     assert holds(TOKENS, values)
     assert SOUND_RUNS is caching._runs

@@ -108,7 +108,7 @@ def _drawn(obligation: Obligation, random: Random) -> dict[str, int]:
 @pytest.mark.few(20)
 @pytest.mark.parametrize("obligation", RUN_ON_INTS, ids=lambda obligation: obligation.id)
 def test_terms_agree_with_ints(obligation: Obligation) -> None:
-    """On values drawn at random, what is shown is so of terms exactly if it is so of ints, also where it is not so."""
+    """On values drawn at random, a claim holds of terms if and only if it holds of ints, also where it is false."""
     random = Random(obligation.id)
     for _ in range(6):
         values = _drawn(obligation, random)
@@ -183,7 +183,7 @@ def test_division_that_rounds_to_zero_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def _uses(obligation: Obligation) -> list[Obligation]:
-    """The obligations that are lemmas of this one, whatever the values."""
+    """The obligations that are lemmas of this one, for any values."""
     used: list[Obligation] = []
 
     def claim(u: Any) -> Any:
@@ -196,7 +196,7 @@ def _uses(obligation: Obligation) -> list[Obligation]:
 
 @each_obligation
 def test_lemmas_are_obligations(obligation: Obligation) -> None:
-    """A lemma is proved itself, before: no proof rests on what nobody proves, nor on itself."""
+    """A lemma is proved itself, before: no proof rests on an unproved lemma, nor on itself."""
     places = {each.id: place for place, each in enumerate(OBLIGATIONS)}
     assert [] == [used.id for used in _uses(obligation) if places[used.id] >= places[obligation.id]]
 

@@ -1,7 +1,7 @@
 """The linked list of the proofs, and the queues of numbered places, are the reference's queues.
 
 Goal: what is proved of them is proved of what the reference does. Method: the same scripts of random operations on
-both, everything compared after each; and the mutants of the proofs planted, each of which a script must tell.
+both, everything compared after each; and the mutants of the proofs injected, each of which a script must find.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def drift(seeds: Sequence[int]) -> str:
 
 
 def test_the_linked_list_is_the_reference_queue() -> None:
-    """Order both ways, counter, what is taken and what is refused, after each of many calls."""
+    """Order in both directions, counter, what is taken and what is rejected, after each of many calls."""
     assert "" == drift(SEEDS)
 
 

@@ -28,7 +28,7 @@ def close(first: Any, second: Any) -> bool:
 
 
 def said(claim: Any, most: int | None = None) -> tuple[Verdict, int, Any]:
-    """What becomes of a statement about two numbers, how many ways were looked at, and the counterexample."""
+    """What becomes of a statement about two numbers, how many execution paths were tried, and the counterexample."""
     unknowns = {"first": Count(0, most), "second": Count(0, most)}
     proof = prove(Obligation("merging.test", (), "A statement.", unknowns, claim, {}, ()))
     return proof.verdict, proof.ways, proof.counterexample
@@ -53,7 +53,7 @@ def test_a_merged_truth_is_the_truth() -> None:
 
 
 def test_nothing_is_said_where_what_is_given_is_not_so() -> None:
-    """So nothing is proved by it there: the number is none, and the truth is no."""
+    """So nothing is proved by it there: the number is none, and the truth is false."""
     assert Verdict.REFUTED is said(lambda u: truth_of(lambda: True, u.first == 1))[0]
     assert Verdict.REFUTED is said(lambda u: number_of(lambda: u.first, u.first == 1) == u.first)[0]
 

@@ -114,7 +114,9 @@ def test_a_scheduler_that_drifts_is_noticed(kind: type[Scheduler]) -> None:
 
 
 def test_a_block_manager_that_drifts_is_noticed() -> None:
-    """Goal: a change of what blocks are given back shows. Method: windows keep what nobody reads, in the reference."""
+    """Goal: a change in which blocks are freed shows. Method: windows keep blocks that are never read, in
+    the reference.
+    """
     with patch("kvreference.holdings.Holdings.release_dead", lambda self, request, computed: None):
         assert [] != first_difference(20, 140)[1]
 
@@ -208,8 +210,8 @@ def test_a_hang_needs_its_sizes() -> None:
 
 
 def test_a_state_is_checked_as_numbers_too() -> None:
-    """Goal: the proofs of steps say the same of ints. Method: one that runs and one that is back from a load; a pool
-    that is a block too small is no state.
+    """Goal: the proofs of steps claim the same of ints. Method: one request that runs and one that is back from a load;
+    a pool that is a block too small is not a state.
     """
     own = {"tokens": 3, "over": 0, "limit": 4, "external": 0, "parks": 0, "sends": 0}
     values = {

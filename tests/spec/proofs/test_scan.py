@@ -1,8 +1,8 @@
 """The scan of the proofs finds the hits of the reference, and the scans that are refuted do not.
 
 Goal: rows, scan and the reference's own search agree on what a block manager really holds, beyond the sizes that are
-proved. Method: prompts computed and partly evicted at random, looked up by the reference and scanned; and what is
-refuted, planted in the same cases and replayed.
+proved. Method: prompts computed and partly evicted at random, looked up by the reference and scanned; and the refuted
+scans, run on the same cases and replayed.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def differing(cases: list[tuple[Manager, Hit]], make: MakeRow) -> Iterator[tuple
 
 
 def test_the_scan_finds_the_hit_of_the_reference(cases: list[tuple[Manager, Hit]]) -> None:
-    """Whatever was evicted; and hits of many lengths are among them."""
+    """After any evictions; and hits of many lengths are among them."""
     assert [] == list(differing(cases, Row))
     assert len({hit.tokens for _, hit in cases}) > 10
 
 
 @pytest.mark.parametrize("make", DESIGNS)
 def test_a_refuted_scan_does_not(cases: list[tuple[Manager, Hit]], make: MakeRow) -> None:
-    """Planted into the same cases, each is seen."""
+    """On the same cases, each is seen to differ."""
     assert list(differing(cases, make))
 
 
@@ -120,7 +120,7 @@ def drift() -> str:
 
 
 def test_the_scan_finds_the_longest_common_length() -> None:
-    """Of up to four groups, whatever they serve."""
+    """Of up to four groups, for any cached blocks."""
     assert "" == drift()
 
 
@@ -130,7 +130,7 @@ MUTANTS = {
     for mutant in obligation.mutants
     # The mutants of the rows are not among them: the groups below answer without rows.
     if all(re.match("kvspec.hit_scan:(?!Row)", each.target) for each in mutant.patches)
-    # This one goes round for ever, as it should; that is for the proof to tell.
+    # This one loops permanently, as it should; the proof finds that.
     and mutant.name not in ("nobody-counts", "one-asked-twice")
 }
 

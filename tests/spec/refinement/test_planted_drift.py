@@ -1,7 +1,7 @@
-"""Planted drift: the model or the reference is changed, and the other does not follow.
+"""Injected drift: the model or the reference is changed, and the other does not follow.
 
 Goal: no transition and no part of the pool can change without being noticed. Method: break one thing at a time, follow
-random operations where it acts, and look at what is told first. The control: the same operations, nothing broken.
+random operations where it acts, and look at what is reported first. The control: the same operations, nothing broken.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def test_a_transition_that_does_nothing_is_noticed(transition: type[Transition])
 
 @pytest.mark.parametrize("transition", TRANSITIONS)
 def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]) -> None:
-    """The reference does it, and its name is told."""
+    """The reference does it, and its name is reported."""
 
     def never(_state: State, _at: Operands) -> bool:
         return False
@@ -164,7 +164,7 @@ def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]
 
 
 def test_a_transition_that_an_operation_has_no_right_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it would do: an operation that only asks changes no block."""
+    """Even a possible transition: an operation that only asks changes no block."""
     monkeypatch.setattr("kvspec.refinement.follower.ALLOWED", {})
     (told,) = driven(SHARING).wrong
     assert "take at Operands(" in told
@@ -172,7 +172,7 @@ def test_a_transition_that_an_operation_has_no_right_to_is_noticed(monkeypatch: 
 
 
 def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
-    """Whether a reset happens is compared both ways."""
+    """Whether a reset happens is compared in both directions."""
 
     def always(_state: State, _at: Operands) -> bool:
         return True
@@ -205,7 +205,7 @@ def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
     ],
 )
 def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) -> None:
-    """What another rule does is no transition that can happen."""
+    """The effect of another rule is not a possible transition."""
     (told,) = walked(delta).wrong
     assert seen in told
 
@@ -260,21 +260,21 @@ class NeverFrees(BlockPool):
 
 
 class RemembersTaken(BlockPool):
-    """What is handed out keeps its content in the map."""
+    """An allocated block keeps its content in the map."""
 
     def _forget(self, block: int) -> Content | None:
         return self.cached.content_of(block)
 
 
 class KeepsBeginnings(BlockPool):
-    """What is handed out keeps its entries."""
+    """An allocated block keeps its entries."""
 
     def _forget(self, block: int) -> Content | None:
         return self.cached.forget(block)
 
 
 class ResetsUnderHolders(BlockPool):
-    """A reset happens whoever holds what."""
+    """A reset happens although blocks are held."""
 
     def reset(self) -> bool:
         self.cached = CachedMap(len(self.references))
@@ -310,7 +310,7 @@ class KeepsPins(PinnedPool):
 
 
 class PinsScratch(PinnedPool):
-    """Whatever is given up is pinned, cached or not."""
+    """Every freed block is pinned, cached or not."""
 
     def _pin(self, blocks: Iterable[int]) -> None:
         for block in blocks:
@@ -401,6 +401,6 @@ def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], told:
     ],
 )
 def test_holdings_that_changed_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
-    """What the pool is not asked for is seen in the tables and copies, and a call for nobody is told as one."""
+    """Changes that bypass the pool are seen in the tables and copies, and a call for no request is reported as one."""
     (wrong,) = driven(model, holdings=holdings).wrong
     assert told in wrong

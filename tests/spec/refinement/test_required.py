@@ -1,8 +1,8 @@
-"""Planted omission: the reference does less than it must, or the same to the wrong block.
+"""Injected omission: the reference does less than it must, or the same to the wrong block.
 
 Goal: an operation that leaves out what it is for is noticed, even where each thing that it does may happen. Method:
-break one thing of the reference at a time, follow random operations where it matters, and look at what is told first.
-The control: the same operations, nothing broken.
+break one thing of the reference at a time, follow random operations where it matters, and look at what is reported
+first. The control: the same operations, nothing broken.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_without_a_change_there_is_no_drift(model: str) -> None:
 
 
 class ReleasesLive(Holdings):
-    """The last window block that is still read is given up: a use after free."""
+    """The last window block that is still read is freed: a use after free."""
 
     def release_dead(self, request: int, computed: int) -> None:
         super().release_dead(request, computed + max(group.block_size_tokens for group in self.groups))
@@ -122,7 +122,7 @@ class ForgetsTheHit(Holdings):
 
 
 class CopiesNothing(Holdings):
-    """A dispatch tells the worker nothing, and everything stays pending."""
+    """A dispatch sends the worker nothing, and everything stays pending."""
 
     def dispatch(self) -> tuple[Copy, ...]:
         return ()
@@ -152,7 +152,7 @@ class CopiesTooMuch(Holdings):
     ],
 )
 def test_blocks_that_are_not_held_as_they_must_be_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
-    """Given up while they are read, kept when nobody reads them, or not given at all."""
+    """Freed while they are read, kept when nothing reads them, or not allocated at all."""
     (wrong,) = driven(model, holdings).wrong
     assert told in wrong
 
@@ -182,7 +182,7 @@ def test_an_operation_that_does_nothing_is_noticed(
 
 
 def test_an_eviction_of_another_block_is_noticed() -> None:
-    """The one behind it."""
+    """The one after it."""
 
     def evicted(self: Manager, operation: Evict) -> Done:
         self.pool.evict(1 + operation.block % (self.settings.blocks - 1))
