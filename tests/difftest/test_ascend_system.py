@@ -76,7 +76,7 @@ def under_a_scheduler(system, model, cases):
         found.update(each.finding or each.divergence.difference.statement for each in (*trial.found, *trial.known))
     return found
 
-def behind_a_load(system, model):
+def after_a_load(system, model):
     settings = Settings(load(model).geometry, blocks=200, tokens_max=256, chunk_tokens=256, tells_events=False)
     loads = Serve(Arrive(1, (Run(0, 16), Run(1000, 49))), 4, external_tokens=16, loads=True)
     operations = (Serve(Arrive(0, (Run(0, 128),)), 4), Step((Reply(token=5000),)), loads, Step())
@@ -104,8 +104,8 @@ told["as published"] = differences("ascend", sys.argv[1], 200)
 told["under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[3], 6)
 told["as published, under a scheduler"] = under_a_scheduler("ascend", sys.argv[1], 8)
 told["given twice"] = given_twice("ascend", given)
-told["behind a load"] = behind_a_load("ascend", sys.argv[1])
-told["behind a load, mended"] = behind_a_load("ascend-retention", sys.argv[1])
+told["after a load"] = after_a_load("ascend", sys.argv[1])
+told["after a load, fixed"] = after_a_load("ascend-retention", sys.argv[1])
 attach.count_tokens = lambda coordinator: None
 told["counts slots"] = differences("ascend-retention", sys.argv[1], 2_000)
 told["counts slots, under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[1], 8)
@@ -160,14 +160,14 @@ def test_the_same_under_a_scheduler(told: Any, system: str, finds: bool, declare
     assert declared == ("013-compressed-block-known-by-its-slots" in told[system])
 
 
-def test_a_table_that_goes_on_behind_a_load_is_told_as_what_it_is(told: Any) -> None:
+def test_a_table_that_goes_on_after_a_load_is_told_as_what_it_is(told: Any) -> None:
     """Goal: under a scheduler too, 013 explains the count that parts from the queue by it. Method: two requests that
     share the slots of two blocks, the second of which loads one; a block more counts as free. With the plug-in none."""
-    known, miscounted = told["behind a load"]
+    known, miscounted = told["after a load"]
     assert "013-compressed-block-known-by-its-slots" in known
     assert set() == undeclared(dict.fromkeys(known, 1))
     assert 1 == miscounted
-    assert [[], 0] == told["behind a load, mended"]
+    assert [[], 0] == told["after a load, fixed"]
 
 
 def test_a_block_that_is_given_twice_is_known(told: Any) -> None:

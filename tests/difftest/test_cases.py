@@ -69,8 +69,8 @@ OVER_ALL_MODELS = {
     "hit looked up": 80,
     "hit of a preempted request": 200,
     "evicted a cached block": 60,
-    "refused by the gate": 25,
-    "refused by the pool": 30,
+    "rejected by the gate": 25,
+    "rejected by the pool": 30,
     "drafts accepted": 90,
     "drafts rejected": 45,
     "salt": 70,
@@ -91,7 +91,7 @@ OF_TRANSFERS = {
     "loads": 12,
     "a load that arrived": 5,
     "a load that failed": 1,
-    "let in behind a load": 4,
+    "admitted after a load": 4,
     "sends": 3,
     "read by another node": 2,
     "aborted while it loads": 1,
@@ -99,7 +99,7 @@ OF_TRANSFERS = {
 """What a model must meet where other nodes take part."""
 OF_COPIES = {"a hit inside a block": 6, "a copy": 6}
 """What a model must meet whose hits may end inside blocks."""
-SELDOM = {"Cleared": 30, "refused until the step is dispatched": 15}
+SELDOM = {"Cleared": 30, "rejected until the step is dispatched": 15}
 """What must happen on some of the other models, if not on each."""
 COLLISIONS = {"legal": 0, "hostile": 10, "tiny": 1}
 """How many salts are named like an adapter at least: a well-behaved scheduler sees none."""
@@ -141,8 +141,8 @@ def counted(several: Iterable[Case]) -> Counter[str]:
                 answer = manager.apply(resolved)
                 found.update(("legal", type(resolved).__name__, type(answer).__name__))
                 found.update(_after(answer))
-                found["refused until the step is dispatched"] += waits and isinstance(answer, Refused)
-                found["refused for good"] += alone and not waits and isinstance(answer, Refused)
+                found["rejected until the step is dispatched"] += waits and isinstance(answer, Refused)
+                found["rejected permanently"] += alone and not waits and isinstance(answer, Refused)
                 found["evicted a cached block"] += isinstance(resolved, Evict) and before[resolved.block] is not None
                 found["hit of a preempted request"] += (
                     isinstance(answer, Granted)
@@ -177,7 +177,7 @@ def _before(manager: Manager, operation: Operation) -> Iterator[str]:
     elif isinstance(operation, Abort) and manager.population[operation.request].status is Status.LOADING:
         yield "aborted while it loads"
     elif isinstance(operation, Admit) and manager.population[operation.request].tokens_computed > 0:
-        yield "let in behind a load"
+        yield "admitted after a load"
 
 
 def _is_ready(manager: Manager, operation: Admit) -> bool:
@@ -202,7 +202,7 @@ def _after(answer: Answer) -> Iterator[str]:
         case Copies(copies=copies):
             yield from ["a copy"] * len(copies)
         case Refused(gate=gate):
-            yield "refused by the gate" if gate else "refused by the pool"
+            yield "rejected by the gate" if gate else "rejected by the pool"
         case Success(succeeded=succeeded):
             yield "reset" if succeeded else "no reset"
         case Shared(blocks=blocks) if any(blocks):
@@ -266,7 +266,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     assert {} == missing(found, dict.fromkeys(expected_of(EVERY_MODEL[model]) - seldom, 1))
     assert {} == missing(found, IN_EVERY_LANE)
     assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.35)
-    assert 0 == found["refused for good"]
+    assert 0 == found["rejected permanently"]
 
 
 @pytest.mark.few(1)
@@ -280,7 +280,7 @@ def test_every_other_model_does_everything(name: str) -> None:
     least |= OF_COPIES if any(group.copies for group in model.geometry.groups) else {}
     assert {} == missing(found, least)
     assert found["legal"] > found["drawn"] * 0.3
-    assert 0 == found["refused for good"]
+    assert 0 == found["rejected permanently"]
 
 
 @pytest.mark.ci

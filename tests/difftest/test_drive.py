@@ -235,7 +235,7 @@ BROKEN: dict[str, tuple[Factory, str, set[str]]] = {
     "state released early": (ReleasesEarly, "mamba-all", {"KV-MEM-01"}),
     "blocks lost": (LosesBlocks, "full", {"KV-INV-01"}),
     "blocks kept": (KeepsBlocks, "full", {"KV-LEAK-01"}),
-    "loading given up": (GivesUpLoading, "local+transfers", {"KV-MEM-01"}),
+    "blocks of a load freed": (GivesUpLoading, "local+transfers", {"KV-MEM-01"}),
     "raises": (Raises, "full", {"KV-SYS-01"}),
 }
 

@@ -89,7 +89,7 @@ with branches.measured():
     system = load_system(name)
     models = default_models(system, "quick")
     prepared = prepare(LevelChoice.BOTH, system, models, "quick")
-    # All of its cases, whatever they find: that is told by `kvgate check`.
+    # All of its cases: `kvgate check` reports what they find.
     unlimited = {"operations": 10**9, "kinds_max": 10**9, "shrinks": False}
     plans = [evolve(each.plan, cases=rounds * len(each.plan.lanes), **unlimited) for each in prepared]
     outcomes = [Campaign(each.trials, plan).run() for each, plan in zip(prepared, plans, strict=True)]

@@ -194,7 +194,7 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
         lambda d: (d["settings"].update(drafts_max=10_001), deep(d, "settings", "geometry", "groups").pop(2)),
         "line 1: at most 10000 drafts",
     ),
-    "an interval that is no multiple": (
+    "an interval that is not a multiple": (
         lambda d: d["settings"].update(retention_interval_tokens=6),
         "line 1: a retention interval of 6 tokens is no multiple of the scheduler block size, 4 tokens",
     ),

@@ -55,11 +55,11 @@ def complaints(document: dict[Any, Any]) -> list[str]:
     if document.get("permissions") != {"contents": "read"}:
         found.append("asks for more than to read the repository")
     if not document.get("concurrency", {}).get("cancel-in-progress"):
-        found.append("goes on for pushes that are outdated")
+        found.append("runs on for outdated pushes")
     if "secrets" in str(document):
         found.append("needs secrets, which a fork has not")
     for job in document["jobs"].values():
-        found += [] if "timeout-minutes" in job else ["may run for ever"]
+        found += [] if "timeout-minutes" in job else ["may run without end"]
         matrix = job.get("strategy", {}).get("matrix", {})
         for step in job["steps"]:
             if "uses" in step and not re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"]):
@@ -106,8 +106,8 @@ def test_a_workflow_can_be_copied(name: str) -> None:
         (('matrix.level }}" --profile', 'matrix.depth }}" --profile'), "the matrix has no depth"),
         (("contents: read", "contents: write"), "asks for more than to read the repository"),
         (("  pull_request:", "  pull_request_target:"), "runs with the rights of the repository"),
-        (("cancel-in-progress: true", "cancel-in-progress: false"), "goes on for pushes that are outdated"),
-        (("timeout-minutes: 45", "continue-on-error: true"), "may run for ever"),
+        (("cancel-in-progress: true", "cancel-in-progress: false"), "runs on for outdated pushes"),
+        (("timeout-minutes: 45", "continue-on-error: true"), "may run without end"),
         (("actions/checkout@v4", "actions/checkout@main"), "actions/checkout@main has no version"),
         (('KVGATE_OPTIONS: ""', "TOKEN: ${{ secrets.TOKEN }}"), "needs secrets, which a fork has not"),
     ],

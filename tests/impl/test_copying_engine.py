@@ -96,7 +96,7 @@ def main(folder: str, caches: bool) -> None:
     made = engine(folder, caches)
     said = {"blocks": [size for _, size in groups_of(made)], "sound": continued(made)}
     for name in BREAKS if caches else ():
-        assert made.reset_prefix_cache(), "nobody holds a block"
+        assert made.reset_prefix_cache(), "no request holds a block"
         with broken(name, made):
             said[name] = continued(made)
     print(json.dumps(said))

@@ -26,7 +26,7 @@ MODELS = {
     "DeepSeek-V4-Flash in vLLM": ([full(256, 4, 128), window(64), window(64), window(4), window(8)], 4, 128, [True]),
     "on Ascend, 128 slots": ([full(512, 4), full(16384, 128), window(128), window(8), window(32)], 8, 128, [True] * 2),
     "on Ascend, 32 slots": ([full(128, 4), full(4096, 128), window(32), window(2), window(8)], 2, 128, [False, True]),
-    "large blocks beside a window": ([full(64), window(16)], 16, 16, [True]),
+    "large blocks next to a window": ([full(64), window(16)], 16, 16, [True]),
     "equal blocks": ([full(16), window(16)], 16, 16, [False]),
     "a window of larger blocks": ([full(16), window(64)], 16, 64, [False]),
     "blocks that fit nothing": ([full(48), full(64), window(16)], 16, 16, [True, True]),

@@ -29,7 +29,7 @@ def _label(keys: Keys, token: int) -> Hashable:
 
 def spelled(request: Request, group: int, end: int) -> Hashable:
     """All that the first ``end`` tokens of a request depend on in one group."""
-    assert end <= len(request.tokens), "a token that was not said is no content"
+    assert end <= len(request.tokens), "only known tokens are content"
     keys = request.keys
     return group, keys.salt, keys.lora, tuple((request.tokens[i], _label(keys, i)) for i in range(end))
 

@@ -159,7 +159,7 @@ def witness(operation: Operation, answer: Answer, before: Manager, after: Manage
     """Which of the things that a trace should reach were reached by one operation."""
     reached = []
     if isinstance(answer, Refused):
-        reached.append("gate" if answer.gate else f"{type(operation).__name__} refused")
+        reached.append("gate" if answer.gate else f"{type(operation).__name__} rejected")
     if isinstance(answer, Granted):
         assert isinstance(operation, (Admit, Schedule))
         preempted = after.population[operation.request].preemptions
@@ -230,7 +230,7 @@ def shortest(system: Settings, trace: Sequence[Operation]) -> list[Operation]:
 
 FAMILIES = ((*GEOMETRIES, *MORE_GEOMETRIES), COPYING_GEOMETRIES, STATE_GEOMETRIES)
 WITNESSES = (
-    *("gate", "Admit refused", "Schedule refused", "hit", "resumed with a hit", "accepted", "rejected"),
+    *("gate", "Admit rejected", "Schedule rejected", "hit", "resumed with a hit", "accepted", "rejected"),
     *("duplicates", "recycled", "shared", "copied", "not ready", "demoted", "loads", "provided"),
     *(f"transfer {status} {succeeded}" for status in ("loading", "ending") for succeeded in (True, False)),
 )

@@ -81,7 +81,7 @@ def spelt(document: Any) -> bytes:
     verbatim: list[str] = []
 
     def stand_in(each: object) -> str:
-        assert isinstance(each, Verbatim), "nothing else is no value"
+        assert isinstance(each, Verbatim), "all others are values"
         verbatim.append(each.text)
         return f"verbatim {len(verbatim) - 1} in its place"
 

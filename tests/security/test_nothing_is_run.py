@@ -44,14 +44,14 @@ ARGUED = {
     (
         "mutants/kvgate_mutants/mutants/scheduler/edited.py",
         "exec",
-    ): "a planted fault: the installed vLLM's own source, with a line of ours in it",
+    ): "an injected fault: the installed vLLM's own source, with a line of ours in it",
     ("spec/kvspec/pictures/gallery.py", "exec"): "the examples of our own chapters, when pictures are drawn",
     ("difftest/kvgate/adapters/fetching.py", "extractall"): "a wheel whose sha256 is one in its release's description",
-    ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: whoever types it names the code",
+    ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: the user names the code",
     ("difftest/kvgate/adapters/registry.py", "exec_module"): "--preload FILE.py: likewise",
     ("difftest/kvgate/levels/tiers/adapter/own.py", "import_module"): "--connector MODULE:CLASS: likewise",
     ("difftest/kvgate/adapters/cpu_engine/answering.py", "import_module"): "what the process that started it says, "
-    "through a pipe that nobody else has",
+    "through a pipe that no other process has",
     ("difftest/kvgate/adapters/cpu_engine/checkpoint.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/ascend_wheel.py", "import_module"): _OURS,
     ("difftest/kvgate/levels/scheduler/adapter/stage.py", "import_module"): _OURS,

@@ -18,14 +18,14 @@ from kvspec.prover import Verdict
 from kvspec.registry import obligations
 
 SKIPPED = "kvreference.attention:tokens_skipped"
-BROKEN = only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1)
+BROKEN = only("longer", "More is freed than there is.", SKIPPED, lambda computed, window: computed + 1)
 SOUND = Obligation(
     "test.skipped",
     ("KV-OP-06",),
-    "No more is given up than is computed.",
+    "No more is freed than is computed.",
     {"computed": Count(), "window": Count(2)},
     lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed,
-    {"something is given up": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
+    {"something is freed": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
     (BROKEN,),
 )
 TASK = Task("test.skipped")
@@ -41,7 +41,7 @@ def test_a_sound_statement_is_proved() -> None:
     """With its witness, and its mutant refuted: nothing is left to say."""
     checked = check_obligation(SOUND, TASK)
     assert (Outcome.PROVED, []) == (checked.outcome, list(checked.why()))
-    assert ["something is given up"] == list(checked.witnesses)
+    assert ["something is freed"] == list(checked.witnesses)
     assert {"longer": Verdict.REFUTED} == {name: proof.verdict for name, proof in checked.mutants.items()}
 
 

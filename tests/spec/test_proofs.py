@@ -34,7 +34,7 @@ def test_it_is_proved_and_says_something(checked: Mapping[str, ProofResult], nam
     result = checked[name]
     assert (Outcome.PROVED, []) == (result.outcome, list(result.why()))
     assert result.witnesses, "without a witness what is assumed might never be"
-    assert result.mutants, "without a mutant it might hold whatever the code does"
+    assert result.mutants, "without a mutant it might hold for any code"
     for mutant, proof in result.mutants.items():
         assert proof.confirmed is not False, f"the counterexample of {mutant} does not fail as numbers"
 

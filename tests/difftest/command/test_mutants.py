@@ -68,7 +68,7 @@ def something_is_wrong() -> str:
 
 KILLED, SURVIVING = planted(head_first), planted(unchanged)
 SHOWN = evolve(KILLED, name="shown", statement=None, shown_by=something_is_wrong)
-EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_first, "Nobody looks.")
+EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_first, "No monitor sees it.")
 
 
 @pytest.fixture

@@ -32,11 +32,11 @@ SKIPPED = "kvreference.attention:tokens_skipped"
 SOUND = Obligation(
     "retention.skipped",
     ("KV-OP-06",),
-    "No more is given up than is computed.",
+    "No more is freed than is computed.",
     {"computed": Count(), "window": Count(2)},
     lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed,
-    {"something is given up": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
-    (only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1),),
+    {"something is freed": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
+    (only("longer", "More is freed than there is.", SKIPPED, lambda computed, window: computed + 1),),
     binds=lambda geometry, group: {"window": group.window_tokens} if group.window_tokens else None,
 )
 FALSE = evolve(SOUND, id="eagle.false", claim=lambda u: u.computed < 7)
@@ -112,7 +112,7 @@ def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -
         ended = kvgate("prove", "--obligation", name, "--jobs", "1")
         assert 0 == ended.code
         assert "  supports KV-OP-06: A block that no later token reads" in ended.out
-        assert "  mutant longer: More is given up than there is. Refuted for computed = 0, window = 2" in ended.out
+        assert "  mutant longer: More is freed than there is. Refuted for computed = 0, window = 2" in ended.out
         assert "eagle" not in ended.out
     assert 1 == kvgate("prove", "--obligation", "eagle.false", "--jobs", "1").code
 

@@ -59,11 +59,11 @@ ORDERS: dict[str, tuple[Operation, ...]] = {
     ),
     "a prompt that is cached there": (ask(0, 64), P, D, *READ, D, D, D, ask(1, 70, family=0), P, D, *READ, D, D, D),
     "failed": (ask(0, 70), P, D, Transferred(0, succeeded=False), Acknowledged(0), P, *steps(Node.DECODE, 6)),
-    "given up before it is prefilled": (ask(0, 200), P, Abort(0), P, D),
-    "given up before it is read": (ask(0, 70), P, Abort(0), Acknowledged(0), P, D),
-    "given up while it is read": (ask(0, 70), P, D, Abort(0), *READ, D, D),
-    "given up while it is answered": (ask(0, 70), P, D, *READ, D, Abort(0), D),
-    "nothing is told any more": (ask(0, 70), P, D, Transferred(0), *steps(Node.DECODE, 5)),
+    "aborted before it is prefilled": (ask(0, 200), P, Abort(0), P, D),
+    "aborted before it is read": (ask(0, 70), P, Abort(0), Acknowledged(0), P, D),
+    "aborted while it is read": (ask(0, 70), P, D, Abort(0), *READ, D, D),
+    "aborted while it is answered": (ask(0, 70), P, D, *READ, D, Abort(0), D),
+    "the end of the read is never reported": (ask(0, 70), P, D, Transferred(0), *steps(Node.DECODE, 5)),
 }
 
 

@@ -18,7 +18,7 @@ from kvgate.levels.registry import read
 from .stage import PLAN
 
 FAULTY = '''
-"""Whoever finishes releases its blocks from the head on; and an answer depends on chance."""
+"""A finished request releases its blocks from the head on; and an answer depends on chance."""
 import os
 from kvgate.adapters.reference import Reference
 from kvreference.operations import Finish, TakeStatistics

@@ -120,7 +120,7 @@ ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost":
         (Pretended(follows=("mine", "record")), 0, "the shadow is in mode record"),
         (Pretended(tells_metrics=False), 0, "not checked: the server reports no vllm:num_requests_running"),
     ],
-    ids=["sound beside an ended one", "dead at the end", "recording", "no metrics"],
+    ids=["sound next to an ended one", "dead at the end", "recording", "no metrics"],
 )
 def test_the_live_checks(pretended: Pretended, code: int, message: str) -> None:
     """As ``pytest difftest/ --live`` runs them."""

@@ -111,7 +111,7 @@ VERIFIED: tuple[Operation, ...] = (
 """Drafts are rejected, accepted and accepted in part; then another request has the same tokens."""
 
 KEEPING = {
-    "the running state is given up": (
+    "the running state is freed": (
         settings_of(STATES),
         GivesUpTheRunningState,
         DECODE,
@@ -131,7 +131,7 @@ KEEPING = {
         (arrive(0, 11), Admit(0, 3), Dispatch(), Schedule(0, 64), Dispatch(), arrive(1, 11), Admit(1, 64), Dispatch()),
         wrong(1, f"token 7 in block 1: {state(8, 7, 7)}", state(3, 2, 2)),
     ),
-    "the state behind another token": (
+    "the state after another token": (
         settings_of(STATES),
         HitsTheRunningState,
         (arrive(0, 6), Admit(0, 64), Dispatch(), arrive(1, 6), Admit(1, 64), Dispatch()),
@@ -153,7 +153,7 @@ class GivesUpTheChunk(WithHoldings):
 
 
 CHUNKS = {
-    "a chunk is given up too early": (
+    "a chunk is freed too early": (
         settings_of(FULL, CHUNKED),
         GivesUpTheChunk,
         (arrive(0, 14), Admit(0, 4), Schedule(0, 4)),

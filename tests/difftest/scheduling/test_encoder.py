@@ -97,7 +97,7 @@ BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "users are forgotten": (CACHE, "check_and_update_cache", forgets_the_user),
     "no budget": (CACHE, "can_allocate", one_item_more),
     "the latest goes": (CACHE, "can_allocate", latest_goes),
-    "told again": (CACHE, "get_freed_mm_hashes", tells_again),
+    "sent again": (CACHE, "get_freed_mm_hashes", tells_again),
     "never freed": (ENGINE, "_free_encoder_inputs", never_frees),
     "freed too early": (ENGINE, "_free_encoder_inputs", frees_all),
 }

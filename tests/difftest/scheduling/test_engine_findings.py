@@ -359,7 +359,7 @@ def caches_what_is_not_full(original: Any, manager: Any, request: Any, tokens: i
     original(manager, request, min(request.num_tokens, -(-tokens // size) * size))
 
 
-def refuses_whoever_loaded(original: Any, manager: Any, request: Any, *them: Any, **more: Any) -> Any:
+def rejects_loaded(original: Any, manager: Any, request: Any, *them: Any, **more: Any) -> Any:
     """A request that has loaded is given no blocks, although plenty are free."""
     loaded = request.num_computed_tokens > 0 and request.status.name == "WAITING"
     return None if loaded else original(manager, request, *them, **more)
@@ -379,7 +379,7 @@ NEIGHBOURS: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], str]] = {
         SHARED,
         "KV-MEM-01",
     ),
-    "refuses whoever has loaded": (f"{MANAGER}.allocate_slots", refuses_whoever_loaded, ROOM, LOADS, "KV-LIVE-03"),
+    "rejects requests that have loaded": (f"{MANAGER}.allocate_slots", rejects_loaded, ROOM, LOADS, "KV-LIVE-03"),
     "takes no notice of loads": (
         "vllm.v1.core.sched.scheduler.Scheduler._try_promote_blocked_waiting_request",
         takes_no_notice,

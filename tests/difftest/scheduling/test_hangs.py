@@ -45,8 +45,8 @@ NO_ROOM, NOT_ASKED = "023-parked-loads-leave-no-room", "024-refused-before-whoev
 DECLARED = {
     "loads that leave no room": NO_ROOM,
     "loads that leave no look-ahead slot": NO_ROOM,
-    "a load that has room behind one that has none": NOT_ASKED,
-    "a load behind one that waits for more": NOT_ASKED,
+    "a load that fits after one that does not": NOT_ASKED,
+    "a load after one that waits for more": NOT_ASKED,
 }
 HANGS: dict[str, Hang] = {
     # vllm-project/vllm#35541: never is not distinguished from not now.
@@ -60,7 +60,7 @@ HANGS: dict[str, Hang] = {
         (0, 1),
     ),
     # The same report, with the gate: the second would fit, and is never asked.
-    "a load that has room behind one that has none": (
+    "a load that fits after one that does not": (
         full(65),
         CONNECTED,
         (serve(0, 800, **LOADED), serve(1, 592, **LOADED), *steps(1), Transferred(0), Transferred(1), *steps(5)),
@@ -68,7 +68,7 @@ HANGS: dict[str, Hang] = {
         (0, 1),
     ),
     # vllm-project/vllm#57841: one rejected request ends the search for those that have loaded.
-    "a load behind one that waits for more": (
+    "a load after one that waits for more": (
         full(9, tokens_max=128, chunk_tokens=128),
         CONNECTED,
         (
@@ -159,7 +159,7 @@ def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.Mon
     """Goal: 023 and 024 excuse no scheduler that forgets a load. Method: a run of 024 without its record."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    settings, stage, operations, _, _ = HANGS["a load behind one that waits for more"]
+    settings, stage, operations, _, _ = HANGS["a load after one that waits for more"]
     original = Scheduler._update_from_kv_xfer_finished
 
     def forgets(scheduler: Any, output: Any) -> None:
@@ -240,14 +240,14 @@ def puts_back(original: Any, scheduler: Any, request: Any) -> bool:
 LOADS_ALL: tuple[Operation, ...] = (serve(0, 64, external_tokens=64, loads=True), *steps(1), Transferred(0), *steps(8))
 PARKED = tuple(serve(number, 100, external_tokens=64, loads=True) for number in range(4))
 BROKEN: dict[str, tuple[str, Any, Stage, tuple[Operation, ...], set[str]]] = {
-    "a queue that nobody looks at": (
+    "a queue that is never scanned": (
         "schedule",
         ignores_the_skipped,
         Stage(),
         (serve(0, 40, structured=True), *steps(2), GrammarReady(0), *steps(4)),
         {"KV-LIVE-03"},
     ),
-    "a limit that the parked use up": (
+    "a limit that waiting loads use up": (
         "schedule",
         counts_the_parked,
         Stage(4, connector=True),

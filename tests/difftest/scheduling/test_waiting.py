@@ -21,15 +21,15 @@ def transfer(waiter: int, lost: bool = False) -> Wait:
 
 
 STUCK: dict[str, tuple[tuple[Wait, ...], tuple[int, ...], tuple[int, ...]]] = {
-    "nobody waits": ((), (), ()),
+    "no request waits": ((), (), ()),
     "for a transfer": ((transfer(A),), (), ()),
     "for a transfer that never ends": ((transfer(A, lost=True),), (A,), ()),
     "for one that waits for a transfer": ((blocks(A, B), transfer(B)), (), ()),
-    "behind one that waits for nobody": ((Wait(A, Reason.NO_REQUEST), Wait(B, Reason.LINE, A)), (A, B), ()),
+    "after one that waits for nothing": ((Wait(A, Reason.NO_REQUEST), Wait(B, Reason.LINE, A)), (A, B), ()),
     "for each other": ((blocks(A, B), blocks(B, A)), (A, B), (A, B)),
     "in a ring": ((blocks(A, B), blocks(B, C), blocks(C, A)), (A, B, C), (A, B, C)),
     "for each other, and for a transfer": ((blocks(A, B), blocks(A, C), blocks(B, A), transfer(C)), (), (A, B)),
-    "one for a grammar, one for nobody": ((Wait(A, Reason.GRAMMAR), Wait(B, Reason.NO_REQUEST)), (B,), ()),
+    "one for a grammar, one for nothing": ((Wait(A, Reason.GRAMMAR), Wait(B, Reason.NO_REQUEST)), (B,), ()),
     "for one that is served": ((Wait(A, Reason.PLACE, B),), (A,), ()),
 }
 

@@ -142,7 +142,7 @@ def freed_later(scheduler):
 def with_connector():
     those = [model.partition(":")[0] for model in models]
     if geometry.LOOKS_AHEAD_WITH_ONE in release.findings:
-        # One with a draft layer, which is refused.
+        # One with a draft layer, which is rejected.
         those.sort(key=lambda model: "eagle" in model or "mtp" in model)
         those = [*those[:2], those[-1]]
     else:

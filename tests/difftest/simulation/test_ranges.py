@@ -203,7 +203,7 @@ BREAKS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "never pins": (Pool, "_pin", lambda _pool, _spans: None),
     "does not put scratch apart": (Pool, "_put_scratch", lambda pool, blocks: pool.queue.append_scratch(blocks)),
     "counts free blocks of a hit twice": (Pool, "count_free", lambda _pool, _spans: 0),
-    "who is registered behind others is lost": (Served, "_drop", _never_moved_up),
+    "a request registered after others is lost": (Served, "_drop", _never_moved_up),
     "a hit needs its last block alone": (lookup._Found, "gap", _without_first),
     "skips hits in front of a gap": (lookup._Found, "before_gap", lambda _found, gap, _hit: gap),
     "has no replay boundary": (manager, "replay_boundary", lambda _geometry, _tokens: 0),

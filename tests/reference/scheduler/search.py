@@ -57,7 +57,7 @@ def explore(
                 return Explored(len(ways), seen, (*_way_to(ways, key_of(before)), operation), wrong)
             if key not in ways:
                 ways[key] = key_of(before), operation
-                assert len(ways) <= STATES_MAX, "there is no end to the states"
+                assert len(ways) <= STATES_MAX, "the search does not end"
                 queue.append(after)
     return Explored(len(ways), seen)
 

@@ -84,7 +84,7 @@ def outlook(scheduler: Scheduler) -> Outlook:
     transfers = frozenset(scheduler.transfers())
     waits = {
         number: {
-            "let in": steps_to_admission(scheduler, number),
+            "admitted": steps_to_admission(scheduler, number),
             "answered": steps_to_answer(scheduler, number),
             "ended": steps_to_end(scheduler, number),
         }
@@ -114,7 +114,7 @@ def _books_wrong(scheduler: Scheduler) -> list[str]:
     if not expected == set(queues.terms) == set(in_line) or len(in_line) != len(expected):
         wrong.append(f"{sorted(expected)} are not over, {in_line} in line, {sorted(queues.terms)} have terms")
     if any((alive[number].status is Status.RUNNING) != (number in queues.running) for number in expected):
-        wrong.append("somebody runs who is not in the running queue, or the other way round")
+        wrong.append("the running requests are not those of the running queue")
     return wrong
 
 
@@ -126,7 +126,7 @@ def _room_wrong(scheduler: Scheduler) -> list[str]:
     parked = {n: blocks for n, blocks in held.items() if n not in scheduler.queues.running}
     wrong = [f"request {n} holds {held[n]} blocks, not {needed[n]} at most" for n in held if held[n] > needed[n]]
     if not is_room(settings.blocks - 1, needed, parked):
-        wrong.append(f"{needed} do not fit beside {parked}")
+        wrong.append(f"{needed} do not fit next to {parked}")
     return wrong
 
 
@@ -135,7 +135,7 @@ def hangs(scheduler: Scheduler, before: Outlook, operation: Operation, observati
     if not isinstance(operation, Step):
         return []
     if is_stuck(scheduler, observation):
-        return ["nobody gets on, and no transfer is under way"]
+        return ["no request makes progress, and no transfer is under way"]
     begun = set(scheduler.transfers()) - before.transfers
     if is_held_up(scheduler, observation) and begun:
         return [f"the transfers of {sorted(begun)} were begun while everybody waited for one"]
@@ -151,7 +151,7 @@ def _promises_broken(
     wrong = []
     for number, now in outlook(scheduler).waits.items():
         kept = {
-            "let in": number in scheduler.queues.running or number in preempted,
+            "admitted": number in scheduler.queues.running or number in preempted,
             "answered": number in answered,
             "ended": False,
         }

@@ -52,7 +52,7 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
     wrong = [f"{each} is stated {stated.count(each)} times" for each in statements if stated.count(each) != 1]
     for row in rows:
         if row.statement not in statements:
-            wrong.append(f"{row.statement} is no statement")
+            wrong.append(f"{row.statement} is not a statement")
             continue
         if row.sentence != statements[row.statement]:
             wrong.append(f"{row.statement} must read: {statements[row.statement]}")
@@ -86,7 +86,7 @@ def proofs_wrong(
 ) -> list[str]:
     """Proofs are described in words, and the table after them is what the registry says now."""
     told = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
-    wrong = [] if told.partition(BEGIN)[0].strip() else ["the proofs are told in no words"]
+    wrong = [] if told.partition(BEGIN)[0].strip() else ["the proofs are not described"]
     try:
         current = written(chapter, text, known, left)
     except ValueError as error:
@@ -100,11 +100,11 @@ def operations_wrong(chapter: Chapter) -> list[str]:
     wrong = [] if tuple(head) == COLUMNS else [f"columns are {', '.join(head)}"]
     for row in rows:
         if len(row) != len(COLUMNS) or not all(row):
-            wrong.append(f"not told whole: {row[0]}")
+            wrong.append(f"incomplete: {row[0]}")
             continue
         sources = "".join(map(_source, links(row[-1])))
         named = re.findall(r"`(\w+Error)`", row[-1])
-        wrong += [f"{row[0]}: nobody raises {each}" for each in named if f"raise {each}" not in sources]
+        wrong += [f"{row[0]}: {each} is raised nowhere" for each in named if f"raise {each}" not in sources]
     return wrong
 
 
