@@ -38,11 +38,11 @@ def test_a_run_ends_without_what_it_needs(options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("needed", ["", "json"])
-def test_a_run_goes_on_with_what_it_needs(needed: str) -> None:
+def test_a_run_continues_with_what_it_needs(needed: str) -> None:
     """The control."""
     ended = listed(needed)
     assert (0, "") == (ended.returncode, ended.stderr)
-    assert "test_a_run_goes_on_with_what_it_needs" in ended.stdout
+    assert "test_a_run_continues_with_what_it_needs" in ended.stdout
 
 
 def test_what_a_merge_must_pass_needs_vllm() -> None:

@@ -99,7 +99,7 @@ def test_rows_are_medians_with_their_spread() -> None:
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, float("nan"), float("inf")])
-def test_a_row_out_of_its_spread_is_refused(value: float) -> None:
+def test_a_row_out_of_its_spread_is_rejected(value: float) -> None:
     """Goal: no row that cannot be. Method: medians outside the rounds, and no numbers."""
     with pytest.raises(ValueError, match=r"x|value"):
         Row("x", value, "ms", 1.0, 1.5, 3)
@@ -129,7 +129,7 @@ def test_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_damaged_history_is_refused(change: bytes | dict[str, object], said: str, tmp_path: Path) -> None:
+def test_a_damaged_history_is_rejected(change: bytes | dict[str, object], said: str, tmp_path: Path) -> None:
     """Goal: what is read is validated. Method: a good line, then one with a single thing wrong."""
     good = line_of(ENTRY)
     line = change if isinstance(change, bytes) else json.dumps({**json.loads(good), **change}).encode()
@@ -189,19 +189,19 @@ def test_a_run_keeps_rows_as_they_come() -> None:
     assert this_machine().cores == entry.machine.cores
 
 
-def test_a_failure_is_told_and_keeps_what_there_is() -> None:
+def test_a_failure_is_reported_and_costs_no_row() -> None:
     """Goal: a broken benchmark is visible and costs no row. Method: a process that reports a row and fails."""
     entry = run(Job("lockstep", True), lambda _row: None, stand_in(said(ROW) + "raise SystemExit('no engine here')"))
     assert (State.FAILED, (ROW,), "no engine here") == (entry.state, entry.rows, entry.why)
 
 
-def test_what_is_no_row_is_refused() -> None:
+def test_what_is_not_a_row_is_rejected() -> None:
     """Goal: output that is not a row is noticed. Method: a log line among the rows."""
     with pytest.raises(UsageError, match="lockstep, row 2: not JSON"):
         run(Job("lockstep", True), lambda _row: None, stand_in(said(ROW) + "print('INFO hello')"))
 
 
-def test_an_interruption_keeps_what_there_is_and_leaves_nothing_behind() -> None:
+def test_an_interruption_keeps_the_results_and_leaves_no_files() -> None:
     """Goal: Ctrl-C loses no row. Method: interrupt at the first row of a process that would go on."""
 
     def interrupt(_row: Row) -> None:
@@ -249,7 +249,7 @@ def test_the_table_can_be_written_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert "## lockstep" in capsys.readouterr().out
 
 
-def test_an_unknown_benchmark_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_benchmark_is_rejected(tmp_path: Path) -> None:
     """Goal: a typing error measures nothing. Method: a name that there is not, a folder that there is not."""
     with pytest.raises(UsageError, match="no benchmark 'locstep': there are reference"):
         program.main(["--only", "locstep"])
@@ -258,7 +258,7 @@ def test_an_unknown_benchmark_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [("--table",), ("--only", "explore", "--quick")], ids=" ".join)
-def test_a_folder_that_cannot_be_written_to_is_told_first(
+def test_a_folder_that_cannot_be_written_to_is_reported_first(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: nothing is measured for nothing. Method: a folder of the system's; a table that is a folder."""

@@ -76,7 +76,7 @@ def test_a_release_is_checked_and_kept(tmp_path: Path, capsys: pytest.CaptureFix
     assert "line 1: format None" in capsys.readouterr().err
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_what_makes_no_sense_is_rejected(tmp_path: Path) -> None:
     """No seconds, and no such system: nothing is written."""
     for wrong in (["--seconds", "0"], ["--system", "nope"]):
         assert 2 == main([*wrong, "--out", str(tmp_path)])
@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ends", "code"), [((0, 0), 0), ((0, 3), 3), ((1, 3), 1), ((3, -9), FAULT), ((-9, 1), 1)], ids=str
 )
-def test_a_run_that_ends_otherwise_is_no_success(
+def test_a_run_that_ends_otherwise_is_not_a_success(
     ends: tuple[int, int], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does it hide that something was found; what was killed or could not be had is not recorded."""

@@ -83,7 +83,7 @@ def test_every_branch_gets_its_own_reason(measured: File) -> None:
     ).split()
 
 
-def test_a_branch_that_is_driven_by_nobody_counts(measured: File) -> None:
+def test_a_branch_that_is_never_driven_counts(measured: File) -> None:
     """Goal: what could be reached is not argued away. Method: a reason that says that it is not driven."""
     text, _ = render([measured], read_reasons("small:never:\n    Not driven: no operation calls it.\n"))
     assert ["all", "2", "8", "25.0", "25.0"] == next(

@@ -160,7 +160,7 @@ def test_the_same_under_a_scheduler(told: Any, system: str, finds: bool, declare
     assert declared == ("013-compressed-block-known-by-its-slots" in told[system])
 
 
-def test_a_table_that_goes_on_after_a_load_is_told_as_what_it_is(told: Any) -> None:
+def test_a_table_that_continues_after_a_load_is_reported_as_what_it_is(told: Any) -> None:
     """Goal: under a scheduler too, 013 explains the count that parts from the queue by it. Method: two requests that
     share the slots of two blocks, the second of which loads one; a block more counts as free. With the plug-in none."""
     known, miscounted = told["after a load"]
@@ -175,7 +175,7 @@ def test_a_block_that_is_given_twice_is_known(told: Any) -> None:
     assert [["KV-SYS-01", "013-compressed-block-known-by-its-slots"]] == told["given twice"]
 
 
-def test_a_model_with_states_is_told_as_what_it_is(told: Any) -> None:
+def test_a_model_with_states_is_reported_as_what_it_is(told: Any) -> None:
     """013 has nothing to say of states, and leaves them to the findings that have."""
     assert "007-events-span-null-blocks" in told["with states"]
     assert "013-compressed-block-known-by-its-slots" not in told["with states"]
@@ -206,7 +206,7 @@ def test_without_the_wheel_it_is_unavailable(tmp_path: Path, monkeypatch: pytest
         ("gpt-oss-hybrid+masked+scratch", "a retention interval of 16 tokens: vLLM 0.20.2 caches every block"),
     ],
 )
-def test_what_it_does_not_have_is_refused(model: str, refused: str) -> None:
+def test_what_it_does_not_have_is_rejected(model: str, refused: str) -> None:
     """With what it has instead."""
     from kvgate.adapters.ascend import Ascend
 

@@ -123,7 +123,7 @@ def test_no_process_that_a_worker_started_is_left(tmp_path: Path, then: str, how
     assert is_gone(other)
 
 
-def test_a_worker_that_somebody_kills_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_nothing(tmp_path: Path) -> None:
     """Goal: the same where the system ends it, for want of memory."""
     with Workers(1) as workers:
         future = workers.submit(start_another, str(tmp_path / "pid"), "import time; time.sleep(600)")

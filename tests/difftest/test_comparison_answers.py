@@ -93,12 +93,12 @@ def test_an_answer_that_differs_breaks_its_guarantee(
 
 
 @pytest.mark.parametrize(("operation", "answer"), [planted[1:3] for planted in PLANTED.values()], ids=PLANTED)
-def test_the_same_answer_is_no_difference(operation: Operation, answer: Answer) -> None:
+def test_the_same_answer_is_not_a_difference(operation: Operation, answer: Answer) -> None:
     """The control: the reference's answer to each of the operations above."""
     assert Comparison().of_answers(operation, answer, answer) is None
 
 
-def test_an_operation_that_tells_nothing_may_not_tell_anything() -> None:
+def test_an_operation_without_an_answer_may_not_answer() -> None:
     """Done is an answer, too."""
     assert Comparison().of_answers(Finish(0), Done(), Done()) is None
     assert Comparison().of_answers(Finish(0), Done(), Success(True)) is not None

@@ -62,7 +62,7 @@ def compare(operation: Operation, theirs: Snapshot, ours: Snapshot = STATE) -> D
 
 @pytest.mark.parametrize("operation", [Admit(0, 1), Finish(2), ReleaseSkipped(0), Evict(3), Reset()], ids=str)
 @pytest.mark.parametrize("ours", [STATE, FRESH], ids=["released", "fresh"])
-def test_the_same_state_is_no_difference(operation: Operation, ours: Snapshot) -> None:
+def test_the_same_state_is_not_a_difference(operation: Operation, ours: Snapshot) -> None:
     """The control of all that follows, after any operation, with identities of its own."""
     assert compare(operation, hashed(ours), ours) is None
 

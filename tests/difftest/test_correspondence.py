@@ -25,17 +25,17 @@ def test_a_pair_is_related_from_its_first_appearance_on(related: Correspondence)
     assert related.relate("other", "another")
 
 
-def test_two_contents_under_one_identity_are_refused(related: Correspondence) -> None:
+def test_two_contents_under_one_identity_are_rejected(related: Correspondence) -> None:
     """A foreign hit to come."""
     assert not related.relate("other", "theirs")
 
 
-def test_one_content_under_two_identities_is_refused(related: Correspondence) -> None:
+def test_one_content_under_two_identities_is_rejected(related: Correspondence) -> None:
     """A hit that will be missed."""
     assert not related.relate("ours", "another")
 
 
-def test_what_was_refused_is_not_remembered(related: Correspondence) -> None:
+def test_what_was_rejected_is_not_remembered(related: Correspondence) -> None:
     """The new side of a rejected pair is still new."""
     assert not related.relate("other", "theirs")
     assert related.relate("other", "another")

@@ -171,7 +171,7 @@ def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
     assert f"also seen: {found.also[0].statement}" in told
 
 
-def test_without_a_replaced_function_there_is_no_suspect(bench: Bench) -> None:
+def test_without_a_replaced_function_nothing_is_suspected(bench: Bench) -> None:
     """Neither libraries nor the gate itself count as patches of vLLM."""
     del bench
     assert [each for each in suspects_among().values() if "swa_retention" not in each.file] == []
@@ -264,7 +264,7 @@ def test_pinned_blocks_are_not_lost() -> None:
     assert [] == [each for each in of_states(pinned, state) if each in (Anomaly.LEAK, Anomaly.WRONG_ANSWER)]
 
 
-def test_a_block_with_a_reference_too_few_is_no_matter_of_order() -> None:
+def test_a_block_with_a_reference_too_few_does_not_concern_order() -> None:
     """Even if another has one too many: the sums agree."""
     state = Manager(Settings(Geometry((Group(Kind.FULL, 4),)), blocks=4)).snapshot()
     wrong = evolve(state, references=[0, 1, -1, 0])

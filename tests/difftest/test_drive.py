@@ -123,7 +123,7 @@ def test_a_witness_counts_what_happened(
     assert expected == counts
 
 
-def test_whatever_a_mechanism_needs_is_counted() -> None:
+def test_all_that_a_mechanism_needs_is_counted() -> None:
     """A witness that is asked for needs a row above that has it."""
     counted = {name for _, _, expected in WITNESSED.values() for name in expected}
     assert {name for mechanism in MECHANISMS.values() for name in mechanism.witnesses} <= counted

@@ -197,7 +197,7 @@ def test_a_worker_is_of_the_same_release(release: Release) -> None:
         (NEWEST, "gpt-oss-hybrid+retention=256+scratch", "interval of 256 tokens: vLLM-Ascend 0.30.0rc2 has none"),
     ],
 )
-def test_what_they_do_not_have_is_refused(release: Release, model: str, refused: str) -> None:
+def test_what_they_do_not_have_is_rejected(release: Release, model: str, refused: str) -> None:
     """With what they have instead."""
     named = load(model)
     with pytest.raises(ValueError, match=refused):

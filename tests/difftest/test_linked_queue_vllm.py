@@ -88,7 +88,7 @@ def test_vllm_queues_as_the_linked_list_does() -> None:
 
 
 @pytest.mark.parametrize("kind", [Turned, Miscounted])
-def test_a_planted_drift_is_seen(kind: type[OfVllm]) -> None:
+def test_an_injected_drift_is_seen(kind: type[OfVllm]) -> None:
     """The control: the order of one call, and the counter."""
     assert drift(kind, SEEDS)
 

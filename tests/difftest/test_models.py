@@ -88,7 +88,7 @@ def test_published_models_are_presets() -> None:
 
 
 @pytest.mark.parametrize("name", ["fulll", "fulll+eagle", "+eagle", "", "no/such.json", "no/such.json+eagle", "Full"])
-def test_other_names_are_refused(name: str) -> None:
+def test_other_names_are_rejected(name: str) -> None:
     """With the names that there are, and the suffixes."""
     with pytest.raises(
         UsageError,
@@ -98,7 +98,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["full+", "full+mtp", "full+eagle+eagle", "full++eagle", "full+Eagle", "full+masked"])
-def test_other_suffixes_are_refused(name: str) -> None:
+def test_other_suffixes_are_rejected(name: str) -> None:
     """The message has the name and what is wrong with it; see the tests of variants."""
     with pytest.raises(UsageError, match=f"^model {re.escape(repr(name))}: .*suffix|needs a sliding-window or a mamba"):
         load(name)
@@ -162,7 +162,7 @@ BAD_GROUPS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("group", "message"), BAD_GROUPS.values(), ids=BAD_GROUPS)
-def test_a_bad_group_is_refused(group: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_bad_group_is_rejected(group: dict[str, Any], message: str, tmp_path: Path) -> None:
     """On one line that names the file and what is wrong with it."""
     path = stored(tmp_path, FULL, group)
     with pytest.raises(UsageError) as error:
@@ -172,7 +172,7 @@ def test_a_bad_group_is_refused(group: dict[str, Any], message: str, tmp_path: P
     assert "\n" not in str(error.value)
 
 
-def test_block_sizes_without_a_common_multiple_are_refused(tmp_path: Path) -> None:
+def test_block_sizes_without_a_common_multiple_are_rejected(tmp_path: Path) -> None:
     """Each is small, yet no prompt would ever reach the alignment."""
     sizes = (2, 3, 5, 7, 11, 13, 17)
     assert load(stored(tmp_path, *({**FULL, "block_size_tokens": size} for size in sizes[:-1])))
@@ -201,7 +201,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_bad_file_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_rejected(content: bytes, message: str, tmp_path: Path) -> None:
     """On one line that names the file and what is wrong with it."""
     path = tmp_path / "model.json"
     path.write_bytes(content)
@@ -212,7 +212,7 @@ def test_a_bad_file_is_refused(content: bytes, message: str, tmp_path: Path) -> 
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_rejected(tmp_path: Path) -> None:
     """A directory is an unknown model; for a name that no file can have, the message is the operating system's."""
     with pytest.raises(UsageError, match="unknown model"):
         load(str(tmp_path))

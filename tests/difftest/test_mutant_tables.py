@@ -60,7 +60,7 @@ def test_a_table_has_every_mutant(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_whatever_survives_is_argued(name: str) -> None:
+def test_every_survivor_has_a_reason(name: str) -> None:
     """And nothing is argued that was killed when the table was written."""
     page = (ROOT / name).read_text(encoding="utf-8")
     argued = {each.name for each in TABLES[name] if each.survives}

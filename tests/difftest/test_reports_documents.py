@@ -108,7 +108,7 @@ def test_the_json_report_reads_back() -> None:
         assert written == to_json(from_json(written, "x"))
 
 
-def test_a_report_that_is_not_well_formed_is_refused() -> None:
+def test_a_report_that_is_not_well_formed_is_rejected() -> None:
     """Goal: a message that says what is wrong. Method: other formats, versions, keys and values."""
     document = json.loads(to_json(Report("check", tested=(Section("s", columns("x"), (("a",),)),))))
     for changes, message in (
@@ -128,7 +128,7 @@ def test_a_report_that_is_not_well_formed_is_refused() -> None:
         Section("s", columns("x"), (("a", "b"),))
 
 
-def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
+def test_the_json_report_has_every_kind_of_operation_and_setting() -> None:
     """Attribute by attribute: transfers, dispatches, states, units and tiers."""
     states = Group(Kind.MAMBA, 4, states=StateMode.ALIGN, draft_states=1)
     settings = Settings(

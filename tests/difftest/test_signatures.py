@@ -87,7 +87,7 @@ def test_every_release_that_is_fetched_is_as_described(name: str) -> None:
     assert [] == [line for line in lines if line not in lacks_rules and "nothing is missing" not in line]
 
 
-def test_what_fits_is_no_drift() -> None:
+def test_what_fits_is_not_a_drift() -> None:
     """The control of all that follows: a method, and a class as it is called."""
     assert [] == drift(FITTING)
 
@@ -102,7 +102,7 @@ DRIFTED = {
 
 
 @pytest.mark.parametrize(("pinned", "told"), DRIFTED.values(), ids=DRIFTED)
-def test_what_does_not_fit_is_told(pinned: dict[str, str], told: str) -> None:
+def test_what_does_not_fit_is_reported(pinned: dict[str, str], told: str) -> None:
     """A sentence for each symbol, and none for those that fit."""
     (found,) = drift({**FITTING, **pinned} if told.endswith("there") else pinned)
     assert told in found

@@ -115,7 +115,7 @@ def performed_on_vllm(settings: Settings, *operations: Operation) -> Answer | No
     return lockstep.answers[1]
 
 
-def test_an_admission_tells_the_blocks_for_external_tokens() -> None:
+def test_an_admission_reports_the_blocks_for_external_tokens() -> None:
     """vLLM's own answer leaves them out. What the window does not reach has none."""
     arrival = Arrive(0, (Run(0, 80),))
     at_once = performed_on_vllm(WINDOW_OF_32, arrival, Admit(0, 16, 64))
@@ -148,7 +148,7 @@ def test_blocks_are_held_until_a_transfer_is_over(ends: tuple[Operation, ...]) -
     assert not lockstep.system.population.alive
 
 
-def test_a_state_serves_nobody_before_its_step_is_dispatched() -> None:
+def test_a_state_serves_no_request_before_its_step_is_dispatched() -> None:
     """A step of vLLM ends when the next one starts."""
     settings = Settings(load("mamba-all").geometry, blocks=60, tokens_max=100)
     first = (Arrive(0, (Run(0, 32),)), Admit(0, 32), Arrive(1, (Run(0, 33),)))
@@ -218,7 +218,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("model", "told"), REFUSED.items(), ids=REFUSED)
-def test_what_vllm_does_not_have_is_refused(model: str, told: str) -> None:
+def test_what_vllm_does_not_have_is_rejected(model: str, told: str) -> None:
     """With the setting, and what vLLM has instead. The same model without it is accepted."""
     settings = load(model).features.applied_to(Settings(load(model).geometry, blocks=2000))
     assert told == unsupported(settings)
@@ -229,7 +229,7 @@ def test_what_vllm_does_not_have_is_refused(model: str, told: str) -> None:
     assert f"the system does not support the settings it was given: {told}" == str(error.value)
 
 
-def test_groups_that_vllm_would_not_make_are_refused() -> None:
+def test_groups_that_vllm_would_not_make_are_rejected() -> None:
     """It makes one group of those that are alike, and asserts the rest."""
     alike = Settings(Geometry((WINDOW, evolve(WINDOW, lookahead=True))), blocks=100)
     assert "2 groups that are alike: vLLM 0.20.2 makes one of them, and asserts that they differ" == unsupported(alike)
@@ -239,7 +239,7 @@ def test_groups_that_vllm_would_not_make_are_refused() -> None:
     assert unsupported(Settings(Geometry((WINDOW,)), blocks=100)) is None
 
 
-def test_transfers_of_states_at_block_ends_are_refused() -> None:
+def test_transfers_of_states_at_block_ends_are_rejected() -> None:
     """Only vLLM's scheduler shows that it has none, so the operation is rejected."""
     pytest.importorskip("vllm")
     settings = Settings(load("mamba-align").geometry, blocks=60, tells_events=False)

@@ -235,7 +235,7 @@ def test_the_operations_may_be_left_out() -> None:
     assert "Admit" not in told
 
 
-def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
+def test_what_is_found_at_rest_is_reported_after_the_last_operation() -> None:
     """No operation diverges, so the end is what is marked."""
     divergence = Divergence(3, None, "leak", Difference("KV-LEAK-01", "blocks held", "none", "1: [4]"))
     lines = tell(evolve(FOUND, divergence=divergence), system="stock", version="0.20.2").splitlines()
@@ -277,7 +277,7 @@ def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, chec
     assert f"KV-LIVE-03 at step 3: {checked}" == headline(found)
 
 
-def test_a_scheduler_that_raises_is_told_as_such() -> None:
+def test_a_scheduler_that_raises_is_reported_as_such() -> None:
     """Its books are not what was looked at."""
     divergence = Divergence(3, None, "scheduler", Difference("KV-SYS-01", "KeyError", "an answer", "KeyError: 3"))
     lines = tell(evolve(FOUND, divergence=divergence), system="s", version="v").splitlines()
@@ -297,7 +297,7 @@ def test_a_page_is_named() -> None:
     assert r"step by step, in a browser: out/a\n.html" == lines[lines.index("to see it again:") + 2]
 
 
-def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
+def test_a_case_that_may_get_smaller_is_reported_as_such() -> None:
     """With what to do for it."""
     lines = tell(evolve(FOUND, out_of_time=True), system="s", version="v").splitlines()
     expected = "the case may get smaller, there was no more time for it: a larger --profile has more"
@@ -305,7 +305,7 @@ def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
     assert expected not in tell(FOUND, system="s", version="v")
 
 
-def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> None:
+def test_an_operation_that_the_reference_cannot_perform_is_reported_as_such() -> None:
     """Where monitors check alone, the system may stand where the reference does not."""
     found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)))
     assert ">    0  Finish request 0 -> not legal here, so not performed" in tell(found, system="s", version="v")

@@ -61,7 +61,7 @@ BAD: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize(("document", "told"), BAD.values(), ids=BAD)
-def test_anything_else_is_refused(document: object, told: str) -> None:
+def test_anything_else_is_rejected(document: object, told: str) -> None:
     """With one line that says where."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure(document)
@@ -69,7 +69,7 @@ def test_anything_else_is_refused(document: object, told: str) -> None:
     assert explain(error.value).isprintable()
 
 
-def test_everything_that_is_wrong_is_told() -> None:
+def test_everything_that_is_wrong_is_reported() -> None:
     """On one line all the same, each with its place, and no value at length."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure({"parts": [{"number": "1" * 1000}, {"word": 7}]})
@@ -79,14 +79,14 @@ def test_everything_that_is_wrong_is_told() -> None:
     assert len(told) < 500
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_reports_are_bounded() -> None:
     """However much was wrong."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure({"parts": [], **{f"more-{i}": 1 for i in range(10_000)}})
     assert len(explain(error.value)) < CHARACTERS_MAX + 100
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+def test_an_error_without_a_message_is_reported_by_its_name() -> None:
     """Never by nothing at all."""
     assert "RecursionError" == explain(RecursionError())
     assert "why" == explain(ValueError("why"))

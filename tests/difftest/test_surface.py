@@ -207,7 +207,7 @@ def test_a_release_that_is_not_described_is_printed(
     assert [*sorted(new), *sorted(gone)] == names
 
 
-def test_a_folder_that_is_no_vllm_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_vllm_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a line, and before anything is printed."""
     assert 2 == main(str(tmp_path))
     printed = capsys.readouterr()

@@ -87,7 +87,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("name", "source", "told"), FOREIGN.values(), ids=FOREIGN)
-def test_a_module_that_is_no_system_is_unavailable(name: str, source: str, told: str, here: Path) -> None:
+def test_a_module_that_is_not_a_system_is_unavailable(name: str, source: str, told: str, here: Path) -> None:
     """For anything that its import may do."""
     (here / "foreign_system.py").write_text(source, encoding="utf-8")
     with pytest.raises(SystemUnavailableError) as error:
@@ -96,7 +96,7 @@ def test_a_module_that_is_no_system_is_unavailable(name: str, source: str, told:
 
 
 @pytest.mark.parametrize("name", ["", "vllm", "Stock", "reference2"])
-def test_an_unknown_name_is_refused(name: str) -> None:
+def test_an_unknown_name_is_rejected(name: str) -> None:
     """With the names that there are."""
     names = "installed, stock, reference, retention, ascend, ascend-retention, ascend-recompute"
     names += ", ascend-worker, ascend-worker-retention, native"
@@ -104,7 +104,7 @@ def test_an_unknown_name_is_refused(name: str) -> None:
         load_system(name)
 
 
-def test_without_vllm_there_is_no_stock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vllm_stock_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what to do about it."""
     monkeypatch.setattr(versions, "version", fail_to_find)
     with pytest.raises(
@@ -178,7 +178,7 @@ PRELOADS = {
 
 
 @pytest.mark.parametrize(("name", "source", "told"), PRELOADS.values(), ids=PRELOADS)
-def test_a_preload_that_fails_is_told(name: str, source: str, told: str, here: Path) -> None:
+def test_a_preload_that_fails_is_reported(name: str, source: str, told: str, here: Path) -> None:
     """A patch that was not applied must not pass for one that was."""
     (here / name).write_text(source, encoding="utf-8")
     with pytest.raises(UsageError) as error:
@@ -195,7 +195,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("name", "content", "told"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_preload_that_cannot_be_read_is_told_before_anything_is_loaded(
+def test_a_preload_that_cannot_be_read_is_reported_before_anything_is_loaded(
     name: str, content: bytes | None, told: str, here: Path
 ) -> None:
     """Useless imports cost no time; a preload before it is not run either."""
@@ -208,7 +208,7 @@ def test_a_preload_that_cannot_be_read_is_told_before_anything_is_loaded(
     assert str(error.value).startswith(f"--preload {name}: {told}")
 
 
-def test_a_preload_that_is_no_file_is_told(here: Path) -> None:
+def test_a_preload_that_is_not_a_file_is_reported(here: Path) -> None:
     """Absent, a directory, a name that no file can have."""
     for path in (here / "absent.py", here):
         with pytest.raises(UsageError, match="no such file"):

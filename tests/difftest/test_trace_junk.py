@@ -97,14 +97,14 @@ many = settings(
 
 @many
 @given(content=st.binary(max_size=200))
-def test_junk_is_refused(content: bytes, path: Path, sound: bytes) -> None:
+def test_junk_is_rejected(content: bytes, path: Path, sound: bytes) -> None:
     """Bytes of any kind; after a sound header they are rejected as well, unless there are none."""
     assert attempt(path, content) is None
     header = sound.splitlines(keepends=True)[0]
     assert (attempt(path, header + content) is None) == bool(content)
 
 
-def test_a_file_with_a_wrong_byte_is_read_or_refused(path: Path, sound: bytes) -> None:
+def test_a_file_with_a_wrong_byte_is_read_or_rejected(path: Path, sound: bytes) -> None:
     """As a bad disk or a bad editor leaves it: both outcomes are met often."""
     outcomes: Counter[bool] = Counter()
 
@@ -141,7 +141,7 @@ def places(document: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str |
 
 
 @pytest.mark.ci
-def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, sound: bytes) -> None:
+def test_a_file_with_other_values_is_rejected_or_can_be_replayed(path: Path, sound: bytes) -> None:
     """Any value in any place: what is let through can be run, compared and written down as a test."""
     outcomes: Counter[bool] = Counter()
 

@@ -143,7 +143,7 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "expected"), RAW.values(), ids=RAW)
-def test_a_spoiled_file_is_refused(spoil: Callable[[bytes], bytes], expected: str, path: Path, sound: bytes) -> None:
+def test_a_spoiled_file_is_rejected(spoil: Callable[[bytes], bytes], expected: str, path: Path, sound: bytes) -> None:
     """What cannot be a line of JSON."""
     told = message(path, spoil(sound))
     assert expected == told[: len(expected)]
@@ -228,7 +228,7 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
 
 
 @pytest.mark.parametrize(("edit", "expected"), HEADER.values(), ids=HEADER)
-def test_a_bad_header_is_refused(edit: Callable[[Document], object], expected: str, path: Path, sound: bytes) -> None:
+def test_a_bad_header_is_rejected(edit: Callable[[Document], object], expected: str, path: Path, sound: bytes) -> None:
     """The first line says what the trace is of."""
     told = message(path, edited(sound, 1, edit))
     assert expected == told[: len(expected)]
@@ -275,7 +275,7 @@ LINES: dict[str, tuple[int, Callable[[Document], object], str]] = {
 
 
 @pytest.mark.parametrize(("number", "edit", "expected"), LINES.values(), ids=LINES)
-def test_a_bad_line_is_refused(
+def test_a_bad_line_is_rejected(
     number: int, edit: Callable[[Document], object], expected: str, path: Path, sound: bytes
 ) -> None:
     """By its number, and by what is wrong with it; on one line, however much was wrong."""
@@ -341,7 +341,7 @@ def test_a_file_that_does_not_tell_its_size_is_read_no_further_either(
     writer.join(10)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
     """In the words of the operating system."""
     with pytest.raises(UsageError, match=r"absent\.jsonl: cannot be read: No such file or directory"):
         read(tmp_path / "absent.jsonl")

@@ -70,7 +70,7 @@ def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]], fork_server: Fo
     assert stock == digests_of(arm, fork_server)
 
 
-def test_what_is_planted_is_seen(stock: dict[str, list[str]], fork_server: ForkServer) -> None:
+def test_an_injected_fault_is_seen(stock: dict[str, list[str]], fork_server: ForkServer) -> None:
     """Every patch that fits is in place. With scratch that goes first uninvited, all is the same up to a release."""
     states, lines = map(json.loads, printed_by(fork_server, "-c", PLANTED))
     assert "patched" in states

@@ -187,7 +187,7 @@ def test_a_variant_can_be_varied_again() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({name for each in MECHANISMS.values() for name in each.models}))
-def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
+def test_a_mechanism_is_driven_on_models(name: str) -> None:
     """With settings that can be made."""
     model = load(name)
     assert name == model.name
@@ -232,7 +232,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("suffixes", "message"), REFUSED.values(), ids=REFUSED)
-def test_other_suffixes_are_refused(suffixes: str, message: str) -> None:
+def test_other_suffixes_are_rejected(suffixes: str, message: str) -> None:
     """With what is wrong with them, on one line; on the command line under the name of the model."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as refused:
         read(MODELS["mixed-blocks"].geometry, suffixes)
@@ -264,7 +264,7 @@ NO_WINDOW = "a retention interval needs a sliding-window or a mamba group, and t
         ("full+partial", "suffix 'partial' changes nothing here: hits may end inside blocks that are compressed"),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused(name: str, message: str) -> None:
+def test_what_does_not_fit_the_model_is_rejected(name: str, message: str) -> None:
     """Here, and not when the first settings are drawn."""
     with pytest.raises(UsageError, match=message):
         load(name)

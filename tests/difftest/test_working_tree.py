@@ -106,7 +106,7 @@ def test_a_diff_that_does_not_apply_is_one_message(
         apply(tmp_path / "a.diff", release, tmp_path)
 
 
-def test_what_is_no_checkout_is_refused(tree: Path, release: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_checkout_is_rejected(tree: Path, release: Path, tmp_path: Path) -> None:
     """A folder without vLLM, a revision that does not exist, a folder that is not a repository."""
     with pytest.raises(UsageError, match="give a checkout of vLLM"):
         lay_over(tmp_path / "empty", release)
@@ -114,7 +114,7 @@ def test_what_is_no_checkout_is_refused(tree: Path, release: Path, tmp_path: Pat
         changes_since(tree, "nowhere")
 
 
-def test_a_checkout_without_a_file_of_the_release_is_refused(
+def test_a_checkout_without_a_file_of_the_release_is_rejected(
     tree: Path, release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The release's would be run in its place; of a file that the release does not have, nothing is said."""

@@ -55,7 +55,7 @@ def test_it_has_changed_vllm_before_the_plug_in_imports_any_of_it(tmp_path: Path
     assert "vllm_ascend.utils:refresh_block_size: missing" in ended.stderr
 
 
-def test_one_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
+def test_one_that_cannot_be_imported_is_reported(tmp_path: Path) -> None:
     """The plug-in continues, up to what does not fit."""
     ended = run(tmp_path, "import torch_npu\n", "WARNING")
     # vLLM's loggers print to standard output.

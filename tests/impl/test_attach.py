@@ -149,7 +149,7 @@ def test_retention_without_prefix_caching_is_reported(
     assert (set(), False) == kept(coordinator)
 
 
-def test_an_interval_without_windows_is_refused() -> None:
+def test_an_interval_without_windows_is_rejected() -> None:
     """As vLLM does from 0.23 on."""
     with pytest.raises(ConfigurationError, match=f"{INTERVAL}='64' .* no sliding-window or Mamba layers: "):
         coordinator_of("full", {INTERVAL: "64"})

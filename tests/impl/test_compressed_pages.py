@@ -131,7 +131,7 @@ def test_vllm_gives_some_layers_no_tensor() -> None:
     assert not {"c128.0", "c128.1", "c128.2"} & {layer for tensor in tensors for layer in tensor.shared_by}
 
 
-def test_vllm_gives_nobody_memory() -> None:
+def test_vllm_allocates_memory_without_a_layer() -> None:
     """Rounds in which no layer has small pages: what the patch saves is blocks."""
     groups = IRREGULAR["more windows than compressed layers"]
     blocks, tensors = original()[0](config(), groups, MEMORY_BYTES)

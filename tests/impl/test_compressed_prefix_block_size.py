@@ -79,7 +79,7 @@ def test_a_group_of_many_specs_is_unpacked() -> None:
     assert 256 == prefix_block_size_tokens(uniform(a=mla(256, 4), b=mla(256, 128)))
 
 
-def test_layers_that_disagree_are_refused() -> None:
+def test_layers_that_disagree_are_rejected() -> None:
     """One block table cannot serve both; the message names one of each."""
     with pytest.raises(DisagreementError) as caught:
         prefix_block_size_tokens(uniform(a=ascend_mla(128, 4), b=ascend_mla(128, 4), c=ascend_mla(128, 128)))

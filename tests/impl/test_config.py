@@ -144,7 +144,7 @@ def test_inert() -> None:
         (COMPRESSED, "many", "give one of 32, 64, 128"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(variable: str, value: str, allowed: str) -> None:
+def test_what_cannot_be_meant_is_rejected(variable: str, value: str, allowed: str) -> None:
     """By the variable, the value, and what is allowed."""
     with pytest.raises(ConfigurationError, match=f"^{variable}='{value}' is not possible: .*{allowed}"):
         read({variable: value})

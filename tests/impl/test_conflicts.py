@@ -100,13 +100,13 @@ def test_another_plug_in(tmp_path: Path) -> None:
     assert ["does not retain", ""] == [both_off[0].splitlines()[-1], both_off[1]]
 
 
-def test_a_method_of_somebody_else_is_not_vllm_s_own() -> None:
+def test_a_method_of_another_plug_in_is_not_vllm_s_own() -> None:
     """It is rejected by its name, and not taken for a vLLM that has the feature."""
     ((_printed, error),) = starts({"do": "register_beside_a_rival_method", "environment": {INTERVAL: "0"}})
     assert "FreeKVCacheBlockQueue.prepend_n: differs (defined in " in error
 
 
-def test_a_vllm_that_nobody_has_looked_at() -> None:
+def test_an_unexamined_vllm() -> None:
     """It is rejected with the list of known releases, and only if something is switched on."""
     refused, off = starts({"do": "register_elsewhere", "environment": {INTERVAL: "0"}}, {"do": "register_elsewhere"})
     assert refused[1].startswith(

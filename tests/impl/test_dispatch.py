@@ -174,7 +174,7 @@ def test_without_partial_hits_nothing_is_asked(model: Path) -> None:
     assert (64, ()) == (step.scheduled_new_reqs[0].num_computed_tokens, copies_of(step))
 
 
-def test_copies_are_done_behind_zeros_and_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_done_after_zeros_and_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner brings its states up to date, then copies; what vLLM's function returns is handed on."""
     done: list[object] = []
     monkeypatch.setattr("swa_retention.copying.runner.copy_blocks", lambda _runner, copies: done.extend(copies))
@@ -201,7 +201,7 @@ def test_copies_are_done_behind_zeros_and_before_the_step(monkeypatch: pytest.Mo
         ("vllm.v1.worker.cpu_worker.CPUWorker", False, "one", "a KV connector"),
     ],
 )
-def test_who_does_no_copies_in_order_is_refused(
+def test_a_worker_without_ordered_copies_is_rejected(
     model: Path, worker: str, is_second: bool, connector: str | None, says: str | None
 ) -> None:
     """When the scheduler is built, in any process, with a message that names the variable."""

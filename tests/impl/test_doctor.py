@@ -74,7 +74,7 @@ def test_nothing_is_switched_on() -> None:
         ),
     ],
 )
-def test_partial_hits_are_told(switches: dict[str, str], told: str) -> None:
+def test_partial_hits_are_reported(switches: dict[str, str], told: str) -> None:
     """Where they end, and from which length on."""
     code, lines = examine(switches)
     assert 0 == code

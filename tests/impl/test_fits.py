@@ -34,7 +34,7 @@ def test_a_draft_layer_keeps_a_block_more() -> None:
     assert 65 == blocks_kept((Anchor(16, window_of(1024), 16, 32),), 2048)
 
 
-def test_the_operator_is_told() -> None:
+def test_the_operator_gets_a_message() -> None:
     """Prefixes of some lengths, up to the model's longest; 8192 tokens keep 256 + 320 = 576 blocks."""
     line = told(GEMMA, 189_244, 28672)
     assert line.startswith("of 189244 blocks, at most this many prefixes can be kept while nothing runs: ")

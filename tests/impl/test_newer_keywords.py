@@ -70,7 +70,7 @@ def test_from_the_scheduler() -> None:
     assert {} == dict(said())
 
 
-def test_another_block_than_hits_have_is_refused() -> None:
+def test_another_block_than_hits_have_is_rejected() -> None:
     """By both sizes."""
     with pytest.raises(ValueError, match=rf"counts in blocks of 24 tokens, .* multiples of {ALIGNMENT}"):
         manager_of(scheduler_block_size=24)
@@ -139,7 +139,7 @@ def test_an_interval_by_keyword_goes_before_the_environment() -> None:
         attach(newer_coordinator(retention_interval=ALIGNMENT + 1), Configuration(0), COUNTS["max_model_len"])
 
 
-def test_a_word_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_word_is_an_error() -> None:
     """Only what is known to be newer is set aside."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'scheduler_blocks'"):
         manager_of(scheduler_blocks=16)

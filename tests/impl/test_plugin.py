@@ -57,7 +57,7 @@ def test_with_nothing_switched_on_nothing_happens() -> None:
     assert ("[]\n", 0) == (finished.stdout, finished.returncode), finished.stderr
 
 
-def test_vllm_is_told_of_it() -> None:
+def test_vllm_is_notified_of_it() -> None:
     """By the entry point that vLLM reads, and the only one that the plug-in brings."""
     entries = [(entry.group, entry.name, entry.value) for entry in distribution("swa-retention").entry_points]
     assert [("vllm.general_plugins", "swa_retention", "swa_retention.plugin:register")] == entries

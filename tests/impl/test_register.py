@@ -93,7 +93,7 @@ def test_if_one_does_not_fit_nothing_is_changed(module: Any, target: str, state:
     assert 1 == module.Pool().size()
 
 
-def test_whoever_was_there_first_is_named(module: Any) -> None:
+def test_an_earlier_plug_in_is_named(module: Any) -> None:
     """Another plug-in has replaced the symbol: it is not overwritten."""
     wanted = patch("patched:Pool.size", module.Pool.size, larger)
     stranger = types.FunctionType(larger.__code__, globals())
@@ -105,7 +105,7 @@ def test_whoever_was_there_first_is_named(module: Any) -> None:
     assert stranger is module.Pool.size
 
 
-def test_what_would_be_added_and_is_there_is_somebody_elses(module: Any) -> None:
+def test_what_would_be_added_and_is_there_is_not_ours(module: Any) -> None:
     """It is rejected by its name, and stays."""
     patches = (patch("patched:Pool.other", None, larger), patch("patched:count", module.count, larger))
     with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: differs \(defined in patched\)"):

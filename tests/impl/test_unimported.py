@@ -99,7 +99,7 @@ def test_what_is_taken_back_waits_no_more() -> None:
 @pytest.mark.parametrize(
     ("name", "state"), [("Pool.size", State.DIFFERS), ("Pool.gone", State.MISSING), ("Gone.size", State.MISSING)]
 )
-def test_what_does_not_fit_is_refused_before_it_is_imported(name: str, state: State) -> None:
+def test_what_does_not_fit_is_rejected_before_it_is_imported(name: str, state: State) -> None:
     """The file says so."""
     with pytest.raises(IncompatibleError, match=f"{name}: {state.value}"):
         apply((patch(name, COUNT, lambda: 0), *PATCHES))
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_before_it_is_imported(name: str, state: St
 
 
 @pytest.mark.usefixtures("package")
-def test_what_a_decorator_hides_is_refused_at_the_import() -> None:
+def test_what_a_decorator_hides_is_rejected_at_the_import() -> None:
     """The file does not tell what becomes of it: then the import says so."""
     wanted = patch("Pool.decorated", COUNT, lambda self: 0)
     assert State.WAITING is apply((wanted,))[0].state

@@ -349,7 +349,7 @@ def over(manager: Manager, computed: list[int], given: list[int], answers: Seque
             given[number] += 1
 
 
-def test_a_table_that_is_freed_late_is_pinned_when_it_is_given_up() -> None:
+def test_a_table_that_is_freed_late_is_pinned_when_its_request_ends() -> None:
     """All of it that is cached waits in the pinned tier when the step in flight is over."""
     manager = perform(ahead(loads_out_of_turn=True, pin_drop_blocks_min=1), *PROMPT, Abort(0))
     assert (frozenset({1}), ()) == (manager.pool.pinned_blocks().blocks, manager.pool.pinned_blocks().queue)

@@ -33,7 +33,7 @@ def test_the_block_registered_first_serves() -> None:
     assert cached.find(ONE) is None
 
 
-def test_a_block_registered_again_queues_up_behind() -> None:
+def test_a_block_registered_again_queues_up_last() -> None:
     """Goal: order is the order of registration, not of a block's first appearance. Method: forget 5, register it."""
     cached = filled()
     cached.forget(5)
@@ -93,7 +93,7 @@ def test_a_copy_is_independent() -> None:
     assert {ONE: (3,), TWO: (4, 7)} == copy.entries()
 
 
-def test_what_was_told_does_not_change() -> None:
+def test_what_was_reported_does_not_change() -> None:
     """Goal: a snapshot is a value. Method: read the entries, then forget a block."""
     cached = filled()
     entries = cached.entries()

@@ -151,7 +151,7 @@ def test_the_salt_is_named_once_in_blocks_of_one_token() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("", 0, 1), ("cat", -1, 1), ("cat", 0, 0)])
-def test_what_is_no_item(arguments: tuple[str, int, int]) -> None:
+def test_what_is_not_an_item(arguments: tuple[str, int, int]) -> None:
     """Goal: an item has a name, a place and a token. Method: leave each of them out."""
     with pytest.raises(ValueError, match="must be"):
         Media(*arguments)

@@ -42,7 +42,7 @@ def test_a_block_removed_and_put_back_goes_to_the_back() -> None:
     assert [2, 3, 1] == list(queue)
 
 
-def test_misuse_is_refused() -> None:
+def test_misuse_is_rejected() -> None:
     """Goal: a double free or a take of what is not there never passes. Method: each, and the queue stays as it was."""
     queue = FreeQueue([1, 2])
     with pytest.raises(ValueError, match="block 2 is already in the free queue"):

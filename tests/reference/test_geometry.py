@@ -134,7 +134,7 @@ def test_anchors(lookahead: bool, alignment: int, end: int, anchor: tuple[int, i
     assert anchor == geometry.anchor(window, end)
 
 
-def test_before_the_first_boundary_there_is_no_anchor() -> None:
+def test_before_the_first_boundary_nothing_is_an_anchor() -> None:
     """Goal: where hits end at every token, too, a hit of nothing reads nothing. Method: a window of 3 in blocks of one
     token: no block at all; one block, which is the look-ahead of a hit of nothing; two, of which one serves a hit of 1.
     """
@@ -277,7 +277,7 @@ def test_other_groups_take_no_window(states: str | None) -> None:
         ),
     ],
 )
-def test_what_is_no_group(given: dict[str, Any], message: str) -> None:
+def test_what_is_not_a_group(given: dict[str, Any], message: str) -> None:
     """Goal: a meaningless or ignored value is rejected at once. Method: one thing wrong in each."""
     with pytest.raises(ValueError, match=message):
         Group(**{"block_size_tokens": 16, **given})
@@ -298,7 +298,7 @@ def test_what_is_a_group_though_it_says_nothing_new() -> None:
     assert (16, WINDOW.attention) == (spelled_out.unit, spelled_out.attention)
 
 
-def test_what_is_no_geometry() -> None:
+def test_what_is_not_a_geometry() -> None:
     """Goal: a geometry that means nothing is rejected at once. Method: block size 0 or 1.5, no such kind."""
     with pytest.raises(ValueError, match="block_size_tokens"):
         Group("full", 0)

@@ -116,7 +116,7 @@ def test_hits_are_aligned_to_all_block_sizes() -> None:
         (DRAFTING_WINDOW, 320, 288),
     ],
 )
-def test_a_draft_layer_needs_the_block_behind_the_hit(group: Group, tokens: int, hit: int) -> None:
+def test_a_draft_layer_needs_the_block_after_the_hit(group: Group, tokens: int, hit: int) -> None:
     """Goal: with a look-ahead one block more must match than is served. Method: 320 tokens are cached."""
     assert hit == Cached(group).look_up(tokens).tokens
 

@@ -72,7 +72,7 @@ def test_what_is_provided_comes_first_in_all_groups() -> None:
     assert Allocation(((1, 2, 5, 6), (3, 4, 7, 8)), ()) == holdings.allocate(0, Span(6, 7, provided=6), NO_HIT)
 
 
-def test_all_that_is_lost_is_told() -> None:
+def test_all_that_is_lost_is_reported() -> None:
     """Goal: what is lost to tokens from another node is reported before what is lost to the rest. Method: the same
     allocation; 2, taken for what is provided, and 7, taken for the rest, were cached.
     """
@@ -114,7 +114,7 @@ def test_all_or_nothing(tokens: int, given: bool) -> None:
     assert ({0} if given else set()) == set(holdings.tables)
 
 
-def test_the_release_stands_if_the_rest_is_refused() -> None:
+def test_the_release_stands_if_the_rest_is_rejected() -> None:
     """Goal: what is dead is dead. Method: window 5, 8 tokens in two of three blocks: 4 are dead. Of 13 tokens more, 4
     blocks, three fit at most: 1 and 3. Rejected; 8 tokens fit, and get 3 and 1.
     """

@@ -168,7 +168,7 @@ def test_tokens_to_boundary_by_hand(computed: int, tokens: int, chunk: int) -> N
     assert chunk == tokens_to_boundary(computed, tokens, 16)
 
 
-def test_every_cached_state_is_the_one_behind_its_block() -> None:
+def test_every_cached_state_is_the_one_after_its_block() -> None:
     """Goal: no chunk leaves a state inside a block that counts as full (KV-OP-26).
 
     Method: compute with every budget from every place. The block that the state stands in when a step begins may be

@@ -55,7 +55,7 @@ def test_groups_add_up(blocks: int, passes: bool) -> None:
 
 
 @pytest.mark.parametrize(("usable", "passes"), [(10, True), (9, False)])
-def test_blocks_of_the_hit_count_if_nobody_holds_them(usable: int, passes: bool) -> None:
+def test_blocks_of_the_hit_count_if_they_are_free(usable: int, passes: bool) -> None:
     """Goal: a hit on free blocks takes them out of the free queue. Method: 80 tokens are cached in 5 free blocks.
 
     The request of 160 tokens hits them and needs 5 more: 10 in all, and none but those is free.
@@ -153,7 +153,7 @@ def test_admission_gets_no_look_ahead_slots() -> None:
     assert Granted(0, ((1,),)) == enter(manager, 0, 16)
 
 
-def test_a_refused_request_may_be_admitted_later() -> None:
+def test_a_rejected_request_may_be_admitted_later() -> None:
     """Goal: a rejection is not an end. Method: rejected while another holds the pool, admitted after it."""
     manager = manager_of(FULL, blocks=3)
     enter(manager, 0, 32)

@@ -75,7 +75,7 @@ def test_a_window_recycles() -> None:
     assert 63 == len(table(manager, 0))
 
 
-def test_the_release_stands_if_the_step_is_refused() -> None:
+def test_the_release_stands_if_the_step_is_rejected() -> None:
     """Goal: what is dead is dead, whether or not the step fits. Method: window 17, block 16, four usable blocks.
 
     Request 0 has 64 tokens in all four; 64 - 16 = 48 are dead, blocks 0..2. With a chunk of 64 it wants four more and
@@ -90,7 +90,7 @@ def test_the_release_stands_if_the_step_is_refused() -> None:
     assert Granted(0, ((3, 2, 1),)) == perform(manager, Schedule(0, 48))
 
 
-def test_a_refused_step_takes_nothing() -> None:
+def test_a_rejected_step_takes_nothing() -> None:
     """Goal: all or nothing. Method: two groups want a block each, and one is free."""
     manager = manager_of(FULL, FULL, blocks=4, full_sequence_must_fit=False)
     enter(manager, 0, 16)

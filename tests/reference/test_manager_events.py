@@ -58,7 +58,7 @@ def test_a_hit_is_not_stored_again() -> None:
     assert (Stored(0, (two,), one, tuple(range(16, 32)), 16, None, ((),)),) == events(manager)
 
 
-def test_extra_keys_are_told_block_by_block() -> None:
+def test_extra_keys_are_reported_block_by_block() -> None:
     """Goal: a router can tell tenants, adapters and pictures apart. Method: all three over two blocks; the salt with
     the first, the adapter with both, the item in tokens 20..23 with the second, 4 from its start.
     """
@@ -71,7 +71,7 @@ def test_extra_keys_are_told_block_by_block() -> None:
     assert ((lora, ExtraKey("salt", "s")), (lora, ExtraKey("media", "cat", 4))) == stored.extra_keys
 
 
-def test_sampled_tokens_are_told() -> None:
+def test_sampled_tokens_are_reported() -> None:
     """Goal: the reported tokens are the request's own, answers included, rejected drafts not. Method: 14 tokens, then
     100 with the drafts 101 and 102; 101 is accepted, 200 said: the block is full with 100 and 101.
     """
@@ -85,7 +85,7 @@ def test_sampled_tokens_are_told() -> None:
     assert (*range(14), 100, 101) == stored.tokens
 
 
-def test_content_lost_with_a_block_is_told_first() -> None:
+def test_content_lost_with_a_block_is_reported_first() -> None:
     """Goal: a loss is reported when it happens, in order. Method: two of two blocks are taken by other tokens.
 
     Their queue is 2, 1. Both are taken, and lost, before the new content is stored.
@@ -101,7 +101,7 @@ def test_content_lost_with_a_block_is_told_first() -> None:
     assert (Removed(two), Removed(one), stored) == events(manager)
 
 
-def test_what_nobody_took_is_kept() -> None:
+def test_what_was_not_taken_is_kept() -> None:
     """Goal: a late reader misses nothing. Method: a prompt is cached, and its one block lost to another prompt."""
     manager = manager_of(FULL, blocks=2)
     pass_through(manager, 0, 16)
@@ -109,7 +109,7 @@ def test_what_nobody_took_is_kept() -> None:
     assert [Stored, Removed, Stored] == [type(event) for event in events(manager)]
 
 
-def test_evictions_are_told_once() -> None:
+def test_evictions_are_reported_once() -> None:
     """Goal: an eviction that forgets nothing reports nothing. Method: evict a cached block twice."""
     manager = manager_of(FULL)
     enter(manager, 0, 16)
@@ -119,7 +119,7 @@ def test_evictions_are_told_once() -> None:
 
 
 @pytest.mark.parametrize(("ends", "expected"), [(True, (Cleared(),)), (False, ())])
-def test_a_reset_is_told_if_it_happens(ends: bool, expected: tuple[Event, ...]) -> None:
+def test_a_reset_is_reported_if_it_happens(ends: bool, expected: tuple[Event, ...]) -> None:
     """Goal: a router forgets everything when the cache does. Method: reset while a block is held, and after."""
     manager = manager_of(FULL)
     enter(manager, 0, 32)
@@ -138,7 +138,7 @@ def test_events_are_taken_once() -> None:
     assert () == events(manager)
 
 
-def test_without_prefix_caching_nothing_is_told() -> None:
+def test_without_prefix_caching_nothing_is_reported() -> None:
     """Goal: what is not cached is not an event. Method: caching off; a request passes, its block is evicted."""
     manager = manager_of(FULL, caches=False)
     pass_through(manager, 0, 32)
@@ -158,7 +158,7 @@ def test_the_tokens_are_those_of_the_blocks_named() -> None:
     assert (Stored(0, (told,), dead, (104, 105, 106, 107), 4, None, ((),)),) == events(manager)
 
 
-def test_nothing_is_told_where_events_are_off() -> None:
+def test_nothing_is_reported_where_events_are_off() -> None:
     """Goal: who did not ask for events gets none. Method: cache and evict a block, with events off and, as the control,
     on.
     """

@@ -148,7 +148,7 @@ def test_a_load_is_cached_when_it_has_arrived() -> None:
     assert 1 == len(told.events)
 
 
-def test_it_goes_on_behind_the_load() -> None:
+def test_it_continues_after_the_load() -> None:
     """Goal: what was loaded is not looked up, nor computed again. Method: 16 tokens hit, 20 loaded of 40; the rest is
     four tokens in the third block. One look-up was counted.
     """
@@ -258,7 +258,7 @@ def test_what_is_sent_still_serves() -> None:
 
 
 @pytest.mark.parametrize(("usable", "answer"), [(3, Granted(0, ((3,),))), (2, Refused(0, gate=False))])
-def test_behind_a_load_there_is_look_ahead(usable: int, answer: object) -> None:
+def test_after_a_load_comes_look_ahead(usable: int, answer: object) -> None:
     """Goal: a request that has its prompt may draft in its first step. Method: 8 tokens in blocks of 4, all loaded: the
     last is computed, one slot is for it and three for drafts, 11: a third block. The gate does not count that one.
     """

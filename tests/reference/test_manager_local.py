@@ -44,7 +44,7 @@ def test_a_hit_has_its_own_chunk(tokens: int, hit: Hit) -> None:
     assert hit == perform(manager, arrive(1, tokens), LookUp(1))
 
 
-def test_a_chunk_is_given_up_as_a_whole() -> None:
+def test_a_chunk_is_freed_as_a_whole() -> None:
     """Goal: with the last token of a chunk, all of it is dead. Method: 15 tokens: 8 are; 16: all of them; window 8
     would keep seven.
     """

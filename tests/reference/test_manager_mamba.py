@@ -242,7 +242,7 @@ def test_a_load_leaves_a_token(group: Group) -> None:
     assert loaded == table(manager, 0)
 
 
-def test_behind_a_load_the_drafts_move_along() -> None:
+def test_after_a_load_the_drafts_move_along() -> None:
     """Goal: a request that has loaded holds states as any other. Method: 32 of 100 tokens are loaded: the state after
     them in 1, the drafts' in 2 and 3. A chunk of 32 ends at 64: 3 is the running state, and 2 moves after it.
     """

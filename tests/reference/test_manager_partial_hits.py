@@ -119,7 +119,7 @@ def test_full_blocks_are_shared_and_the_rest_is_copied() -> None:
     assert (Copy(0, 2, 10, 32),) == dispatched(manager)
 
 
-def test_a_source_that_nobody_holds_is_held_until_the_dispatch() -> None:
+def test_a_source_without_a_holder_is_held_until_the_dispatch() -> None:
     """Goal: a source is not recycled before it was copied; then it is the youngest of the free.
 
     Method: 7 usable blocks; 1..4 are released, the hit holds 2 and 3, the copy 1; 5 and 6 are new.
@@ -179,7 +179,7 @@ def test_an_eviction_takes_the_entries_along() -> None:
     assert Hit(0, ((), ())) == hit_of(manager, 1, 40)
 
 
-def test_a_block_handed_out_has_no_entries() -> None:
+def test_an_allocated_block_has_no_entries() -> None:
     """Goal: overwritten content serves no request. Method: five usable blocks; other tokens take 5, 1 and 4 after the
     end.
 
@@ -194,7 +194,7 @@ def test_a_block_handed_out_has_no_entries() -> None:
     assert frozenset() == manager.pool.partial.blocks()
 
 
-def test_what_was_copied_is_no_entry_again() -> None:
+def test_what_was_copied_is_not_an_entry_again() -> None:
     """Goal: each boundary is an entry once per request; what a request copied it did not compute. Method: 60 tokens, of
     which 32 are copied into 5: 48 is an entry of 5, and 32 still one of block 1 alone.
     """
@@ -236,7 +236,7 @@ def test_full_blocks_are_shared_in_the_same_step() -> None:
     assert () == dispatched(manager)
 
 
-def test_an_older_step_is_no_obstacle() -> None:
+def test_an_older_step_does_not_matter() -> None:
     """Goal: the fence is the step's own. Method: 20 tokens of the last step serve a copy; of this step's 40 those after
     them do not.
     """
@@ -286,7 +286,7 @@ def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
     assert operation == manager.population.resolve(operation)
 
 
-def test_a_load_behind_a_copy() -> None:
+def test_a_load_after_a_copy() -> None:
     """Goal: what another node writes goes into the block that the copy begins. Method: 16 tokens of block 1 are copied
     into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor aborted, before the dispatch. When it
     is, no step computes it, so it serves a copy at once.

@@ -108,7 +108,7 @@ def test_an_anchor_with_a_draft_layer() -> None:
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])
-def test_an_end_pins_whatever_is_cached(end: Operation) -> None:
+def test_an_end_pins_all_that_is_cached(end: Operation) -> None:
     """Goal: the next turn of a conversation finds all of it. Method: 40 tokens are two full blocks and a half."""
     manager = manager_of(FULL, blocks=6, pin_drop_blocks_min=2)
     enter(manager, 0, 40)

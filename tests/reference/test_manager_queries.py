@@ -135,6 +135,6 @@ def test_generated_tokens_serve_too() -> None:
 
 
 @pytest.mark.parametrize("scratch_first", [False, True])
-def test_a_snapshot_tells_what_is_promised(scratch_first: bool) -> None:
+def test_a_snapshot_has_what_is_promised(scratch_first: bool) -> None:
     """Goal: what checks a state knows whether scratch goes first, KV-INV-08. Method: both settings."""
     assert scratch_first is manager_of(FULL, scratch_first=scratch_first).snapshot().scratch_first

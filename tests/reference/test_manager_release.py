@@ -135,7 +135,7 @@ def test_an_eviction_leaves_a_duplicate_in_service() -> None:
     assert Hit(32, ((1, 3),)) == perform(manager, LookUp(2))
 
 
-def test_reset_is_refused_while_a_block_is_held() -> None:
+def test_reset_is_rejected_while_a_block_is_held() -> None:
     """Goal: content that is read is not forgotten. Method: a running request, then the same after it has ended."""
     manager = manager_of(FULL, blocks=5)
     enter(manager, 0, 48)

@@ -219,7 +219,7 @@ def test_the_tail_that_a_look_ahead_needs() -> None:
     assert 128 == hit_of(manager, 1, Run(0, 200))
 
 
-def test_the_block_behind_a_boundary_waits_for_itself() -> None:
+def test_the_block_after_a_boundary_waits_for_itself() -> None:
     """Goal: a tail is cached when its boundary is reached, the look-ahead after it when it is full. Method: 79 tokens,
     and one more. Of the window's blocks 3..7, 5 and 6 are the tail of 64, and 7 is full with token 79.
     """
@@ -257,7 +257,7 @@ def test_accepted_drafts_may_outrun_a_tail(interval_tokens: int | None, hit: int
     assert hit == hit_of(manager, 1, Run(0, 6), Run(500, 4), Run(600, 3))
 
 
-def test_each_run_of_neighbours_is_told() -> None:
+def test_each_run_of_adjacent_blocks_is_reported() -> None:
     """Goal: an event names exactly its blocks' tokens and the content before them. Method: 130 tokens, masked: two full
     blocks; of the window the blocks 2 and 3, then 6 and 7, each after one that is not cached.
     """

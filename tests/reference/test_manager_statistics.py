@@ -44,7 +44,7 @@ def test_preempted_requests_count_apart() -> None:
     assert expected == perform(manager, TakeStatistics())
 
 
-def test_a_refused_admission_counts() -> None:
+def test_a_rejected_admission_counts() -> None:
     """Goal: the look-up happened. Method: 161 tokens and ten usable blocks."""
     manager = manager_of(FULL, blocks=11)
     assert isinstance(enter(manager, 0, 161), Refused)

@@ -119,7 +119,7 @@ def test_sampling_with_drafts() -> None:
     )
 
 
-def test_a_small_budget_leaves_drafts_behind() -> None:
+def test_a_small_budget_leaves_drafts_out() -> None:
     """Goal: only scheduled drafts are in flight, and only they can be accepted. Method: a budget of 2 of 4 tokens.
 
     The two drafts left over are not scheduled later: the model's answer comes first, and replaces them.

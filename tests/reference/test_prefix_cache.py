@@ -165,7 +165,7 @@ def test_a_request_that_may_not_read_is_not_counted() -> None:
     assert Statistics(1, 9, 8, 1, 9, 8) == cache.statistics
 
 
-def test_what_everyone_holds_is_told() -> None:
+def test_what_all_requests_hold_is_reported() -> None:
     """Goal: with caching, the common prefix is what it is. Method: three and no block."""
     assert (3, 0) == PrefixCache(Geometry((WINDOW, UNIT)), Dense(Geometry((WINDOW, UNIT)))).shared([3, 0])
 

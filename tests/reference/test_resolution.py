@@ -181,7 +181,7 @@ def test_without_anyone_eligible_there_is_nothing_to_do(operation: Operation) ->
 
 
 @pytest.mark.parametrize("operation", [Reset(), TakeEvents(), TakeStatistics()])
-def test_what_names_nobody_is_always_legal(operation: Operation) -> None:
+def test_what_names_no_request_is_always_legal(operation: Operation) -> None:
     """Goal: operations on the whole need no request. Method: none is alive, and five are."""
     assert operation == Population(LIMITS).resolve(operation)
     assert operation == standing().resolve(operation)

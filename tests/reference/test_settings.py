@@ -77,7 +77,7 @@ def test_a_retention_interval_between_alignments(interval_tokens: int) -> None:
 
 
 @pytest.mark.parametrize(("interval_tokens", "error"), [(-48, ValueError), (48.0, TypeError), ("auto", TypeError)])
-def test_what_is_no_retention_interval(interval_tokens: Any, error: type[Exception]) -> None:
+def test_what_is_not_a_retention_interval(interval_tokens: Any, error: type[Exception]) -> None:
     """Goal: a number of tokens or nothing. Method: negative, not whole, a word that was not read yet."""
     with pytest.raises(error, match="retention_interval_tokens"):
         Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)

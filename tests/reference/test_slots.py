@@ -54,7 +54,7 @@ def test_kernel_blocks_have_the_same_slots(size: int) -> None:
     ]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_rejected() -> None:
     """Kernel blocks that are no part of a block, a worker too many, and rows that end inside the next block."""
     with pytest.raises(ValueError, match="not whole blocks of 3"):
         Layout(4).kernel_blocks(TABLE, 3)

@@ -191,7 +191,7 @@ def test_every_invariant_has_its_negative_control() -> None:
     assert invariants == sorted({statement for statement, *_ in BROKEN})
 
 
-def test_a_source_that_nobody_holds() -> None:
+def test_a_source_without_a_holder() -> None:
     """Goal: a copy never reads what may be recycled. Method: it reads block 5, of which nothing is said to be held."""
     assert ["KV-INV-01", "KV-INV-09"] == ids(changed({"copies": (Copy(0, 5, 2, 2),)}))
 
@@ -203,7 +203,7 @@ def test_only_a_promise_is_held_to() -> None:
     assert [] == check(changed({"free": [5, 6]}))
 
 
-def test_all_violations_are_told() -> None:
+def test_all_violations_are_reported() -> None:
     """Goal: one finding does not hide another. Method: break three statements at once."""
     broken = {"references": [0, 1, 1, 1, 1, 0, 0], "blocks_free": 9, "contents": ["c", *SOUND.contents[1:]]}
     assert ["KV-INV-01", "KV-INV-03", "KV-INV-05", "KV-INV-06"] == ids(changed(broken))

@@ -48,7 +48,7 @@ def test_a_tail_of_one_block() -> None:
     assert list(range(8)) == cached_positions(prefilled(geometry, 64, None), 1)
 
 
-def test_nothing_is_cached_behind_the_last_boundary() -> None:
+def test_nothing_is_cached_after_the_last_boundary() -> None:
     """Goal: after 112 tokens the blocks 0 to 5 are cached and block 6 is not; it is once 128 are computed.
 
     Method: full attention 32, window 32 in blocks of 16: a boundary reads ceil(31 / 16) = 2 blocks, and there are two

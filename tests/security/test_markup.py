@@ -159,7 +159,7 @@ def test_documents_stay_documents(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_a_workflow_is_told_no_command(words: str) -> None:
+def test_a_workflow_gets_no_command(words: str) -> None:
     """Goal: nothing in GitHub's log is a command but the gate's own. Method: words after a newline, and plain ones."""
     usual, told = (rendered(each, "github") for each in (PLAIN, f"{words}\n::error::{words}"))
     commands = [[line.partition(" ")[0] for line in text.splitlines()] for text in (usual, told)]
@@ -167,7 +167,7 @@ def test_a_workflow_is_told_no_command(words: str) -> None:
     assert all(line.startswith("::") for line in told.splitlines())
 
 
-def test_the_page_would_be_told_apart() -> None:
+def test_the_page_would_differ() -> None:
     """Goal: the comparison can fail. Method: a page in which words are markup."""
     fine, broken = (Page(f'<p title="{words}">{words}</p>') for words in (PLAIN, HOSTILE[2]))
     assert {"p"} == set(fine.tags)

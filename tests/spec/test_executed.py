@@ -46,7 +46,7 @@ def test_without_functions_it_is_not_p() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("tier", [Tier.ALL, Tier.BOUNDED])
-def test_whatever_is_proved_of_code_runs_code(tier: Tier) -> None:
+def test_every_proof_about_code_runs_code(tier: Tier) -> None:
     """On the first way already, traced anew: nothing that counts as P executes no function of the reference."""
     found = [each for each in obligations().values() if each.tier is tier]
     assert found

@@ -95,7 +95,7 @@ def test_a_mutant_that_makes_the_assumption_impossible_is_not_refuted() -> None:
     assert Outcome.VACUOUS is checked.outcome
 
 
-def test_processes_beside_each_other_say_the_same() -> None:
+def test_parallel_processes_agree() -> None:
     """In the order in which they were asked, and with the same effort."""
     tasks = [Task(name) for name in list(obligations())[:4]]
     alone, beside = ([_said(each) for each in check_all(tasks, jobs=jobs)] for jobs in (1, 2))

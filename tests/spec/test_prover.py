@@ -113,7 +113,7 @@ def test_what_is_never_so_proves_nothing() -> None:
         lambda u: implies(u.y == True, u.x >= 5),  # noqa: E712 (the comparison is what is tested)
     ],
 )
-def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:
+def test_a_truth_next_to_a_number_is_one_or_zero(false: Any) -> None:
     """As in Python; else two objects would be compared, and what is false would be proved."""
     proof = prove(statement(false, unknowns={"x": Count(), "y": Count(0, 1)}))
     assert (Verdict.REFUTED, True) == (proof.verdict, proof.confirmed)
@@ -130,7 +130,7 @@ def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:
         lambda u: True if u.x > 5 else None,
     ],
 )
-def test_what_is_no_truth_is_not_proved(odd: Any) -> None:
+def test_what_is_not_a_truth_is_not_proved(odd: Any) -> None:
     """Numbers as truths, fractions, and nothing at all."""
     assert Verdict.UNKNOWN is prove(statement(odd)).verdict
     assert Verdict.UNKNOWN is prove(statement(lambda u: True, assumes=odd)).verdict

@@ -89,7 +89,7 @@ def test_the_way_is_the_shortest(name: str) -> None:
         assert Verdict.PROVED is prove(DESIGNS[name].obligation, {"length": length}).verdict
 
 
-def test_what_z3_is_told_of_pins_is_what_the_pool_does() -> None:
+def test_what_z3_assumes_of_pins_is_what_the_pool_does() -> None:
     """Every way of up to five actions that can be asked for ends alike, in numbers and in the refuted pool."""
     compared = 0
     for length in range(1, 6):

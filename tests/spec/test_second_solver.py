@@ -114,7 +114,7 @@ def test_what_is_not_confirmed_is_counted(
     assert (outcome is Outcome.DISPUTED) == any("the other way" in line for line in result.why())
 
 
-def test_nothing_asked_is_no_agreement() -> None:
+def test_nothing_asked_is_not_an_agreement() -> None:
     """As nothing proved is not a proof."""
     assert not Opinion().agrees
 

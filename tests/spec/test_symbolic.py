@@ -128,7 +128,7 @@ def _between(least: int, most: int) -> int:
     return Term(X).__index__()
 
 
-def test_an_index_without_a_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_without_a_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would have no last way."""
     monkeypatch.setattr(symbolic, "VALUES_MAX", 4)
     with pytest.raises(NotDecidableError, match="more than 4 values"):
@@ -136,7 +136,7 @@ def test_an_index_without_a_bound_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert 4 == len(results(lambda: _between(0, 3)))
 
 
-def test_a_division_that_may_be_by_zero_is_refused() -> None:
+def test_a_division_that_may_be_by_zero_is_rejected() -> None:
     """And by what may be negative: Python and z3 round differently there."""
     with pytest.raises(NotDecidableError, match="may be zero"):
         results(lambda: Term(X) // Term(Y))
@@ -157,7 +157,7 @@ def test_the_same_division_is_the_same_number() -> None:
         assert path.solver.check(z3.Not(same.z3)) == z3.unsat
 
 
-def test_too_many_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_paths_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on everything."""
     monkeypatch.setattr("kvspec.symbolic.PATHS_MAX", 3)
     with pytest.raises(NotDecidableError, match="more than 3 ways"):

@@ -156,7 +156,7 @@ def test_a_seed_stands_for_what_is_found(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "fuzz"])
-def test_a_release_for_stored_cases_alone_is_refused(kvgate: Callable[..., Ended], command: str) -> None:
+def test_a_release_for_stored_cases_alone_is_rejected(kvgate: Callable[..., Ended], command: str) -> None:
     """Goal: no failure inside kvgate where a release is too old. Method: 0.19.1, of which the corpus has traces."""
     ended = kvgate(command, "--sut", "native@0.19.1")
     assert 2 == ended.code

@@ -146,7 +146,7 @@ def test_an_invariant_that_does_not_hold_is_exit_code_1(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
+def test_what_never_happened_is_reported(kvgate: Kvgate) -> None:
     """Over all mechanisms it fails: a transition that never happened was not tested."""
     ended = kvgate("conform", "--operations", "100")
     assert 1 == ended.code

@@ -137,7 +137,7 @@ def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
     assert (21, "hang", ["stock"], "vllm#35570") == tuple(row[name] for name in ("number", "class", "code", "thread"))
 
 
-def test_an_unknown_defect_is_refused(kvgate: Kvgate) -> None:
+def test_an_unknown_defect_is_rejected(kvgate: Kvgate) -> None:
     """Goal: a slip of the pen is not silence. Method: a name that there is not."""
     ended = kvgate("corpus", "nothing")
     assert 2 == ended.code

@@ -31,7 +31,7 @@ from .installations import judged, without
 from .stage import Ended, rows_of, run_kvgate
 
 
-def test_secrets_are_not_told() -> None:
+def test_secrets_are_not_printed() -> None:
     """Of vLLM's variables that are not ours the name alone."""
     environment = {
         "VLLM_API_KEY": "hush-1",
@@ -48,7 +48,7 @@ def test_secrets_are_not_told() -> None:
     assert "hush" not in to_json(report_of(found, {}, run_checks(found, {}), ())) + str(rows(found, {}))
 
 
-def test_a_machine_that_answers_nothing_is_told_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_answers_nothing_is_reported_as_far_as_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question raises, and the doctor does not."""
 
     def fails(*_arguments: object, **_named: object) -> None:
@@ -95,7 +95,7 @@ def test_a_container_has_as_much_memory_as_it_is_given(tmp_path: Path, monkeypat
 
 
 @pytest.mark.ci
-def test_processes_that_do_not_end_well_are_told() -> None:
+def test_processes_that_do_not_end_well_are_reported() -> None:
     """Each as what it is, side by side; what hangs has a time limit of its own, and is not waited for longer."""
     programs = {
         "crashes": "import os, signal; print('before', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
@@ -118,7 +118,7 @@ def test_processes_that_do_not_end_well_are_told() -> None:
 
 
 @pytest.mark.ci
-def test_whoever_is_interrupted_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     """Nor those that it started."""
     child = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
     child += f"open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
@@ -191,7 +191,7 @@ def checks_in(out: str) -> list[dict[str, Any]]:
         ("import sys; sys.exit(5)", "60s", "it ended with exit code 5"),
     ],
 )
-def test_a_broken_vllm_is_told(broken: Callable[[str], Path], line: str, seconds: str, why: str) -> None:
+def test_a_broken_vllm_is_reported(broken: Callable[[str], Path], line: str, seconds: str, why: str) -> None:
     """The command ends with 3, says how it broke, and what needs no vLLM is not said to be broken."""
     ended = run_kvgate(broken(line), "doctor", "--format", "json", "--time-budget", seconds)
     assert 3 == ended.code, ended.err

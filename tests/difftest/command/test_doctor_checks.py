@@ -71,7 +71,7 @@ def test_where_all_is_there_all_works() -> None:
         (without(SOUND, "torch"), loaded(1, said="No module"), "torch is not installed", "uv sync"),
     ],
 )
-def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe], why: str, mend: str) -> None:
+def test_a_gate_that_cannot_run_is_reported(facts: Facts, tried: Mapping[str, Probe], why: str, mend: str) -> None:
     """With the reason and the remedy; commands that need the gate say the same."""
     checks = judged(facts, tried)
     gate = checks["kvgate check"]
@@ -201,7 +201,7 @@ def test_another_release_is_checked_as_what_it_is(version: str, command: str, wh
         ("kvgate fuzz --ray", without(SOUND, "ray"), TRIED, "ray is missing", "PATH-OF-A-CLONE[ray]"),
     ],
 )
-def test_a_part_that_does_not_work_is_told(
+def test_a_part_that_does_not_work_is_reported(
     command: str, facts: Facts, tried: Mapping[str, Probe], why: str, mend: str
 ) -> None:
     """It alone, with why, and the command that would fix it."""

@@ -109,7 +109,7 @@ def test_what_the_user_can_put_right_is_exit_code_2(
 
 
 @pytest.mark.parametrize(("arguments", "told"), UNAVAILABLE.values(), ids=UNAVAILABLE)
-def test_where_there_is_no_system_it_is_exit_code_3(
+def test_without_a_system_it_is_exit_code_3(
     arguments: tuple[str, ...], told: str, furnished: Path, kvgate: Kvgate
 ) -> None:
     """One line, for every way in which the module can fail."""
@@ -195,7 +195,7 @@ def test_a_command_line_that_is_none_is_exit_code_2(arguments: tuple[str, ...], 
     assert "Usage: " in ended.err or "Error: " in ended.err
 
 
-def test_a_word_that_is_none_of_a_few_is_told_with_these(kvgate: Kvgate) -> None:
+def test_an_unknown_choice_is_reported_with_the_choices(kvgate: Kvgate) -> None:
     """And with nothing of how the command line is read."""
     told = kvgate("check", "--format", "xml").err.splitlines()[-1]
     assert told.endswith("Invalid value for '--format': 'xml' is not one of 'text', 'json', 'junit', 'github'.")

@@ -107,7 +107,7 @@ def test_json_is_versioned(kvgate: Kvgate, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_taken_for_granted_is_told(kvgate: Kvgate, tmp_path: Path) -> None:
+def test_assumptions_are_reported(kvgate: Kvgate, tmp_path: Path) -> None:
     """A note for each, and none of what is said."""
 
     def notes(*flags: str, model: str) -> list[str]:
@@ -146,7 +146,7 @@ def test_versions_with_tails_are_taken(kvgate: Kvgate, version: str) -> None:
 
 @pytest.mark.parametrize("platform", ["gpu", "ascend"])
 @pytest.mark.parametrize("version", ["0.8.0", "0.11", "0.34.0", "99.0"])
-def test_a_version_that_is_not_known_is_refused(kvgate: Kvgate, version: str, platform: str) -> None:
+def test_a_version_that_is_not_known_is_rejected(kvgate: Kvgate, version: str, platform: str) -> None:
     """Older than all that are described, or newer; what is known is named."""
     ended = kvgate("explain", "full", "--vllm-version", version, "--platform", platform)
     assert (2, "") == (ended.code, ended.out)
@@ -325,7 +325,7 @@ def test_a_broken_document_is_exit_code_2(kvgate: Kvgate, tmp_path: Path, docume
     assert "given.json" in ended.err
 
 
-def test_an_unknown_architecture_is_told_what_to_give(kvgate: Kvgate, tmp_path: Path) -> None:
+def test_an_unknown_architecture_gets_a_remedy(kvgate: Kvgate, tmp_path: Path) -> None:
     """A dump, and how it is written; nothing is guessed."""
     ended = kvgate("explain", written(tmp_path / "config.json", {"model_type": "brand-new"}))
     assert "kvgate explain --dump-snippet prints how" in ended.err

@@ -59,14 +59,14 @@ def test_several_are_fetched_in_turn(cache: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("arguments", "told"), [([], "nothing to fetch: name a release"), (["stock"], "no release 'stock': give one of")]
 )
-def test_bad_usage_is_told(arguments: list[str], told: str) -> None:
+def test_bad_usage_is_reported(arguments: list[str], told: str) -> None:
     """With what to do instead."""
     error = CliRunner().invoke(app, ["fetch", *arguments]).exception
     assert isinstance(error, UsageError)
     assert told in str(error)
 
 
-def test_what_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_fetched_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words of the fetching code."""
 
     def fetch(_release: Release, _say: object) -> Path:

@@ -120,7 +120,7 @@ def test_an_interrupt_at_any_other_time_is_one_line(
     assert (130, "kvgate: interrupted\n") == (ended.value.code, capsys.readouterr().err)
 
 
-def test_out_of_memory_is_no_divergence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_is_not_a_divergence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Under a memory limit, which SECURITY.md recommends for files from others."""
 
     def too_large() -> None:

@@ -89,7 +89,7 @@ def test_what_there_is_is_listed(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
     assert list(MECHANISMS) == [row["mechanism"] for row in listed]
 
 
-def test_whatever_is_explored_is_a_tiny_model() -> None:
+def test_all_explored_models_are_tiny() -> None:
     """What is driven is a model: see the tests of variants."""
     assert {name for mechanism in MECHANISMS.values() for name in mechanism.tiny} <= set(MODELS)
 

@@ -57,7 +57,7 @@ def test_a_terminal_gets_a_line_that_moves() -> None:
     assert output.getvalue().endswith("\x1b[1A\x1b[2K")
 
 
-def test_a_line_is_taken_away_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_always_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the work it reports on fails."""
     stopped: list[bool] = []
     monkeypatch.setattr(Line, "stop", lambda _line: stopped.append(True))

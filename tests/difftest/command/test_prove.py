@@ -86,7 +86,7 @@ def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation])
     ],
     ids=["refuted", "empty", "unknown"],
 )
-def test_what_is_not_proved_is_told(
+def test_what_is_not_proved_is_reported(
     kvgate: Kvgate, registered: dict[str, Obligation], wrong: Obligation, code: int, told: str
 ) -> None:
     """With its own exit code, its details, and in the sums."""
@@ -117,7 +117,7 @@ def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -
     assert 1 == kvgate("prove", "--obligation", "eagle.false", "--jobs", "1").code
 
 
-def test_what_runs_is_told(kvgate: Kvgate) -> None:
+def test_what_runs_is_reported(kvgate: Kvgate) -> None:
     """Which functions no obligation executes, and how many each executes, in its tier."""
     ended = kvgate("prove", "--functions", "--format", "json")
     assert 0 == ended.code
@@ -241,7 +241,7 @@ def test_a_design_is_refuted(kvgate: Kvgate) -> None:
     assert 5 == len(row["operations"])
 
 
-def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_design_that_is_not_refuted_is_reported(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether z3 proves what should fail, or the trace does not show it."""
     sound = DESIGNS["mask-without-shift"]
     proved = evolve(sound, obligation=SOUND)

@@ -88,7 +88,7 @@ def test_a_case_is_checked_by_the_detectors_that_found_it(here: Path, kvgate: Kv
     assert 0 == kvgate("replay", str(path), "--sut", "faulty:HeadFirst").code
 
 
-def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declared_difference_is_reported_as_such(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """It still diverges, which is what the exit code says."""
 
     def explain(_divergence: Divergence, _lockstep: Lockstep) -> str:
@@ -111,7 +111,7 @@ def test_a_case_can_be_printed_as_a_test(here: Path, kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize("option", [("--format", "json"), ("--html", "page.html"), ("--chrome", "trace.json")])
-def test_a_test_is_no_report(option: tuple[str, str], here: Path, kvgate: Kvgate) -> None:
+def test_a_test_is_not_a_report(option: tuple[str, str], here: Path, kvgate: Kvgate) -> None:
     """What asks for one is not passed over."""
     ended = kvgate("replay", str(stored(here)), "--as-pytest", *option)
     assert 2 == ended.code

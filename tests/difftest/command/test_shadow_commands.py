@@ -137,7 +137,7 @@ def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
     assert "one of them ends here" == story.details["difference"]
 
 
-def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
+def test_what_two_recordings_lack_is_reported(here: Path, kvgate: Kvgate) -> None:
     """Two that were cut at the same place, or have the same gap, share what is there; what is not is said."""
     whole = life()
     gap: list[list[Stored]] = [*whole[:2], [Restart(7, "calls were lost")], [CHECKPOINT], [End()]]

@@ -192,7 +192,7 @@ def test_arms_that_differ_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "DIFFERENT: dense, 120 blocks: reference and forgetful: evictions" in ended.stdout
 
 
-def test_a_sweep_over_an_option_is_no_difference() -> None:
+def test_a_sweep_over_an_option_makes_no_difference() -> None:
     """Goal: arms are compared on one workload. Method: two workloads that differ in one option; two arms that agree."""
     option = "repeat-rate:input_tokens=300,answer_tokens=8,lanes=2,prompts=4,warm="
     warm, cold = f"{option}yes", f"{option}no"
@@ -246,7 +246,7 @@ def test_processes_and_plots(tmp_path: Path) -> None:
     assert told(alone.stdout) == told(apart.out)
 
 
-def test_whoever_interrupts_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: Ctrl-C loses nothing. Method: the second simulation is interrupted."""
     original = reference.ReferenceArm.run
     begun = []

@@ -201,7 +201,7 @@ def test_there_are_listings() -> None:
     assert {"fetch", "mutants", "corpus", "explore", "mechanisms", "conform", "prove", "simulate"} == set(LISTING)
 
 
-def test_the_help_tells_what_to_run(kvgate: Callable[..., Ended]) -> None:
+def test_the_help_says_what_to_run(kvgate: Callable[..., Ended]) -> None:
     """What comes first, then every command below what it is for, with a whole sentence."""
     shown = kvgate("--help").out
     assert shown.index("kvgate doctor") < shown.index("kvgate check") < shown.index(PANELS[0])

@@ -168,7 +168,7 @@ def test_what_cannot_be_run_has_not_passed(build: Factory | str, message: str, t
         ({"models": ["compressed+partial"], "capabilities": Capabilities(order="any")}, "hits that end inside blocks"),
     ],
 )
-def test_a_mistake_is_told(arguments: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_reported(arguments: dict[str, Any], message: str) -> None:
     """Goal: a request for something that does not exist is reported. Method: one mistake each."""
     report = kvgate.conformance.run(Reference, operations=100, **arguments)
     assert not report.passed

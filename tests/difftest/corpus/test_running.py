@@ -48,7 +48,7 @@ def test_every_system_is_one_that_kvgate_has() -> None:
     assert not [trial.system for bug in BUGS.values() for trial in bug.trials if not is_built_in(trial.system)]
 
 
-def test_the_page_tells_every_defect() -> None:
+def test_the_page_has_every_defect() -> None:
     """Goal: the page is that of this corpus. Method: look for each id, and for each reason."""
     text = PAGE.read_text(encoding="utf-8")
     assert not [bug.id for bug in BUGS.values() if f"\n## {bug.id}\n" not in text]

@@ -139,7 +139,7 @@ def test_what_a_trial_is_called_fits_it() -> None:
         evolve(TRIAL, by_hand=True)
 
 
-def test_a_reference_that_tells_hits_names_no_null_block() -> None:
+def test_a_reference_that_reports_hits_names_no_null_block() -> None:
     """Goal: a full report is checked by what serves the hit. Method: the same prompt twice, with a window after its
     hit.
     """

@@ -57,7 +57,7 @@ def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) 
     assert State.DIFFERS is compare("gemma-4", FAULTS[0], expected, started.run(broken)).state
 
 
-def test_an_engine_that_does_not_start_is_told(started: Engines) -> None:
+def test_an_engine_that_does_not_start_is_reported(started: Engines) -> None:
     """Goal: a failure is not an answer, and the next engine starts. Method: a pool that holds no request."""
     job = evolve(spread_job("gemma-3"), options={"num_gpu_blocks_override": 2, "max_model_len": 512})
     told = started.run(job)

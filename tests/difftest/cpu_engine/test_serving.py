@@ -38,7 +38,7 @@ def test_the_plug_in_is_found(tmp_path: Path) -> None:
     assert "('last-token-ignored',)" in (tmp_path / f"{NAME}.py").read_text()
 
 
-def test_an_unknown_fault_is_refused() -> None:
+def test_an_unknown_fault_is_rejected() -> None:
     """And not passed over: a server without the fault would look like one that survives it."""
     pytest.importorskip("vllm")
     with pytest.raises(UsageError, match="there is no mutant 'nothing'"):

@@ -68,7 +68,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_no_server_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_server_is_left(tmp_path: Path, number: signal.Signals) -> None:
     """Goal: a signal to end is not survived by what was started. Method: a server that is none; has it gone?"""
     with started(tmp_path) as (process, pid, _log):
         assert not is_gone(pid)

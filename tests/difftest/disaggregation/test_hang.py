@@ -53,7 +53,7 @@ def test_the_reported_hang_is_found() -> None:
     assert "023-parked-loads-leave-no-room" == explain_pair(found, nodes)
 
 
-def test_it_is_told_who_waits_for_whom_on_both_nodes() -> None:
+def test_the_wait_graph_of_both_nodes_is_reported() -> None:
     """From the prompt that is not computed to the two that wait for each other."""
     (found,) = run(reported(), SCENARIO.operations)
     told = found.difference.got.split("; ")
@@ -125,7 +125,7 @@ def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:
     assert {first, second} == set(waiting.stuck())
 
 
-def test_whoever_waits_for_a_message_is_not_stuck() -> None:
+def test_a_request_that_waits_for_a_message_is_not_stuck() -> None:
     """Both stand still, and what they wait for may come any moment."""
     nodes = pair(settings(), prefill_blocks=8)
     for operation in (ask(0, 64), P, D, ask(1, 64), P, D, P, D, P, D, P):

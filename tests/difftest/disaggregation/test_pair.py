@@ -69,7 +69,7 @@ ORDERS: dict[str, tuple[Operation, ...]] = {
 
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("stage", [Stage(connector=True), ASYNC], ids=["in step", "asynchronous"])
-def test_whatever_happens_between_nothing_is_wrong_and_nothing_remains(name: str, stage: Stage) -> None:
+def test_in_any_history_nothing_is_wrong_and_nothing_remains(name: str, stage: Stage) -> None:
     """Each order of messages, with and without steps in flight."""
     nodes = pair(prefill=stage, decode=stage)
     assert [] == undeclared(nodes, ORDERS[name])

@@ -77,7 +77,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 @pytest.mark.parametrize(
     "mutant", [each for each in TOLD_WRONG if "write" in each.name], ids=lambda mutant: mutant.name
 )
-def test_one_engine_sees_it_first_by_what_the_connector_is_told(
+def test_one_engine_sees_it_first_by_what_the_connector_receives(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without that check, two nodes see it. One node sees it later or never: when a block is read that was never

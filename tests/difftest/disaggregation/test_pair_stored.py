@@ -46,7 +46,7 @@ def test_the_same_seed_draws_the_same() -> None:
     assert {kind.__name__ for kind in OPERATIONS} - {"Lost"} == {kind.__name__ for kind in drawn}
 
 
-def test_whoever_is_drawn_fits_on_both_nodes() -> None:
+def test_generated_requests_fit_on_both_nodes() -> None:
     """A request that never fits shows another defect, and is left out."""
     asks = [(case, each) for case in CASES for each in case.operations if isinstance(each, Ask)]
     assert all(fits(case.settings, case.stage, each) for case, each in asks)
@@ -86,7 +86,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
         ("prompt", 2, "prompt tokens in all"),
     ],
 )
-def test_what_is_no_trace_is_refused(where: str, line: int, says: str, tmp_path: Path) -> None:
+def test_what_is_not_a_trace_is_rejected(where: str, line: int, says: str, tmp_path: Path) -> None:
     """With the line, and what is wrong there."""
     case = CASES[0]
     asks = tuple(each for each in case.operations if isinstance(each, Ask))[:2]
@@ -113,7 +113,7 @@ def test_the_blocks_of_both_nodes_are_work(tmp_path: Path) -> None:
             trace_codec.read(path, PAIR)
 
 
-def test_every_operation_is_told_on_one_line() -> None:
+def test_every_operation_is_described_on_one_line() -> None:
     """And so is the stage."""
     for case in CASES:
         assert "\n" not in describe_pair_stage(case.stage)

@@ -74,7 +74,7 @@ def test_a_fault_should_make_a_difference() -> None:
     ]
 
 
-def test_planted_faults_are_known() -> None:
+def test_injected_faults_are_known() -> None:
     """By their names in the registry."""
     assert set(FAULTS) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 

@@ -50,7 +50,7 @@ def test_kvgate_refuses_no_other_configuration(found: list[Row]) -> None:
     assert all("has no model of its own" in message for row in found for message in row.not_read)
 
 
-def test_a_family_that_is_refused_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_family_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal that is not known is a difference, not a release that makes no groups."""
 
     def refuses(*_arguments: object) -> list[Layer]:

@@ -103,7 +103,7 @@ def test_deepseek_v4_flash_is_the_references(drafts: bool) -> None:
         ({}, Serving(platform=Platform.ASCEND, block_size=16), "block size 16 is not one of 128, 64, 32"),
     ],
 )
-def test_another_deepseek_v4_is_refused(change: dict[str, object], serving: Serving, message: str) -> None:
+def test_another_deepseek_v4_is_rejected(change: dict[str, object], serving: Serving, message: str) -> None:
     """With what to do instead."""
     with pytest.raises(UsageError, match=message):
         grouping(Config(FLASH.path, {**FLASH.values, **change}), serving)
@@ -148,7 +148,7 @@ def test_hashes_cover_a_token_more_where_the_release_has_such(
     assert expected == (geometry.hashed_ahead_tokens, geometry.lookahead_tokens)
 
 
-def test_such_hashes_are_refused_where_the_release_has_none() -> None:
+def test_such_hashes_are_rejected_where_the_release_has_none() -> None:
     """A model of the gate that has them, and a speculative config that is neither yes nor no."""
     with pytest.raises(UsageError, match=r"hashes of vLLM 0\.23\.0 cover no token after a block"):
         load_layout("full+eagle+hashed-ahead", Serving(version="0.23.0"))
@@ -187,7 +187,7 @@ STATED = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_
         ("bamba", STATED, Serving(version="0.30.0"), "vLLM 0.30.0 has no model of its own for 'bamba'"),
     ],
 )
-def test_states_that_are_not_understood_are_refused(
+def test_states_that_are_not_understood_are_rejected(
     family: str, values: dict[str, object], serving: Serving, message: str
 ) -> None:
     """A file that lacks something, or a server that the family is not known on."""

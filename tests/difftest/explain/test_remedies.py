@@ -159,7 +159,7 @@ def test_junctions_are_known(version: str, keeps_junctions: bool) -> None:
     assert keeps_junctions == ("for the second prompt already" in cause.remedy)
 
 
-def test_a_model_without_a_window_is_told_one_thing_of_an_interval() -> None:
+def test_a_model_without_a_window_gets_one_message_about_an_interval() -> None:
     """The plug-in warns that it has no effect, and starts; vLLM 0.23 refuses it."""
     assert set() == set(named("llama", retention="32768", version="0.20.2"))
     assert {"interval-is-refused"} == set(named("llama", retention="32768", version="0.23.0"))
@@ -172,7 +172,7 @@ def test_before_vllm_retains_it_is_the_plugin_that_refuses() -> None:
     assert "with the plug-in" not in named("gemma4", retention="1001", version="0.23.0")["interval-is-refused"].says
 
 
-def test_what_comes_behind_the_switch_is_told_with_it() -> None:
+def test_what_follows_the_switch_is_reported_with_it() -> None:
     """With caching off, the causes that are there once it is on."""
     off = [cause.id for cause in causes(case("qwen3-next"))]
     on = [cause.id for cause in causes(case("qwen3-next", enable_prefix_caching=True))]

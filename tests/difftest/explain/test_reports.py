@@ -130,7 +130,7 @@ def test_a_draft_model_that_is_not_counted_may_be_one_kind_more() -> None:
         assert "look-ahead-spirals" not in ids
 
 
-def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_report_is_rejected(tmp_path: Path) -> None:
     """With the file and what is wrong."""
     sound = json.loads((FOLDER / "04-qwen38-interval-0.json").read_text(encoding="utf-8"))
     changes: list[dict[str, object]] = [
@@ -150,7 +150,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [{"block-size": 16}, {"block_size": "16"}, {"platform": "tpu"}])
-def test_flags_that_are_none_are_refused(flags: dict[str, Any]) -> None:
+def test_wrong_flags_are_rejected(flags: dict[str, Any]) -> None:
     """A report cannot be read with a flag left out."""
     report = read(FOLDER / "04-qwen38-interval-0.json")
     report.flags.clear()

@@ -38,7 +38,7 @@ class _SeesTheCase(Drawn):
         return self.edges.get(state, "")
 
 
-def test_a_state_that_can_do_less_is_told_apart() -> None:
+def test_a_state_that_can_do_less_is_distinguished() -> None:
     """By what only one of the two can do; where the names alone differ, nothing is."""
     assert unlike(FORGETFUL, states_max=10, pairs_max=10) is None
     found = unlike(_SeesTheCase(FORGETFUL.edges), states_max=10, pairs_max=10)

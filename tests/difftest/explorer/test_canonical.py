@@ -66,7 +66,7 @@ def test_names_do_not_matter(groups: Sequence[Group]) -> None:
         assert expected == forms(world, history(), free)
 
 
-def test_whatever_else_differs_matters() -> None:
+def test_any_other_difference_matters() -> None:
     """Two requests of one family are not two of two, and no two states of this history are the same."""
     world = world_of(FULL, tokens_max=5)
     expected = forms(world, history())

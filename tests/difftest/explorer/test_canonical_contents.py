@@ -154,7 +154,7 @@ def _cache(state: Moment) -> PrefixCache:
 
 
 @pytest.mark.parametrize("alteration", ALTERATIONS)
-def test_whatever_is_changed_changes_the_form(alteration: str) -> None:
+def test_any_change_changes_the_form(alteration: str) -> None:
     """Alone, though most of it follows from the rest in every state that can be reached."""
     copied = Group("full", 4, compress_ratio=2, unit_tokens=2)
     settings: dict[str, Any] = {

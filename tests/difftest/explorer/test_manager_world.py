@@ -36,7 +36,7 @@ def test_the_state_that_a_step_is_given_stays_as_it_is() -> None:
         assert before == world.key(state) == world._canonical.key(state.manager, state.ghost)
 
 
-def test_nothing_that_is_told_outside_piles_up() -> None:
+def test_nothing_reported_outside_piles_up() -> None:
     """Neither events nor statistics, nor memory content that no request may rely on."""
     world = world_of(FULL)
     state = walk(world, (*ENTER, Finish(0)))
@@ -114,7 +114,7 @@ def step(world: ManagerWorld, moves: Iterable[Operation], move: Operation) -> tu
     return type(outcome.answer), outcome.progress
 
 
-def test_a_refusal_that_changes_something_is_no_progress() -> None:
+def test_a_rejection_that_changes_something_is_not_progress() -> None:
     """It frees the blocks that the window has passed, once; the second attempt changes nothing."""
     world = world_of(WINDOW, tokens_max=6, full_sequence_must_fit=False)
     first = (Arrive(0, Prompt(4).runs(0)), Admit(0, 2), Arrive(1, Prompt(3).runs(1)), Admit(1, 1))

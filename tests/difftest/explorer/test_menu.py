@@ -57,7 +57,7 @@ def moves(menu: Menu, manager: Manager) -> list[Operation]:
     return list(menu.moves(manager))
 
 
-def test_a_token_tells_where_it_stands() -> None:
+def test_a_token_names_its_place() -> None:
     """Its family, its track and its position."""
     token = token_at(family=3, track=1, position=42)
     assert (3, 1, 142) == (family_of(token), track_of(token), within_family(token))

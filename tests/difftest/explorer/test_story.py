@@ -70,7 +70,7 @@ class Trips(Reference):
         return super().apply(operation)
 
 
-def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_told() -> None:
+def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_printed() -> None:
     """On one line, for any exception."""
     world = world_of(FULL, factory=Trips)
     found = explore(world).found
@@ -81,7 +81,7 @@ def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_told() -> N
     assert "  request 0: group 0 [1]" in lines
 
 
-def test_a_circle_is_told_behind_the_way_to_it() -> None:
+def test_a_cycle_is_printed_after_the_path_to_it() -> None:
     """And both together lead to where the circle began."""
     world = Drawn({"a": "b", "b": "c", "c": "B"}, idle=frozenset({"bc", "cb"}))
     found = explore(world).found
@@ -97,7 +97,7 @@ def test_a_circle_is_told_behind_the_way_to_it() -> None:
     ]
 
 
-def test_everything_that_is_wrong_is_told() -> None:
+def test_everything_that_is_wrong_is_reported() -> None:
     """One statement first, then the others; the initial state has no path to print."""
     world = Drawn({"a": "b"}, wrong=frozenset({"ab", "b"}))
     found = explore(world).found
@@ -152,7 +152,7 @@ def test_a_report_says_first_what_it_comes_to(explored: list[Explored], first: s
     assert sections == [line for line in report.splitlines() if line in sections]
 
 
-def test_a_design_that_violates_something_else_is_told_so() -> None:
+def test_a_design_that_violates_something_else_is_reported() -> None:
     """A reader who expects one statement must not read another in its place."""
     other = evolve(EARLY, statement="KV-INV-01")
     assert "released-early was expected to violate KV-INV-01, and violates KV-MEM-01:" in text_report(

@@ -79,7 +79,7 @@ def test_what_is_wrong_ends_the_walk() -> None:
     assert "KV-" not in raised
 
 
-def test_a_world_without_a_move_is_refused() -> None:
+def test_a_world_without_a_move_is_rejected() -> None:
     """There is nothing to walk through, however often it is begun."""
     with pytest.raises(AssertionError, match="without a move"):
         walk([Counting(0)], 1)

@@ -37,7 +37,7 @@ def test_a_manifest_is_read_again(tmp_path: Path) -> None:
         ({"plan": {"sut": "stock", "models": ["full"], "level": "none"}}, "level"),
     ],
 )
-def test_what_is_no_manifest_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_what_is_not_a_manifest_is_rejected(change: dict[str, object], message: str, tmp_path: Path) -> None:
     """Goal: nothing is run by mistake. Method: one flaw each."""
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps({**json.loads(manifest(PLAN)), **change}))
@@ -70,7 +70,7 @@ def test_a_result_under_the_earlier_name_is_read() -> None:
         (lambda text: text.replace('"times": 2', '"times": 2, "more": 1'), "more"),
     ],
 )
-def test_what_is_no_result_is_refused(flaw: object, message: str, tmp_path: Path) -> None:
+def test_what_is_not_a_result_is_rejected(flaw: object, message: str, tmp_path: Path) -> None:
     """Goal: half a result counts as none, and says so. Method: one flaw each."""
     assert callable(flaw)
     broken = flaw(render(result(3, record())))
@@ -120,7 +120,7 @@ def test_a_result_is_kept_once(tmp_path: Path) -> None:
         list(folder.results())
 
 
-def test_where_there_is_no_run_none_is_resumed(tmp_path: Path) -> None:
+def test_without_a_run_none_is_resumed(tmp_path: Path) -> None:
     """Goal: a mistyped directory is reported. Method: resume an empty one."""
     with pytest.raises(UsageError, match=r"there is no manifest\.json"):
         RunFolder(tmp_path).plan()

@@ -30,7 +30,7 @@ def shards() -> Shards:
     return Shards(PLAN)
 
 
-def test_what_a_scheduler_does_wrong_is_told(shards: Shards, tmp_path: Path) -> None:
+def test_what_a_scheduler_does_wrong_is_reported(shards: Shards, tmp_path: Path) -> None:
     """Goal: both traces, of the engine and of its calls to the block manager. Method: inject a fault, merge, and run
     the trace again.
     """

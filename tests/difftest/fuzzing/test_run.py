@@ -49,7 +49,7 @@ def test_a_lost_shard_is_run_again(tmp_path: Path) -> None:
     }
 
 
-def test_a_shard_that_kills_is_given_up(tmp_path: Path) -> None:
+def test_a_shard_that_kills_its_workers_is_abandoned(tmp_path: Path) -> None:
     """Goal: a run ends although a shard cannot be run, and says so. Method: shard 2 kills its worker."""
     run, ended = _run(tmp_path, Scripted(2, lambda shard, n: None if shard == 2 else answered(shard, n)))
     assert "1 shard lost" == ended
@@ -59,7 +59,7 @@ def test_a_shard_that_kills_is_given_up(tmp_path: Path) -> None:
     assert ("completed", 600) == (ended, again.merged.operations)
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     """Goal: an interrupt costs what was running, and no more. Method: interrupt at the fourth, then go on."""
 
     def interrupted(shard: int, attempt: int) -> str:
@@ -83,7 +83,7 @@ def test_a_time_budget_begins_nothing_more(tmp_path: Path) -> None:
     assert len(workers.begun) == len(run.merged.shards) < 50
 
 
-def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
+def test_what_others_have_shown_is_passed_on(tmp_path: Path) -> None:
     """Goal: only a few shards shrink a defect. Method: the first three shards show one; the next ones receive it."""
     kind = record().kind
     workers = Scripted(1, lambda shard, _: render(result(shard, record(trace="t" if shard < 3 else None))))

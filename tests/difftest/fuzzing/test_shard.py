@@ -72,7 +72,7 @@ def test_what_is_known_is_counted_only(here: Path) -> None:
     assert here.exists()
 
 
-def test_what_was_found_can_be_told(here: Path) -> None:
+def test_what_was_found_can_be_described(here: Path) -> None:
     """Goal: a verdict from results alone. Method: merge two shards; the trace is there, and shows what it says."""
     results = [understood(render(_run("faulty_in_shards:HeadFirst", shard))) for shard in range(2)]
     verdict = merge(results).verdict(PLAN, here / "corpus", "completed")

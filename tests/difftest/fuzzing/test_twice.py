@@ -72,7 +72,7 @@ def _case(number: int, preset: str = "hostile") -> Case:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("system", [Reference, _NamesAnew])
-def test_the_same_twice_is_no_finding(system: type[Reference]) -> None:
+def test_the_same_twice_is_not_a_finding(system: type[Reference]) -> None:
     """Goal: no false alarm. Method: the reference, and one that gives new names to its contents in every run."""
     assert [None] * 4 == [again(Bench(system, MONITORS), _case(number), 0) for number in range(4)]
 

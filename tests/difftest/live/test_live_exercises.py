@@ -113,7 +113,7 @@ def test_metrics() -> None:
     assert (0, 9) == (sums[HITS], sums["kvgate_shadow_judged_total"])
 
 
-def test_what_is_held_at_rest_is_told() -> None:
+def test_what_is_held_at_rest_is_reported() -> None:
     """An aborted request that runs on is seen; one that ends is not reported."""
     for leaks, expected in ((False, None), (True, "vllm:num_requests_running is 4")):
         with listening(Pretended(leaks=leaks)) as url, connected(url) as server:
@@ -174,7 +174,7 @@ def test_verdicts(cached: Reply, expected: Verdict) -> None:
     assert expected is compare_answers(cached, reply("aba"), reply("aba")).verdict
 
 
-def test_a_tie_is_no_difference() -> None:
+def test_a_tie_is_not_a_difference() -> None:
     """Only if both answers were undecided where they part."""
     assert (
         Verdict.TIE is compare_answers(reply("ab", near=1e-6), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict

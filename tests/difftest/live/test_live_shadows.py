@@ -82,7 +82,7 @@ def test_what_is_complained_about(counted: Shadow, message: str, monkeypatch: py
     assert message in str(seen.complaint)
 
 
-def test_one_that_judges_on_has_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_still_checks_has_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lags, and may still see a difference."""
     seen = after(monkeypatch, *({MINE: Shadow(n, calls=n)} for n in range(1, 10**5)), before={}, seconds=0.05)
     assert not seen.has_settled

@@ -73,7 +73,7 @@ def test_held_blocks_remain() -> None:
     assert [expected] == at_rest(references=[4, 0, 0, 1, 0, 7, 0, 0], free=[1, 2, 4, 6, 7])
 
 
-def test_a_block_that_nobody_holds_is_missing() -> None:
+def test_a_block_without_a_holder_is_missing() -> None:
     """Neither held nor free: it will never be used again."""
     assert [Difference("KV-LEAK-01", "free queue", "7 blocks", "6")] == at_rest(free=[1, 2, 3, 4, 5, 6])
 

@@ -56,7 +56,7 @@ def decode(*works: Work) -> tuple[Work, ...]:
     return tuple(each for work in works for each in (NOTHING, work))
 
 
-def test_the_same_work_is_no_difference() -> None:
+def test_the_same_work_is_not_a_difference() -> None:
     """The control: steps inside one block, each as costly as the one before."""
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, *[Work(0, (5,), 7, 3)] * 2)) is None
 
@@ -78,7 +78,7 @@ def test_every_counter_can_grow(grown: Work, subject: str) -> None:
     assert Difference("KV-WORK-02", subject, expected, f"{SLACK + 1} at {at.replace('10', '11')}") == found
 
 
-def test_a_little_more_is_no_growth() -> None:
+def test_a_little_more_is_not_growth() -> None:
     """What the slack allows, and not one operation more."""
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, Work(0, (SLACK,), 0, 0))) is None
 
@@ -151,7 +151,7 @@ def test_an_offer_is_made_once() -> None:
     assert watched((*step(1), *step(2)), decode(once, other)) is None
 
 
-def test_who_is_let_in_again_offers_again() -> None:
+def test_a_readmitted_request_offers_again() -> None:
     """An admission, a preemption, another admission; and another request has offers of its own."""
     once = Work(0, (0,), 0, 0, ("block 0 in group 0",))
     works = NOTHING, once, NOTHING, NOTHING, once

@@ -115,7 +115,7 @@ def test_every_part_is_there(shown: str) -> None:
     assert referred <= document.ids()
 
 
-def test_the_operations_are_told_with_both_answers(shown: str) -> None:
+def test_the_operations_are_printed_with_both_answers(shown: str) -> None:
     """Where these differ."""
     told = Document(shown).text("ol")
     assert "Request 0 arrives, prompt of 12 tokens: 0..11" in told
@@ -234,7 +234,7 @@ def test_a_divergence_that_does_not_come_again_says_so(shown: str) -> None:
     assert "did not happen again" not in shown
 
 
-def test_content_is_told_in_words() -> None:
+def test_content_is_described() -> None:
     """Who had it first, and up to where."""
     recording, found = recorded(ForgetsTheWindow, TWICE)
     document = Document(page(recording, found, ABOUT))

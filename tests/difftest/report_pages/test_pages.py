@@ -51,7 +51,7 @@ def test_every_divergence_has_a_page(tmp_path: Path) -> None:
     assert json.loads((tmp_path / names[1]).read_text(encoding="utf-8"))["traceEvents"]
 
 
-def test_the_first_page_tells_the_verdict(tmp_path: Path) -> None:
+def test_the_first_page_has_the_verdict(tmp_path: Path) -> None:
     """What was claimed, tested, found and not tested."""
     write_pages(VERDICT, tmp_path, RECORD, not_tested=("Much.",))
     document = Document((tmp_path / "index.html").read_text(encoding="utf-8"))

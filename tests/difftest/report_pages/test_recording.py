@@ -102,7 +102,7 @@ def test_an_exception_is_recorded() -> None:
     assert (None, None) == (last.system.answer, last.system.snapshot)
 
 
-def test_without_lockstep_a_reference_follows_beside() -> None:
+def test_without_lockstep_a_reference_follows() -> None:
     """As far as it can: for the reader's eyes, and not to judge."""
     recording, found = recorded(KeepsABlock, ENDED, detectors=("leak",))
     assert ("leak", "KV-LEAK-01") == (found.divergence.detector, found.divergence.difference.statement)

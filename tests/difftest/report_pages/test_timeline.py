@@ -51,7 +51,7 @@ def test_a_shared_block_names_both() -> None:
     assert [(1, 3, "r0"), (4, 5, "r1")] == told(lanes[0], "held")
 
 
-def test_a_block_that_nobody_names_is_nobodys() -> None:
+def test_a_block_that_no_request_names_has_no_holder() -> None:
     """It counts a holder; and the sides differ in it from then on."""
     recording, _ = recorded(KeepsABlock, ENDED, FULL, ("leak",))
     lane = of(recording)[0]

@@ -35,7 +35,7 @@ def hung(graph: WaitFor, tokens: int = 150) -> Recording:
     return evolve(recording, frames=recording.frames[:1], waiting=graph)
 
 
-def test_an_arrow_leads_from_whoever_waits_to_whom_it_waits_for() -> None:
+def test_an_arrow_leads_from_a_waiting_request_to_what_it_waits_for() -> None:
     """Rows in the order in which they stand; both in a circle are stuck."""
     edges = (Wait(0, Reason.BLOCKS, 1, 3), Wait(1, Reason.LINE, 0))
     drawn = drawing(hung(WaitFor(edges, 1, STANDING)))
@@ -55,7 +55,7 @@ def test_an_arrow_leads_from_whoever_waits_to_whom_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_told(reason: Reason) -> None:
+def test_every_reason_is_described(reason: Reason) -> None:
     """None of them ends the page."""
     drawn = drawing(hung(WaitFor((Wait(0, reason),), 1, STANDING)))
     assert drawn is not None

@@ -36,7 +36,7 @@ def subject(found: Difference | None) -> str:
     return found.subject
 
 
-def test_what_is_told_is_what_is_due() -> None:
+def test_what_is_reported_is_what_is_due() -> None:
     """A new request; then further blocks, or none."""
     assert told() is None
     assert second() is None
@@ -54,7 +54,7 @@ def test_blocks_are_put_together() -> None:
     assert ((9,), (8,)) == batch.tables(7)
 
 
-def test_blocks_behind_the_window_do_not_matter() -> None:
+def test_blocks_before_the_window_do_not_matter() -> None:
     """Where the table has null blocks, the worker may name what was there."""
     assert second(due=Due(1, 8, ((1, 2, 5), (0, 4, 6)))) is None
     assert "request 7, as the worker is told (blocks by group)" == subject(
@@ -85,13 +85,13 @@ def test_wrong_tokens_are_seen() -> None:
     assert second(evolve(MORE, drafts=(5, 6))) is None
 
 
-def test_who_is_new_is_told_as_new() -> None:
+def test_a_new_request_is_sent_as_new() -> None:
     """Once."""
     assert "request 7, as the worker is told" == subject(told(evolve(NEW, new=False)))
     assert "request 7, as the worker is told" == subject(second(evolve(MORE, new=True)))
 
 
-def test_exactly_who_computes_is_told() -> None:
+def test_exactly_the_computing_requests_are_sent() -> None:
     """No request more, and none less."""
     assert "requests of a step" == subject(Batch(64, 4).step({}, {7: DUE}, ()))
     assert "requests of a step" == subject(Batch(64, 4).step({7: NEW}, {}, ()))
@@ -104,7 +104,7 @@ def test_limits_are_kept() -> None:
     assert "requests of a step" == subject(Batch(64, 1).step({7: NEW, 8: NEW}, {7: DUE, 8: DUE}, ()))
 
 
-def test_whoever_ended_is_told() -> None:
+def test_ended_requests_are_sent() -> None:
     """The worker forgets it; if the message is missing, this is seen."""
     batch = Batch(64, 4)
     assert told(batch=batch) is None
@@ -115,7 +115,7 @@ def test_whoever_ended_is_told() -> None:
     assert () == batch.tables(7)
 
 
-def test_tokens_are_told_as_they_are() -> None:
+def test_tokens_are_sent_as_they_are() -> None:
     """The prompt of a new request; the number of answers; all tokens of a request that was not in the step before."""
     prompt = (11, 12, 13)
     new = evolve(DUE, prompt=prompt)
@@ -140,7 +140,7 @@ def test_tokens_are_told_as_they_are() -> None:
         assert expected == (found and subject(found))
 
 
-def test_what_is_told_of_all_together() -> None:
+def test_what_is_sent_of_all_together() -> None:
     """Tokens in all, blocks in common, who lost its blocks, and whose tokens are masked in which order."""
     due = All(9, (1, 0), frozenset({2}), masked=((3, (7,)), (1, ())))
     assert Batch(64, 4).together(due, due) is None

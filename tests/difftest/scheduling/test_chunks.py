@@ -96,7 +96,7 @@ def test_drafts_are_computed() -> None:
     assert told.chunks.observe(Schedule(0, 2), YES, told.population) is None
 
 
-def test_who_was_refused_may_ask_for_the_same() -> None:
+def test_a_rejected_request_may_ask_for_the_same() -> None:
     """After a preemption there is more room; as much as before is enough, less is not."""
     for tokens, expected in [(14, None), (36, None), (13, ("KV-SYS-06", "36", "13"))]:
         told = Told()

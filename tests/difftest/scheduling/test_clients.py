@@ -34,7 +34,7 @@ def test_a_failed_load_is_an_end() -> None:
     assert {4: ClientOutput((), "error")} == due({}, {}, STOP, [4])
 
 
-def test_what_is_due_is_told() -> None:
+def test_what_is_due_is_sent() -> None:
     """Then nothing is found; nor when there is nothing to tell."""
     assert client_of(3) == 3 % CLIENTS
     assert check({3: ClientOutput((1, 2))}, TOLD) is None

@@ -114,7 +114,7 @@ def test_everything_is_drawn() -> None:
     assert all(len({getattr(each, name) for each in served}) > 1 for name in what)
 
 
-def test_what_a_manager_does_not_have_is_refused() -> None:
+def test_what_a_manager_does_not_have_is_rejected() -> None:
     """As on the level below, and as vLLM's own scheduler asserts."""
     case = SCHEDULER.draw(load("gemma-hybrid+retention"), "tiny", "1")
     with pytest.raises(ValueError, match="retention"):

@@ -327,7 +327,7 @@ def test_the_track_record_plays_them() -> None:
         assert outcome(load_system("reference"), trace, finding) not in (SHOWN, NOT_SHOWN)
 
 
-def test_a_release_without_a_memory_of_experts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_a_memory_of_experts_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """So are all from 0.21.0 on: the track record says that it cannot run such a trace, and continues with the next."""
     # vLLM's own scheduler needs it to be imported.
     pytest.importorskip("vllm.v1.core.sched.scheduler")

@@ -117,7 +117,7 @@ HANGS: dict[str, Hang] = {
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
 @pytest.mark.parametrize("with_reference", [True, False])
-def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> None:
+def test_a_hang_of_published_code_is_reported(name: str, with_reference: bool) -> None:
     """Within three steps of the last thing that happened, with who is stuck and in which circle."""
     settings, stage, operations, stuck, circle = HANGS[name]
     engine = Engine(settings, stage, with_reference=with_reference)
@@ -134,7 +134,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", DECLARED)
-def test_a_known_hang_is_counted_and_the_run_goes_on(name: str) -> None:
+def test_a_known_hang_is_counted_and_the_run_continues(name: str) -> None:
     """All operations are performed, the requests are aborted, and nothing remains."""
     settings, stage, operations, _, _ = HANGS[name]
     engine = Engine(settings, stage)
@@ -146,7 +146,7 @@ def test_a_known_hang_is_counted_and_the_run_goes_on(name: str) -> None:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
-def test_without_what_hangs_it_goes_on(name: str) -> None:
+def test_without_the_hanging_request_it_continues(name: str) -> None:
     """The monitor reports only the hang: the first request is aborted, and the others are served."""
     settings, stage, operations, _, _ = HANGS[name]
     engine = Engine(settings, stage)
@@ -285,7 +285,7 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0].difference.statement in statements
 
 
-def test_whoever_is_passed_over_for_good_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_passed_over_permanently_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are answered in every step, so nothing stands still; the bound is what everybody alive needs."""
     from vllm.v1.core.sched.scheduler import Scheduler
 

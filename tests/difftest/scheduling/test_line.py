@@ -162,7 +162,7 @@ def test_who_is_ready_is_asked_for() -> None:
     assert told.end() is None
 
 
-def test_without_room_nobody_is_left_out() -> None:
+def test_without_room_no_request_is_left_out() -> None:
     """No tokens are left, no place, or a request was rejected or preempted; or its grammar is not compiled."""
     assert Told(serve(0)).end(tokens=64) is None
     told = Told(serve(0), serve(1), running_max=1)
@@ -243,7 +243,7 @@ def test_who_is_passed_first_comes_back_first() -> None:
     assert [None, None] == [told.let_in(1), told.let_in(2)]
 
 
-def test_nobody_after_a_chunk_of_nothing_is_looked_at() -> None:
+def test_after_an_empty_chunk_no_request_is_checked() -> None:
     """By priority: who is less urgent than the request whose chunk is nothing is not set aside for its adapter."""
     requests = serve(0, adapter="one"), serve(1, priority=2, adapter="two"), serve(2, priority=1)
     told = Told(*requests, by_priority=True, adapters_max=1, may_split=False)

@@ -149,7 +149,7 @@ def test_one_change_fits_several_methods() -> None:
 
 
 @pytest.mark.parametrize("change", [Put("absent"), Put("number +=", which=1), Ask("absent", instead="True")])
-def test_a_place_that_is_not_there_is_told(change: Any) -> None:
+def test_a_place_that_is_not_there_is_reported(change: Any) -> None:
     """A vLLM that has no such place is not called broken."""
     with pytest.raises(LookupError, match=r"this vLLM has no such place in Counter10\.up"):
         edited(change)

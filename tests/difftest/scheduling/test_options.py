@@ -145,7 +145,7 @@ def test_a_grammar_ends_a_request(accepts: int | None, answers: int) -> None:
     assert 0 not in engine.followed.population.alive
 
 
-def test_a_stop_before_the_shortest_answer_is_no_stop() -> None:
+def test_a_stop_before_the_shortest_answer_does_not_count() -> None:
     """If a grammar rejects the token with which a request may not stop yet, no stop is reported."""
     ask = serve(0, 20, 6, structured=True, grammar_answers=0, answers_min=3)
     engine = Engine(full(40), Stage(1))
@@ -184,7 +184,7 @@ def test_a_request_waits_for_a_slot_of_an_adapter(other: Keys) -> None:
 
 
 @pytest.mark.parametrize("option", ["context_parallel", "one_group_connector", "encoder_connector", "whole_items"])
-def test_an_option_that_is_impossible_is_refused(option: str) -> None:
+def test_an_option_that_is_impossible_is_rejected(option: str) -> None:
     """Before anything is built."""
     with pytest.raises(UsageError, match=option):
         Engine(Settings(HYBRID, blocks=20), Stage(1, options=Options(**{option: True})))

@@ -55,7 +55,7 @@ def test_in_the_order_of_arrival_it_does_not_happen() -> None:
     assert any(isinstance(each, Preempt) for each in engine.lockstep.performed)
 
 
-def test_the_most_urgent_is_let_in_first() -> None:
+def test_the_most_urgent_is_admitted_first() -> None:
     """Among those that wait; and the reference follows."""
     engine = Engine(full(40), Stage(1, by_priority=True))
     requests = [serve(number, 20, 2, priority=2 - number) for number in range(3)]
@@ -79,7 +79,7 @@ def test_who_waits_for_a_grammar_is_passed_and_comes_back() -> None:
     assert [1, 0] == admitted
 
 
-def test_who_is_let_in_without_a_grammar_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_admission_without_a_grammar_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that does not wait for it."""
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.request import RequestStatus
@@ -127,7 +127,7 @@ def test_an_abort_at_any_point_leaves_nothing(who: int, stage: str) -> None:
         assert [] == undeclared(engine, (*MIXED[:point], Abort(who), *MIXED[point:])), point
 
 
-def test_the_same_where_blocks_are_given_up_on_the_way() -> None:
+def test_the_same_where_blocks_are_freed_on_the_way() -> None:
     """A model with windows."""
     settings = Settings(HYBRID, blocks=60, tokens_max=200, chunk_tokens=64)
     for point in range(1, len(MIXED) + 1):

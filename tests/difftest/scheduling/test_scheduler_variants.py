@@ -91,7 +91,7 @@ def test_with_findings_it_keeps_room_too(release: Release) -> None:
     assert {"009-load-forgets-its-last-token": 1} == known.times
 
 
-def test_drafts_that_nobody_proposed() -> None:
+def test_drafts_that_were_not_proposed() -> None:
     """One token is computed with three drafts, which are taken back if nothing comes of them."""
     manager = asked(padded={1: 3})(SETTINGS)
     performed(manager, arrive(0, 1), Admit(0, 4))
@@ -118,7 +118,7 @@ def test_all_but_the_last_token_of_an_answered_request(names: tuple[str, ...], t
     )
 
 
-def test_only_who_is_let_in_is_counted() -> None:
+def test_only_admitted_requests_are_counted() -> None:
     """Not a look-up without an admission, nor one after which no blocks are free; the reference counts them all."""
     for names, requests in (((), 3), (("counts_admitted",), 1)):
         manager = asked(*names)(evolve(SETTINGS, blocks=3))

@@ -83,7 +83,7 @@ def test_defaults_that_only_help_together_are_found() -> None:
     assert [0, 0] == [each.priority for each in least.operations if isinstance(each, Serve)]
 
 
-def test_whatever_a_request_or_a_stage_can_have_can_go() -> None:
+def test_all_features_of_a_request_or_a_stage_can_go() -> None:
     """But for what is said of it: which request it is, and what its prompt must have."""
     for kind in (Serve, Stage, Options, PauseEngine, ResetCache, Reply):
         assert set(fields_dict(kind)) == set(SCHEDULER.simpler[kind]), kind

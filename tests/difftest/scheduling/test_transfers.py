@@ -278,7 +278,7 @@ def test_a_load_on_top_of_a_block_that_failed_is_set_back(ends: bool) -> None:
 
 
 @pytest.mark.parametrize(("external", "second_external", "shared"), [(1, 1, 16), (20, 1, 32)])
-def test_what_is_loaded_beside_a_block_that_failed_holds(external: int, second_external: int, shared: int) -> None:
+def test_what_is_loaded_next_to_a_failed_block_is_valid(external: int, second_external: int, shared: int) -> None:
     """Goal: no false alarm. Method: in one step a load fails, and another request hits the failed block and loads the
     next token, which is the first of a block of its own.
     """

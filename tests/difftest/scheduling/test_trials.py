@@ -95,7 +95,7 @@ def test_what_is_shown_can_be_run_again() -> None:
     assert () == run_case(bench, engine).divergences
 
 
-def test_a_run_that_needs_what_there_is_not_is_refused() -> None:
+def test_a_run_that_needs_a_missing_part_is_rejected() -> None:
     """By the system's name, or by its settings."""
     with pytest.raises(UsageError, match="no scheduler comes with the system 'reference'"):
         SCHEDULER.bench_named("reference", SCHEDULER.gate)
@@ -203,7 +203,7 @@ def test_models_on_which_findings_were_not_counted_are_named() -> None:
     assert "4 of 4 models" in unbounded(prepare(LevelChoice.BOTH, other, models, "quick"))[0]
 
 
-def test_what_the_reference_did_not_follow_is_told() -> None:
+def test_what_the_reference_did_not_follow_is_reported() -> None:
     """None of this vLLM's, whether steps are asynchronous or not; what there is of others is reported."""
     drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(120))]
     seeds = {stage.asynchronous: seed for stage, seed in drawn if not stage.connector}

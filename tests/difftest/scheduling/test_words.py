@@ -72,12 +72,12 @@ def test_an_operation_is_one_line(operation: Operation, told: str) -> None:
     assert told == describe_engine(operation)
 
 
-def test_every_kind_of_operation_is_told() -> None:
+def test_every_kind_of_operation_is_described() -> None:
     """None is forgotten here."""
     assert set(OPERATIONS) == {type(operation) for operation, _ in TOLD}
 
 
-def test_a_stage_tells_what_is_switched_on() -> None:
+def test_a_stage_describes_what_is_switched_on() -> None:
     """And nothing else."""
     assert "at most 8 requests run at once" == describe_stage(Stage())
     assert (

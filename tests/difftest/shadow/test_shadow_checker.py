@@ -101,7 +101,7 @@ def test_an_answer_that_is_wrong(index: int, change: dict[str, Any], statement: 
     assert statement == judged(life)[0]
 
 
-def test_what_is_no_call_at_all() -> None:
+def test_what_is_not_a_call_at_all() -> None:
     """Goal: a recording from anywhere ends in a difference, not in a traceback. Method: requests that are not there."""
     for record in (calls.Grew(7, 5), LookedUp(7, 0, [[]], False), Shared(0, [7, 7])):
         assert judged([EMPTY, record])[:1] == (["KV-SYS-02"] if record.number else [])
@@ -192,7 +192,7 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
         Evicted([2**40], After(0, 0, ())),
     ],
 )
-def test_a_number_that_nobody_has(record: Stored) -> None:
+def test_an_unknown_number(record: Stored) -> None:
     """Goal: neither a reader nor a judge ends in a traceback. Method: huge numbers, read, and judged all the same."""
     with pytest.raises(msgspec.ValidationError, match="int"):
         calls.WRITTEN.decode(calls.ENCODER.encode([record]))
@@ -200,7 +200,7 @@ def test_a_number_that_nobody_has(record: Stored) -> None:
     judged([EMPTY, Step(1, 0), arrived, record, LookedUp(0, 0, [[]], False), Gated(0, 0, 0, 0, True)])
 
 
-def test_a_frame_of_empty_arrays_is_refused() -> None:
+def test_a_frame_of_empty_arrays_is_rejected() -> None:
     """Goal: a small frame takes no memory a hundred times its size. Method: arrays where there is one for a group."""
     many: list[list[int]] = [[]] * 100_000
     for record in (LookedUp(0, 0, many, False), msgspec.structs.replace(EMPTY, several=many)):

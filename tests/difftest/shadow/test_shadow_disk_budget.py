@@ -125,7 +125,7 @@ def test_who_is_silent_has_ended_if_that_is_sure(
     assert ([path] if is_over else []) == list(remaining_recordings(tmp_path, HEADER.engine))
 
 
-def test_without_ones_own_status_nobody_is_silent(tmp_path: Path) -> None:
+def test_without_its_own_status_a_shadow_calls_no_engine_silent(tmp_path: Path) -> None:
     """Goal: when in doubt an engine is alive. Method: nothing to compare the time with; a status that is none."""
     watched(tmp_path, STALE_ELSEWHERE_SECONDS + 1, gone(), HERE)
     path_of(tmp_path, HEADER.engine).unlink()
@@ -162,7 +162,7 @@ def test_what_the_shadow_did_not_write_is_not_deleted(tmp_path: Path, name: str)
     assert kept.exists()
 
 
-def test_status_that_nobody_is_told_of_is_deleted(tmp_path: Path) -> None:
+def test_unreported_status_is_deleted(tmp_path: Path) -> None:
     """Goal: a folder does not fill with status files. Method: many ended; some left files, one is not a shadow's."""
     engines = [f"202601{day:02d}T000000-7" for day in range(1, 5)]
     for engine in [*engines, *(f"20260201T0000{second:02d}-7" for second in range(FILES_MAX))]:

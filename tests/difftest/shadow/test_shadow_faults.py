@@ -212,7 +212,7 @@ def test_the_text_of_an_exception_is_in_the_log_alone(
 
 
 @pytest.mark.parametrize(("call", "error"), [("add_request", "ValueError"), ("schedule", "SystemExit")])
-def test_what_is_no_error_is_none_in_the_status(tmp_path: Path, call: str, error: str) -> None:
+def test_what_is_not_an_error_is_none_in_the_status(tmp_path: Path, call: str, error: str) -> None:
     """Goal: checker and status agree. Method: a request that is rejected, an engine that is asked to end, and an error
     as the control."""
     from .test_shadow_recording import CHECKPOINT, HEADER
@@ -551,7 +551,7 @@ def test_a_forgotten_request_is_not_salted_any_more() -> None:
 
 
 @pytest.mark.parametrize("call", [name for name in CALLS if name not in OPTIONAL and name != "pop_blocks_for_free"])
-def test_a_manager_that_lacks_a_call_is_refused(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_that_lacks_a_call_is_rejected(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: no shadow that checks nothing. Method: vLLM's own manager without one of its calls."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 

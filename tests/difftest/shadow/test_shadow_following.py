@@ -189,7 +189,7 @@ MUTANTS = [released_early, foreign_block, freed_in_reverse]
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_told_in_its_first_wrong_step(
+def test_a_mutant_is_reported_in_its_first_wrong_step(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch, Acted], None], asynchronous: bool
 ) -> None:
     """Goal: within the first wrong step, while the server runs on. Method: note when a fault acts first."""
@@ -238,7 +238,7 @@ def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
     assert unjudged_min <= unjudged < tally.judged
 
 
-def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: what is lost is counted, and costs no more. Method: a sink that takes nothing, then a mutant."""
     server = Server("gpt-oss-hybrid", blocks=100)
     sink = watched(server)
@@ -255,7 +255,7 @@ def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert "KV-OP-06" == sink.found[0].difference.statement
 
 
-def test_behind_a_difference_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_difference_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the second defect is found as well. Method: a mutant that comes, goes, and comes again."""
     server = Server("gpt-oss-hybrid", blocks=100)
     sink = watched(server, checkpoint_calls=100)

@@ -200,7 +200,7 @@ except ClosedError:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="no such signal here")
-def test_a_process_beside_that_is_gone_does_not_end_the_engine(tmp_path: Path) -> None:
+def test_a_sidecar_that_is_gone_does_not_end_the_engine(tmp_path: Path) -> None:
     """Goal: no signal. Method: an engine in which that signal ends the process, as it does outside of Python."""
     ended = subprocess.run([sys.executable, "-c", SIGPIPE], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (0, "closed") == (ended.returncode, ended.stdout.strip())
@@ -261,7 +261,7 @@ class TestBeneathAScheduler:
 
         return Server("full")
 
-    def test_what_is_too_large_to_be_told_is_not_told_at_every_step(self, server: Any) -> None:
+    def test_what_is_too_large_to_report_is_not_reported_at_every_step(self, server: Any) -> None:
         """Goal: beginning again costs a small share of the time. Method: a sink that nothing fits into."""
         from kvgate.shadow.adapter.observer import Observer
 

@@ -93,7 +93,7 @@ def test_on_it_waits_for_a_scheduler(stand_in: Path) -> None:
     assert [False, [["Scheduler", "record"], ["AsyncScheduler", "record"]]] == found
 
 
-def test_a_wrong_switch_is_told_and_ends_nothing(stand_in: Path) -> None:
+def test_a_wrong_switch_is_reported_and_ends_nothing(stand_in: Path) -> None:
     """Goal: a server starts with any environment. Method: a mode that does not exist."""
     program = "import logging; logging.basicConfig();" + ON
     found, said = said_by(program, stand_in, KVGATE_SHADOW="perhaps")

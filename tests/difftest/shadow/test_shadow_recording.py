@@ -119,7 +119,7 @@ def test_calls_that_were_made_together_are_read_one_by_one(tmp_path: Path) -> No
         {"changing": [TOGETHER.changing[0], TOGETHER.changing[0]]},
     ],
 )
-def test_calls_whose_lists_do_not_fit_are_refused(tmp_path: Path, broken: dict[str, Any]) -> None:
+def test_calls_whose_lists_do_not_fit_are_rejected(tmp_path: Path, broken: dict[str, Any]) -> None:
     """Goal: a file from anywhere ends in one message. Method: a list too short, too long, or about a call too many."""
     path = tmp_path / "a.kvrec"
     writer = Writer(path, HEADER)
@@ -200,7 +200,7 @@ def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -
         read(path)
 
 
-def test_a_record_that_holds_no_calls_is_refused(tmp_path: Path) -> None:
+def test_a_record_that_holds_no_calls_is_rejected(tmp_path: Path) -> None:
     """Goal: what is read is validated. Method: frames with a right checksum that hold something else."""
     for payload in (b"junk", encoded([])[:0] + b"\x91\x91\xa4junk", b"\x91\x92\xa4step\xa1x", b"\x91" * 5000):
         path = tmp_path / f"{zlib.crc32(payload)}.kvrec"
@@ -347,7 +347,7 @@ def test_a_recording_whose_oldest_part_is_gone_is_judged(tmp_path: Path) -> None
     assert [] == judged_again(rotation.written[-2])[0]
 
 
-def test_a_dump_behind_three_checkpoints_is_judged(tmp_path: Path) -> None:
+def test_a_dump_after_three_checkpoints_is_checked(tmp_path: Path) -> None:
     """Goal: a difference is seen again, and no other. Method: dump a ring; then with a wrong answer."""
     ring = Ring(10**6)
     for step in [*BEGIN, *(step for number in range(3) for step in lives(number))]:
@@ -406,7 +406,7 @@ def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.Mo
     [("segment", -1), ("segment", 2**31 + 1), ("first_record", -1), ("first_record", 2**63), ("engine_index", -1),
      ("started_unix_ms", 2**60), ("started_unix_ms", -1), ("engine", "e" * 300), ("scheduler", "s" * 300)],
 )  # fmt: skip
-def test_a_header_out_of_range_is_refused(tmp_path: Path, field: str, value: int | str) -> None:
+def test_a_header_out_of_range_is_rejected(tmp_path: Path, field: str, value: int | str) -> None:
     """Goal: what comes from outside is bounded. Method: each field beyond its range; and within, as the control."""
     path = tmp_path / "a.kvrec"
     path.write_bytes(recordings.beginning(evolve(HEADER, started_unix_ms=2**48, first_record=2**62)))

@@ -268,7 +268,7 @@ def test_a_connector_is_followed(told: Any) -> None:
     assert [*drafts, *[FREED_LATER] * (name in AHEAD)] == found["connector"]["refused"]
 
 
-def test_what_is_refused_is_said(told: Any) -> None:
+def test_a_rejection_is_logged(told: Any) -> None:
     """The log says why no shadow is attached: blocks that are freed later, the plug-in, blocks that stay free."""
     later, plug_in, drafts, ahead, watermark = told[1]["refused"]
     assert ahead.endswith(": hashes that cover 2 tokens after a block")

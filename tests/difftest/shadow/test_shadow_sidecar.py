@@ -120,7 +120,7 @@ def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said
     assert [] == said
 
 
-def test_a_difference_is_told_and_the_server_goes_on(
+def test_a_difference_is_reported_and_the_server_runs_on(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     """Goal: found, counted, written down, and no request is harmed. Method: a mutant; its dump is checked again."""
@@ -296,7 +296,7 @@ def test_a_scrape_reads_few_files(tmp_path: Path) -> None:
     assert [f"{number:03d}" for number in range(68, 100)] == [status.engine for status in read_all(tmp_path)]
 
 
-def test_a_scrape_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_scrape_does_not_wait(tmp_path: Path) -> None:
     """Goal: a pipe with the name of a status file blocks nothing. Method: a pipe without a writer, before a status."""
     os.mkfifo(tmp_path / "status-a.json")
     write(tmp_path, Status("b", "record", 1))
@@ -374,7 +374,7 @@ def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shado
         ("0.32.0+cpu", "; 0.32.0+cpu is in no description of this kvgate"),
     ],
 )
-def test_another_release_is_refused_in_words(
+def test_another_release_is_rejected_with_a_message(
     version: str, words: str, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: an operator reads what is followed, and no AttributeError. Method: vLLM that calls itself otherwise."""

@@ -135,7 +135,7 @@ def test_only_drafts_that_hold_may_be_hit(held: int, sound: bool, reader: int) -
     assert sound == (ghost.unsound is None)
 
 
-def test_what_draft_layers_leave_serves_nobody() -> None:
+def test_what_draft_layers_leave_serves_no_request() -> None:
     """Goal: look-ahead slots hold junk. Method: a block that a draft layer wrote to is read by another request."""
     ghost = memory(DRAFTING, (SHARED,), (SHARED,))
     ghost.step([work(1, [7], 0, 4), work(0, [1, 7], 0, 4, drafted=6)])
@@ -208,7 +208,7 @@ def test_a_state_is_read_before_any_is_written() -> None:
 
 
 @pytest.mark.parametrize(("held", "start", "sound"), [(2, 9, True), (1, 8, True), (1, 9, False), (0, 8, False)])
-def test_a_step_goes_on_after_the_last_draft_that_holds(held: int, start: int, sound: bool) -> None:
+def test_a_step_continues_after_the_last_accepted_draft(held: int, start: int, sound: bool) -> None:
     """Goal: states of rejected drafts serve no step. Method: two drafts, of which so many hold, and the next start."""
     ghost = memory(states("all", 2), (SHARED,))
     ghost.step([work(0, [1, 2, 3], 0, 6)])
@@ -243,7 +243,7 @@ def blind(original: Callable[..., None]) -> Callable[..., None]:
     return extend
 
 
-def test_planted_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_injected_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the memory sees a broken block manager. Method: break the reference in two places, one by one."""
     setting = small(WORKLOADS["agents"], "gemma-hybrid", "dense")
     assert None is arm_of("reference").run(setting).soundness.unsound

@@ -69,7 +69,7 @@ def test_a_figure_is_reproduced_within_a_point(result: Result) -> None:
     assert ("for comparison", False) == (line(None, result).verdict, line(None, result).is_wrong)
 
 
-def test_nothing_published_is_no_reproduction(result: Result) -> None:
+def test_nothing_published_is_not_a_reproduction(result: Result) -> None:
     """Goal: two simulations that agree reproduce nothing. Method: a rate from another simulation, near and far."""
     rate = 100 * result.server.hit_rate
     assert "agrees" == line(rate + 0.9, result, accepts=Accepts.AGREES).verdict
@@ -113,7 +113,7 @@ def test_on_how_many_requests_arms_agree(result: Result) -> None:
     assert [f"{several} requests", "", ""] == [row.split(" | ")[8].strip() for row in text.splitlines()[4:7]]
 
 
-def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> None:
+def test_a_bracket_holds_what_was_published_or_this_is_reported(result: Result) -> None:
     """Goal: a bracket is a claim. Method: two cases, and figures between and next to them; one spans nothing."""
     rate = 100 * result.server.hit_rate
     other = evolve(SETTING, serving=evolve(SETTING.serving, blocks=SETTING.serving.blocks + 4000))
@@ -312,7 +312,7 @@ def test_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
         run(rate, "--row", "99")
 
 
-def test_whoever_interrupts_keeps_what_is_done(
+def test_an_interrupt_keeps_what_is_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], result: Result
 ) -> None:
     """Goal: Ctrl-C loses nothing that is done. Method: it comes in the second of two simulations; then go on."""

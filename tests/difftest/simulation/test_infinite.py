@@ -30,7 +30,7 @@ def is_beaten(setting: Setting) -> bool:
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_hits_more(seed: int) -> None:
+def test_no_request_hits_more(seed: int) -> None:
     """Goal: it is an upper bound. Method: drawn workloads, one request at a time, request by request."""
     assert not is_beaten(draw(Random(seed)))
 

@@ -84,7 +84,7 @@ def test_a_log_shares_what_its_texts_share(tmp_path: Path) -> None:
         ({"body": 3}, "'body' must be an object"),
     ],
 )
-def test_a_line_that_is_no_request(document: object, message: str, tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_request(document: object, message: str, tmp_path: Path) -> None:
     """It is named by its number."""
     with pytest.raises(UsageError, match=f"line 2: {message}"):
         requests_log(log(tmp_path, LOG[0], document))
@@ -201,7 +201,7 @@ def test_what_was_lost_is_said(tmp_path: Path) -> None:
         recorded(str(tmp_path), requests=-1)
 
 
-def test_what_is_no_recording(tmp_path: Path) -> None:
+def test_what_is_not_a_recording(tmp_path: Path) -> None:
     """An empty folder, one without requests, two engines, and a file that is none."""
     with pytest.raises(UsageError, match="no recording in it"):
         recorded(str(tmp_path))

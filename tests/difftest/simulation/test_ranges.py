@@ -250,7 +250,7 @@ def _unsound(setting: Setting) -> bool:
     return run.scheduler.manager.witness.unsound is not None
 
 
-def test_settings_without_ranges_are_refused() -> None:
+def test_settings_without_ranges_are_rejected() -> None:
     """Goal: nothing is simulated that would be wrong. Method: drafts, and hits that end inside blocks."""
     turns = single(Turn((Run(0, 600),), Run(1000, 2)))
     for serving, policy in (

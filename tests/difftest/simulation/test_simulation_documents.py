@@ -35,7 +35,7 @@ def test_a_report_is_read_as_it_was_written(result: Result) -> None:
     assert [result, other] == results_of(from_json(to_json(report_of([result, other])), "x"), "x")
 
 
-def test_a_result_that_is_none_is_refused(result: Result) -> None:
+def test_a_result_that_is_none_is_rejected(result: Result) -> None:
     """Goal: a message that says what is wrong. Method: other values."""
     record = to_record(result)
     assert result == from_record(record, "x")

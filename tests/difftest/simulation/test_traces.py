@@ -124,7 +124,7 @@ def test_a_part_of_a_trace(tmp_path: Path) -> None:
         ({"hash_ids": "45"}, "'hash_ids' must be a list"),
     ],
 )
-def test_what_is_no_chat_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_what_is_not_a_chat_is_rejected(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     """Goal: one message that names the line. Method: the second line changed in one place."""
     with pytest.raises(UsageError, match="line 2: ") as caught:
         mooncake(written(tmp_path, [CHATS[0], {**CHATS[0], **change}]))
@@ -142,7 +142,7 @@ def test_what_is_no_chat_is_refused(tmp_path: Path, change: dict[str, Any], said
         (7, "'requests' must be a list of objects"),
     ],
 )
-def test_what_is_no_session_is_refused(tmp_path: Path, request_: object, said: str) -> None:
+def test_what_is_not_a_session_is_rejected(tmp_path: Path, request_: object, said: str) -> None:
     """Goal: one message that names the line. Method: one request that is not what it should be."""
     with pytest.raises(UsageError, match="line 1: ") as caught:
         weka(written(tmp_path, [{**SESSION, "requests": [request_]}]))

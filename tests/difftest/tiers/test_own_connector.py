@@ -70,7 +70,7 @@ def test_a_broken_connector_is_found() -> None:
 
 
 @pytest.mark.ci
-def test_a_connector_that_cannot_be_used_is_refused() -> None:
+def test_a_connector_that_cannot_be_used_is_rejected() -> None:
     asked = (
         ("nowhere:Connector", "cannot be imported: ModuleNotFoundError"),
         ("json:Connector", "json has no Connector"),

@@ -111,7 +111,7 @@ def test_as_published_a_hit_serves_another_prompts_blocks(published: Any) -> Non
     assert (first[C4][8:32], first[C128][:1]) == (again[C4][8:32], again[C128][:1])
 
 
-def test_as_published_a_table_goes_on_behind_the_hit(published: Any) -> None:
+def test_as_published_a_table_continues_after_the_hit(published: Any) -> None:
     """The second prompt hits nothing, and writes into the first one's block of C128."""
     (_, _, first), (hit, blocks, second) = published["A"], published["B"]
     assert (0, 1) == (hit, blocks[C128])

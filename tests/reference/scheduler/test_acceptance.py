@@ -33,7 +33,7 @@ GEOMETRIES = (
     ("tokens", "reason"),
     [(128, None), (129, Reason.NEVER_FITS), (200, Reason.NEVER_FITS), (4096, Reason.PROMPT_TOO_LONG)],
 )
-def test_a_request_that_can_never_fit_is_refused(tokens: int, reason: Reason | None) -> None:
+def test_a_request_that_can_never_fit_is_rejected(tokens: int, reason: Reason | None) -> None:
     """Goal: an oversize request does not stand in the way (bug oversize-request-blocks-queue).
 
     Method: pool 9, of which the null block holds nothing: 8 blocks of 16 are 128 tokens. A request of 20 after it is
@@ -83,7 +83,7 @@ def test_speculation_counts() -> None:
         assert ([], []) == line(scheduler)
 
 
-def test_no_slot_lies_behind_the_longest_request() -> None:
+def test_no_slot_lies_beyond_the_longest_request() -> None:
     """Goal: speculation at the very end asks for nothing that is never used. Method: at most 8 tokens, of which 7 are
     computed, with 2 drafts and 2 look-ahead slots. A window of 16 keeps 4 blocks of 2, not 6. States every 8 tokens are
     one, and one for each draft; a second is for a ninth token.
@@ -161,7 +161,7 @@ def test_who_fits_alone_passes_the_gate_of_an_empty_pool(geometry: Geometry) -> 
     assert accepted > 20
 
 
-def test_room_is_beside_what_others_hold() -> None:
+def test_others_hold_part_of_the_pool() -> None:
     """Goal: what a request holds itself is part of what it needs. Method: 5 blocks; one needs 3 and holds 2 of them,
     and another that needs 3 as well holds 2; with one more block held for a load neither has room.
     """

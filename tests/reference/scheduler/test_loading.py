@@ -19,7 +19,7 @@ def free(scheduler: Scheduler) -> int:
     return len(scheduler.manager.pool.free)
 
 
-def test_whoever_loads_is_passed() -> None:
+def test_a_loading_request_is_passed() -> None:
     """Goal: no request waits for another's transfer. Method: the first loads; the second runs. When the first has
     loaded 4 of 6 tokens it runs after the second, and computes the rest.
     """
@@ -134,7 +134,7 @@ def test_look_ahead_after_a_load() -> None:
     assert ([], []) == line(scheduler)
 
 
-def test_loads_that_never_arrive_keep_nobody() -> None:
+def test_loads_that_never_arrive_block_no_request() -> None:
     """Goal: bug running-plus-deferred-reaches-max-num-seqs. Method: four may run; four loads never arrive, then two do
     and two are aborted. A new request is admitted at once.
     """
@@ -146,7 +146,7 @@ def test_loads_that_never_arrive_keep_nobody() -> None:
     assert ([2, 3], []) == line(scheduler)
 
 
-def test_whoever_has_loaded_is_seen_again() -> None:
+def test_a_request_that_has_loaded_is_seen_again() -> None:
     """Goal: bug ascend-scheduler-ignores-skipped-waiting. Method: the load ends while others wait after it and run."""
     scheduler = scheduler_of(FULL, limits=Limits(running_max=1))
     perform(scheduler, load(0, 4, 2), submit(1, 2, answers_max=3), submit(2, 2), Step(), Transferred(0))

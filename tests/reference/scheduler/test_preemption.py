@@ -33,7 +33,7 @@ def test_the_last_gives_up_its_own_blocks() -> None:
     assert (([0], [1]), (1,), (0,)) == (line(scheduler), observation.requests(Preempt), observation.requests(Schedule))
 
 
-def test_whoever_was_preempted_goes_on_with_all_its_tokens() -> None:
+def test_a_preempted_request_continues_with_all_its_tokens() -> None:
     """Goal: an answer is never taken back. Method: it was answered once; admitted again it computes 3 tokens, and is
     not reported as a new request.
     """

@@ -79,7 +79,7 @@ def test_chunks_that_end_where_states_are_kept_cost_more() -> None:
     assert ([], []) == line(scheduler)
 
 
-def test_whoever_comes_later_does_not_count() -> None:
+def test_later_requests_do_not_count() -> None:
     """Goal: no bound grows by what is submitted later. Method: fifty others."""
     scheduler = scheduler_of(FULL, blocks=6, requests_max=60, caches=False)
     perform(scheduler, submit(0, 4, answers_max=5), submit(1, 8))
@@ -228,7 +228,7 @@ def run_out(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.ci
-def test_nobody_waits_longer_than_promised() -> None:
+def test_no_request_waits_longer_than_promised() -> None:
     """Goal: the same, and every invariant of the blocks, on all kinds of groups. Method: seeded runs of more than 5,000
     steps in all; after each everybody is served to its end, and nothing is left.
     """

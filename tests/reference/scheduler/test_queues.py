@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvreference.scheduler.queues import Queues, Terms
 
 
-def test_whoever_has_left_may_leave_again() -> None:
+def test_a_request_that_left_may_leave_again() -> None:
     """Goal: an end that is reported twice is one end. Method: of two that wait, the first leaves, and leaves again."""
     queues = Queues()
     for number in (0, 1):

@@ -45,7 +45,7 @@ def test_one_chunk_per_request() -> None:
     assert [4, 2] == tokens_computed(scheduler)
 
 
-def test_without_budget_nobody_is_let_in() -> None:
+def test_without_budget_no_request_is_admitted() -> None:
     """Goal: running requests go first. Method: the first takes all of the budget for two steps."""
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=4))
     perform(scheduler, submit(0, 9), submit(1, 2, first=50))
@@ -54,7 +54,7 @@ def test_without_budget_nobody_is_let_in() -> None:
         assert expected == line(scheduler)
 
 
-def test_without_budget_nobody_goes_on() -> None:
+def test_without_budget_no_request_continues() -> None:
     """Goal: the budget holds for those that run as well. Method: budget 2; from the second step on the first takes all
     of it, for its token and a draft, until it has its five answers.
     """
@@ -138,7 +138,7 @@ def test_copies_are_dispatched_before_answers() -> None:
     assert [Admit, Sample, Finish, TakeEvents] == [type(operation) for operation, _ in observation.performed]
 
 
-def test_what_a_step_tells() -> None:
+def test_what_a_step_reports() -> None:
     """Goal: an observation says what was achieved. Method: arriving achieves nothing yet; entering, an answer and the
     end do; computing a second chunk is progress only; a step without requests is neither.
     """

@@ -38,13 +38,13 @@ def test_every_statement_has_a_chapter() -> None:
     assert [] == statements_wrong(CHAPTERS)
 
 
-def test_evidence_is_told_apart() -> None:
+def test_evidence_is_distinguished() -> None:
     """Goal: a test is never taken for a proof. Method: look at the kinds of evidence of every row."""
     assert [] == evidence_wrong(CHAPTERS)
 
 
 @each_chapter
-def test_proofs_are_told(chapter: Chapter) -> None:
+def test_proofs_are_described(chapter: Chapter) -> None:
     """Goal: a reader learns what is proved, and what is not. Method: words, and the table that the registry gives."""
     assert [] == proofs_wrong(chapter, (SPEC / chapter.file).read_text(encoding="utf-8"))
 

@@ -57,7 +57,7 @@ def test_a_lemma_proves_no_statement() -> None:
     assert [PROVED] == proofs_of("KV-OP-02", {each.id: each for each in (PROVED, lemma)})
 
 
-def test_every_family_of_proofs_is_told_in_one_place() -> None:
+def test_every_family_of_proofs_is_described_in_one_place() -> None:
     """Goal: no proof is left out of the pages. Method: count those of all chapters, and the lemmas."""
     proofs_section = [each.id for chapter in read_all() for each in proofs_in(chapter)]
     lemmas = [name for name, each in obligations().items() if chapter_name(each) in LEMMAS]

@@ -188,7 +188,7 @@ def test_a_broken_chapter_does_not(old: str, new: str, found: object) -> None:
         ("### Safety", "### Sanity", "no statement, or neither safety nor scaffolding"),
     ],
 )
-def test_what_cannot_be_read_is_refused(old: str, new: str, message: str) -> None:
+def test_what_cannot_be_read_is_rejected(old: str, new: str, message: str) -> None:
     """Goal: a row that is not understood is not passed over. Method: two headings, a row without its link or kind."""
     with pytest.raises(ValueError, match=message):
         parse("07-something.md", SOUND.replace(old, new))

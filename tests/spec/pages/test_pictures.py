@@ -95,7 +95,7 @@ ROW = Row("a row", [Cell(1, "held")])
         ([Row("a" * 80, [Cell(1, "held")])], {"held": "held"}, "does not fit into a line: aaa"),
     ],
 )
-def test_a_picture_that_says_too_little_or_too_much_is_refused(
+def test_a_picture_that_says_too_little_or_too_much_is_rejected(
     rows: list[Row], meanings: dict[str, str], message: str
 ) -> None:
     """Goal: every colour is explained, every label fits. Method: a colour too few, too many, unknown; a long label."""

@@ -82,7 +82,7 @@ def test_nothing_comes_from_elsewhere(site: Path) -> None:
     assert {} == {name: found for name, text in texts(site) if (found := foreign(name, text))}
 
 
-def test_whatever_a_page_loads_is_there(site: Path) -> None:
+def test_all_that_a_page_loads_is_there(site: Path) -> None:
     """Goal: no style is missing, no picture broken. Method: look every file up from the page that loads it."""
     missing = []
     for name, text in texts(site):

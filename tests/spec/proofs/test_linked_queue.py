@@ -62,7 +62,7 @@ def test_scripts_reach_what_matters() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_planted_drift_is_seen(mutant: Mutant) -> None:
+def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
     """Each mutant of the proofs changes what a script shows, or cannot be played at all."""
     with mutant.applied():
         try:
@@ -72,7 +72,7 @@ def test_a_planted_drift_is_seen(mutant: Mutant) -> None:
     assert told
 
 
-def test_misuse_is_refused_and_changes_nothing() -> None:
+def test_misuse_is_rejected_and_changes_nothing() -> None:
     """A block twice in one call, one that is there, too many, less than none, one that is not there."""
     queue = append_n(empty(FiniteMap()), [3, 1, 2])
     with pytest.raises(ValueError, match="block 5 is already in the free queue"):

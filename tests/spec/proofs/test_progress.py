@@ -128,7 +128,7 @@ def test_counts_that_drift_are_noticed(name: str) -> None:
         assert [] != first_difference(60, 140)[1]
 
 
-def test_what_cannot_be_counted_is_refused() -> None:
+def test_what_cannot_be_counted_is_rejected() -> None:
     """Goal: no comparison of what is not counted. Method: caching; states at block ends only."""
     for settings in (
         Settings(Geometry((FULL,)), 5),

@@ -136,7 +136,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_planted_drift_is_seen(mutant: Mutant) -> None:
+def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
     """Each mutant of the scan finds another length somewhere, or looks below 0."""
     with mutant.applied(), pytest.MonkeyPatch.context() as patched:
         lowered = hit_scan.lowered

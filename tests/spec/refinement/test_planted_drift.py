@@ -129,7 +129,7 @@ def found_in(transition: type[Transition]) -> tuple[str, ...]:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("model", [SHARING, PARTIAL, PINNED, STATES, TRANSFERS])
-def test_without_a_change_there_is_no_drift(model: str) -> None:
+def test_without_a_change_nothing_drifts(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
     found = driven(model)
     assert () == found.wrong
@@ -185,7 +185,7 @@ def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
 # The reference is changed
 
 
-def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
+def test_without_a_change_nothing_drifts_with_steps_in_flight() -> None:
     """The control of the next test."""
     assert () == walked().wrong
     assert () == written_late()

@@ -58,7 +58,7 @@ def driven(model: str, holdings: type[Holdings] = Holdings, operations: int = OP
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("model", MODELS)
-def test_without_a_change_there_is_no_drift(model: str) -> None:
+def test_without_a_change_nothing_drifts(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
     found = driven(model)
     assert () == found.wrong
