@@ -33,8 +33,8 @@ def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
 def test_a_run_ends_without_what_it_needs(options: tuple[str, ...]) -> None:
     """Goal: exit code 3, and the reason. Method: an installed module, and one that does not exist."""
     ended = listed("json, no_such_module", *options)
-    told = "no_such_module is required here (KVGATE_TESTS_NEED) and cannot be imported: ModuleNotFoundError"
-    assert (3, True) == (ended.returncode, told in ended.stderr)
+    message = "no_such_module is required here (KVGATE_TESTS_NEED) and cannot be imported: ModuleNotFoundError"
+    assert (3, True) == (ended.returncode, message in ended.stderr)
 
 
 @pytest.mark.parametrize("needed", ["", "json"])

@@ -158,10 +158,10 @@ def test_the_table_shows_the_best_of_each() -> None:
 
 def test_the_table_says_what_was_measured_when_and_on_what() -> None:
     """Goal: a reader can check every row. Method: a run that was interrupted; the table reports what is missing."""
-    told = markdown([evolve(ENTRY, state=State.INTERRUPTED)])
-    assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in told
-    assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in told
-    assert "Not measured yet: reference, explore" in told
+    printed = markdown([evolve(ENTRY, state=State.INTERRUPTED)])
+    assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in printed
+    assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in printed
+    assert "Not measured yet: reference, explore" in printed
 
 
 def test_table_cells_hold_what_they_are_given() -> None:
@@ -281,13 +281,13 @@ MISTAKES = {
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(("arguments", "code", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, told: str) -> None:
+@pytest.mark.parametrize(("arguments", "code", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, message: str) -> None:
     """Goal: a mistake ends in a message, never in a traceback. Method: one mistake each, in a process of its own."""
     command = [sys.executable, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (code, "") == (done.returncode, done.stdout)
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -330,10 +330,10 @@ def test_a_real_interruption(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLS_EACH_ROW, str(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    told = next(line for line in process.stderr if "states/s" in line)
+    printed = next(line for line in process.stderr if "states/s" in line)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=running.PATIENCE_SECONDS * 3)
     assert 130 == process.returncode
     (entry,) = read(tmp_path / "history.jsonl")
-    assert (State.INTERRUPTED, True) == (entry.state, entry.rows[0].what in told)
+    assert (State.INTERRUPTED, True) == (entry.state, entry.rows[0].what in printed)
     assert "Not measured yet" in out

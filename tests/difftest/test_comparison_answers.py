@@ -43,7 +43,7 @@ from kvreference.operations import (
 BEGUN = Hit(6, ((1,), ()), (Partial(1, 3, 2),))
 COPIES = Copies((Copy(1, 3, 7, 2),))
 
-PLANTED: dict[str, tuple[str, Operation, Answer, Answer]] = {
+INJECTED: dict[str, tuple[str, Operation, Answer, Answer]] = {
     "a longer hit": ("KV-OP-01", LookUp(0), Hit(4, ((1,),)), Hit(8, ((1, 2),))),
     "a longer hit of a request that is admitted": ("KV-OP-01", Admit(0, 8), Granted(4, ((2,),)), Granted(0, ((2,),))),
     "another hit of a rejected request": ("KV-OP-01", Admit(0, 8), Refused(4, True), Refused(0, True)),
@@ -83,7 +83,7 @@ PLANTED: dict[str, tuple[str, Operation, Answer, Answer]] = {
 }
 
 
-@pytest.mark.parametrize(("statement", "operation", "ours", "theirs"), PLANTED.values(), ids=PLANTED)
+@pytest.mark.parametrize(("statement", "operation", "ours", "theirs"), INJECTED.values(), ids=INJECTED)
 def test_an_answer_that_differs_breaks_its_guarantee(
     statement: str, operation: Operation, ours: Answer, theirs: Answer
 ) -> None:
@@ -92,7 +92,7 @@ def test_an_answer_that_differs_breaks_its_guarantee(
     assert expected == Comparison().of_answers(operation, ours, theirs)
 
 
-@pytest.mark.parametrize(("operation", "answer"), [planted[1:3] for planted in PLANTED.values()], ids=PLANTED)
+@pytest.mark.parametrize(("operation", "answer"), [injected[1:3] for injected in INJECTED.values()], ids=INJECTED)
 def test_the_same_answer_is_not_a_difference(operation: Operation, answer: Answer) -> None:
     """The control: the reference's answer to each of the operations above."""
     assert Comparison().of_answers(operation, answer, answer) is None
@@ -106,16 +106,16 @@ def test_an_operation_without_an_answer_may_not_answer() -> None:
 
 def test_every_kind_of_answer_is_compared() -> None:
     """A kind added to the answers needs a row above."""
-    assert set(get_args(Answer)) == {type(answer) for planted in PLANTED.values() for answer in planted[2:]}
+    assert set(get_args(Answer)) == {type(answer) for injected in INJECTED.values() for answer in injected[2:]}
 
 
 def test_three_kinds_of_answer_tell_a_hit() -> None:
     """The others tell none."""
-    told: dict[Answer | None, int | None] = {
+    reported: dict[Answer | None, int | None] = {
         Hit(1, ()): 1,
         Granted(2, ()): 2,
         Refused(3, False): 3,
         Done(): None,
         None: None,
     }
-    assert told == {answer: hit_tokens_of(answer) for answer in told}
+    assert reported == {answer: hit_tokens_of(answer) for answer in reported}

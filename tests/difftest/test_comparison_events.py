@@ -35,7 +35,7 @@ def test_events_that_say_the_same_are_no_difference() -> None:
     assert compare((), ()) is None
 
 
-PLANTED: dict[str, tuple[int, Event]] = {
+INJECTED: dict[str, tuple[int, Event]] = {
     "another group": (0, evolve(THEIRS, group=0)),
     "other tokens": (0, evolve(THEIRS, tokens=(1, 2, 3, 9))),
     "another block size": (0, evolve(THEIRS, block_size_tokens=4)),
@@ -54,7 +54,7 @@ PLANTED: dict[str, tuple[int, Event]] = {
 }
 
 
-@pytest.mark.parametrize(("position", "event"), PLANTED.values(), ids=PLANTED)
+@pytest.mark.parametrize(("position", "event"), INJECTED.values(), ids=INJECTED)
 def test_an_event_that_differs_is_named(position: int, event: Event) -> None:
     """By its position, with both events."""
     expected = Difference("KV-OP-12", f"event {position}", str(OURS[position]), str(event))

@@ -83,12 +83,12 @@ TABLES: dict[str, tuple[str, Operation, dict[int, list[list[int]]], tuple[str, s
 }
 
 
-@pytest.mark.parametrize(("statement", "operation", "tables", "told"), TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize(("statement", "operation", "tables", "difference"), TABLES.values(), ids=TABLES)
 def test_a_table_that_differs_is_named(
-    statement: str, operation: Operation, tables: dict[int, list[list[int]]], told: tuple[str, str, str]
+    statement: str, operation: Operation, tables: dict[int, list[list[int]]], difference: tuple[str, str, str]
 ) -> None:
     """By its request and group, under the guarantee of the operation."""
-    group, ours, theirs = told
+    group, ours, theirs = difference
     expected = Difference(statement, f"table of request 0, {group}", ours, theirs)
     assert expected == compare(operation, evolve(STATE, tables=tables))
 
@@ -252,11 +252,13 @@ def test_a_copy_that_is_still_pending_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "block", "told"), [({6}, 4, ("begun", "not begun")), ({1, 4, 6}, 1, ("not begun", "begun"))]
+    ("begun", "block", "difference"), [({6}, 4, ("begun", "not begun")), ({1, 4, 6}, 1, ("not begun", "begun"))]
 )
-def test_a_boundary_inside_a_block_that_differs_is_named(begun: set[int], block: int, told: tuple[str, str]) -> None:
+def test_a_boundary_inside_a_block_that_differs_is_named(
+    begun: set[int], block: int, difference: tuple[str, str]
+) -> None:
     """The first block that is begun on one side alone."""
-    expected = Difference("KV-OP-18", f"boundaries inside block {block}", *told)
+    expected = Difference("KV-OP-18", f"boundaries inside block {block}", *difference)
     assert expected == compare(Schedule(0, 1), evolve(hashed(TIERED), begun=frozenset(begun)), TIERED)
 
 
@@ -300,14 +302,14 @@ PINNED: dict[str, tuple[str, Operation, Pinned, tuple[str, str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("statement", "operation", "pinned", "told"), PINNED.values(), ids=PINNED)
+@pytest.mark.parametrize(("statement", "operation", "pinned", "difference"), PINNED.values(), ids=PINNED)
 def test_a_pin_that_differs_is_named(
-    statement: str, operation: Operation, pinned: Pinned, told: tuple[str, str, str]
+    statement: str, operation: Operation, pinned: Pinned, difference: tuple[str, str, str]
 ) -> None:
     """By its block, under the guarantee of how pins begin, stay or end; all three were pinned before."""
     comparison = Comparison()
     assert comparison.of_states(LookUp(0), TIERED, hashed(TIERED)) is None
-    expected = Difference(statement, *told)
+    expected = Difference(statement, *difference)
     assert expected == comparison.of_states(operation, TIERED, evolve(hashed(TIERED), pinned=pinned))
 
 

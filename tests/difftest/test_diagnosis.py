@@ -150,9 +150,9 @@ def test_one_cause_is_one_story_with_its_name(
     (found,) = run(bench, "swa", "gemma-hybrid").found
     assert found.diagnosis is not None
     assert (anomaly, target) == (found.anomaly, found.diagnosis.suspects[0].function)
-    told = tell(found, system="stock", version="0.20.2").splitlines()
-    assert told[0] == f"{anomaly.value}: {anomaly.meaning}"
-    assert told[1].startswith(f"in {target}, defined in {__file__}:")
+    story = tell(found, system="stock", version="0.20.2").splitlines()
+    assert story[0] == f"{anomaly.value}: {anomaly.meaning}"
+    assert story[1].startswith(f"in {target}, defined in {__file__}:")
 
 
 def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
@@ -166,9 +166,9 @@ def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
     assert "lockstep" == found.divergence.detector
     assert ("ghost", "KV-MEM-01") == (found.diagnosis.follows.detector, found.diagnosis.follows.difference.statement)
     assert found.also
-    told = tell(found, system="stock", version="0.20.2")
-    assert "what follows, without the reference: KV-MEM-01, found by ghost" in told
-    assert f"also seen: {found.also[0].statement}" in told
+    story = tell(found, system="stock", version="0.20.2")
+    assert "what follows, without the reference: KV-MEM-01, found by ghost" in story
+    assert f"also seen: {found.also[0].statement}" in story
 
 
 def test_without_a_replaced_function_nothing_is_suspected(bench: Bench) -> None:

@@ -157,10 +157,10 @@ def test_a_seed_stands_for_one_run() -> None:
 
 def test_what_was_driven_is_reported_as_it_goes() -> None:
     """After every case, up to the number reported at the end."""
-    told: list[int] = []
-    found = drive([load("full")], 500, report=told.append)
-    assert sorted(told) == told
-    assert (found.cases, found.operations) == (len(told), told[-1])
+    counts: list[int] = []
+    found = drive([load("full")], 500, report=counts.append)
+    assert sorted(counts) == counts
+    assert (found.cases, found.operations) == (len(counts), counts[-1])
 
 
 class OtherHoldings(Reference):

@@ -256,7 +256,7 @@ def off_by(factor: int) -> Callable[..., int]:
 
 
 LOADED_TOO_LONG = "f014*/trace-load.jsonl"
-PLANTED = {
+INJECTED = {
     "gate open": Fault("blocks_to_come_with", lambda _count, *_rest: 0, "swa"),
     "gate lenient": Fault("blocks_to_come_with", lambda count, *rest: count(*rest) - 1, "gemma-hybrid+mtp"),
     "salts ignored": Fault("names_of_piece", without_domain("salt"), "full"),
@@ -281,11 +281,11 @@ PLANTED = {
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", INJECTED)
 def test_a_neighbouring_fault_is_not_excused(name: str) -> None:
     """Goal: a fault that violates the guarantee of a finding is a divergence. Method: plant it into a system that has
     all findings of its release."""
-    fault = PLANTED[name]
+    fault = INJECTED[name]
     run = first_found(fault.system(fault.delta), fault.cases())
     assert run is not None
     assert [None] == [each.finding for each in run.found()]

@@ -141,17 +141,17 @@ def test_the_json_report_has_every_kind_of_operation_and_setting() -> None:
     operations = (Admit(0, 64, external_tokens=3, loads=True), Dispatch(), Transferred(0, succeeded=False))
     case = evolve(FOUND.case, settings=settings, operations=operations)
     document = json.loads(rendered(evolve(VERDICT, found=(evolve(FOUND, case=case),)), "json"))
-    told = document["found"][0]["details"]["case"]
-    assert told["operations"] == [
+    details = document["found"][0]["details"]["case"]
+    assert details["operations"] == [
         {"type": "Admit", "request": 0, "tokens": 64, "external_tokens": 3, "loads": True},
         {"type": "Dispatch"},
         {"type": "Transferred", "request": 0, "succeeded": False},
     ]
-    groups = told["settings"].pop("geometry")["groups"]
+    groups = details["settings"].pop("geometry")["groups"]
     assert ("mamba", "align", 1) == (groups[0]["kind"], groups[0]["states"], groups[0]["draft_states"])
     assert (2, 4) == (groups[1]["compress_ratio"], groups[1]["unit_tokens"])
     assert (8, True, 2) == tuple(
-        told["settings"][name] for name in ("retention_interval_tokens", "scratch_first", "pin_drop_blocks_min")
+        details["settings"][name] for name in ("retention_interval_tokens", "scratch_first", "pin_drop_blocks_min")
     )
 
 
@@ -167,11 +167,11 @@ def test_the_json_report_drops_the_first_operations_of_a_huge_case() -> None:
     case = evolve(FOUND.case, operations=(Arrive(0, (Run(0, 8),)), *(Admit(0, 64),) * 5000))
     found = Found(Divergence(9, None, "leak", Difference("KV-LEAK-01", "x", "y" * 10**6, "z")), case)
     document = json.loads(rendered(evolve(VERDICT, found=(found,)), "json"))
-    told = document["found"][0]["details"]
-    assert told["operation"] is None
-    assert len(told["expected"]) == 10_000
-    assert told["case"]["operations_left_out"] + len(told["case"]["operations"]) == 5001
-    assert told["case"]["operations_left_out"] > 0
+    details = document["found"][0]["details"]
+    assert details["operation"] is None
+    assert len(details["expected"]) == 10_000
+    assert details["case"]["operations_left_out"] + len(details["case"]["operations"]) == 5001
+    assert details["case"]["operations_left_out"] > 0
     assert len(rendered(evolve(VERDICT, found=(found,)), "json")) < 600_000
 
 

@@ -166,17 +166,17 @@ def test_a_run_of_nothing_says_so(format_name: Format) -> None:
 
 def test_cases_that_ended_early_are_reported() -> None:
     """Goal: what a declared difference hides is said. Method: three of 42 cases ended at one; then none did."""
-    told = "3 of 42 cases ended early"
+    note = "3 of 42 cases ended early"
     cut = evolve(DIVERGING, tallies=(Tally("flash", "tiny", 40, 1100, cut=3), Tally("flash", "legal", 2, 100)))
-    assert [True, False] == [told in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]
+    assert [True, False] == [note in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]
 
 
 def test_what_was_not_made_smaller_is_reported() -> None:
     """How many of the divergences had no time left; nothing if all had."""
-    told = "the profile's time for them ended before 1 of 1 divergence had the smallest"
+    note = "the profile's time for them ended before 1 of 1 divergence had the smallest"
     late = evolve(DIVERGING, found=(evolve(DIVERGING.found[0], out_of_time=True),))
     assert [True, False] == [
-        told in render(report_of(each), Format.TEXT).replace("\n  ", " ") for each in (late, DIVERGING)
+        note in render(report_of(each), Format.TEXT).replace("\n  ", " ") for each in (late, DIVERGING)
     ]
 
 

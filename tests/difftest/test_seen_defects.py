@@ -136,8 +136,10 @@ def session(settings: Settings, stage: Stage) -> tuple[Any, Callable[..., None],
         scheduler.add_request(request_of({**arguments_of(settings, part), **given}))
 
     def answered(output: Any, token: int) -> list[Any]:
-        told = scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), {0: [token]}, None))
-        return [(each.new_token_ids, str(each.finish_reason)) for outputs in told.values() for each in outputs.outputs]
+        by_client = scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), {0: [token]}, None))
+        return [
+            (each.new_token_ids, str(each.finish_reason)) for outputs in by_client.values() for each in outputs.outputs
+        ]
 
     return scheduler, send, answered
 

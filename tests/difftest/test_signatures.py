@@ -101,11 +101,11 @@ DRIFTED = {
 }
 
 
-@pytest.mark.parametrize(("pinned", "told"), DRIFTED.values(), ids=DRIFTED)
-def test_what_does_not_fit_is_reported(pinned: dict[str, str], told: str) -> None:
+@pytest.mark.parametrize(("pinned", "message"), DRIFTED.values(), ids=DRIFTED)
+def test_what_does_not_fit_is_reported(pinned: dict[str, str], message: str) -> None:
     """A sentence for each symbol, and none for those that fit."""
-    (found,) = drift({**FITTING, **pinned} if told.endswith("there") else pinned)
-    assert told in found
+    (found,) = drift({**FITTING, **pinned} if message.endswith("there") else pinned)
+    assert message in found
 
 
 def test_a_package_that_is_not_there_at_all_does_not_drift() -> None:

@@ -184,7 +184,7 @@ def test_numbers_of_a_group_reach_vllm() -> None:
         each.kv_cache_spec for each in group_specs(Geometry((evolve(FULL, compress_ratio=4), WINDOW, LOCAL, mamba)))
     ]
     assert [16, 16, 16, 32] == [spec.block_size for spec in specs]
-    told = [
+    attributes = [
         (0, "compress_ratio", 4),
         (0, "storage_block_size", 4),
         (1, "sliding_window", 64),
@@ -192,7 +192,7 @@ def test_numbers_of_a_group_reach_vllm() -> None:
         (3, "mamba_cache_mode", "align"),
         (3, "num_speculative_blocks", 3),
     ]
-    assert told == [(index, name, getattr(specs[index], name)) for index, name, _ in told]
+    assert attributes == [(index, name, getattr(specs[index], name)) for index, name, _ in attributes]
 
 
 def test_vllm_flags_no_group_or_the_one_that_drafts() -> None:
@@ -217,16 +217,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("model", "told"), REFUSED.items(), ids=REFUSED)
-def test_what_vllm_does_not_have_is_rejected(model: str, told: str) -> None:
+@pytest.mark.parametrize(("model", "message"), REFUSED.items(), ids=REFUSED)
+def test_what_vllm_does_not_have_is_rejected(model: str, message: str) -> None:
     """With the setting, and what vLLM has instead. The same model without it is accepted."""
     settings = load(model).features.applied_to(Settings(load(model).geometry, blocks=2000))
-    assert told == unsupported(settings)
+    assert message == unsupported(settings)
     assert unsupported(Settings(load(model.partition("+")[0]).geometry, blocks=2000)) is None
     pytest.importorskip("vllm")
     with pytest.raises(UsageError) as error:
         Bench(load_system("stock").factory).set_up(settings)
-    assert f"the system does not support the settings it was given: {told}" == str(error.value)
+    assert f"the system does not support the settings it was given: {message}" == str(error.value)
 
 
 def test_groups_that_vllm_would_not_make_are_rejected() -> None:
@@ -234,8 +234,8 @@ def test_groups_that_vllm_would_not_make_are_rejected() -> None:
     alike = Settings(Geometry((WINDOW, evolve(WINDOW, lookahead=True))), blocks=100)
     assert "2 groups that are alike: vLLM 0.20.2 makes one of them, and asserts that they differ" == unsupported(alike)
     sizes = Settings(Geometry((evolve(FULL, block_size_tokens=32), LOCAL)), blocks=100)
-    told = "group 1: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
-    assert told == unsupported(sizes)
+    message = "group 1: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
+    assert message == unsupported(sizes)
     assert unsupported(Settings(Geometry((WINDOW,)), blocks=100)) is None
 
 

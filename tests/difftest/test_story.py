@@ -176,9 +176,9 @@ def test_no_operation_and_no_answer_is_forgotten() -> None:
 
 def test_a_long_prompt_is_counted_beyond_a_limit() -> None:
     """The runs beyond the limit are printed as a number of tokens."""
-    told = describe(Arrive(0, tuple(Run(10 * i, 2) for i in range(20))))
-    assert told.endswith(", 110..111, and 16 more")
-    assert "prompt of 40 tokens" in told
+    story = describe(Arrive(0, tuple(Run(10 * i, 2) for i in range(20))))
+    assert story.endswith(", 110..111, and 16 more")
+    assert "prompt of 40 tokens" in story
 
 
 def test_many_media_are_counted_beyond_a_limit() -> None:
@@ -214,9 +214,9 @@ def test_a_headline_is_one_line() -> None:
 
 def test_without_a_trace_file_the_story_says_so() -> None:
     """No command that cannot work."""
-    told = tell(FOUND, system="stock", version="0.20.2")
-    assert "to see it again: no trace file was written" in told.splitlines()
-    assert "kvgate replay" not in told
+    story = tell(FOUND, system="stock", version="0.20.2")
+    assert "to see it again: no trace file was written" in story.splitlines()
+    assert "kvgate replay" not in story
 
 
 def test_a_long_run_shows_its_last_operations() -> None:
@@ -230,9 +230,9 @@ def test_a_long_run_shows_its_last_operations() -> None:
 
 def test_the_operations_may_be_left_out() -> None:
     """For a message that has little room."""
-    told = tell(FOUND, system="stock", version="0.20.2", operations_max=0)
-    assert "3 operations led there" in told.splitlines()
-    assert "Admit" not in told
+    story = tell(FOUND, system="stock", version="0.20.2", operations_max=0)
+    assert "3 operations led there" in story.splitlines()
+    assert "Admit" not in story
 
 
 def test_what_is_found_at_rest_is_reported_after_the_last_operation() -> None:
@@ -313,8 +313,8 @@ def test_an_operation_that_the_reference_cannot_perform_is_reported_as_such() ->
 
 def test_a_declared_difference_names_its_finding() -> None:
     """Next to how often it was seen."""
-    told = tell(evolve(FOUND, finding="F-3", times=4), system="s", version="v")
-    assert told.endswith("found by lockstep, seen 4 times, declared as F-3")
+    story = tell(evolve(FOUND, finding="F-3", times=4), system="s", version="v")
+    assert story.endswith("found by lockstep, seen 4 times, declared as F-3")
 
 
 @pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\ud800b", "a\r\x00b"])
@@ -323,15 +323,15 @@ def test_what_comes_from_outside_neither_breaks_a_line_nor_steers_the_terminal(h
     divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", hostile, hostile, hostile))
     arrival = Arrive(0, PROMPT, Keys(salt=hostile, lora=hostile))
     case = evolve(FOUND.case, operations=(arrival,), model=hostile, preset=hostile)
-    told = tell(Found(divergence, case, 1, hostile), system=hostile, version=hostile, reproducer=Path("a.jsonl"))
-    assert all(line.isprintable() for line in told.splitlines())
-    assert len(told.splitlines()) == len(tell(FOUND, system="s", version="v", reproducer=Path("a")).splitlines()) - 2
-    told.encode()
+    story = tell(Found(divergence, case, 1, hostile), system=hostile, version=hostile, reproducer=Path("a.jsonl"))
+    assert all(line.isprintable() for line in story.splitlines())
+    assert len(story.splitlines()) == len(tell(FOUND, system="s", version="v", reproducer=Path("a")).splitlines()) - 2
+    story.encode()
 
 
 def test_a_story_is_bounded() -> None:
     """However long the difference is."""
     divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", *("\n" * 10**6,) * 3))
-    told = tell(evolve(FOUND, divergence=divergence), system="s" * 10**6, version="v" * 10**6)
-    assert len(told) < 5_000
-    assert "more characters)" in told
+    story = tell(evolve(FOUND, divergence=divergence), system="s" * 10**6, version="v" * 10**6)
+    assert len(story) < 5_000
+    assert "more characters)" in story

@@ -60,12 +60,12 @@ BAD: dict[str, tuple[object, str]] = {
 }
 
 
-@pytest.mark.parametrize(("document", "told"), BAD.values(), ids=BAD)
-def test_anything_else_is_rejected(document: object, told: str) -> None:
+@pytest.mark.parametrize(("document", "message"), BAD.values(), ids=BAD)
+def test_anything_else_is_rejected(document: object, message: str) -> None:
     """With one line that says where."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure(document)
-    assert told in explain(error.value)
+    assert message in explain(error.value)
     assert explain(error.value).isprintable()
 
 
@@ -73,10 +73,10 @@ def test_everything_that_is_wrong_is_reported() -> None:
     """On one line all the same, each with its place, and no value at length."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure({"parts": [{"number": "1" * 1000}, {"word": 7}]})
-    told = explain(error.value)
-    assert 3 == len(told.split("; "))
-    assert "@ $.parts[0].number" in told
-    assert len(told) < 500
+    message = explain(error.value)
+    assert 3 == len(message.split("; "))
+    assert "@ $.parts[0].number" in message
+    assert len(message) < 500
 
 
 def test_reports_are_bounded() -> None:

@@ -86,13 +86,13 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize(("name", "source", "told"), FOREIGN.values(), ids=FOREIGN)
-def test_a_module_that_is_not_a_system_is_unavailable(name: str, source: str, told: str, here: Path) -> None:
+@pytest.mark.parametrize(("name", "source", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_a_module_that_is_not_a_system_is_unavailable(name: str, source: str, message: str, here: Path) -> None:
     """For anything that its import may do."""
     (here / "foreign_system.py").write_text(source, encoding="utf-8")
     with pytest.raises(SystemUnavailableError) as error:
         load_system(name)
-    assert str(error.value).startswith(f"{name}: {told}")
+    assert str(error.value).startswith(f"{name}: {message}")
 
 
 @pytest.mark.parametrize("name", ["", "vllm", "Stock", "reference2"])
@@ -177,13 +177,13 @@ PRELOADS = {
 }
 
 
-@pytest.mark.parametrize(("name", "source", "told"), PRELOADS.values(), ids=PRELOADS)
-def test_a_preload_that_fails_is_reported(name: str, source: str, told: str, here: Path) -> None:
+@pytest.mark.parametrize(("name", "source", "message"), PRELOADS.values(), ids=PRELOADS)
+def test_a_preload_that_fails_is_reported(name: str, source: str, message: str, here: Path) -> None:
     """A patch that was not applied must not pass for one that was."""
     (here / name).write_text(source, encoding="utf-8")
     with pytest.raises(UsageError) as error:
         load_system("reference", [Path(name)])
-    assert str(error.value).startswith(f"--preload {name}: {told}")
+    assert str(error.value).startswith(f"--preload {name}: {message}")
 
 
 UNREADABLE = {
@@ -194,9 +194,9 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "told"), UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE)
 def test_a_preload_that_cannot_be_read_is_reported_before_anything_is_loaded(
-    name: str, content: bytes | None, told: str, here: Path
+    name: str, content: bytes | None, message: str, here: Path
 ) -> None:
     """Useless imports cost no time; a preload before it is not run either."""
     (here / "late_system.py").write_text("raise AssertionError('loaded')", encoding="utf-8")
@@ -205,7 +205,7 @@ def test_a_preload_that_cannot_be_read_is_reported_before_anything_is_loaded(
         (here / name).write_bytes(content)
     with pytest.raises(UsageError) as error:
         load_system("late_system:build", [Path("first.py"), Path(name)])
-    assert str(error.value).startswith(f"--preload {name}: {told}")
+    assert str(error.value).startswith(f"--preload {name}: {message}")
 
 
 def test_a_preload_that_is_not_a_file_is_reported(here: Path) -> None:

@@ -84,9 +84,9 @@ def attempt(path: Path, content: bytes) -> Trace | None:
     try:
         return read(path)
     except UsageError as error:
-        told = str(error)
-    assert told.startswith(f"{path}: ")
-    assert "\n" not in told
+        message = str(error)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
     return None
 
 

@@ -94,9 +94,9 @@ def message(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     with pytest.raises(UsageError) as error:
         read(path)
-    told = str(error.value)
-    assert told.startswith(f"{path}: ")
-    return told.removeprefix(f"{path}: ")
+    wording = str(error.value)
+    assert wording.startswith(f"{path}: ")
+    return wording.removeprefix(f"{path}: ")
 
 
 def edited(content: bytes, line: int, edit: Callable[[Document], object]) -> bytes:
@@ -145,8 +145,8 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize(("spoil", "expected"), RAW.values(), ids=RAW)
 def test_a_spoiled_file_is_rejected(spoil: Callable[[bytes], bytes], expected: str, path: Path, sound: bytes) -> None:
     """What cannot be a line of JSON."""
-    told = message(path, spoil(sound))
-    assert expected == told[: len(expected)]
+    wording = message(path, spoil(sound))
+    assert expected == wording[: len(expected)]
 
 
 def deep(document: Document, *keys: str | int) -> Any:
@@ -230,8 +230,8 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
 @pytest.mark.parametrize(("edit", "expected"), HEADER.values(), ids=HEADER)
 def test_a_bad_header_is_rejected(edit: Callable[[Document], object], expected: str, path: Path, sound: bytes) -> None:
     """The first line says what the trace is of."""
-    told = message(path, edited(sound, 1, edit))
-    assert expected == told[: len(expected)]
+    wording = message(path, edited(sound, 1, edit))
+    assert expected == wording[: len(expected)]
 
 
 LINES: dict[str, tuple[int, Callable[[Document], object], str]] = {
@@ -279,9 +279,9 @@ def test_a_bad_line_is_rejected(
     number: int, edit: Callable[[Document], object], expected: str, path: Path, sound: bytes
 ) -> None:
     """By its number, and by what is wrong with it; on one line, however much was wrong."""
-    told = message(path, edited(sound, number, edit))
-    assert expected == told[: len(expected)]
-    assert "\n" not in told
+    wording = message(path, edited(sound, number, edit))
+    assert expected == wording[: len(expected)]
+    assert "\n" not in wording
 
 
 def test_tokens_are_counted_over_the_whole_trace(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,8 +300,8 @@ def test_pieces_of_content_are_counted(path: Path, sound: bytes, monkeypatch: py
     path.write_bytes(header + arrival)
     assert 1 == len(read(path).lines)
     monkeypatch.setattr(trace_lines, "GRAINS_MAX", 4)
-    told = "line 2: 11 prompt tokens in pieces of 2: at most 4 pieces are kept"
-    assert told == message(path, header + arrival)
+    wording = "line 2: 11 prompt tokens in pieces of 2: at most 4 pieces are kept"
+    assert wording == message(path, header + arrival)
 
 
 def test_comparing_all_blocks_is_bounded(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

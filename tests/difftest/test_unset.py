@@ -28,7 +28,7 @@ SWITCHES = (
     "VLLM_PREFIX_CACHE_PARTIAL_HITS",
     "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE",
 )
-PLANTED = """
+INJECTED = """
 import json
 from kvgate.campaigns.digests import digests, factory_of
 from kvgate_mutants.mutants.plugin.retention import scratch_first_uninvited
@@ -72,7 +72,7 @@ def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]], fork_server: Fo
 
 def test_an_injected_fault_is_seen(stock: dict[str, list[str]], fork_server: ForkServer) -> None:
     """Every patch that fits is in place. With scratch that goes first uninvited, all is the same up to a release."""
-    states, lines = map(json.loads, printed_by(fork_server, "-c", PLANTED))
+    states, lines = map(json.loads, printed_by(fork_server, "-c", INJECTED))
     assert "patched" in states
     assert not {"fits", "differs", "missing"} & set(states)
     assert stock["full"][0] == lines[0]

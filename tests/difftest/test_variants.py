@@ -136,8 +136,8 @@ def test_hashes_cover_a_token_more_instead_of_look_ahead(name: str) -> None:
 
 def test_no_suffix_and_no_feature_is_forgotten() -> None:
     """One that is added needs a row above; and one that nothing switches on is none."""
-    told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS, HASHED) for word in name.split("+")[1:]}
-    assert set(GEOMETRIES) == told
+    words = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS, HASHED) for word in name.split("+")[1:]}
+    assert set(GEOMETRIES) == words
     assert set(FEATURES) == {"min", "junctions", *(suffix.partition("=")[0] for suffix in KNOBS)}
     assert {each.name for each in fields(Features)} == {feature.knob for feature in FEATURES.values()}
     assert all(what for _, what in GEOMETRIES.values())
@@ -236,10 +236,10 @@ def test_other_suffixes_are_rejected(suffixes: str, message: str) -> None:
     """With what is wrong with them, on one line; on the command line under the name of the model."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as refused:
         read(MODELS["mixed-blocks"].geometry, suffixes)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as words:
         load(f"mixed-blocks+{suffixes}")
-    assert f"model {f'mixed-blocks+{suffixes}'!r}: {refused.value}" == str(told.value)
-    assert "\n" not in str(told.value)
+    assert f"model {f'mixed-blocks+{suffixes}'!r}: {refused.value}" == str(words.value)
+    assert "\n" not in str(words.value)
 
 
 def test_the_largest_number_may_be_given() -> None:

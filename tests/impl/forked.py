@@ -42,7 +42,7 @@ def register_elsewhere() -> None:
     register()
 
 
-def register_beside_a_rival_method() -> None:
+def register_with_a_rival_method() -> None:
     """Load this plug-in alone, where another one has added a method of that name to the queue."""
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 

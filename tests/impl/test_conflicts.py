@@ -102,7 +102,7 @@ def test_another_plug_in(tmp_path: Path) -> None:
 
 def test_a_method_of_another_plug_in_is_not_vllm_s_own() -> None:
     """It is rejected by its name, and not taken for a vLLM that has the feature."""
-    ((_printed, error),) = starts({"do": "register_beside_a_rival_method", "environment": {INTERVAL: "0"}})
+    ((_printed, error),) = starts({"do": "register_with_a_rival_method", "environment": {INTERVAL: "0"}})
     assert "FreeKVCacheBlockQueue.prepend_n: differs (defined in " in error
 
 
@@ -124,14 +124,14 @@ def test_a_later_vllm(release: Release) -> None:
     everything = {
         name: value for feature in switches if feature not in refused for name, value in switches[feature].items()
     }
-    put_in_place, told, *not_put = starts(
+    put_in_place, log, *not_put = starts(
         {"do": "register", "environment": everything},
         {"do": "doctor", "environment": everything},
         *({"do": "register", "environment": switches[feature]} for feature in refused),
         vllm=wheel_of(release.version),
     )
     assert ["registered", ""] == [put_in_place[0].splitlines()[-1], put_in_place[1]]
-    lines = told[0].splitlines()
+    lines = log[0].splitlines()
     assert {"exit 0", "the pinned tier: switched on, and fits this vLLM"} <= set(lines)
     for feature in switches.keys() & release.native.keys():
         said = f"vLLM {release.version} has {feature} itself ({release.native[feature]})"

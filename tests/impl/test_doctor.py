@@ -65,7 +65,7 @@ def test_nothing_is_switched_on() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("switches", "told"),
+    ("switches", "message"),
     [
         ({PARTIAL: "1"}, "  hits end inside blocks, wherever the model allows it"),
         (
@@ -74,11 +74,11 @@ def test_nothing_is_switched_on() -> None:
         ),
     ],
 )
-def test_partial_hits_are_reported(switches: dict[str, str], told: str) -> None:
+def test_partial_hits_are_reported(switches: dict[str, str], message: str) -> None:
     """Where they end, and from which length on."""
     code, lines = examine(switches)
     assert 0 == code
-    assert told in lines
+    assert message in lines
     assert "partial hits: switched on, and fits this vLLM" in lines
 
 

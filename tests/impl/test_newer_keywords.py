@@ -159,8 +159,8 @@ def built_by(specs: list[Any], block_size: int, **hashed: int) -> tuple[int, int
 
     groups = [KVCacheGroupSpec([f"layer.{index}"], spec) for index, spec in enumerate(specs)]
     scheduler(build)(None, None, KVCacheConfig(9, [], groups), block_size=block_size, **hashed)
-    block, hash_block, told = seen
-    return block, hash_block, told
+    block, hash_block, value = seen
+    return block, hash_block, value
 
 
 def test_the_scheduler_counts_in_tokens() -> None:

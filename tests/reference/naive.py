@@ -172,8 +172,8 @@ class Ledger:
         contents = manager.pool.cached.contents()
         assert set(self.filled) == {block for block, content in enumerate(contents) if content is not None}
         partial = manager.pool.partial
-        told = {(block, prefix.tokens) for block in partial.blocks() for _, prefix in partial.contents_of(block)}
-        assert {(block, tokens) for block, _, tokens in self.begun} == told
+        entries = {(block, prefix.tokens) for block in partial.blocks() for _, prefix in partial.contents_of(block)}
+        assert {(block, tokens) for block, _, tokens in self.begun} == entries
 
     # Hits
 

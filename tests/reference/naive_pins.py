@@ -21,7 +21,7 @@ class Pins:
     def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager, hit: Hit) -> None:
         """Follow an operation; ``hit`` is what an admission held before anything was taken."""
         if self.drop_blocks_min is not None:
-            self.blocks |= _given_up(before, operation, after, self.drop_blocks_min)
+            self.blocks |= _freed(before, operation, after, self.drop_blocks_min)
         if isinstance(operation, Evict):
             self.blocks -= {operation.block}
         if isinstance(operation, Reset) and answer == Success(succeeded=True):
@@ -62,7 +62,7 @@ def _is_boundary(before: Manager, tokens: int, tokens_max: int) -> bool:
     return tokens % before.geometry.alignment_tokens == 0 and tokens <= max(0, tokens_max)
 
 
-def _given_up(before: Manager, operation: Operation, after: Manager, drop_blocks_min: int) -> set[int]:
+def _freed(before: Manager, operation: Operation, after: Manager, drop_blocks_min: int) -> set[int]:
     """The blocks that ``operation`` should have pinned."""
     number = getattr(operation, "request", None)
     if number not in before.tables:

@@ -204,8 +204,8 @@ def test_a_group_that_serves_no_hits_aligns_nothing() -> None:
     Method: next to full attention of 16, a block of 1000 changes nothing. By itself it leaves hits, which never occur,
     at every token.
     """
-    beside, alone = Geometry((FULL, RUNNING)), Geometry((RUNNING,))
-    assert [(16, 16), (1, 1)] == [(geometry.alignment_tokens, geometry.grain_tokens) for geometry in (beside, alone)]
+    mixed, alone = Geometry((FULL, RUNNING)), Geometry((RUNNING,))
+    assert [(16, 16), (1, 1)] == [(geometry.alignment_tokens, geometry.grain_tokens) for geometry in (mixed, alone)]
 
 
 def test_the_longest_look_ahead_counts() -> None:

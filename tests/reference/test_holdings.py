@@ -185,11 +185,11 @@ def test_an_anchor_is_in_the_order_of_release(monkeypatch: pytest.MonkeyPatch) -
     them dead: of three dropped blocks a hit of 12 tokens reads the last two, 4..11.
     """
     holdings = holdings_of(Group("sliding_window", 4, 9))
-    told: list[tuple[list[int], list[int]]] = []
-    monkeypatch.setattr(holdings.pool, "slide", lambda blocks, anchor: told.append((blocks, anchor)))
+    observed: list[tuple[list[int], list[int]]] = []
+    monkeypatch.setattr(holdings.pool, "slide", lambda blocks, anchor: observed.append((blocks, anchor)))
     holdings.allocate(0, Span(0, 21), Hit(0, ((),)))
     holdings.release_dead(0, 21)
-    assert [([3, 2, 1], [3, 2])] == told
+    assert [([3, 2, 1], [3, 2])] == observed
 
 
 def test_the_end() -> None:
@@ -257,15 +257,15 @@ def test_a_copy_is_independent() -> None:
     holdings.allocate(0, Span(8, 8), Hit(8, ((),), (Partial(0, 1, 8),)))
     copy = holdings.copy()
 
-    def told(each: Holdings) -> tuple[object, ...]:
+    def observed(each: Holdings) -> tuple[object, ...]:
         held = {number: [table.copy() for table in of_one] for number, of_one in each.tables.items()}
         return held, list(each.pool.references), list(each.pool.free), list(each.copies)
 
-    before = told(holdings)
-    assert before == told(copy)
+    before = observed(holdings)
+    assert before == observed(copy)
     copy.allocate(0, Span(16, 8), Hit(0, ((),)))
     copy.allocate(1, Span(8, 8), Hit(8, ((),), (Partial(0, 1, 8),)))
     copy.dispatch()
     copy.release_all(1)
-    assert before == told(holdings)
-    assert before != told(copy)
+    assert before == observed(holdings)
+    assert before != observed(copy)

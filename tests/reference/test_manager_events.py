@@ -154,18 +154,18 @@ def test_the_tokens_are_those_of_the_blocks_named() -> None:
     perform(manager, Arrive(0, (Run(0, 4),)), Admit(0, BUDGET), Sample(0, 0, 100, 7), Schedule(0, BUDGET))
     events(manager)
     perform(manager, Sample(0, 7, 200, 0), Schedule(0, 1))
-    dead, told = manager.content(0, 0, 1), manager.content(0, 0, 2)
-    assert (Stored(0, (told,), dead, (104, 105, 106, 107), 4, None, ((),)),) == events(manager)
+    dead, live = manager.content(0, 0, 1), manager.content(0, 0, 2)
+    assert (Stored(0, (live,), dead, (104, 105, 106, 107), 4, None, ((),)),) == events(manager)
 
 
 def test_nothing_is_reported_where_events_are_off() -> None:
     """Goal: who did not ask for events gets none. Method: cache and evict a block, with events off and, as the control,
     on.
     """
-    told = []
+    content = []
     for tells in (False, True):
         manager = manager_of(FULL, tells_events=tells)
         enter(manager, 0, 32)
         perform(manager, Evict(1))
-        told.append(len(events(manager)))
-    assert [0, 2] == told
+        content.append(len(events(manager)))
+    assert [0, 2] == content

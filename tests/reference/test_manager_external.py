@@ -142,10 +142,10 @@ def test_a_load_is_cached_when_it_has_arrived() -> None:
     assert Happened(()) == perform(manager, TakeEvents())
     assert Done() == perform(manager, Transferred(0))
     assert Hit(32, ((1, 2),)) == perform(manager, LookUp(1))
-    told = perform(manager, TakeEvents())
-    assert isinstance(told, Happened)
-    assert [tuple(range(32))] == [event.tokens for event in told.events if isinstance(event, Stored)]
-    assert 1 == len(told.events)
+    happened = perform(manager, TakeEvents())
+    assert isinstance(happened, Happened)
+    assert [tuple(range(32))] == [event.tokens for event in happened.events if isinstance(event, Stored)]
+    assert 1 == len(happened.events)
 
 
 def test_it_continues_after_the_load() -> None:

@@ -265,12 +265,12 @@ def test_each_run_of_adjacent_blocks_is_reported() -> None:
     enter(manager, 0, 130)
     full = tuple(manager.content(0, 0, position) for position in range(2))
     window = [manager.content(0, 1, position) for position in range(8)]
-    told = (
+    events = (
         Stored(0, full, None, tuple(range(128)), 64, None, ((), ())),
         Stored(1, (window[2], window[3]), window[1], tuple(range(32, 64)), 16, None, ((), ())),
         Stored(1, (window[6], window[7]), window[5], tuple(range(96, 128)), 16, None, ((), ())),
     )
-    assert Happened(told) == perform(manager, TakeEvents())
+    assert Happened(events) == perform(manager, TakeEvents())
     perform(manager, Evict(3))
     assert Happened(()) == perform(manager, TakeEvents())
     perform(manager, Evict(6))

@@ -19,7 +19,7 @@ from kvreference.settings import Settings
 from .strategies import ALL_GEOMETRIES, systems_of, traces
 
 SLIDING = tuple(geometry for geometry in ALL_GEOMETRIES if any(group.slides for group in geometry.groups))
-Told = TypeVar("Told")
+Reported = TypeVar("Reported")
 
 PLENTY = 1000
 """Blocks enough that nothing cached is ever taken."""
@@ -27,7 +27,9 @@ PLENTY = 1000
 each_trace = settings(derandomize=True, max_examples=40, deadline=None, phases=[Phase.generate])
 
 
-def in_lockstep(trace: Sequence[Operation], systems: Sequence[Settings], told: Callable[[Answer], Told]) -> list[Told]:
+def in_lockstep(
+    trace: Sequence[Operation], systems: Sequence[Settings], reported: Callable[[Answer], Reported]
+) -> list[Reported]:
     """Perform a trace on all ``systems``, which must report the same in every answer; return all reports.
 
     Blocks are evicted by their ids, which differ: so none is.
@@ -38,7 +40,7 @@ def in_lockstep(trace: Sequence[Operation], systems: Sequence[Settings], told: C
         operation = managers[0].population.resolve(raw)
         if operation is None or isinstance(operation, Evict):
             continue
-        answers = [told(manager.apply(operation)) for manager in managers]
+        answers = [reported(manager.apply(operation)) for manager in managers]
         assert [answers[0]] * len(answers) == answers, operation
         everything.append(answers[0])
     return everything
@@ -64,8 +66,8 @@ def test_masked_caching_loses_no_hit() -> None:
     @given(st.sampled_from(SLIDING).flatmap(_masked), traces)
     def try_one(system: Settings, trace: list[Operation]) -> None:
         dense = evolve(system, retention_interval_tokens=None)
-        told = in_lockstep(trace, [dense, system], _hits)
-        longest[any(hit_tokens for _, hit_tokens in told)] += 1
+        reported = in_lockstep(trace, [dense, system], _hits)
+        longest[any(hit_tokens for _, hit_tokens in reported)] += 1
 
     try_one()
     assert longest[True] >= 20

@@ -120,9 +120,9 @@ def pages_of(words: str, folder: Path) -> dict[str, Page]:
     again = once_more(Loaded(words, words, type("Words", (Raises,), {"words": words})), verdict.detectors)
     # A file's name holds no slash and no zero.
     trace = folder / words.translate({ord("/"): "_", 0: "0"})
-    told = write_pages(verdict, folder, again, not_tested=(words,), reproducers={0: trace}, files=(trace.name,))
-    assert () == told.missing
-    return {path.name: Page(path.read_text(encoding="utf-8")) for path in told.written if path.suffix == ".html"}
+    pages = write_pages(verdict, folder, again, not_tested=(words,), reproducers={0: trace}, files=(trace.name,))
+    assert () == pages.missing
+    return {path.name: Page(path.read_text(encoding="utf-8")) for path in pages.written if path.suffix == ".html"}
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +150,8 @@ def test_a_page_has_no_element_more(words: str, plain: dict[str, Page], tmp_path
 @pytest.mark.parametrize("words", HOSTILE)
 def test_documents_stay_documents(words: str) -> None:
     """Goal: what programs read says the same words, as words. Method: XML, JSON and trace events, read back."""
-    usual, told = (ElementTree.fromstring(rendered(each, "junit")).iter() for each in (PLAIN, words))
-    assert [element.tag for element in usual] == [element.tag for element in told]
+    usual, written = (ElementTree.fromstring(rendered(each, "junit")).iter() for each in (PLAIN, words))
+    assert [element.tag for element in usual] == [element.tag for element in written]
     assert words == json.loads(rendered(words, "json"))["circumstances"]["system"]
     verdict = verdict_of(words)
     recording = record(Bench(Raises, ("lockstep",)), verdict.found[0].case)
@@ -161,10 +161,10 @@ def test_documents_stay_documents(words: str) -> None:
 @pytest.mark.parametrize("words", HOSTILE)
 def test_a_workflow_gets_no_command(words: str) -> None:
     """Goal: nothing in GitHub's log is a command but the gate's own. Method: words after a newline, and plain ones."""
-    usual, told = (rendered(each, "github") for each in (PLAIN, f"{words}\n::error::{words}"))
-    commands = [[line.partition(" ")[0] for line in text.splitlines()] for text in (usual, told)]
+    usual, written = (rendered(each, "github") for each in (PLAIN, f"{words}\n::error::{words}"))
+    commands = [[line.partition(" ")[0] for line in text.splitlines()] for text in (usual, written)]
     assert commands[0] == commands[1]
-    assert all(line.startswith("::") for line in told.splitlines())
+    assert all(line.startswith("::") for line in written.splitlines())
 
 
 def test_the_page_would_differ() -> None:

@@ -130,9 +130,9 @@ EXPLAINED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("sound", "bad", "told"), EXPLAINED.values(), ids=EXPLAINED)
+@pytest.mark.parametrize(("sound", "bad", "message"), EXPLAINED.values(), ids=EXPLAINED)
 def test_a_model_that_cannot_be_explained(
-    sound: dict[str, Any], bad: dict[str, Any], told: str, tmp_path: Path
+    sound: dict[str, Any], bad: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     """Goal: neither a traceback nor hours. Method: each together with a model that differs in it alone."""
     path = tmp_path / "config.json"
@@ -142,7 +142,7 @@ def test_a_model_that_cannot_be_explained(
         return explain(case_of(lambda serving: load(str(path), serving), Serving()))
 
     assert explained(sound)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         explained(bad)
     assert TOKENS_MAX > 10_485_760, "the longest published context"
 
@@ -253,7 +253,7 @@ def test_models_and_metrics_that_are_none() -> None:
 def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
     """Goal: continuing a run in a folder from others runs no code of theirs. Method: plans that name some, and none."""
     patched = FuzzPlan("stock", preloads=("/a/patch.py",))
-    for plan, sut, preloads, told in (
+    for plan, sut, preloads, message in (
         (FuzzPlan("stock"), "stock", (), ""),
         (FuzzPlan("mine:build"), "stock", (), "say so: --sut mine:build"),
         (FuzzPlan("mine:build"), "mine:build", (), ""),
@@ -268,8 +268,8 @@ def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
     ):
         folder = RunFolder(tmp_path)
         (tmp_path / "manifest.json").write_text(manifest(plan))
-        if told:
-            with pytest.raises(UsageError, match=told):
+        if message:
+            with pytest.raises(UsageError, match=message):
                 refuse_foreign_code(folder, sut, preloads)
         else:
             refuse_foreign_code(folder, sut, preloads)

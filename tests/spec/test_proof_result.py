@@ -98,9 +98,9 @@ def test_a_mutant_that_makes_the_assumption_impossible_is_not_refuted() -> None:
 def test_parallel_processes_agree() -> None:
     """In the order in which they were asked, and with the same effort."""
     tasks = [Task(name) for name in list(obligations())[:4]]
-    alone, beside = ([_said(each) for each in check_all(tasks, jobs=jobs)] for jobs in (1, 2))
+    alone, parallel = ([_said(each) for each in check_all(tasks, jobs=jobs)] for jobs in (1, 2))
     assert [task.obligation for task in tasks] == [said[0] for said in alone]
-    assert alone == beside
+    assert alone == parallel
 
 
 def _said(result: ProofResult) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ def judged(facts: Facts = SOUND, tried: Mapping[str, Probe] = TRIED) -> dict[str
 
 def without(facts: Facts, *names: str) -> Facts:
     """An environment that lacks some distributions."""
-    return evolve(facts, installed={name: told for name, told in facts.installed.items() if name not in names})
+    return evolve(facts, installed={name: version for name, version in facts.installed.items() if name not in names})
 
 
 def loaded(code: int | None, facts: Mapping[str, object] = {}, said: str = "") -> dict[str, Probe]:

@@ -60,7 +60,7 @@ def patch(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("patch", "code", "told"),
+    ("patch", "code", "expected"),
     [
         (
             "a wrong answer",
@@ -73,14 +73,14 @@ def patch(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     ],
     indirect=["patch"],
 )
-def test_a_patch(patch: Path, code: int, told: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_patch(patch: Path, code: int, expected: tuple[str, ...], tmp_path: Path) -> None:
     """The headline, then the function; the coverage; and what was run, as it is typed again."""
     ended = run_kvgate(tmp_path, *RUN, "--diff", str(patch))
     assert code == ended.code, ended.out + ended.err
-    for each in (*told, f"--diff {patch}"):
+    for each in (*expected, f"--diff {patch}"):
         assert each in ended.out
     if code:
-        assert ended.out.index(told[0]) < ended.out.index(told[1])
+        assert ended.out.index(expected[0]) < ended.out.index(expected[1])
 
 
 def test_a_revision_without_a_checkout(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "told"),
+    ("state", "code", "message"),
     [
         (State.CAUGHT, 0, "1 of 1 defects caught: 1 in published code, 0 by a mutant"),
         (State.NOT_CAUGHT, 1, "1 not caught that should be"),
@@ -45,13 +45,13 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
     ],
 )
 def test_the_exit_code_says_what_became_of_them(
-    kvgate: Kvgate, became: Callable[[State], None], state: State, code: int, told: str
+    kvgate: Kvgate, became: Callable[[State], None], state: State, code: int, message: str
 ) -> None:
     """Goal: a script can rely on it. Method: each state."""
     became(state)
     ended = kvgate("corpus", "21")
     assert code == ended.code
-    assert told in ended.out
+    assert message in ended.out
     assert "[it] waits" in ended.out
 
 
@@ -72,7 +72,7 @@ def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, mo
 
 
 @pytest.mark.parametrize(
-    ("bug", "told"),
+    ("bug", "message"),
     [
         ("mamba-hash-published-before-state-written", "1 by an analogue alone, 0 by a contract"),
         ("duplicate-block-in-one-free-call", "0 by an analogue alone, 1 by a contract"),
@@ -80,7 +80,7 @@ def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, mo
     ],
 )
 def test_what_stands_for_a_defect_is_counted_apart(
-    kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch, bug: str, told: str
+    kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch, bug: str, message: str
 ) -> None:
     """Goal: an analogue does not count as published code. Method: one defect of each sort, caught."""
 
@@ -89,7 +89,7 @@ def test_what_stands_for_a_defect_is_counted_apart(
         yield Result(bug, 0, State.CAUGHT, "stock", says="it waits")
 
     monkeypatch.setattr(running, "run", run)
-    assert told in kvgate("corpus", bug).out
+    assert message in kvgate("corpus", bug).out
 
 
 def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:

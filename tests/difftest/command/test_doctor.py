@@ -103,18 +103,18 @@ def test_processes_that_do_not_end_well_are_reported() -> None:
         "chatters": f"print('x' * 10**6); print({MARK!r} + '{{\"a\": 2}}'); print({MARK!r} + 'nonsense')",
     }
     hangs = f"import time; print({MARK!r} + '{{\"a\": 1}}', flush=True); time.sleep(600)"
-    told: list[str] = []
+    reports: list[str] = []
     # Even if this machine is busy.
     ended = dict(try_all(programs, 120.0))
     started = time.monotonic()
-    ended |= try_all({"hangs": hangs}, 8.0, told.append)
+    ended |= try_all({"hangs": hangs}, 8.0, reports.append)
     assert time.monotonic() - started < 120
     assert "it was ended by SIGSEGV" == ended["crashes"].trouble
     assert ("it took too long, and was ended", {"a": 1}) == (ended["hangs"].trouble, ended["hangs"].facts)
     assert "no module named x" == ended["raises"].trouble
     assert ("", {"a": 2}) == (ended["chatters"].trouble, ended["chatters"].facts)
     assert len(ended["chatters"].output) < 10**6
-    assert any("hangs" in each for each in told)
+    assert any("hangs" in each for each in reports)
 
 
 @pytest.mark.ci

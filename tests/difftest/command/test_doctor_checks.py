@@ -259,8 +259,8 @@ def test_what_was_not_tried_is_not_said_to_work() -> None:
 )
 def test_what_is_good_to_know_is_noted(facts: Facts, note: str) -> None:
     """One thing each."""
-    (told,) = notes(facts)
-    assert note in told
+    (noted,) = notes(facts)
+    assert note in noted
 
 
 def test_the_worker_without_an_npu() -> None:

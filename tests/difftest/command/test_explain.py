@@ -362,16 +362,16 @@ def test_what_is_advised_can_be_typed(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code", "told"),
+    ("mode", "code", "message"),
     [
         ("align", 0, "mamba"),
         ("all", 2, "this vLLM cannot keep all states of this model"),
         ("some", 2, "it is one of none, all, align"),
     ],
 )
-def test_which_states_are_kept(kvgate: Kvgate, mode: str, code: int, told: str) -> None:
+def test_which_states_are_kept(kvgate: Kvgate, mode: str, code: int, message: str) -> None:
     """Goal: the flag is taken as far as the model has it. Method: Qwen3-Next, which keeps them at chunk ends."""
     model = str(CONFIGS / "qwen3-next-cached" / "config.json")
     ended = kvgate("explain", model, "--vllm-version", "0.33.0", "--mamba-cache-mode", mode)
     assert code == ended.code
-    assert told in ended.out + ended.err
+    assert message in ended.out + ended.err

@@ -57,13 +57,13 @@ def test_several_are_fetched_in_turn(cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), [([], "nothing to fetch: name a release"), (["stock"], "no release 'stock': give one of")]
+    ("arguments", "message"), [([], "nothing to fetch: name a release"), (["stock"], "no release 'stock': give one of")]
 )
-def test_bad_usage_is_reported(arguments: list[str], told: str) -> None:
+def test_bad_usage_is_reported(arguments: list[str], message: str) -> None:
     """With what to do instead."""
     error = CliRunner().invoke(app, ["fetch", *arguments]).exception
     assert isinstance(error, UsageError)
-    assert told in str(error)
+    assert message in str(error)
 
 
 def test_what_cannot_be_fetched_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

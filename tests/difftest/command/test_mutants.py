@@ -57,7 +57,7 @@ def unchanged(original: Any, system: Sound, operation: Operation) -> Any:
     return original(system, operation)
 
 
-def planted(broken: Any, equivalent: str | None = None) -> Mutant:
+def injected(broken: Any, equivalent: str | None = None) -> Mutant:
     return breaks(f"{__name__}:Sound.apply", violates="KV-OP-07", equivalent=equivalent)(broken)
 
 
@@ -66,9 +66,9 @@ def something_is_wrong() -> str:
     return "all of it"
 
 
-KILLED, SURVIVING = planted(head_first), planted(unchanged)
+KILLED, SURVIVING = injected(head_first), injected(unchanged)
 SHOWN = evolve(KILLED, name="shown", statement=None, shown_by=something_is_wrong)
-EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_first, "No monitor sees it.")
+EQUIVALENT, EXPOSED = injected(unchanged, "Nothing [is] broken."), injected(head_first, "No monitor sees it.")
 
 
 @pytest.fixture
@@ -214,8 +214,8 @@ def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
     assert (2, "--all takes no --sut and no --level") == (ended.code, ended.message.partition(":")[0])
     everything = kvgate("mutants", "--all", "--list").out
     assert all(f"\n {name} " in everything for name in ("cached-first", "look-ahead-not-dropped"))
-    told = " ".join(kvgate("mutants", "--help").out.split())
-    assert "on two nodes" in told
+    help_text = " ".join(kvgate("mutants", "--help").out.split())
+    assert "on two nodes" in help_text
 
 
 def test_all_sets_are_run_and_the_plug_in_last() -> None:

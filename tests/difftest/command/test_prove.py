@@ -78,7 +78,7 @@ def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation])
 
 
 @pytest.mark.parametrize(
-    ("wrong", "code", "told"),
+    ("wrong", "code", "message"),
     [
         (FALSE, 1, "fails for computed = 7, window = 2"),
         (EMPTY, 1, "no values show: never"),
@@ -87,13 +87,13 @@ def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation])
     ids=["refuted", "empty", "unknown"],
 )
 def test_what_is_not_proved_is_reported(
-    kvgate: Kvgate, registered: dict[str, Obligation], wrong: Obligation, code: int, told: str
+    kvgate: Kvgate, registered: dict[str, Obligation], wrong: Obligation, code: int, message: str
 ) -> None:
     """With its own exit code, its details, and in the sums."""
     registered[wrong.id] = wrong
     ended = kvgate("prove", "--jobs", "1")
     assert code == ended.code
-    assert told in ended.out
+    assert message in ended.out
     assert "1 of 2 proved" in ended.out
     assert f"NOT PROVED: 1 {wrong.id.partition('.')[2].replace('false', 'refuted')}" in ended.out
     assert f"{wrong.id}: {wrong.title}" in ended.out
@@ -144,11 +144,15 @@ def test_a_second_solver(kvgate: Kvgate, registered: dict[str, Obligation], monk
     assert 0 == ended.code
     assert "the same on every question of 2 of 2 proofs: 1 of 1 of tier P, 1 of 1 of tier B" in ended.out
     assert "cvc5, refutations of mutants: 2 of 2 agreed" in ended.out
-    for answer, code, told in (("unknown", 4, "2 not decided"), ("", 4, "2 not expressible"), ("sat", 1, "DISAGREED")):
+    for answer, code, reported in (
+        ("unknown", 4, "2 not decided"),
+        ("", 4, "2 not expressible"),
+        ("sat", 1, "DISAGREED"),
+    ):
         monkeypatch.setattr("kvspec.second_solver.answer_of_cvc5", lambda text, answer=answer: answer)
         ended = kvgate("prove", "--second", "--proof-only", "--obligation", SOUND.id, "--jobs", "1")
         assert code == ended.code
-        assert told in ended.out
+        assert reported in ended.out
         assert "the same on every question of 0 of 1 proofs" in ended.out
         assert (code == 1) == ("(check-sat)" in ended.out)
 

@@ -213,7 +213,7 @@ def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--out", "/proc/x"), "kvgate: --out /proc/x: cannot be written: "),
         (("--out", "/proc"), "kvgate: --out /proc: cannot be written: "),
@@ -224,12 +224,14 @@ def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
         (("--max-mib", "99999999999"), "Invalid value for '--max-mib'"),
     ],
 )
-def test_what_cannot_be_recorded_is_not_run(arguments: tuple[str, ...], told: str, here: Path, kvgate: Kvgate) -> None:
+def test_what_cannot_be_recorded_is_not_run(
+    arguments: tuple[str, ...], message: str, here: Path, kvgate: Kvgate
+) -> None:
     """The message names the options that were typed, not the variables derived from them."""
     (here / "file").touch()
     program = "from pathlib import Path; Path('ran').touch()"
     ended = kvgate("record", *arguments, "--", sys.executable, "-c", program)
     assert 2 == ended.code
-    assert told in ended.err
+    assert message in ended.err
     assert "KVGATE_SHADOW" not in ended.err
     assert not (here / "ran").exists()

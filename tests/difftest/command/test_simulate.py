@@ -240,10 +240,10 @@ def test_processes_and_plots(tmp_path: Path) -> None:
     assert 3 == len(list((tmp_path / "out").glob("*.svg")))
     alone = CliRunner().invoke(app, [*arguments, "--processes", "1"])
 
-    def told(text: str) -> list[tuple[object, ...]]:
+    def rows_of(text: str) -> list[tuple[object, ...]]:
         return [(each.policy, each.served, each.evictions) for each in results_in(text)]
 
-    assert told(alone.stdout) == told(apart.out)
+    assert rows_of(alone.stdout) == rows_of(apart.out)
 
 
 def test_an_interrupt_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     """Each begins with an example of its own; what else it shows, such as what to do next, is parsed too."""
     calls = list(examples(COMMANDS[name][0].__doc__ or ""))
     assert ["kvgate", name] == calls[0][:2]
-    assert [] == [told for words in calls if (told := unparsed(words))]
+    assert [] == [error for words in calls if (error := unparsed(words))]
 
 
 def calls_on(page: Path) -> list[list[str]]:
@@ -95,7 +95,7 @@ PAGES = [page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.m
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_call_on_a_page_parses(page: Path) -> None:
     """With its values: a value that is out of range or not among the choices is reported."""
-    assert [] == [told for words in calls_on(page) if (told := unparsed(words))]
+    assert [] == [error for words in calls_on(page) if (error := unparsed(words))]
 
 
 def test_pages_show_calls() -> None:
@@ -105,7 +105,7 @@ def test_pages_show_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("kvgate check --seeds 1", "No such option"),
         ("kvgate check --seed -1", "BadParameter"),
@@ -115,11 +115,11 @@ def test_pages_show_calls() -> None:
         ("kvgate replay file.jsonl --sut stock", ""),
     ],
 )
-def test_an_example_that_does_not_parse_would_be_found(words: str, told: str) -> None:
+def test_an_example_that_does_not_parse_would_be_found(words: str, message: str) -> None:
     """One of each kind, and one that does."""
     found = unparsed(words.split())
-    assert told in found
-    assert bool(told) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 def options() -> dict[str, dict[str, Any]]:

@@ -120,8 +120,8 @@ def test_what_was_found_can_be_run_again(order: str, tmp_path: Path) -> None:
     assert not report.passed
     files = report.write(tmp_path)
     assert {"report.txt", "junit.xml", "divergence-1.jsonl"} <= {file.name for file in files}
-    told = (tmp_path / "report.txt").read_text()
-    assert f"kvgate.conformance.replay({report.verdict.system}, '{tmp_path / 'divergence-1.jsonl'}'" in told
+    report_text = (tmp_path / "report.txt").read_text()
+    assert f"kvgate.conformance.replay({report.verdict.system}, '{tmp_path / 'divergence-1.jsonl'}'" in report_text
     again = kvgate.conformance.replay(Broken, tmp_path / "divergence-1.jsonl", capabilities=has)
     first, second = (each.verdict.found[0].divergence.difference.statement for each in (report, again))
     assert first == second

@@ -46,7 +46,7 @@ def thread(link: str) -> str:
     return f"{mark}#{number}"
 
 
-def told_twice() -> Iterator[tuple[Bug, str, str]]:
+def reported_twice() -> Iterator[tuple[Bug, str, str]]:
     """Defects of the corpus, with the finding of the same thread, and the releases of vLLM on which that was shown."""
     for line in REGISTER.splitlines():
         if line.startswith("| ["):
@@ -60,11 +60,11 @@ def told_twice() -> Iterator[tuple[Bug, str, str]]:
 
 def test_the_corpus_names_every_version_on_which_a_finding_was_shown() -> None:
     """Goal and method: see above."""
-    told = list(told_twice())
-    assert len(told) > 5
+    reported = list(reported_twice())
+    assert len(reported) > 5
     assert [] == [
         (bug.number, bug.affected, finding, version)
-        for bug, finding, versions in told
+        for bug, finding, versions in reported
         for version in versions.split(", ")
         if not version.startswith("vLLM-Ascend") and not includes(bug.affected, version)
     ]

@@ -47,12 +47,12 @@ def gives_up(original: Any, system: Sound, operation: Operation) -> Any:
     return original(system, operation)
 
 
-def planted(broken: Any, statement: str) -> Mutant:
+def injected(broken: Any, statement: str) -> Mutant:
     return breaks(f"{__name__}:Sound.apply", violates=statement)(broken)
 
 
 SCENARIO = Blocks(Settings(of(full()), 20, tokens_max=128, chunk_tokens=64), tuple(ended(0, tokens(0, 50), 64)))
-HEAD_FIRST = planted(head_first, "KV-OP-07")
+HEAD_FIRST = injected(head_first, "KV-OP-07")
 TRIAL = Trial("sound", SCENARIO, ("KV-OP-07",), (HEAD_FIRST,), why_mutant="it is made for a test")
 
 
@@ -100,7 +100,7 @@ def test_another_guarantee_is_not_the_one_expected() -> None:
 @pytest.mark.parametrize(("words", "state"), [("nothing left", State.CAUGHT), ("no more room", State.NOT_CAUGHT)])
 def test_what_is_raised_must_be_what_was_reported(words: str, state: State) -> None:
     """Goal: not every exception is the reported one. Method: the words that the report quotes, and others."""
-    trial = evolve(TRIAL, statements=("KV-SYS-01",), mutants=(planted(gives_up, "KV-SYS-01"),), words=words)
+    trial = evolve(TRIAL, statements=("KV-SYS-01",), mutants=(injected(gives_up, "KV-SYS-01"),), words=words)
     assert state is result_of(trial).state
 
 

@@ -35,12 +35,12 @@ def spread_job(model: str) -> Job:
 @pytest.mark.parametrize("model", HYBRIDS)
 def test_an_early_token_changes_the_answer(started: Engines, model: str) -> None:
     """Otherwise equal answers would say nothing of what was read from the cache; and the groups are as expected."""
-    told = started.run(spread_job(model))
-    assert None is told.error
-    first, *others = [answer.tokens for answer in told.answers]
+    outcome = started.run(spread_job(model))
+    assert None is outcome.error
+    first, *others = [answer.tokens for answer in outcome.answers]
     assert [] == [place for place, tokens in zip(PLACES, others, strict=True) if tokens == first]
-    assert HYBRIDS[model].block_sizes_tokens == tuple(size for _, size in told.groups)
-    assert {"SlidingWindowSpec", "FullAttentionSpec"} == {kind for kind, _ in told.groups}
+    assert HYBRIDS[model].block_sizes_tokens == tuple(size for _, size in outcome.groups)
+    assert {"SlidingWindowSpec", "FullAttentionSpec"} == {kind for kind, _ in outcome.groups}
 
 
 def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) -> None:
@@ -60,9 +60,9 @@ def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) 
 def test_an_engine_that_does_not_start_is_reported(started: Engines) -> None:
     """Goal: a failure is not an answer, and the next engine starts. Method: a pool that holds no request."""
     job = evolve(spread_job("gemma-3"), options={"num_gpu_blocks_override": 2, "max_model_len": 512})
-    told = started.run(job)
-    assert "ValueError" in str(told.error)
-    assert State.FAILED is compare("gemma-3", "hits", told, told).state
+    outcome = started.run(job)
+    assert "ValueError" in str(outcome.error)
+    assert State.FAILED is compare("gemma-3", "hits", outcome, outcome).state
 
 
 @pytest.mark.deep

@@ -56,7 +56,7 @@ def test_the_reported_hang_is_found() -> None:
 def test_the_wait_graph_of_both_nodes_is_reported() -> None:
     """From the prompt that is not computed to the two that wait for each other."""
     (found,) = run(reported(), SCENARIO.operations)
-    told = found.difference.got.split("; ")
+    parts = found.difference.got.split("; ")
     for sentence in (
         "0 blocks are free on the decode node",
         "request 0 on the decode node waits (waiting), 63 of 64 tokens computed, holds 4 blocks",
@@ -67,9 +67,9 @@ def test_the_wait_graph_of_both_nodes_is_reported() -> None:
         "request 0 on the decode node waits for blocks: request 1 on the decode node holds 3",
         "request 1 on the decode node waits behind request 0 on the decode node, which comes first",
     ):
-        assert sentence in told
+        assert sentence in parts
     circle = "request 0 on the decode node → request 1 on the decode node → request 0 on the decode node"
-    assert f"in a circle: {circle}" == told[-1]
+    assert f"in a circle: {circle}" == parts[-1]
 
 
 def test_with_the_repair_it_is_gone() -> None:

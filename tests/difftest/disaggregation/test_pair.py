@@ -233,14 +233,14 @@ def test_a_reset_that_is_not_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
         return False
 
     stage = Stage(connector=True, encoder_budget=32, encoder_cache=64)
-    told = []
+    lines = []
     for name, operation in (("prefix", ResetCacheOn(Node.PREFILL)), ("encoder", ResetEncoderOn(Node.PREFILL))):
         with monkeypatch.context() as broken:
             broken.setattr(Scheduler, f"reset_{name}_cache", refuses)
             found = pair(prefill=stage).perform(operation)
         assert found is not None
-        told.append((found.detector, found.difference.statement))
-    assert [("scheduler", "KV-OP-11"), ("encoder", "KV-OP-11")] == told
+        lines.append((found.detector, found.difference.statement))
+    assert [("scheduler", "KV-OP-11"), ("encoder", "KV-OP-11")] == lines
 
 
 REACHED = {

@@ -29,8 +29,8 @@ from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]
-TOLD_WRONG = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
-assert TOLD_WRONG, "no mutant has such a name any more"
+CONNECTOR_MUTANTS = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
+assert CONNECTOR_MUTANTS, "no mutant has such a name any more"
 
 
 def trials(detectors: tuple[str, ...] = PAIR.gate) -> Trials:
@@ -75,7 +75,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", [each for each in TOLD_WRONG if "write" in each.name], ids=lambda mutant: mutant.name
+    "mutant", [each for each in CONNECTOR_MUTANTS if "write" in each.name], ids=lambda mutant: mutant.name
 )
 def test_one_engine_sees_it_first_by_what_the_connector_receives(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch

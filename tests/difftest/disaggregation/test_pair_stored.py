@@ -117,8 +117,8 @@ def test_every_operation_is_described_on_one_line() -> None:
     """And so is the stage."""
     for case in CASES:
         assert "\n" not in describe_pair_stage(case.stage)
-        told = {describe_pair(operation) for operation in case.operations}
-        assert not [line for line in told if "\n" in line or not line]
+        lines = {describe_pair(operation) for operation in case.operations}
+        assert not [line for line in lines if "\n" in line or not line]
 
 
 def test_a_simpler_operation_is_another_of_its_kind() -> None:

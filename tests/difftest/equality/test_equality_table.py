@@ -39,7 +39,7 @@ def with_answer(**changed: Any) -> JobResult:
 
 
 @pytest.mark.parametrize(
-    ("told", "unseen", "expected"),
+    ("result", "unseen", "expected"),
     [
         (SEEN, (), State.EQUAL),
         (SEEN, ("hits",), State.NOT_SHOWN),
@@ -51,9 +51,9 @@ def with_answer(**changed: Any) -> JobResult:
         (evolve(SEEN, error="ValueError: no"), (), State.FAILED),
     ],
 )
-def test_cells(told: JobResult, unseen: tuple[str, ...], expected: State) -> None:
+def test_cells(result: JobResult, unseen: tuple[str, ...], expected: State) -> None:
     """Each thing that can be wrong is, once."""
-    assert expected is compare("gemma-4", "hits", PLAIN, told, unseen).state
+    assert expected is compare("gemma-4", "hits", PLAIN, result, unseen).state
 
 
 def test_what_was_not_seen_is_lacking() -> None:
@@ -69,8 +69,8 @@ def test_a_fault_should_make_a_difference() -> None:
     """An injected fault that is not seen is as wrong as a difference without one."""
     differs = with_answer(tokens=(1, 2, 3))
     assert [True, False, False, True] == [
-        compare("gemma-4", name, PLAIN, told).is_as_it_should_be
-        for name, told in (("hits", SEEN), ("hits", differs), (FAULTS[0], SEEN), (FAULTS[0], differs))
+        compare("gemma-4", name, PLAIN, result).is_as_it_should_be
+        for name, result in (("hits", SEEN), ("hits", differs), (FAULTS[0], SEEN), (FAULTS[0], differs))
     ]
 
 

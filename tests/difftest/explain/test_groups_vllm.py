@@ -154,13 +154,13 @@ def test_chunks_end_where_vllms_scheduler_cuts_them(eagle: bool) -> None:
     geometry = preset("mamba-align+eagle" if eagle else "mamba-align").geometry
     for budget in (16, 40, 64, 500):
         settings = evolve(Settings(geometry, 100), chunk_tokens=budget)
-        told: Any = SimpleNamespace(cache_config=SimpleNamespace(block_size=16), use_eagle=eagle)
+        server: Any = SimpleNamespace(cache_config=SimpleNamespace(block_size=16), use_eagle=eagle)
         for prompt in (15, 16, 17, 31, 32, 48, 63, 100, 128, 129):
             ends = [0]
             while ends[-1] < prompt:
                 request: Any = SimpleNamespace(
                     num_computed_tokens=ends[-1], num_prompt_tokens=prompt, num_tokens=prompt
                 )
-                new = Scheduler._mamba_block_aligned_split(told, request, min(budget, prompt - ends[-1]))
+                new = Scheduler._mamba_block_aligned_split(server, request, min(budget, prompt - ends[-1]))
                 ends.append(ends[-1] + new)
             assert ends[1:] == chunk_ends(settings, prompt), (budget, prompt)

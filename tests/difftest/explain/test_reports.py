@@ -85,11 +85,11 @@ def test_no_wolf_is_cried(report: Report) -> None:
         cause.id for cause in explain(report.case(with_prompts=False)).causes if cause.effect is Effect.ALWAYS_ZERO
     ]
     if report.prompts is not None:
-        told = explain(report.case(with_prompts=True))
+        explained = explain(report.case(with_prompts=True))
         # A pool of known size may turn over if enough comes in between. This is a condition, and is reported as one.
-        turning = [cause for cause in told.zero_causes if cause.condition and cause.id == "windows-flush-the-pool"]
-        assert tuple(turning) == told.zero_causes
-        assert report.hit == told.figures.hit
+        turning = [cause for cause in explained.zero_causes if cause.condition and cause.id == "windows-flush-the-pool"]
+        assert tuple(turning) == explained.zero_causes
+        assert report.hit == explained.figures.hit
 
 
 @pytest.mark.ci
@@ -106,8 +106,8 @@ def test_the_page_says_where_another_is_named_first() -> None:
     like = next(report for report in ZERO if report.cause == "coarse-alignment" and report.prompts is None)
     other = evolve(like, cause="windows-flush-the-pool")
     assert "| the same, not first |" in page([other])
-    told = next(report for report in ZERO if report.thread == "vllm-project/vllm#45238")
-    assert "| the same, first with the prompts |" in page([told])
+    explained = next(report for report in ZERO if report.thread == "vllm-project/vllm#45238")
+    assert "| the same, first with the prompts |" in page([explained])
 
 
 def test_the_page_says_which_groups_were_filled_in() -> None:

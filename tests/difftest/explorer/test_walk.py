@@ -52,11 +52,11 @@ class Counting:
 def test_worlds_are_walked_in_turn_until_enough_was_done() -> None:
     """Each from its beginning, to its end or as far as a walk goes."""
     short, long = Counting(3), Counting(1000)
-    told: list[int] = []
-    walked = walk([short, long], 100, report=told.append)
+    counts: list[int] = []
+    walked = walk([short, long], 100, report=counts.append)
     assert () == walked.wrong
     assert 100 <= walked.operations < 100 + MOVES_MAX
-    assert (walked.walks, walked.operations) == (len(told), told[-1])
+    assert (walked.walks, walked.operations) == (len(counts), counts[-1])
     assert max(short.seen) <= 4
     assert MOVES_MAX <= max(long.seen) <= 2 * MOVES_MAX
 

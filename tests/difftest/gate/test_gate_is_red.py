@@ -50,8 +50,8 @@ def gate(name: str | None, model: str, sut: str) -> Ended:
     command = [sys.executable, "-m", "pytest", "difftest", *options]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
     failed = re.search(r"(?m)^FAILED (\S+)", ended.stdout)
-    told = failed[1] if failed else ""
-    return Ended(ended.returncode, told, ended.stdout + ended.stderr, time.monotonic() - started)
+    failure = failed[1] if failed else ""
+    return Ended(ended.returncode, failure, ended.stdout + ended.stderr, time.monotonic() - started)
 
 
 def test_all_packages_get_a_fault() -> None:

@@ -123,15 +123,17 @@ class Pretended:
         }
         if self.capacity_tokens:
             lines["vllm:num_preemptions_total"] = self.preempted and self.asked
-        told = [f'{name}{{engine="0"}} {value}\n' for name, value in lines.items()]
-        told += [f'vllm:generation_tokens_total{{engine="{name}"}} {count}\n' for name, count in self.generated.items()]
+        exported = [f'{name}{{engine="0"}} {value}\n' for name, value in lines.items()]
+        exported += [
+            f'vllm:generation_tokens_total{{engine="{name}"}} {count}\n' for name, count in self.generated.items()
+        ]
         if self.capacity_tokens:
-            told.append(f'vllm:cache_config_info{{block_size="1",num_gpu_blocks="{self.capacity_tokens}"}} 1\n')
+            exported.append(f'vllm:cache_config_info{{block_size="1",num_gpu_blocks="{self.capacity_tokens}"}} 1\n')
         for (engine, mode), counts in self.shadows.items():
             index, _, name = engine.rpartition("/")
             labels = f'engine="{index}",shadow="{name}",mode="{mode}"' if index else f'engine="{name}",mode="{mode}"'
-            told += [f"kvgate_shadow_{name}_total{{{labels}}} {count}\n" for name, count in counts.items()]
-        return "".join(told)
+            exported += [f"kvgate_shadow_{name}_total{{{labels}}} {count}\n" for name, count in counts.items()]
+        return "".join(exported)
 
 
 @contextmanager

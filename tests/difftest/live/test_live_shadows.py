@@ -26,7 +26,7 @@ OLD, MINE, OTHER = Engine("old", "check"), Engine("mine", "check"), Engine("othe
 STOOD = Shadow(checked=40, differences=3, lost=5, calls=60)
 
 
-def told(shadows: Shadows) -> tuple[Sample, ...]:
+def samples_of(shadows: Shadows) -> tuple[Sample, ...]:
     """The samples of these counters."""
     return tuple(
         Sample(f"kvgate_shadow_{name}_total", {"engine": engine.name, "mode": engine.mode}, value)
@@ -50,7 +50,7 @@ def after(monkeypatch: pytest.MonkeyPatch, *readings: Shadows, before: Shadows, 
             yield readings[-1]
 
     reading = read()
-    return followed(lambda: told(next(reading)), before, seconds)
+    return followed(lambda: samples_of(next(reading)), before, seconds)
 
 
 def test_a_shadow_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

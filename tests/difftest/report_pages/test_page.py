@@ -117,9 +117,9 @@ def test_every_part_is_there(shown: str) -> None:
 
 def test_the_operations_are_printed_with_both_answers(shown: str) -> None:
     """Where these differ."""
-    told = Document(shown).text("ol")
-    assert "Request 0 arrives, prompt of 12 tokens: 0..11" in told
-    assert "reference: a hit of 8 tokens, blocks by group: [1..2], [4..5]system: a hit of 0 tokens" in told
+    listed = Document(shown).text("ol")
+    assert "Request 0 arrives, prompt of 12 tokens: 0..11" in listed
+    assert "reference: a hit of 8 tokens, blocks by group: [1..2], [4..5]system: a hit of 0 tokens" in listed
 
 
 def test_the_data_is_what_was_recorded(shown: str) -> None:

@@ -17,7 +17,7 @@ MORE = SentRequest(1, 8, ((5,), (6,)), whole=False, new=False)
 MORE_DUE = Due(1, 8, ((1, 2, 5), (3, 4, 6)))
 
 
-def told(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
+def first_step(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
     """What is found in one step of one request."""
     return (batch or Batch(64, 4)).step({7: first}, {7: due}, ())
 
@@ -25,8 +25,8 @@ def told(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -
 def second(then: SentRequest = MORE, due: Due = MORE_DUE) -> Difference | None:
     """What is found in a second step."""
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
-    return told(then, due, batch)
+    assert first_step(batch=batch) is None
+    return first_step(then, due, batch)
 
 
 def subject(found: Difference | None) -> str:
@@ -38,7 +38,7 @@ def subject(found: Difference | None) -> str:
 
 def test_what_is_reported_is_what_is_due() -> None:
     """A new request; then further blocks, or none."""
-    assert told() is None
+    assert first_step() is None
     assert second() is None
     assert second(evolve(MORE, blocks=None), Due(1, 8, DUE.table)) is None
 
@@ -46,11 +46,11 @@ def test_what_is_reported_is_what_is_due() -> None:
 def test_blocks_are_put_together() -> None:
     """New blocks are appended to the known ones; a resumed request gets all of them anew."""
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
-    assert told(MORE, MORE_DUE, batch) is None
+    assert first_step(batch=batch) is None
+    assert first_step(MORE, MORE_DUE, batch) is None
     assert ((1, 2, 5), (3, 4, 6)) == batch.tables(7)
     back = SentRequest(9, 0, ((9,), (8,)), whole=True, new=False)
-    assert told(back, Due(9, 0, ((9,), (8,))), batch) is None
+    assert first_step(back, Due(9, 0, ((9,), (8,))), batch) is None
     assert ((9,), (8,)) == batch.tables(7)
 
 
@@ -69,9 +69,9 @@ def test_wrong_blocks_are_seen() -> None:
     assert where == subject(second(evolve(MORE, blocks=((5, 9), (6,)))))
     assert where == subject(second(evolve(MORE, blocks=((6,), (5,)))))
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
+    assert first_step(batch=batch) is None
     unflagged = SentRequest(9, 0, ((9,), (8,)), whole=False, new=False)
-    assert where == subject(told(unflagged, Due(9, 0, ((9,), (8,))), batch))
+    assert where == subject(first_step(unflagged, Due(9, 0, ((9,), (8,))), batch))
 
 
 def test_wrong_tokens_are_seen() -> None:
@@ -87,7 +87,7 @@ def test_wrong_tokens_are_seen() -> None:
 
 def test_a_new_request_is_sent_as_new() -> None:
     """Once."""
-    assert "request 7, as the worker is told" == subject(told(evolve(NEW, new=False)))
+    assert "request 7, as the worker is told" == subject(first_step(evolve(NEW, new=False)))
     assert "request 7, as the worker is told" == subject(second(evolve(MORE, new=True)))
 
 
@@ -107,7 +107,7 @@ def test_limits_are_kept() -> None:
 def test_ended_requests_are_sent() -> None:
     """The worker forgets it; if the message is missing, this is seen."""
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
+    assert first_step(batch=batch) is None
     assert batch.remembered([7]) is None
     assert "what the worker is told of ends" == subject(batch.remembered([]))
     assert batch.step({}, {}, [7]) is None
@@ -119,8 +119,8 @@ def test_tokens_are_sent_as_they_are() -> None:
     """The prompt of a new request; the number of answers; all tokens of a request that was not in the step before."""
     prompt = (11, 12, 13)
     new = evolve(DUE, prompt=prompt)
-    assert told(evolve(NEW, prompt=prompt), new) is None
-    assert "request 7, as the worker is told (prompt)" == subject(told(evolve(NEW, prompt=prompt[::-1]), new))
+    assert first_step(evolve(NEW, prompt=prompt), new) is None
+    assert "request 7, as the worker is told (prompt)" == subject(first_step(evolve(NEW, prompt=prompt[::-1]), new))
     answered = evolve(MORE_DUE, answered=2)
     assert second(evolve(MORE, answered=2), answered) is None
     assert "request 7, as the worker is told (tokens answered)" == subject(second(evolve(MORE, answered=3), answered))
@@ -135,8 +135,8 @@ def test_tokens_are_sent_as_they_are() -> None:
     assert where_more == subject(second(MORE, staged)) == subject(second(evolve(MORE, more=(8,)), every))
     for tokens, expected in [(9, None), (8, where)]:
         batch = Batch(64, 4)
-        assert [None, None] == [told(batch=batch), batch.step({}, {}, ())]
-        found = told(evolve(MORE, every=tuple(range(tokens))), every, batch)
+        assert [None, None] == [first_step(batch=batch), batch.step({}, {}, ())]
+        found = first_step(evolve(MORE, every=tuple(range(tokens))), every, batch)
         assert expected == (found and subject(found))
 
 

@@ -212,8 +212,8 @@ def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> N
     engine = Engine(SETTINGS, Stage(8), with_reference=False)
     (found,) = run(engine, STEPS)
     assert ("progress", "KV-LIVE-03", 2) == (found.detector, found.difference.statement, engine.steps)
-    told = "13 blocks are free; request 0 waits (waiting), 0 of 40 tokens computed, holds 0 blocks; request 1 waits"
-    assert found.difference.got.startswith(told)
+    expected = "13 blocks are free; request 0 waits (waiting), 0 of 40 tokens computed, holds 0 blocks; request 1 waits"
+    assert found.difference.got.startswith(expected)
 
 
 def test_a_request_that_can_never_fit_is_a_hang() -> None:

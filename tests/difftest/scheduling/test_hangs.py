@@ -214,7 +214,7 @@ def ignores_the_skipped(original: Any, scheduler: Any) -> Any:
     return output
 
 
-def counts_the_parked(original: Any, scheduler: Any) -> Any:
+def counts_waiting_loads(original: Any, scheduler: Any) -> Any:
     """As in vllm-project/vllm#53130: a request that ever waited for remote KV takes a running place permanently."""
     parked = scheduler.__dict__.setdefault("ever_parked", set())
     parked |= {each.request_id for each in scheduler.skipped_waiting}
@@ -249,7 +249,7 @@ BROKEN: dict[str, tuple[str, Any, Stage, tuple[Operation, ...], set[str]]] = {
     ),
     "a limit that waiting loads use up": (
         "schedule",
-        counts_the_parked,
+        counts_waiting_loads,
         Stage(4, connector=True),
         (*PARKED, *steps(1), *steps(1), *map(Abort, range(4)), serve(4, 32), *steps(6)),
         {"KV-LIVE-03"},

@@ -194,12 +194,12 @@ def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) ->
     return original(scheduler, request)
 
 
-def forgets_what_was_sent(original: Any, scheduler: Any, told: Any) -> None:
+def forgets_what_was_sent(original: Any, scheduler: Any, output: Any) -> None:
     """That another node has read is passed to the connector, and not heard by the scheduler."""
     connector = scheduler.connector
-    connector.update_connector_output(told)
-    told.finished_sending = scheduler.connector = None
-    original(scheduler, told)
+    connector.update_connector_output(output)
+    output.finished_sending = scheduler.connector = None
+    original(scheduler, output)
     scheduler.connector = connector
 
 

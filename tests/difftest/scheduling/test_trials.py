@@ -214,5 +214,5 @@ def test_what_the_reference_did_not_follow_is_reported() -> None:
             assert (0, True) == (trial.alone, trial.operations > 0)
     tally = Tally("full", "tiny", 1, 9, alone=4)
     verdict = Verdict("stock", "0.20.2", "quick", 0, SCHEDULER.gate, (tally, tally))
-    told = report_of(verdict).not_tested
-    assert any("did not follow 8 of 18 operations" in sentence for sentence in told)
+    sentences = report_of(verdict).not_tested
+    assert any("did not follow 8 of 18 operations" in sentence for sentence in sentences)

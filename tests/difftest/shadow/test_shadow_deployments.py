@@ -75,12 +75,12 @@ class Offloading(Server):
         from vllm.v1.outputs import KVConnectorOutput
 
         given = output.kv_connector_metadata
-        (told,) = getattr(given, "metadata", (given,))
-        self._stored |= told.reqs_to_store.keys()
+        (metadata,) = getattr(given, "metadata", (given,))
+        self._stored |= metadata.reqs_to_store.keys()
         sent = {name for name in output.finished_req_ids if name in self._stored}
-        self.loaded += len(told.reqs_to_load)
+        self.loaded += len(metadata.reqs_to_load)
         answered = super().output_of(names, sampled, output)
-        answered.kv_connector_output = KVConnectorOutput(sent or None, set(told.reqs_to_load) or None)
+        answered.kv_connector_output = KVConnectorOutput(sent or None, set(metadata.reqs_to_load) or None)
         return answered
 
 

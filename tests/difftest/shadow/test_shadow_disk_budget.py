@@ -187,26 +187,26 @@ def test_parts_can_be_read_however_much_is_allowed(tmp_path: Path) -> None:
 
 def differing(folder: Path, bound_bytes: int, times: int, dumps: int = 100) -> Sidecar:
     """A process next to an engine that differs so many times."""
-    beside = Sidecar(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
-    differ(beside, times)
-    return beside
+    sidecar = Sidecar(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
+    differ(sidecar, times)
+    return sidecar
 
 
-def differ(beside: Sidecar, times: int) -> None:
+def differ(sidecar: Sidecar, times: int) -> None:
     """The engine differs so many times."""
     for _ in range(times):
         # Three blocks are free.
         broken = Evicted([1], After(2, 0, (3, 2, 1)))
-        beside.take(ENCODER.encode([Restart(0, "a test"), CHECKPOINT, broken]))
+        sidecar.take(ENCODER.encode([Restart(0, "a test"), CHECKPOINT, broken]))
 
 
 def test_differences_are_bounded_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Goal: dumps of differences have a limit. Method: differ often, in one engine and then in another."""
-    beside = differing(tmp_path, BOUND_BYTES, 2)
+    sidecar = differing(tmp_path, BOUND_BYTES, 2)
     (first, second) = sorted(tmp_path.glob("difference-*.kvrec"))
-    assert beside.ring.dump_bytes(HEADER) == second.stat().st_size
+    assert sidecar.ring.dump_bytes(HEADER) == second.stat().st_size
     bound_bytes = differences_bytes(tmp_path)
-    assert [first.stat().st_size + second.stat().st_size, 2] == [bound_bytes, beside.status.differences]
+    assert [first.stat().st_size + second.stat().st_size, 2] == [bound_bytes, sidecar.status.differences]
     capfd.readouterr()
     another = differing(tmp_path, bound_bytes, 3)
     assert bound_bytes == differences_bytes(tmp_path)
@@ -218,15 +218,15 @@ def test_stories_are_short_and_written_without_room_and_recordings_where_there_i
     """Goal: want of room passes, and costs no story. Method: differ without room, make some, and differ again."""
     other = tmp_path / "difference-another-1.kvrec"
     other.write_bytes(bytes(BOUND_BYTES))
-    beside = differing(tmp_path, BOUND_BYTES, 2)
+    sidecar = differing(tmp_path, BOUND_BYTES, 2)
     story = tmp_path / f"difference-{HEADER.engine}-2.txt"
     assert story.read_text().endswith("because the disk budget is used up; see KVGATE_SHADOW_MAX_BYTES\n")
     assert (0o600, True) == (story.stat().st_mode & 0o777, story.stat().st_size <= TEXT_CHARACTERS_MAX)
-    assert [] == beside.status.dumps
+    assert [] == sidecar.status.dumps
     other.unlink()
-    differ(beside, 1)
+    differ(sidecar, 1)
     name = f"difference-{HEADER.engine}-3.kvrec"
-    assert [name] == beside.status.dumps
+    assert [name] == sidecar.status.dumps
     assert f"kvgate replay {name}" in story.with_name(name).with_suffix(".txt").read_text()
 
 

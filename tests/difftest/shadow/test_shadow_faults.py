@@ -38,7 +38,7 @@ from .faults import (
 )
 from .faults import one_block_leaks_on_abort as leaks
 from .live import Server, watched
-from .test_shadow_sidecar import Shadowed, beside, shadowed, wait_until
+from .test_shadow_sidecar import Shadowed, shadowed, sidecar_of, wait_until
 
 __all__ = ["shadowed"]
 
@@ -272,9 +272,9 @@ def test_the_reason_of_an_end(shadowed: Callable[..., Shadowed], how: str, reaso
         assert reason == each.end().reason
         return
     if how == "gone":
-        beside(each).channel.close()
+        sidecar_of(each).channel.close()
     else:
-        beside(each)._process.terminate()
+        sidecar_of(each)._process.terminate()
     wait_until(lambda: each.status.state == "ended")
     assert reason == each.status.reason
 
@@ -466,7 +466,7 @@ def test_stalls_are_not_part_of_a_recording(shadowed: Callable[..., Shadowed]) -
     """Goal: what is reported in between does no harm. Method: a stall to a process that records."""
     each = shadowed(Mode.RECORD)
     each.server.serve(5)
-    beside(each).report_stalls(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))
+    sidecar_of(each).report_stalls(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))
     wait_until(lambda: each.status.stalled == ["request 7: known for 9 s, in no queue"])
     each.server.serve(5)
     assert 10 == each.end().steps

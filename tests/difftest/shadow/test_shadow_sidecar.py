@@ -74,7 +74,7 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def beside(shadowed: Shadowed) -> sinks.SidecarSink:
+def sidecar_of(shadowed: Shadowed) -> sinks.SidecarSink:
     """What a server's sidecar receives."""
     assert isinstance(shadowed.sink, sinks.SidecarSink)
     return shadowed.sink
@@ -93,8 +93,8 @@ def shadowed(tmp_path: Path) -> Iterator[Callable[..., Shadowed]]:
     for each in made:
         if hasattr(each, "observer"):
             each.observer.detach()
-        beside(each)._process.kill()
-        beside(each)._process.wait()
+        sidecar_of(each)._process.kill()
+        sidecar_of(each)._process.wait()
 
 
 def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
@@ -147,7 +147,7 @@ def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) ->
     """Goal: the server runs on without its shadow. Method: SIGKILL in the middle."""
     each = shadowed()
     each.server.serve(30)
-    process = beside(each)._process
+    process = sidecar_of(each)._process
     process.kill()
     process.wait()
     answered = each.server.answered
@@ -163,7 +163,7 @@ def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[
     """Goal: bounded memory, nothing waits, and it is followed again. Method: SIGSTOP, more than fits, SIGCONT."""
     each = shadowed(queue_bytes=2**16)
     each.server.serve(30)
-    process, channel = beside(each)._process, beside(each).channel
+    process, channel = sidecar_of(each)._process, sidecar_of(each).channel
     wait_until(lambda: channel.bytes_waiting == 0)
     process.send_signal(signal.SIGSTOP)
     answered = each.server.answered
@@ -250,10 +250,10 @@ def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
     status = each.end()
     registry = CollectorRegistry()
     registry.register(StatusCollector(each.folder))
-    told = generate_latest(registry).decode()
+    metrics = generate_latest(registry).decode()
     label = f'{{engine="0",mode="check",shadow="{status.engine}"}}'
-    assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in told
-    assert f"kvgate_shadow_differences_total{label} 0.0" in told
+    assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in metrics
+    assert f"kvgate_shadow_differences_total{label} 0.0" in metrics
 
 
 def watching(folder: Path) -> list[float]:
@@ -268,7 +268,7 @@ def test_a_shadow_that_stopped_does_not_look_healthy(shadowed: Callable[..., Sha
     each.server.serve(20)
     wait_until(lambda: each.status.steps > 0)
     assert [1.0] == watching(each.folder)
-    process = beside(each)._process
+    process = sidecar_of(each)._process
     process.kill()
     process.wait()
     path = status_file(each.folder, each.status.engine)
@@ -354,14 +354,14 @@ def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., S
     wait_until(lambda: each.status.state == "ended")
     assert [] == recheck_recordings(each.folder, lambda _text: None)[0].endings
     assert not each.observer.tap.placed
-    assert 0 == beside(each)._process.wait(WAIT_SECONDS)
+    assert 0 == sidecar_of(each)._process.wait(WAIT_SECONDS)
 
 
 def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shadowed]) -> None:
     """Goal: building engine after engine leaves one shadow. Method: forget a server, and look for its shadow."""
     each = shadowed(Mode.RECORD)
     each.server.serve(10)
-    process = beside(each)._process
+    process = sidecar_of(each)._process
     del each.server, each.observer
     gc.collect()
     assert 0 == process.wait(WAIT_SECONDS)

@@ -130,7 +130,7 @@ def test_a_bracket_holds_what_was_published_or_this_is_reported(result: Result) 
         (rate - 0.1, True, [f"outside: {rate:.2f} to {best:.2f}"] * 2),
         (best, False, [f"outside: {rate:.2f} to {rate:.2f}", "for comparison"]),
     ):
-        told = Figure(
+        shown = Figure(
             "1",
             "a",
             "b",
@@ -140,7 +140,7 @@ def test_a_bracket_holds_what_was_published_or_this_is_reported(result: Result) 
             (),
             published_percent=published,
         )
-        lines = lines_of([told], store)
+        lines = lines_of([shown], store)
         assert verdicts == [each.verdict for each in lines]
         assert not any(each.is_wrong for each in lines)
     with pytest.raises(ValueError, match="a bracket needs a number"):
@@ -248,8 +248,8 @@ def test_what_other_code_computed_is_simulated_again(
     lines_ = lines_of([figure(None)], keeping)
     marked = {"vllm": 1}.get(change, 2)
     assert f"†: {marked} results were computed by earlier code" in markdown(lines_, ())
-    (told,) = document(lines_, ())["cases"]
-    assert [change != "vllm", True] == [each["earlier_code"] for each in told["arms"]]
+    (shown,) = document(lines_, ())["cases"]
+    assert [change != "vllm", True] == [each["earlier_code"] for each in shown["arms"]]
     keeping.put(job, evolve(result, arm="retention"))
     assert not keeping.is_earlier(job)
     assert Store(path).get(job) is not None
@@ -270,20 +270,20 @@ def test_the_committed_table() -> None:
     assert expected == [tuple(each[name] for name in names) for each in data["cases"]]
     assert [] == [each["case"] for each in data["cases"] if each["wrong"]]
     cases = [case for figure in program.figures() for case in figure.cases]
-    for case, told in zip(cases, data["cases"], strict=True):
-        ran = [each for each in told["arms"] if each["run"]]
-        assert list(case.arms) == [each["arm"] for each in told["arms"]]
+    for case, shown in zip(cases, data["cases"], strict=True):
+        ran = [each for each in shown["arms"] if each["run"]]
+        assert list(case.arms) == [each["arm"] for each in shown["arms"]]
         assert all(each["sound"] for each in ran)
-        if told["verdict"] in ("within a point", "agrees"):
+        if shown["verdict"] in ("within a point", "agrees"):
             off = [abs(each["server_percent"] - case.expected_percent) for each in ran]
             assert max(off) <= TOLERANCE_POINTS
         # Arms that were compared agree on every request.
         requests = ran[0]["requests"] if len(ran) > 1 else None
-        assert requests == told["requests_agreed_on"]
+        assert requests == shown["requests_agreed_on"]
     rows = (folder / "TABLE.md").read_text().split("\n\n")[1].splitlines()[2:]
-    told = [tuple(cell.strip() for cell in row.strip("|").split(" | ")) for row in rows]
+    shown = [tuple(cell.strip() for cell in row.strip("|").split(" | ")) for row in rows]
     assert [(each["number"], each["case"], each["verdict"]) for each in data["cases"]] == [
-        (cells[0], cells[3], cells[-1]) for cells in told
+        (cells[0], cells[3], cells[-1]) for cells in shown
     ]
 
 
@@ -332,8 +332,8 @@ def test_an_interrupt_keeps_what_is_done(
 
     monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: Interrupted())
     assert 130 == program.main()
-    told = json.loads(capsys.readouterr().out)
-    assert ["for comparison", "not run: reference"] == [each["verdict"] for each in told["cases"]]
+    shown = json.loads(capsys.readouterr().out)
+    assert ["for comparison", "not run: reference"] == [each["verdict"] for each in shown["cases"]]
     assert result == Store(store).get(Job("reference", SETTING))
     served: list[int] = []
 

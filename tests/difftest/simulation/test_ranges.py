@@ -83,8 +83,8 @@ def test_a_pause_changes_what_is_served_when() -> None:
     """Control: of the drawn workloads some are served in other steps."""
     settings = [draw(Random(seed)) for seed in range(10)]
     without, paused = (
-        [arm_of("ranges").run(each).steps for each in told]
-        for told in (settings, [pausing(each, Random(1)) for each in settings])
+        [arm_of("ranges").run(each).steps for each in result]
+        for result in (settings, [pausing(each, Random(1)) for each in settings])
     )
     assert without != paused
 
@@ -266,10 +266,10 @@ def test_a_million_tokens_are_a_few_objects() -> None:
     turns = single(Turn((Run(0, 1_000_000),), Run(2_000_000, 1)))
     serving = Serving("dsv4", dsv4_flash(), 71_833, tokens_max=1_010_000)
     run = RangesRun(Setting(Workload("one", turns), serving, policy_of("retention=32768+scratch")))
-    told = run.finish()
+    result = run.finish()
     pieces = sum(isinstance(node, Piece) for node in run.scheduler.manager.pool.queue)
     # One for what full attention keeps, and one for each of 30 intervals and the replay boundary in four groups.
-    assert told.steps == 123
+    assert result.steps == 123
     assert pieces == 1 + 4 * 31
 
 

@@ -58,12 +58,12 @@ def test_chats_share_what_their_ids_say(tmp_path: Path, packed: bool) -> None:
     """Goal: equal ids are equal tokens. Method: three prompts; the second continues after the first one's
     last block.
     """
-    told = mooncake(written(tmp_path, CHATS, packed), lanes=2)
-    assert [1000, 1536, 600] == [session.turns[0].prompt_tokens for session in told.sessions]
-    assert [7, 1, 2] == [session.turns[0].answers.length for session in told.sessions]
-    assert 1000 == shared(told, (0, 0), (1, 0))
-    assert 512 == shared(told, (0, 0), (2, 0))
-    assert 2 == told.lanes
+    workload = mooncake(written(tmp_path, CHATS, packed), lanes=2)
+    assert [1000, 1536, 600] == [session.turns[0].prompt_tokens for session in workload.sessions]
+    assert [7, 1, 2] == [session.turns[0].answers.length for session in workload.sessions]
+    assert 1000 == shared(workload, (0, 0), (1, 0))
+    assert 512 == shared(workload, (0, 0), (2, 0))
+    assert 2 == workload.lanes
 
 
 def test_pauses_are_as_recorded(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_pauses_are_as_recorded(tmp_path: Path) -> None:
     thought = [{**each, "th": 0.7} for each in SESSION["requests"]]
     path = written(tmp_path, [{**SESSION, "requests": thought}])
     assert [0, 0, 0] == [turn.pause_steps for turn in weka(path).sessions[0].turns]
-    told = weka(path, step_ms=300)
-    assert [3, 3, 3] == [turn.pause_steps for turn in told.sessions[0].turns]
-    assert "pauses as recorded, if a step takes 300 ms" in told.about
+    workload = weka(path, step_ms=300)
+    assert [3, 3, 3] == [turn.pause_steps for turn in workload.sessions[0].turns]
+    assert "pauses as recorded, if a step takes 300 ms" in workload.about
     unknown = [{**each, "th": None} for each in thought]
     assert [0] == [
         turn.pause_steps
@@ -90,11 +90,11 @@ def test_pauses_are_as_recorded(tmp_path: Path) -> None:
 
 def test_turns_share_what_their_ids_say(tmp_path: Path) -> None:
     """Goal: ids count from the first on, within a session. Method: a middle block is left out; a second session."""
-    told = weka(written(tmp_path, [SESSION, SESSION]))
-    assert [130, 256, 192] == [turn.prompt_tokens for turn in told.sessions[0].turns]
-    assert 128 == shared(told, (0, 0), (0, 1))
-    assert 64 == shared(told, (0, 1), (0, 2))
-    assert 0 == shared(told, (0, 0), (1, 0))
+    workload = weka(written(tmp_path, [SESSION, SESSION]))
+    assert [130, 256, 192] == [turn.prompt_tokens for turn in workload.sessions[0].turns]
+    assert 128 == shared(workload, (0, 0), (0, 1))
+    assert 64 == shared(workload, (0, 1), (0, 2))
+    assert 0 == shared(workload, (0, 0), (1, 0))
 
 
 def test_a_part_of_a_trace(tmp_path: Path) -> None:

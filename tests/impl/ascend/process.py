@@ -33,7 +33,7 @@ def tell(**found):
 """
 
 
-def told_by(program: str, **switches: str) -> Any:
+def output_of(program: str, **switches: str) -> Any:
     """The output of ``program`` in a process that has vLLM-Ascend's modules."""
     pytest.importorskip("vllm")
     folder = published()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .process import told_by
+from .process import output_of
 
 pytestmark = pytest.mark.ci
 
@@ -94,13 +94,13 @@ tell(before=before, waiting=waiting, imported=imported, after=states(), bound=bo
 @pytest.fixture(scope="module")
 def published() -> Any:
     """Per request: the hit, how many blocks serve it by group, and the tables, as vLLM-Ascend is published."""
-    return told_by(PUBLISHED)["served"]
+    return output_of(PUBLISHED)["served"]
 
 
 @pytest.fixture(scope="module")
 def patched() -> Any:
     """The same with the plug-in, which came first; and what became of its patches."""
-    return told_by(PATCHED)
+    return output_of(PATCHED)
 
 
 def test_as_published_a_hit_serves_another_prompts_blocks(published: Any) -> None:
@@ -161,8 +161,8 @@ def test_the_doctor_says_which_of_its_symbols_are_patched(patched: Any) -> None:
     assert lines[0].endswith("; vLLM-Ascend, of an unknown version, with its own coordinator")
     assert "  on vLLM-Ascend, compressed blocks have 64 slots" in lines
     assert "compressed groups: switched on, and fits this vLLM" in lines
-    told = {line.split(": ")[0].strip() for line in lines if ": would be patched when it is imported. " in line}
-    assert set(patched["before"]) == {name for name in told if name.startswith("vllm_ascend")}
+    deferred = {line.split(": ")[0].strip() for line in lines if ": would be patched when it is imported. " in line}
+    assert set(patched["before"]) == {name for name in deferred if name.startswith("vllm_ascend")}
 
 
 def test_coordinators_take_what_newer_schedulers_say(patched: Any) -> None:

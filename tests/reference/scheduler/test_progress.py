@@ -93,15 +93,15 @@ def test_held_up_and_stuck() -> None:
     is under way, and is over, after which a step that does nothing would be a hang.
     """
     scheduler = scheduler_of(FULL)
-    assert (False, False) == told(scheduler, perform(scheduler, Step()))
+    assert (False, False) == progress_of(scheduler, perform(scheduler, Step()))
     perform(scheduler, load(0, 4, 4))
-    assert (False, False) == told(scheduler, perform(scheduler, Step()))
-    assert (True, False) == told(scheduler, perform(scheduler, Step()))
+    assert (False, False) == progress_of(scheduler, perform(scheduler, Step()))
+    assert (True, False) == progress_of(scheduler, perform(scheduler, Step()))
     perform(scheduler, Transferred(0))
-    assert (False, True) == told(scheduler, Observation())
+    assert (False, True) == progress_of(scheduler, Observation())
 
 
-def told(scheduler: Scheduler, observation: Observation) -> tuple[bool, bool]:
+def progress_of(scheduler: Scheduler, observation: Observation) -> tuple[bool, bool]:
     """Whether a step was held up, and whether it was a hang."""
     return is_held_up(scheduler, observation), is_stuck(scheduler, observation)
 

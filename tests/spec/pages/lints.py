@@ -85,8 +85,8 @@ def proofs_wrong(
     chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> list[str]:
     """Proofs are described in words, and the table after them is what the registry says now."""
-    told = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
-    wrong = [] if told.partition(BEGIN)[0].strip() else ["the proofs are not described"]
+    stated = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
+    wrong = [] if stated.partition(BEGIN)[0].strip() else ["the proofs are not described"]
     try:
         current = written(chapter, text, known, left)
     except ValueError as error:
@@ -180,5 +180,5 @@ def numbers(text: str) -> set[int]:
     words = re.sub(
         r"\]\([^)]*\)|KV-[A-Z]+-\d\d|[\w.-]+/[\w.-]+#\d+|[Cc]hapters?\s+\d\d|[Ff]inding\s\d+", "]", prose(text)
     )
-    told = re.findall(r"(?<![\w#.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?!\w)", words)
-    return {int(number.replace(",", "")) for number in told}
+    stated = re.findall(r"(?<![\w#.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?!\w)", words)
+    return {int(number.replace(",", "")) for number in stated}

@@ -29,10 +29,10 @@ class Loads(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if tag == "link" and told.get("rel") in ("canonical", "next", "prev"):
+        attributes = dict(attrs)
+        if tag == "link" and attributes.get("rel") in ("canonical", "next", "prev"):
             return
-        self.found += [told[name] or "" for name in (LOADED.get(tag, ""), "srcset") if name in told]
+        self.found += [attributes[name] or "" for name in (LOADED.get(tag, ""), "srcset") if name in attributes]
 
 
 def loads(html: str) -> list[str]:

@@ -67,7 +67,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 }
 
 
-def told(state: State) -> set[str]:
+def violations(state: State) -> set[str]:
     """The invariants that do not hold somewhere in ``state``."""
     return {drift.where.partition("(")[2].rstrip(")") for drift in wrong(None, state, everywhere(state))}
 
@@ -82,14 +82,14 @@ def test_each_is_proved_by_an_obligation_of_its_own() -> None:
 
 def test_a_sound_state_violates_none() -> None:
     """The control of what follows."""
-    assert set() == told(SOUND)
+    assert set() == violations(SOUND)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 9])
 def test_they_hold_at_the_start(blocks: int) -> None:
     """In a pool of any size, a null block alone included."""
     state = initial(State(blocks, 1, **dict.fromkeys(MAPS, SOUND.refs)))
-    assert set() == told(state)
+    assert set() == violations(state)
     assert blocks - 1 == state.where.count(FREE)
     assert all(getattr(state, name) == NOTHING for name in MAPS if name != "where")
 
@@ -97,7 +97,7 @@ def test_they_hold_at_the_start(blocks: int) -> None:
 @pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])
 def test_each_can_fail(name: str) -> None:
     """It is among the reported violations of a state in which something that it covers is broken."""
-    assert name in told(evolve(SOUND, **BROKEN[name]))
+    assert name in violations(evolve(SOUND, **BROKEN[name]))
 
 
 def test_nothing_touched_is_nothing_wrong() -> None:

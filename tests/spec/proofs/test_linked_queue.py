@@ -66,10 +66,10 @@ def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
     """Each mutant of the proofs changes what a script shows, or cannot be played at all."""
     with mutant.applied():
         try:
-            told = drift(SEEDS)
+            drifted = drift(SEEDS)
         except (AttributeError, RuntimeError, AssertionError) as error:
-            told = str(error)
-    assert told
+            drifted = str(error)
+    assert drifted
 
 
 def test_misuse_is_rejected_and_changes_nothing() -> None:

@@ -46,7 +46,7 @@ GEOMETRIES = (
 """Each with the drafts that it is proposed."""
 
 
-def beside_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -> SideBySide:
+def pair_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -> SideBySide:
     """Small pools, so that requests are in each other's way."""
     geometry, drafts_max = chance.choice(GEOMETRIES)
     settings = Settings(
@@ -84,13 +84,13 @@ def first_difference(seeds: int, operations: int, kind: type[Scheduler] = Schedu
     performed = 0
     for seed in range(seeds):
         chance = random.Random(seed)
-        beside = beside_at_random(chance, kind)
+        both = pair_at_random(chance, kind)
         for _ in range(operations):
-            operation = beside.reference.resolve(operation_at_random(chance))
+            operation = both.reference.resolve(operation_at_random(chance))
             if operation is None:
                 continue
             performed += 1
-            found = beside.apply(operation)
+            found = both.apply(operation)
             if found:
                 return performed, found
     return performed, []

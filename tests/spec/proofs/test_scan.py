@@ -149,10 +149,10 @@ def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
 
         patched.setattr(hit_scan, "lowered", bounded)
         try:
-            told = drift()
+            drifted = drift()
         except AssertionError as error:
-            told = str(error)
-    assert told
+            drifted = str(error)
+    assert drifted
 
 
 # What z3 finds

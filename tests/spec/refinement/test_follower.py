@@ -146,8 +146,8 @@ def test_what_no_state_can_say_is_seen_as_that() -> None:
     state = picture(manager).state
     assert IN_BOTH == state.where[waiting]
     assert -waiting == state.listed[content, waiting]
-    told = {drift.where.partition(" ")[0] for drift in wrong(None, state, everywhere(state))}
-    assert {"KV-INV-02", "KV-INV-03", "KV-INV-05"} <= told
+    reported = {drift.where.partition(" ")[0] for drift in wrong(None, state, everywhere(state))}
+    assert {"KV-INV-02", "KV-INV-03", "KV-INV-05"} <= reported
 
 
 def test_a_picture_is_made_anew_where_something_changed() -> None:

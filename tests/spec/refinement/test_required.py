@@ -47,13 +47,13 @@ MODELS = (SHARING, WINDOW, PARTIAL, MASKED, STATES, TRANSFERS, DRAFTS, "gemma-hy
 def driven(model: str, holdings: type[Holdings] = Holdings, operations: int = OPERATIONS) -> Driven:
     """Follow the reference on ``model``, with other holdings in it."""
 
-    class Planted(Followed):
+    class Injected(Followed):
         def __init__(self, settings: Settings, tally: Tally) -> None:
             super().__init__(settings)
             self.holdings = holdings(settings)
             self.follower = Follower(self, tally)
 
-    return drive([load(model)], operations, Counter(), factory=Planted)
+    return drive([load(model)], operations, Counter(), factory=Injected)
 
 
 @pytest.mark.few(1)
@@ -136,7 +136,7 @@ class CopiesTooMuch(Holdings):
 
 
 @pytest.mark.parametrize(
-    ("model", "holdings", "told"),
+    ("model", "holdings", "message"),
     [
         (WINDOW, ReleasesLive, "tables of request"),
         (WINDOW, KeepsDead, "tables of request"),
@@ -151,17 +151,19 @@ class CopiesTooMuch(Holdings):
         (PARTIAL, CopiesTooMuch, "copies at group, destination and tokens"),
     ],
 )
-def test_blocks_that_are_not_held_as_they_must_be_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
+def test_blocks_that_are_not_held_as_they_must_be_are_noticed(
+    model: str, holdings: type[Holdings], message: str
+) -> None:
     """Freed while they are read, kept when nothing reads them, or not allocated at all."""
     (wrong,) = driven(model, holdings).wrong
-    assert told in wrong
+    assert message in wrong
 
 
 # Operations that do nothing
 
 
 @pytest.mark.parametrize(
-    ("model", "operation", "answer", "told"),
+    ("model", "operation", "answer", "message"),
     [
         (SHARING, Evict, Done(), "forget at block"),
         (SHARING, Finish, Done(), "tables of request"),
@@ -172,13 +174,13 @@ def test_blocks_that_are_not_held_as_they_must_be_are_noticed(model: str, holdin
     ],
 )
 def test_an_operation_that_does_nothing_is_noticed(
-    model: str, operation: type[Operation], answer: Any, told: str
+    model: str, operation: type[Operation], answer: Any, message: str
 ) -> None:
     """It answers as if it had, and changes nothing."""
     with patch.dict(manager._PERFORM, {operation: lambda _manager, _operation: answer}):
         (wrong,) = driven(model).wrong
     assert f"{operation.__name__}(" in wrong
-    assert told in wrong
+    assert message in wrong
 
 
 def test_an_eviction_of_another_block_is_noticed() -> None:
@@ -322,10 +324,10 @@ def test_what_is_registered_late_is_noticed() -> None:
 
 def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
     """What is being loaded becomes known with its arrival, and not before."""
-    let_in = Manager._admit_with_hit
+    admit = Manager._admit_with_hit
 
     def early(self: Manager, request: Any, budget: int, hit: Hit, provided: int, later: bool, ahead: int) -> Any:
-        answer = let_in(self, request, budget, hit, provided, later, ahead)
+        answer = admit(self, request, budget, hit, provided, later, ahead)
         if later and not isinstance(answer, Refused):
             self._register(request, request.tokens_computed + hit.tokens + provided, None)
         return answer

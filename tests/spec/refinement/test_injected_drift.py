@@ -81,29 +81,29 @@ WHERE = {
 def driven(model: str, pool: type[BlockPool] | None = None, holdings: type[Holdings] | None = None) -> Driven:
     """Follow the reference on ``model``, with another pool or other holdings in it."""
 
-    class Planted(Followed):
+    class Injected(Followed):
         def __init__(self, settings: Settings, tally: Tally) -> None:
             super().__init__(settings)
             if holdings is not None:
                 self.holdings = holdings(settings)
             if pool is not None:
-                planted = pool.__new__(pool)
-                vars(planted).update(vars(self.pool))
-                self.holdings.pool = planted
+                injected = pool.__new__(pool)
+                vars(injected).update(vars(self.pool))
+                self.holdings.pool = injected
             self.follower = Follower(self, tally)
 
-    return drive([load(model)], OPERATIONS, Counter(), factory=Planted)
+    return drive([load(model)], OPERATIONS, Counter(), factory=Injected)
 
 
 def walked(*deltas: Delta) -> Walked:
     """Follow the reference with other rules where steps are in flight."""
 
-    class Planted(Followed):
+    class Injected(Followed):
         def __init__(self, settings: Settings) -> None:
             super().__init__(settings, Counter(), Choices(rules=Rules(deltas)))
 
     scopes = {name: MODELS[name].shallow for name in AHEAD}  # type: ignore[attr-defined]  # none is of a scheduler
-    return walk([AheadWorld(name, each, Planted, NO_CHECKS) for name, each in scopes.items()], OPERATIONS)
+    return walk([AheadWorld(name, each, Injected, NO_CHECKS) for name, each in scopes.items()], OPERATIONS)
 
 
 def written_late() -> tuple[str, ...]:
@@ -158,17 +158,17 @@ def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]
         return False
 
     with patch.object(transition, "guard", staticmethod(never)):
-        (told,) = found_in(transition)
-    assert f"{transition.__name__.lower()} at Operands(" in told
-    assert "expected it cannot happen, got it happens" in told
+        (report,) = found_in(transition)
+    assert f"{transition.__name__.lower()} at Operands(" in report
+    assert "expected it cannot happen, got it happens" in report
 
 
 def test_a_transition_that_an_operation_has_no_right_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even a possible transition: an operation that only asks changes no block."""
     monkeypatch.setattr("kvspec.refinement.follower.ALLOWED", {})
-    (told,) = driven(SHARING).wrong
-    assert "take at Operands(" in told
-    assert "expected no such transition in this operation, got it happens" in told
+    (report,) = driven(SHARING).wrong
+    assert "take at Operands(" in report
+    assert "expected no such transition in this operation, got it happens" in report
 
 
 def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
@@ -178,8 +178,8 @@ def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
         return True
 
     with patch.object(Reset, "guard", staticmethod(always)):
-        (told,) = driven(SHARING).wrong
-    assert "reset at all blocks: expected it happens, got it does not happen" in told
+        (report,) = driven(SHARING).wrong
+    assert "reset at all blocks: expected it happens, got it does not happen" in report
 
 
 # The reference is changed
@@ -206,8 +206,8 @@ def test_without_a_change_nothing_drifts_with_steps_in_flight() -> None:
 )
 def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) -> None:
     """The effect of another rule is not a possible transition."""
-    (told,) = walked(delta).wrong
-    assert seen in told
+    (report,) = walked(delta).wrong
+    assert seen in report
 
 
 @pytest.mark.parametrize("late", ["steps_over", "defer"])
@@ -220,9 +220,9 @@ def test_what_is_freed_a_step_early_is_noticed(late: str) -> None:
         done(self, *others, steps + (1 if late == "steps_over" else -1))
 
     with patch.object(Holdings, late, early):
-        (told,) = walked().wrong
-    assert "drop at Operands(" in told
-    assert "expected it cannot happen, got it happens" in told
+        (report,) = walked().wrong
+    assert "drop at Operands(" in report
+    assert "expected it cannot happen, got it happens" in report
 
 
 class LeavesQueued(BlockPool):
@@ -367,7 +367,7 @@ class KeepsSources(Holdings):
 
 
 @pytest.mark.parametrize(
-    ("model", "pool", "told"),
+    ("model", "pool", "message"),
     [
         (SHARING, LeavesQueued, "where at"),
         (SHARING, CountsOnce, "refs at"),
@@ -384,14 +384,14 @@ class KeepsSources(Holdings):
         (PINNED, KnowsNoTier, "room at"),
     ],
 )
-def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], told: str) -> None:
+def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], message: str) -> None:
     """By the first map, or question, in which it shows; or the reference itself finds that it cannot go on."""
     (wrong,) = driven(model, pool).wrong
-    assert told in wrong
+    assert message in wrong
 
 
 @pytest.mark.parametrize(
-    ("model", "holdings", "told"),
+    ("model", "holdings", "message"),
     [
         (SHARING, ReleasesNothing, "named at"),
         (PARTIAL, KeepsSources, "reads at"),
@@ -400,7 +400,7 @@ def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], told:
         (PARTIAL, UnheldSources, "is released, and no table of the request names it"),
     ],
 )
-def test_holdings_that_changed_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
+def test_holdings_that_changed_are_noticed(model: str, holdings: type[Holdings], message: str) -> None:
     """Changes that bypass the pool are seen in the tables and copies, and a call for no request is reported as one."""
     (wrong,) = driven(model, holdings=holdings).wrong
-    assert told in wrong
+    assert message in wrong
