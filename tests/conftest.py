@@ -23,7 +23,7 @@ from .fork_server import ADDRESS, ForkServer, listening
 from .published import REQUIRED
 
 ROOT = Path(__file__).parents[1]
-# The programs under ``benchmarks/`` are found as those who run them from the root find them.
+# The programs under ``benchmarks/`` are imported as when they are run from the root.
 sys.path.append(str(ROOT))
 
 NEED = "KVGATE_TESTS_NEED"

@@ -1,4 +1,4 @@
-"""The architecture: who imports whom, names that say what is inside, and no path of one machine."""
+"""The architecture: which package imports which, names that say what is inside, and no path of one machine."""
 
 from __future__ import annotations
 

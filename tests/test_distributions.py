@@ -103,7 +103,7 @@ def test_there_are_three_wheels(wheels: dict[str, Wheel]) -> None:
 
 @pytest.mark.ci
 def test_each_wheel_requires_as_little_as_it_needs(wheels: dict[str, Wheel]) -> None:
-    """Goal and method: as above; hard dependencies only, for an extra is chosen by who installs."""
+    """Goal and method: as above; hard dependencies only, for an extra is the installer's choice."""
     assert ("attrs",) == wheels["swa_retention"].requires
     assert ("kvgate[gate,prove]",) == wheels["kvgate_mutants"].requires
     assert ("attrs", "cattrs", "jinja2", "msgspec", "platformdirs", "rich", "typer") == wheels["kvgate"].requires
@@ -200,7 +200,7 @@ def test_commands_where_kvgate_is_alone(arguments: tuple[str, ...], code: int, s
 
 @pytest.mark.deep
 def test_the_plug_in_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
-    """Goal: a container gets the plug-in and attrs. Method: its doctor says that vLLM is missing, in words."""
+    """Goal: a container gets the plug-in and attrs. Method: its doctor reports that vLLM is missing."""
     environment = installed(wheels["swa_retention"], tmp_path / "swa")
     assert {"swa-retention", "attrs"} == environment.names
     assert set() == loaded(environment, "from swa_retention.plugin import register; register()")

@@ -53,7 +53,7 @@ ENTRY = Entry("lockstep", "2026-01-02T03:04:05+00:00", "0123456789ab", MACHINE, 
 
 
 def programs() -> set[str]:
-    """What lies in `benchmarks/`: its modules, and its packages."""
+    """The files in `benchmarks/`: its modules, and its packages."""
     modules = {file.stem for file in FOLDER.glob("*.py")}
     return modules | {file.parent.name for file in FOLDER.glob("*/__init__.py")}
 
@@ -64,7 +64,7 @@ def registered() -> set[str]:
 
 
 def test_every_benchmark_is_registered() -> None:
-    """Goal: `python -m benchmarks` leaves nothing out. Method: what lies in the folder, next to the registry."""
+    """Goal: `python -m benchmarks` leaves nothing out. Method: compare the folder with the registry."""
     assert programs() - PARTS == registered()
 
 
@@ -81,7 +81,7 @@ def test_every_benchmark_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(registered()))
 def test_nothing_asserts_a_time(name: str) -> None:
-    """Goal: benchmarks measure. Method: no ``assert`` in them names what a clock said."""
+    """Goal: benchmarks measure. Method: no ``assert`` in them names a measured time."""
     files = [FOLDER / f"{name}.py"] if (FOLDER / f"{name}.py").exists() else sorted((FOLDER / name).glob("*.py"))
     asserted = [
         ast.unparse(node.test)
@@ -250,7 +250,7 @@ def test_the_table_can_be_written_again(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_an_unknown_benchmark_is_rejected(tmp_path: Path) -> None:
-    """Goal: a typing error measures nothing. Method: a name that there is not, a folder that there is not."""
+    """Goal: a typing error measures nothing. Method: an unknown name, and a missing folder."""
     with pytest.raises(UsageError, match="no benchmark 'locstep': there are reference"):
         program.main(["--only", "locstep"])
     with pytest.raises(UsageError, match="no such folder"):

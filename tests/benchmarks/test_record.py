@@ -77,7 +77,7 @@ def test_a_release_is_checked_and_kept(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_what_makes_no_sense_is_rejected(tmp_path: Path) -> None:
-    """No seconds, and no such system: nothing is written."""
+    """No seconds, and an unknown system: nothing is written."""
     for wrong in (["--seconds", "0"], ["--system", "nope"]):
         assert 2 == main([*wrong, "--out", str(tmp_path)])
     assert [] == list(tmp_path.iterdir())
@@ -104,6 +104,6 @@ def test_a_run_that_ends_otherwise_is_not_a_success(
 
 
 def test_an_empty_record_claims_nothing(tmp_path: Path) -> None:
-    """The page says that there is none."""
+    """The page says that the record is empty."""
     assert 0 == main(["--page", "--out", str(tmp_path)])
     assert "No run is recorded" in (tmp_path / "RECORD.md").read_text(encoding="utf-8")

@@ -154,7 +154,7 @@ def test_where_the_plug_in_counts_slots_it_does_not(results: Any) -> None:
     ],
 )
 def test_the_same_under_a_scheduler(results: Any, system: str, finds: bool, declared: bool) -> None:
-    """What is declared is seen as published alone; what the plug-in is there to mend is excused in it by nothing."""
+    """Declared findings are seen as published alone; no finding excuses what the plug-in fixes."""
     assert results[system]["operations"] > 100
     assert finds == bool(undeclared(results[system]))
     assert declared == ("013-compressed-block-known-by-its-slots" in results[system])

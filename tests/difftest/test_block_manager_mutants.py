@@ -1,4 +1,4 @@
-"""The mutants of vLLM's block manager: what is said of each, that the gate notices it, and that a break is undone."""
+"""The mutants of vLLM's block manager: each is described, the gate notices it, and it is undone."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_what_is_shown_can_be_run_again() -> None:
 
 
 def test_a_campaign_says_the_same_every_time() -> None:
-    """The same plan finds the same; another seed draws other cases and finds the same fault."""
+    """The same plan finds the same; another seed generates other cases and finds the same fault."""
     first, second, other = found_head_first(), campaign(HeadFirst), campaign(HeadFirst, seed=1)
     assert (first.tallies, first.found) == (second.tallies, second.found)
     assert first.tallies != other.tallies
@@ -164,7 +164,9 @@ def test_a_case_need_not_be_shortened() -> None:
 
 @pytest.mark.ci
 def test_to_make_cases_smaller_may_be_bounded() -> None:
-    """Without time the case is as it was drawn, and that is said; with time enough it is as without a bound."""
+    """Without time the case is as it was generated, and the report says so; with enough time it is as
+    without a limit.
+    """
     (bare,) = campaign(HeadFirst, shrinks=False).found
     (none,) = campaign(HeadFirst, shrink_seconds=0.0).found
     (ample,) = campaign(HeadFirst, shrink_seconds=600.0).found
@@ -239,7 +241,7 @@ def test_an_interrupt_ends_it() -> None:
 
 
 def test_an_interrupt_before_the_first_case_ends_it() -> None:
-    """There is nothing to tell, and nothing is made up."""
+    """Nothing is reported, and nothing is invented."""
     outcome = campaign(Interrupting(0))
     assert ("interrupted", (), 0) == (outcome.ended, outcome.found, sum(tally.cases for tally in outcome.tallies))
 

@@ -1,8 +1,8 @@
-"""The cases that a campaign draws.
+"""The cases that a campaign generates.
 
-Goal: a seed stands for one case, and cases meet everything that can happen, so that a campaign that finds nothing has
-said something. Method: run the reference alone over cases of every model and preset and count what happens; each
-count has a minimum.
+Goal: a seed stands for one case, and cases meet everything that can happen, so that a campaign without findings means
+something. Method: run the reference alone over cases of every model and preset and count what happens; each count has a
+minimum.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def test_long_conversations_are_long(model: str) -> None:
 def expected_of(model: Model) -> set[str]:
     """Every operation, every answer and every event that this model has."""
     everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
-    # A block manager is not asked for them: a scheduler takes its own books back, and keeps sessions.
+    # A block manager is not asked for them: a scheduler corrects its own bookkeeping, and keeps sessions.
     everything -= {"Rewind", "Pause", "Continue"}
     everything -= set() if model.features.transfers else {"Transferred"}
     everything -= set() if model.geometry.fences else {"Dispatch", "Copies"}
@@ -257,7 +257,8 @@ def missing(found: Counter[str], least: dict[str, int]) -> dict[str, int]:
 @pytest.mark.parametrize("preset", CASES)
 @pytest.mark.parametrize("model", EVERY_MODEL)
 def test_every_lane_does_everything(model: str, preset: str) -> None:
-    """Every operation, every answer and every event, hits above all; and a large share of what is drawn is legal.
+    """Every operation, every answer and every event, hits above all; and a large share of the generated operations is
+    legal.
 
     In a pool of comfortable size refusals, and resets that succeed, are seen on some models only.
     """

@@ -110,7 +110,7 @@ def test_a_command_that_is_talked_to_is_ended() -> None:
     ("then", "how"), [("import os; os._exit(7)", "exit code 7"), ("import time; time.sleep(600)", "killed by SIGKILL")]
 )
 def test_no_process_that_a_worker_started_is_left(tmp_path: Path, then: str, how: str) -> None:
-    """Goal: whether it dies by itself or is ended; and how it ended is known."""
+    """If it dies by itself, and if it is killed; the error says how it ended."""
     workers = Workers(1)
     future = workers.submit(start_another, str(tmp_path / "pid"), then)
     other = pid_in(tmp_path / "pid")

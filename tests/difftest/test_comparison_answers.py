@@ -110,7 +110,7 @@ def test_every_kind_of_answer_is_compared() -> None:
 
 
 def test_three_kinds_of_answer_tell_a_hit() -> None:
-    """The others tell none."""
+    """The others report none."""
     reported: dict[Answer | None, int | None] = {
         Hit(1, ()): 1,
         Granted(2, ()): 2,

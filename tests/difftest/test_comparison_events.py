@@ -30,7 +30,7 @@ def compare(ours: tuple[Event, ...], theirs: tuple[Event, ...]) -> Difference | 
 
 
 def test_events_that_say_the_same_are_no_difference() -> None:
-    """Identities are the system's own, and a system need not tell the domains of extra keys."""
+    """Identities are the system's own, and a system need not report the domains of extra keys."""
     assert compare(OURS, SAME) is None
     assert compare((), ()) is None
 

@@ -109,7 +109,7 @@ COUNTS = {
 
 @pytest.mark.parametrize(("references", "block", "ours", "theirs"), COUNTS.values(), ids=COUNTS)
 def test_a_count_that_differs_is_named(references: list[int], block: str, ours: str, theirs: str) -> None:
-    """The first block whose holders are counted otherwise."""
+    """The first block whose number of holders differs."""
     expected = Difference("KV-INV-01", f"references of block {block}", ours, theirs)
     assert expected == compare(LookUp(0), evolve(STATE, references=references))
 
@@ -146,7 +146,7 @@ def test_a_free_queue_of_another_length_is_found() -> None:
 
 
 def test_another_number_of_free_blocks_is_found() -> None:
-    """What is said, apart from what is queued."""
+    """The reported number, apart from the queue."""
     expected = Difference("KV-INV-03", "blocks free", "3", "4")
     assert expected == compare(LookUp(0), evolve(STATE, blocks_free=4))
 
@@ -390,7 +390,7 @@ def test_a_state_that_a_system_changes_in_place_is_still_compared() -> None:
 
 
 def test_what_is_freed_late_is_compared() -> None:
-    """Whose blocks, in which order, and of how many requests."""
+    """Which requests' blocks, in which order, and of how many requests."""
     ours = evolve(STATE, freed_late=[[1, 2], [3]])
     comparison = Comparison()
     assert comparison.of_states(Reset(), ours, evolve(STATE, freed_late=((1, 2), (3,)))) is None

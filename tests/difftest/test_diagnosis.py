@@ -199,7 +199,7 @@ def test_every_guarantee_has_an_anomaly_and_every_anomaly_a_meaning() -> None:
 
 
 def test_looking_into_it_ends_in_time(bench: Bench, replaced: Callable[..., None]) -> None:
-    """A case that was drawn is looked into only as long as there is time."""
+    """A generated case is examined only as long as time is left."""
     replaced(FREE, keeps_one)
     trials = Trials(bench)
     lane = Lane(load("swa"), "long")
@@ -257,7 +257,7 @@ def test_what_a_story_says_is_said_again_by_its_replay(
 
 
 def test_pinned_blocks_are_not_lost() -> None:
-    """A pin too few loses a hit, and no block; one too many keeps none from anybody for good."""
+    """One pin too few loses a hit, but no block; one too many withholds no block permanently."""
     settings = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=4, pin_drop_blocks_min=1)
     state = Manager(settings).snapshot()
     pinned = evolve(state, free=list(state.free)[1:], blocks_free=2, pinned=Pinned(frozenset({1}), (1,)))

@@ -180,20 +180,20 @@ class CopiesUnheld(OtherHoldings):
 
 
 class Early(Holdings):
-    """Gives up a block too early."""
+    """Frees a block too early."""
 
     def release_dead(self, request: int, computed: int) -> None:
         super().release_dead(request, computed + 16)
 
 
 class ReleasesEarly(OtherHoldings):
-    """Gives up the block that the window still reaches into."""
+    """Frees a block that the window still reaches into."""
 
     kind = Early
 
 
 class LosesBlocks(Reference):
-    """Forgets whose blocks those of an aborted request are."""
+    """Forgets which blocks an aborted request holds."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):

@@ -1,8 +1,7 @@
 """How often findings may act, and must.
 
-Goal: a finding that acts far more often, or far less often, than it was counted to is a divergence, and one that acts
-as often as before is none. Method: a system that has the findings of its release, with bounds above and below what they
-do.
+Goal: a finding that acts far more often, or far less often, than its count is a divergence, and one that acts as often
+as before is not. Method: a system that has the findings of its release, with bounds above and below what they do.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ def silent(*must: str, trials: type[Trials] = Trials) -> Outcome:
 
 @pytest.mark.ci
 def test_a_finding_that_never_acts_is_a_divergence() -> None:
-    """Another one that does act is none."""
+    """Another finding that does act is not."""
     run = silent("000-acts-nowhere", acting())
     assert () == run.found
     assert (TooSeldom("000-acts-nowhere", CASES / 2, CASES, "blocks"),) == run.too_seldom

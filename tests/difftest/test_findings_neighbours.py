@@ -221,7 +221,7 @@ def test_a_rule_that_is_broken_only_where_a_finding_acts_shows(
 
 
 def test_every_rule_with_a_delta_is_broken_once() -> None:
-    """Control: none is left out."""
+    """Control: no rule is missing."""
     traces = [read(path) for path in sorted(FOLDER.glob("f*/*.jsonl"))]
     rules = {
         delta.rule

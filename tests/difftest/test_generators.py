@@ -1,7 +1,7 @@
 """Where operations come from.
 
-Goal: every knob does what it says, and lengths lie where faults are. Method: draw many and count; a knob turned off,
-or lengths drawn evenly, are the control.
+Goal: every knob has its effect, and lengths lie where faults are. Method: generate many and count; a knob turned off,
+or evenly distributed lengths, are the control.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def test_few_lengths_lie_at_a_boundary(model: str) -> None:
 @pytest.mark.parametrize("preset", ["tiny", "hostile"])
 @pytest.mark.parametrize("model", SMALL_BLOCKS)
 def test_where_blocks_are_small_prompts_reach_the_alignment(model: str, preset: str) -> None:
-    """Nothing is hit before it: of what prompts share, a third lies at a multiple, and half reaches the first.
+    """Shorter prefixes hit nothing: of the shared prefixes, a third lies at a multiple, and half reaches the first.
 
-    Of all lengths there are, hardly any do, nor of all boundaries: these are the controls.
+    Of all lengths, and of all boundaries, hardly any do: these are the controls.
     """
     generator = GENERATORS[f"{model}-{preset}"]
     alignment, draw = generator.geometry.alignment_tokens, Seeded("prompts")
@@ -129,7 +129,7 @@ def test_where_blocks_are_small_prompts_reach_the_alignment(model: str, preset: 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name not in SMALL_BLOCKS])
 def test_elsewhere_the_alignment_is_a_boundary_like_others(model: str) -> None:
-    """There it is among what is drawn anyway, and no choice is spent on it."""
+    """There it is among the usual lengths, and no choice is spent on it."""
     alignment = MODELS[model].geometry.alignment_tokens
     generator = GENERATORS[f"{model}-hostile"]
     assert share([length % alignment == 0 for length in generator.boundaries]) >= 0.5
@@ -329,7 +329,7 @@ def test_drafts_are_no_more_than_there_are_states_for(mode: StateMode, states: i
 
 
 SWARM = 120
-"""How many cases are drawn of a swarm."""
+"""How many cases of a swarm are generated."""
 
 
 def swarm(level: str, percent: int) -> list[Case]:

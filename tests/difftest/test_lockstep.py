@@ -83,7 +83,7 @@ class Raises(Reference):
 
 
 class Unobservable(Reference):
-    """Cannot be looked at once a request is there."""
+    """Cannot be inspected once it has a request."""
 
     def snapshot(self) -> Snapshot:
         if self.population.alive:
@@ -242,7 +242,7 @@ dispatched."""
 
 
 def test_requests_end_wherever_they_stand() -> None:
-    """The step goes out first, then all are aborted, and then every transfer is over: nothing remains."""
+    """The step is dispatched first, then all are aborted, and then every transfer is over: nothing remains."""
     witness = Witness()
     run = Lockstep(Reference(FENCED), Manager(FENCED), (witness, LeakMonitor(FENCED)))
     assert first(run, *EVERYWHERE) is None
@@ -301,7 +301,7 @@ def test_what_diverges_while_requests_end_is_reported_alone() -> None:
 
 
 def test_the_reference_speaks_the_protocol() -> None:
-    """The type checker agrees that it is a system; its roots hold its state, and its names tell requests apart."""
+    """The type checker accepts it as a system; its roots hold its state, and its names distinguish requests."""
     system: System = Reference(SETTINGS)
     roots: Mapping[str, object] = system.roots()
     assert {"tables", "pool", "prefixes"} == set(roots)

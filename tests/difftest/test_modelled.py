@@ -57,7 +57,7 @@ def nothing_of_odds(rule: Callable[[int], int], number: int) -> int:
 
 
 def asked(findings: Sequence[Finding], *numbers: int) -> tuple[Modelled, list[int]]:
-    """What is answered of numbers, and who acted."""
+    """The answer for given numbers, and which findings acted."""
     known = Modelled(tuple(findings))
     rules = known.rules(SETTINGS, "")
     answers = []

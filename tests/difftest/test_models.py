@@ -1,7 +1,7 @@
 """Model geometries.
 
-Goal: a name or a file stands for exactly one geometry, and any other name or file for one message. Method: all
-presets, good files, and every way in which a file can be bad.
+Goal: a name or a file stands for exactly one geometry, and any other name or file for one message. Method: all presets,
+good files, and every kind of bad file.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_published_models_are_presets() -> None:
 
 @pytest.mark.parametrize("name", ["fulll", "fulll+eagle", "+eagle", "", "no/such.json", "no/such.json+eagle", "Full"])
 def test_other_names_are_rejected(name: str) -> None:
-    """With the names that there are, and the suffixes."""
+    """With the known names, and the suffixes."""
     with pytest.raises(
         UsageError,
         match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, whole-slots, hashed-ahead, masked",

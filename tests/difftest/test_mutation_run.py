@@ -1,6 +1,6 @@
 """The run of injected faults.
 
-Goal: a mutant that changes something is found, one that changes nothing is said to survive, and a system as it is
+Goal: a mutant that changes something is found, one that changes nothing is reported to survive, and an unchanged system
 raises no alarm. Method: mutants of a system of these tests' own.
 """
 
@@ -160,7 +160,7 @@ def test_a_hunt_goes_where_a_mutant_can_show(
 
 
 def test_a_hunt_where_nothing_can_show_is_none() -> None:
-    """Who looks where a mutant cannot show does not learn that it survives."""
+    """A run that cannot show a mutant does not prove that it survives."""
     with pytest.raises(ValueError, match="unchanged shows on local, mixed-blocks, and none of the models is one"):
         hunted(mutant(unchanged, models=("local", "mixed-blocks")))
 

@@ -55,7 +55,7 @@ OPERATIONS = 1500
 
 
 def campaign(model: str, operations: int = OPERATIONS, kinds: int = 5) -> Outcome:
-    """What drawn cases show, until so many kinds of divergences are found."""
+    """What generated cases show, until so many kinds of divergences are found."""
     lanes = tuple(Lane(load(model), preset) for preset in ("tiny", "hostile", "long"))
     plan = Plan(lanes, operations, kinds_max=kinds, shrinks=False)
     return Campaign(Trials(Bench(load_system("retention").factory)), plan).run()
@@ -107,7 +107,7 @@ def looked_up(system: System, number: int) -> Hit:
 
 
 def test_what_diverges_inside_a_block_is_never_shared() -> None:
-    """Two prompts share 40 tokens of a block of 64 and part there: the second is served what is alike, and no more.
+    """Two prompts share 40 tokens of a block of 64 and then differ: the second is served what is alike, and no more.
 
     The third shares with the second what the first does not have: it is copied from the second one's block.
     """

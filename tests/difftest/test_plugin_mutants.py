@@ -1,4 +1,4 @@
-"""The plug-in's mutants: what is said of its mutants, and that the gate kills every one of them.
+"""The plug-in's mutants: the description of each is true, and the gate kills every one of them.
 
 Goal: a patch that does the wrong thing, or is left out, is seen. Method: inject the mutants one by one, on the models
 that they name, until the lockstep with the reference, or a mutant's own check, sees it.

@@ -48,7 +48,7 @@ def source_of(folder: Path, target: str) -> str:
 @pytest.mark.ci
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name)
 def test_its_passage_is_there(mutant: Mutant) -> None:
-    """Once in its function, and what stands there instead is Python."""
+    """Once in its function, and its replacement is Python."""
     assert isinstance(mutant.broken, Edit)
     (target,) = mutant.targets
     ast.parse(mutant.broken.of(source_of(published(release_named(f"native@{VERSION}")), target)))

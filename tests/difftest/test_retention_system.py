@@ -40,7 +40,7 @@ OPERATIONS = 1500
 
 
 def differences(model: str, operations: int = OPERATIONS) -> Counter[str]:
-    """What differs in drawn cases, by statement; what is declared apart."""
+    """What differs in generated cases, by statement, apart from declared findings."""
     bench, found, performed, index = Bench(load_system("retention").factory), Counter[str](), 0, 0
     while performed < operations:
         lane = Lane(load(model), ("tiny", "hostile", "long")[index % 3])

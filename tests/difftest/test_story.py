@@ -278,14 +278,14 @@ def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, chec
 
 
 def test_a_scheduler_that_raises_is_reported_as_such() -> None:
-    """Its books are not what was looked at."""
+    """Its bookkeeping was not checked."""
     divergence = Divergence(3, None, "scheduler", Difference("KV-SYS-01", "KeyError", "an answer", "KeyError: 3"))
     lines = tell(evolve(FOUND, divergence=divergence), system="s", version="v").splitlines()
     assert "step 3: the last thing that was done to the scheduler raises" == lines[1]
 
 
 def test_where_the_reference_does_not_follow_a_scheduler_nothing_is_made_up() -> None:
-    """It is said instead of an answer."""
+    """The report says so instead of an answer."""
     engine = SCHEDULER.case(FOUND.case.settings, (Step(),), Stage())
     found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)), driver=engine)
     assert ">    0  Finish request 0 -> the reference does not follow" in tell(found, system="s", version="v")

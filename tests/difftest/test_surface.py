@@ -1,6 +1,6 @@
 """What releases add, and what the gate makes of it.
 
-Goal: no class, method or option that a release adds goes unnoticed, and what is said of each is true. Method: the
+Goal: no class, method or option that a release adds goes unnoticed, and the description of each is true. Method: the
 sources of the driven releases; their code that a short campaign enters, in a process of its own; and a made-up package.
 """
 
@@ -72,7 +72,7 @@ def test_every_release_of_vllm_says_what_it_adds() -> None:
     }
 
 
-# What is said of it is true
+# The descriptions are true
 
 PROGRAM = """
 import json, sys
@@ -139,7 +139,7 @@ def test_what_is_compared_is_called_and_what_is_not_driven_is_not(version: str, 
     entered = entered_in(release, rounds)
     found = list(untrue(release.additions.mechanisms, names, entered))
     assert not found, "\n".join(found)
-    # The control: of functions that are said to be the opposite, each is reported.
+    # The control: of functions with the opposite description, each is reported.
     opposite = [
         Mechanism(each.names, **{"compared" if each.not_driven else "not_driven": "the opposite"})
         for each in release.additions.mechanisms

@@ -97,7 +97,7 @@ def test_a_module_that_is_not_a_system_is_unavailable(name: str, source: str, me
 
 @pytest.mark.parametrize("name", ["", "vllm", "Stock", "reference2"])
 def test_an_unknown_name_is_rejected(name: str) -> None:
-    """With the names that there are."""
+    """With the known names."""
     names = "installed, stock, reference, retention, ascend, ascend-retention, ascend-recompute"
     names += ", ascend-worker, ascend-worker-retention, native"
     with pytest.raises(UsageError, match=f"unknown system .*: give one of {names}, or module:factory"):

@@ -1,7 +1,7 @@
 """Trace files: writing and reading again.
 
-Goal: what is read is what was written, and a reader sees whether the reference still walks the same way. Method:
-every operation with every kind of value goes through a file; digests are compared with those of other states.
+Goal: what is read is what was written, and a reader sees whether the reference still behaves the same. Method: every
+operation with every kind of value goes through a file; digests are compared with those of other states.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_operation_goes_through_a_file(kind: type[Operation], path: Path, data: st.DataObject) -> None:
-    """With the header, the answer in words and the digest."""
+    """With the header, the answer as text and the digest."""
     lines = data.draw(st.lists(st.builds(Line, operations_of(kind), st.text(), st.text()), max_size=3).map(tuple))
     trace = Trace(MANAGER, data.draw(headers), lines)
     write(trace, path)
@@ -305,7 +305,7 @@ def test_what_is_pinned_begun_and_copied_is_part_of_a_digest() -> None:
 
 
 def test_a_reference_that_changed_is_noticed() -> None:
-    """By what it answers or where it stands; a trace without digests says nothing, and an unchanged one neither."""
+    """By its answer or its state; a trace without digests says nothing, and neither does an unchanged reference."""
     trace = trace_of(CASE, None, "s", "v", ("lockstep",))
     assert where_the_reference_changed(trace) is None
     other = evolve(trace.lines[1], answer="refused", digest="0")
@@ -319,7 +319,7 @@ def test_a_reference_that_changed_is_noticed() -> None:
 
 
 def test_operations_that_are_not_legal_any_more_are_noticed() -> None:
-    """They would be passed over without a word."""
+    """They would be silently skipped."""
     trace = trace_of(CASE, None, "s", "v", ("lockstep",))
     illegal = evolve(trace, lines=(*trace.lines, trace.lines[-1]))
     assert "1 of its operations are not legal any more" == where_the_reference_changed(illegal)

@@ -1,6 +1,7 @@
 """Traceability: every guarantee leads to what states, proves, checks and breaks it, and nothing leads nowhere.
 
-What is there is checked first. Then the same references with one thing wrong: each kind of complaint is made once.
+The existing references are checked first. Then the same references with one thing wrong: each kind of complaint is made
+once.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_evidence_of_the_explorer_is_what_its_checks_name() -> None:
-    """Goal: B is said of what is checked in every state, and of nothing else. Method: compare with the checks.
+    """Goal: B stands for what is checked in every state, and for nothing else. Method: compare with the checks.
 
     KV-OP-25 is named by ghost memory as the cause of what it sees, and not checked for itself.
     """
@@ -86,7 +87,7 @@ def test_detectors_name_what_they_find() -> None:
 
 
 def test_every_source_is_read(references: Sequence[Reference]) -> None:
-    """Goal: no source is forgotten. Method: the kinds of references that there are."""
+    """Goal: no source is forgotten. Method: the existing kinds of references."""
     kinds = {each.kind for each in references}
     assert {"chapter", "known bug", "proof", "lemma", "design that z3 refutes", "tiny model", "detector"} < kinds
     assert {"test", "mutant", "design", "finding", "defect of the corpus"} < kinds
@@ -132,7 +133,7 @@ def test_a_known_bug_names_a_guarantee(references: Sequence[Reference]) -> None:
 
 
 def test_a_design_without_its_model_is_found(references: Sequence[Reference], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a design is refuted in a model that there is. Method: name one that there is not."""
+    """Goal: a design is refuted in an existing model. Method: name an unknown one."""
     strange = evolve(DESIGNS["scratch-last"], model="tiny-none")
     monkeypatch.setattr("kvgate_mutants.traceability.DESIGNS", {"strange": strange})
     assert ["the design strange names tiny-none, which is no tiny model"] == complaints(references)
@@ -147,7 +148,7 @@ def test_a_function_that_is_gone_is_found(function: str) -> None:
 
 
 def test_a_stale_exemption_is_found(references: Sequence[Reference]) -> None:
-    """Goal: an exemption goes when its reason has gone. Method: exempt what is there, and something twice."""
+    """Goal: an exemption goes when its reason has gone. Method: exempt an existing part, and something twice."""
     twice = EXEMPTIONS[0]
     found = complaints(references, [*EXEMPTIONS, Exemption("chapter", ("KV-OP-01",), BECAUSE), twice])
     assert "KV-OP-01 is exempt from having a chapter, and has one" in found
@@ -159,13 +160,13 @@ def test_a_stale_exemption_is_found(references: Sequence[Reference]) -> None:
     [("doubt", ("KV-OP-01",), BECAUSE), ("proof", (), BECAUSE), ("proof", ("KV-OP-01",), "so")],
 )
 def test_an_exemption_says_what_and_why(part: str, named: tuple[str, ...], reason: str) -> None:
-    """Goal: none for a part that there is not, for nothing, or without a reason. Method: make each."""
+    """Goal: no exemption is for an unknown part, for nothing, or without a reason. Method: make each."""
     with pytest.raises(ValueError, match=r"part|statements|reason"):
         Exemption(part, named, reason)
 
 
 def test_a_mutant_of_no_guarantee_cannot_be_made() -> None:
-    """Goal: a mutant names a guarantee that there is. Method: try another."""
+    """Goal: a mutant names an existing guarantee. Method: try another."""
     with pytest.raises(ValueError, match="statement"):
         evolve(BLOCK_MANAGER_MUTANTS[0], statement=UNKNOWN)
 

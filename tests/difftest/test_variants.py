@@ -123,7 +123,7 @@ HASHED = "gemma-hybrid+eagle+hashed-ahead"
 
 @pytest.mark.parametrize("name", [HASHED, "gemma-hybrid+hashed-ahead+eagle"])
 def test_hashes_cover_a_token_more_instead_of_look_ahead(name: str) -> None:
-    """No hit needs a look-ahead block then; a draft layer there is still."""
+    """No hit needs a look-ahead block then; the model still has a draft layer."""
     geometry = load(name).geometry
     assert (1, [], 0, True) == (
         geometry.hashed_ahead_tokens,

@@ -49,7 +49,7 @@ FAULTS = {
     ),
     "drafts-cached": ("kv_cache_manager", "num_tokens_to_cache = min(", "num_tokens_to_cache = max("),
 }
-"""By name, a file of vLLM, a passage in it, and what stands there instead."""
+"""By name: a file of vLLM, a passage in it, and its replacement."""
 WITHOUT_KVGATE = """
 import sys
 

@@ -92,7 +92,9 @@ def test_what_grows_is_counted(mutant: Mutant, counter: str) -> None:
 
 
 def decoded(steps: int = 40) -> str | None:
-    """Who finds what in a run of vLLM's scheduler: a request with a short prompt, then one with a long one."""
+    """Which detector finds what in a run of vLLM's scheduler: a request with a short prompt, then one with
+    a long one.
+    """
     engine = Engine(settings_of("full"), Stage(running_max=1))
     for number, prompt in enumerate((40, 400)):
         submit = Serve(Arrive(number, (Run(1000 * number, prompt),)), answers_max=steps)

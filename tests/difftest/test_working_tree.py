@@ -117,7 +117,7 @@ def test_what_is_not_a_checkout_is_rejected(tree: Path, release: Path, tmp_path:
 def test_a_checkout_without_a_file_of_the_release_is_rejected(
     tree: Path, release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The release's would be run in its place; of a file that the release does not have, nothing is said."""
+    """The release's would be run in its place; a file that the release does not have is ignored."""
     monkeypatch.setattr("kvgate.adapters.working_tree.lay_over", lambda *_given: None)
     (tree / "vllm" / "tools.py").write_text("", encoding="utf-8")
     git(tree, "add", "-A")

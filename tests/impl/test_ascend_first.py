@@ -1,4 +1,4 @@
-"""vLLM-Ascend goes first.
+"""vLLM-Ascend is imported first.
 
 Goal: where it is installed it has changed vLLM before this plug-in imports any of it, and if it cannot be imported the
 operator gets a message. Method: a package of that name of our own, in interpreters of their own.

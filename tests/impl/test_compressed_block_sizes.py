@@ -62,7 +62,7 @@ def test_a_contradiction_names_both() -> None:
 
 @pytest.mark.parametrize(("variable", "option", "named"), [(16, None, "COMPRESSED_KV"), (None, 256, "--block-size")])
 def test_a_size_that_there_is_not(variable: int | None, option: int | None, named: str) -> None:
-    """The message says which there are."""
+    """The message lists the existing ones."""
     with pytest.raises(ConfigurationError, match=f"{named}.* is not possible: give one of 32, 64, 128"):
         resolve(variable, option)
 

@@ -89,7 +89,7 @@ def test_an_assertion_of_the_runner_is_passed_on() -> None:
 
 
 def test_switched_off_it_is_vllms_own_assertion() -> None:
-    """Nothing is said beyond it."""
+    """It adds nothing."""
     activate(Configuration())
     with pytest.raises(AssertionError, match="not correctly initialized"):
         patched()(RUNNER, config([["a"]], []))

@@ -1,4 +1,5 @@
-"""Conflicts: others who change the same vLLM, vLLMs that the plug-in is not for, and values that cannot be meant.
+"""Conflicts: other plug-ins that change the same vLLM, vLLMs that the plug-in is not for, and values that make no
+sense.
 
 Goal: the user sees one message that says what is wrong and what to do, or nothing is wrong. Method: real plug-ins of
 vLLM together with ours, in either order; the published wheels of other versions; and a real start of an engine.

@@ -83,7 +83,7 @@ def test_partial_hits_are_reported(switches: dict[str, str], message: str) -> No
 
 
 def test_a_broken_value() -> None:
-    """Nothing else is looked at."""
+    """Nothing else is checked."""
     code, lines = examine({"VLLM_PIN_SWA_TOKENS": "2048"})
     assert 2 == code
     assert "VLLM_PIN_SWA_TOKENS='2048' is not possible: give 1 or 0" in lines[-1]
@@ -180,7 +180,7 @@ def test_the_row_of_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to patch, and an exit code of its own."""
+    """The doctor has nothing to patch, and an exit code of its own."""
 
     def nowhere(_name: str) -> Any:
         return None

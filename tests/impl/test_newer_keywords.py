@@ -1,7 +1,7 @@
 """What newer vLLM says by keyword.
 
-Goal: the scheduler's block size reaches everybody who counts in it, and a coordinator that is written for a newer vLLM
-can be built on 0.20.2. Method: real constructors with the plug-in's patches, and a coordinator of the newer form.
+Goal: the scheduler's block size reaches every part that counts in it, and a coordinator that is written for a newer
+vLLM can be built on 0.20.2. Method: real constructors with the plug-in's patches, and a coordinator of the newer form.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_a_block_may_be_hit_twice_in_one_call() -> None:
 
 
 def test_what_is_hit_is_counted() -> None:
-    """Where vLLM measures how long blocks stay, it hears of each block once."""
+    """Where vLLM measures how long blocks stay, each block is reported to it once."""
     pool, tier, blocks = waiting(2)
     seen: list[Any] = []
 

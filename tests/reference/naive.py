@@ -116,7 +116,7 @@ class Ledger:
     # What happens
 
     def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager) -> None:
-        """Enter what ``operation`` took, forgot and cached; all that is said to be cached must be in here then."""
+        """Enter what ``operation`` took, forgot and cached; everything reported as cached must be in here then."""
         if isinstance(operation, Evict):
             self._forget({operation.block})
         elif isinstance(operation, Reset) and answer == Success(succeeded=True):

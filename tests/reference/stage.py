@@ -31,7 +31,7 @@ def manager_of(*groups: Group, blocks: int = 64, **limits: Any) -> Manager:
 
 
 def perform(manager: Manager, *operations: Operation) -> Answer:
-    """Apply each operation, which must be legal as it stands and leave a sound state; the last answer."""
+    """Apply each operation, which must be legal and leave a sound state; the last answer."""
     answer: Answer = Done()
     for operation in operations:
         assert operation == manager.population.resolve(operation)

@@ -1,4 +1,4 @@
-"""What random traces are drawn from: small geometries, tiny pools, prompts that share, every operation.
+"""The generator of random traces: small geometries, tiny pools, prompts that share, every operation.
 
 Numbers are small, so that requests meet: two prompts often agree for a while, and a sampled token is often the next one
 of another prompt. Operations are raw; ``Population.resolve`` says what each stands for.

@@ -1,7 +1,7 @@
 """Steps that are scheduled before the answers of earlier ones are known.
 
-Goal: the scheduler's books, what is cached, what a window leaves and what is freed are right while answers are awaited.
-Method: few requests with the numbers by hand; and the same answers taken at once and late, which end alike.
+Goal: the scheduler's bookkeeping, what is cached, what a window leaves and what is freed are right while answers are
+awaited. Method: few requests with the numbers by hand; and the same answers taken at once and late, which end alike.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ahead(*groups: Group, steps: int = 2, **limits: Any) -> Manager:
 
 
 def perform(manager: Manager, *operations: Operation) -> Manager:
-    """Perform operations that are legal as they stand."""
+    """Perform operations, each of which must be legal."""
     for operation in operations:
         assert operation == manager.population.resolve(operation)
         manager.apply(operation)
@@ -115,7 +115,7 @@ def test_a_draft_that_was_not_verified_is_not_accepted() -> None:
 
 
 def test_a_preempted_request_takes_its_answers() -> None:
-    """It waits with them, nothing computed; then all of its tokens are computed anew."""
+    """It waits with them, nothing computed; then all of its tokens are computed again."""
     manager = perform(ahead(), *PROMPT, Schedule(0, 16), Dispatch(), Preempt(0))
     for token in (100, 101):
         answered(manager, Sample(0, 0, token, 0))
@@ -217,7 +217,7 @@ def test_a_window_keeps_what_drafts_in_flight_may_need() -> None:
 
 
 def test_no_step_writes_a_block_of_another_node() -> None:
-    """What a request gives up while steps with it are in flight is free when all that were dispatched are over."""
+    """What a request frees while its steps are in flight becomes free when all dispatched steps are over."""
     manager = perform(ahead(loads_out_of_turn=True), *PROMPT, Schedule(0, 16), Dispatch(), Abort(0))
     assert ([1, 1], 13) == (list(manager.pool.references[1:3]), len(manager.pool.free))
     manager.returned([0])

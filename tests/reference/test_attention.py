@@ -173,7 +173,7 @@ def test_grown() -> None:
 
 
 def test_kinds_are_named_by_their_words() -> None:
-    """Goal: a kind can be written as a word in a file. Method: every word, and one that is none."""
+    """Goal: a kind can be written as a word in a file. Method: every word, and an unknown one."""
     words = ["full", "sliding_window", "chunked_local", "mamba"]
     assert list(Kind) == [Kind(word) for word in words]
     with pytest.raises(ValueError, match="chunked"):

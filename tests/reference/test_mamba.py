@@ -13,7 +13,7 @@ from kvreference.mamba import AlignedMamba, Mamba, RunningMamba, StateMode, toke
 
 
 def test_modes_are_named_by_their_words() -> None:
-    """Goal: a mode can be written as a word in a file. Method: every word, and one that is none."""
+    """Goal: a mode can be written as a word in a file. Method: every word, and an unknown one."""
     assert list(StateMode) == [StateMode(word) for word in ("none", "all", "align")]
     with pytest.raises(ValueError, match="some"):
         StateMode("some")

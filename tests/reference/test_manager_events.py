@@ -159,8 +159,8 @@ def test_the_tokens_are_those_of_the_blocks_named() -> None:
 
 
 def test_nothing_is_reported_where_events_are_off() -> None:
-    """Goal: who did not ask for events gets none. Method: cache and evict a block, with events off and, as the control,
-    on.
+    """Goal: without a request for events none are reported. Method: cache and evict a block, with events off and, as
+    the control, on.
     """
     content = []
     for tells in (False, True):

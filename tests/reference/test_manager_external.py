@@ -209,8 +209,8 @@ def test_a_load_that_fails() -> None:
 
 @pytest.mark.parametrize("succeeded", [True, False])
 def test_an_abort_while_it_loads(succeeded: bool) -> None:
-    """Goal: blocks that another node writes are not given to anybody else. Method: abort; the blocks stay until the
-    transfer is over, and hold nothing then, however it ended.
+    """Goal: blocks that another node writes are not allocated to another request. Method: abort; the blocks stay until
+    the transfer is over, and hold nothing then, however it ended.
     """
     manager = manager_of(FULL, blocks=6)
     perform(manager, arrive(0, 40), Admit(0, BUDGET, 36, loads=True))

@@ -72,7 +72,9 @@ def test_decoding_pins_nothing() -> None:
 
 
 def test_what_is_released_when_asked_is_a_drop_too() -> None:
-    """Goal: it does not matter who lets the window slide. Method: 128 tokens; the skipped are released, six blocks."""
+    """Goal: it does not matter which call lets the window slide. Method: 128 tokens; the skipped are released, six
+    blocks.
+    """
     manager = manager_of(SHORT, pin_drop_blocks_min=2)
     enter(manager, 0, 128)
     perform(manager, ReleaseSkipped(0))

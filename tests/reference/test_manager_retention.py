@@ -232,8 +232,8 @@ def test_the_block_after_a_boundary_waits_for_itself() -> None:
 
 @pytest.mark.parametrize(("interval_tokens", "hit"), [(None, 64), (64, 64), (128, 0), (0, 0)])
 def test_what_a_branch_finds(interval_tokens: int | None, hit: int) -> None:
-    """Goal: who shares less than the whole prompt finds the admitted boundaries. Method: 200 tokens are computed, and
-    a prompt agrees in 100: 64 could be read, if it was kept.
+    """Goal: a request that shares less than the whole prompt finds the admitted boundaries. Method: 200 tokens are
+    computed, and a prompt agrees in 100: 64 could be read, if it was kept.
     """
     manager = manager_of(LONG, SHORT, retention_interval_tokens=interval_tokens)
     pass_through(manager, 0, 200)

@@ -43,7 +43,7 @@ def busy() -> Manager:
 
 
 def everything(manager: Manager) -> list[object]:
-    """All that a manager will ever tell, read from a copy."""
+    """All that a manager will ever report, read from a copy."""
     copy = manager.copy()
     requests = [request.copy() for request in copy.population.alive.values()]
     taken = [copy.apply(TakeEvents()), copy.apply(TakeStatistics())]
@@ -143,7 +143,7 @@ def test_a_step_from_a_step() -> None:
 
 
 def test_a_new_manager() -> None:
-    """Goal: in the beginning there is nothing. Method: ask a new one."""
+    """Goal: a new manager is empty. Method: ask one."""
     manager = manager_of(FULL, blocks=4)
     assert ({}, [0, 0, 0, 0], [1, 2, 3], 3, [None] * 4, {}, Pinned(), (), frozenset()) == seen(manager)
     assert Happened(()) == perform(manager, TakeEvents())

@@ -1,4 +1,4 @@
-"""The scheduler's books: where requests stand, and what follows from answers."""
+"""The scheduler's bookkeeping: the states of requests, and what follows from answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def population_of(**limits: Any) -> Population:
 
 
 def settle(population: Population, *operations: Operation, hit: int = 0) -> Request:
-    """Settle operations that the manager grants, each legal as it stands; the request of the first."""
+    """Settle operations that the manager grants, each of them legal; the request of the first."""
     first = operations[0]
     assert isinstance(first, (Arrive, Admit, Schedule, Sample, Preempt))
     for operation in operations:

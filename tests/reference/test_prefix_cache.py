@@ -1,4 +1,4 @@
-"""The prefix cache: whom it serves, what it counts, and what is not ready yet."""
+"""The prefix cache: which requests it serves, what it counts, and what is not ready yet."""
 
 from __future__ import annotations
 

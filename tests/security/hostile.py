@@ -1,4 +1,4 @@
-"""Values and bytes that programs trip over: numbers at the edges of types, text that is none, nesting, repetition."""
+"""Values and bytes that break programs: numbers at the edges of types, text that is not text, nesting, repetition."""
 
 from __future__ import annotations
 

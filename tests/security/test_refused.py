@@ -286,5 +286,5 @@ def test_a_shadow_is_for_its_owner(tmp_path: Path) -> None:
 
 
 def mode_of(path: Path) -> int:
-    """Who may do what with a file."""
+    """The permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)

@@ -1,7 +1,7 @@
 """What the obligations execute.
 
 Goal: an obligation counts as P only if functions of the reference run while it is proved. Method: compare the stored
-trace with a new one, for all obligations or for some; and look at what the tracer says of obligations made here.
+trace with a new one, for all obligations or for some; and check the tracer's report on obligations made here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_without_functions_it_is_not_p() -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("tier", [Tier.ALL, Tier.BOUNDED])
 def test_every_proof_about_code_runs_code(tier: Tier) -> None:
-    """On the first way already, traced anew: nothing that counts as P executes no function of the reference."""
+    """On the first path already, traced anew: nothing that counts as P executes no function of the reference."""
     found = [each for each in obligations().values() if each.tier is tier]
     assert found
     assert [] == [each.id for each in found if not functions_executed(each, ways=1)]

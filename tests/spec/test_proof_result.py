@@ -33,7 +33,7 @@ NO_MUTANT = only("none", "", SKIPPED, lambda computed, window: 0)
 
 
 def hopeless(computed: Any, window: Any) -> Any:
-    """A formula of which nothing can be said: it divides by what may be zero."""
+    """An undecidable formula: it divides by what may be zero."""
     return window // computed
 
 
@@ -66,7 +66,7 @@ def test_a_sound_statement_is_proved() -> None:
     ids=["refuted", "no witness", "mutant lives", "nothing assumed can be", "mutant unknown", "unknown"],
 )
 def test_one_thing_wrong_is_enough(wrong: dict[str, Any], outcome: Outcome, why: str | None) -> None:
-    """And it is said which."""
+    """And the message says which."""
     checked = check_obligation(evolve(SOUND, **wrong), TASK)
     assert outcome is checked.outcome
     assert why is None or any(line.startswith(why) for line in checked.why())

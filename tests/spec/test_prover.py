@@ -161,7 +161,7 @@ def test_a_lemma_is_used() -> None:
 
 
 def test_witnesses_are_found_and_run() -> None:
-    """Values for which the assumption and the witness hold; none if there are none."""
+    """Values for which the assumption and the witness hold; none if none exist."""
     some = statement(
         lambda u: True, assumes=lambda u: u.x > 3, witnesses={"large": lambda u: u.y > u.x, "never": lambda u: u.x == 0}
     )

@@ -1,7 +1,7 @@
 """Refuted designs.
 
-Goal: z3 refutes each, and what it finds is shown by a run of the design, and not by a run of the reference. Method:
-refute all of them, and read what both said.
+Goal: z3 refutes each, and a run of the design shows the counterexample, while a run of the reference does not. Method:
+refute all of them, and read both answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SAID = {
         "held by 0, a count of 0, in the pinned queue, pinned",
     ),
 }
-"""How many operations the shortest trace has, and what the design and the reference come to."""
+"""How many operations the shortest trace has, and the answers of the design and of the reference."""
 
 
 def refuted(name: str) -> tuple[Proof, Replay]:

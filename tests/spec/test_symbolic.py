@@ -88,7 +88,7 @@ def test_every_way_is_taken_once() -> None:
 
 
 def test_a_way_that_cannot_be_is_not_taken() -> None:
-    """Neither one that contradicts what was said, nor any if what is assumed cannot be."""
+    """Neither a path that contradicts an earlier assumption, nor any if the assumptions contradict each other."""
 
     def run() -> bool:
         current_path().assume(X > 3)

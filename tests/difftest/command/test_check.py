@@ -76,7 +76,7 @@ def test_every_format_can_be_read(name: str, parse: Callable[[str], str], kvgate
     """Of an agreement, and of a divergence."""
     sound, faulty = kvgate(*REFERENCE, "--format", name), kvgate(*FAULTY, "--format", name)
     assert ((0, ""), 1) == ((sound.code, sound.err), faulty.code)
-    # What is found first is said at once, for people.
+    # The first finding is printed at once, for people.
     assert ("KV-OP-07" in faulty.err) == (name == "text")
     assert parse(sound.out).startswith("no divergence in ")
     assert parse(faulty.out).startswith("1 divergence in ")
@@ -116,7 +116,7 @@ def test_of_an_agreement_reports_are_written_as_well(here: Path, kvgate: Kvgate)
 
 
 def test_monitors_may_check_alone(kvgate: Kvgate) -> None:
-    """The order of the free queue is nothing to them; that the reference did not check is said."""
+    """They ignore the order of the free queue; the report says that the reference did not check."""
     ended = kvgate(*FAULTY, "--monitors-only", "--format", "json")
     assert 0 == ended.code
     verdict = json.loads(ended.out)

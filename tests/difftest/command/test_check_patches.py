@@ -1,7 +1,7 @@
 """``kvgate check`` of a patch of vLLM.
 
-Goal: who changes the block manager reads what a user of the server would notice, which function did it, and which
-changed lines never ran. Method: diffs of the installed vLLM, by the command as a process.
+Goal: the author of a change to the block manager reads what a user of the server would notice, which function caused
+it, and which changed lines never ran. Method: diffs of the installed vLLM, by the command as a process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATCHES = {
         "self._cache[key] = {block.block_id: block}",
     ),
 }
-"""By what they do, a file of vLLM, a passage in it, and what stands there instead."""
+"""By effect: a file of vLLM, a passage in it, and its replacement."""
 RUN = ("check", "-x", "--jobs", "2", "--time-budget", "60s", "--model", "swa", "--model", "full")
 
 

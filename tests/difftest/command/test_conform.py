@@ -189,7 +189,7 @@ def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.Monke
 
 
 def test_an_unknown_mechanism_is_exit_code_2(kvgate: Kvgate) -> None:
-    """With those that there are."""
+    """The message lists the known ones."""
     ended = kvgate("conform", "nonsense")
     assert 2 == ended.code
     assert "unknown mechanism 'nonsense': give one of sharing, " in ended.message

@@ -106,7 +106,7 @@ def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:
 
 
 def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
-    """Goal: the page in difftest/corpus can be made anew. Method: make one of a defect."""
+    """Goal: the page in difftest/corpus can be generated again. Method: generate the page of one defect."""
     became(State.CAUGHT)
     text = kvgate("corpus", "21", "--page").out
     assert text.startswith("# The corpus\n")
@@ -129,7 +129,7 @@ def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
-    """Goal: one sees what there is at once. Method: ask for it."""
+    """Goal: the list appears at once. Method: ask for it."""
     ended = kvgate("corpus", "--list", "--format", "json")
     rows = {row["id"]: row for row in rows_of(ended.out)}
     assert (0, set(BUGS)) == (ended.code, set(rows))
@@ -138,7 +138,7 @@ def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
 
 
 def test_an_unknown_defect_is_rejected(kvgate: Kvgate) -> None:
-    """Goal: a slip of the pen is not silence. Method: a name that there is not."""
+    """Goal: a misspelt name is reported. Method: an unknown name."""
     ended = kvgate("corpus", "nothing")
     assert 2 == ended.code
     assert "kvgate corpus --list" in ended.err

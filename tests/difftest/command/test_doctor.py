@@ -192,7 +192,7 @@ def checks_in(out: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_broken_vllm_is_reported(broken: Callable[[str], Path], line: str, seconds: str, why: str) -> None:
-    """The command ends with 3, says how it broke, and what needs no vLLM is not said to be broken."""
+    """The command ends with 3 and says how vLLM broke; parts that need no vLLM are not reported as broken."""
     ended = run_kvgate(broken(line), "doctor", "--format", "json", "--time-budget", seconds)
     assert 3 == ended.code, ended.err
     checks = {check["command"]: check for check in checks_in(ended.out)}

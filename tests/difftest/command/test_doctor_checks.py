@@ -1,7 +1,7 @@
 """What the doctor makes of an installation.
 
-Goal: each part of kvgate is said to work where it does, and what is wrong where it does not, with the command that
-would fix it. Method: installations that are made up, one trouble each.
+Goal: each part of kvgate is reported as working if it works; otherwise the report says what is wrong, with the command
+that fixes it. Method: made-up installations with one problem each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONLY_FOUND = {
 
 
 def test_where_all_is_there_all_works() -> None:
-    """But for the NPU that there is not, and what is never tried."""
+    """All but the missing NPU, and parts that are never tried."""
     assert ["pytest difftest/ --npu"] == [name for name, check in judged().items() if check.works is Works.NO]
     assert ONLY_FOUND == {name: check.why for name, check in judged().items() if check.works is Works.UNTRIED}
     assert [] == [check.fix for check in judged().values() if check.works is Works.YES and check.fix]
@@ -80,7 +80,7 @@ def test_a_gate_that_cannot_run_is_reported(facts: Facts, tried: Mapping[str, Pr
     assert mend in gate.fix
     for command in ("kvgate check --level scheduler", "kvgate check --sut retention", "kvgate corpus; kvgate mutants"):
         assert (Works.NO, "as for kvgate check") == (checks[command].works, checks[command].why)
-    # What needs no vLLM is not said to be broken.
+    # Parts that need no vLLM are not reported as broken.
     assert Works.YES is checks["kvgate prove; kvgate conform"].works
     assert Works.UNTRIED is checks["kvgate explain"].works
 

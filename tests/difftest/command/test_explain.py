@@ -108,7 +108,7 @@ def test_json_is_versioned(kvgate: Kvgate, tmp_path: Path) -> None:
 
 
 def test_assumptions_are_reported(kvgate: Kvgate, tmp_path: Path) -> None:
-    """A note for each, and none of what is said."""
+    """A note for each value that was assumed, and none for one that was given."""
 
     def notes(*flags: str, model: str) -> list[str]:
         found: list[str] = figures_in(kvgate("explain", model, "--format", "json", *flags).out)["notes"]
@@ -251,7 +251,7 @@ def test_a_dump_has_its_pool(kvgate: Kvgate, tmp_path: Path) -> None:
 
 
 def test_the_snippet_is_python(kvgate: Kvgate) -> None:
-    """It is printed as it is, and can be run where there is a vLLM."""
+    """It is printed unchanged, and runs where vLLM is installed."""
     assert SNIPPET == kvgate("explain", "--dump-snippet").out
     compile(SNIPPET, "snippet", "exec")
     assert "kvgate.adapters.kv_cache_dump import write" in SNIPPET

@@ -123,7 +123,9 @@ def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:
 
 
 def test_standard_output_is_for_the_verdict(kvgate: Kvgate, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what a program reads is one document. Method: workers whose library prints, as Ray does of deaths."""
+    """Goal: a program reads one document from standard output. Method: workers whose library prints, as Ray does when
+    workers die.
+    """
     wait = LocalWorkers.wait
 
     def chatty(workers: LocalWorkers, seconds: float) -> Sequence[Answered | Lost]:

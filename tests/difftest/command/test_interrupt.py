@@ -91,7 +91,7 @@ def test_a_divergence_that_was_found_before_is_not_lost(tmp_path: Path) -> None:
     )
     (tmp_path / "signals.py").write_text(faulty, encoding="utf-8")
     code, out, err = interrupt(tmp_path, "check", "--sut", "reference", "--profile", "deep", "--preload", "signals.py")
-    # What is found first is said at once.
+    # The first finding is printed at once.
     assert (1, True) == (code, "KV-OP-07" in err)
     assert ", interrupted\n" in out
     assert "KV-OP-07" in out

@@ -48,7 +48,7 @@ NEVER = {"nothing": Mechanism("nothing", ("full",), (), ("hits", "copies", "load
 
 
 class LosesBlocks(Reference):
-    """Forgets whose blocks those of a request are that finishes."""
+    """Forgets which blocks a finished request holds."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Finish):
@@ -189,7 +189,7 @@ def test_a_mechanism_that_never_acts_is_exit_code_1(kvgate: Kvgate, monkeypatch:
     ],
 )
 def test_an_unknown_mechanism_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> None:
-    """In one line that says what there is."""
+    """One line lists the known ones."""
     ended = kvgate("mechanisms", *arguments)
     assert (2, message) == (ended.code, ended.message)
 

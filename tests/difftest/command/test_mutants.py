@@ -86,7 +86,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_mutant_that_is_found_is_exit_code_0(registered: Callable[..., None], kvgate: Kvgate) -> None:
-    """The table says by what, and after how many operations; an equivalent one is said to be, and why."""
+    """The table says what killed it, after how many operations; an equivalent mutant is listed with its reason."""
     registered(KILLED, EQUIVALENT)
     ended = kvgate("mutants")
     assert (0, "") == (ended.code, ended.err)
@@ -109,7 +109,7 @@ def test_a_mutant_that_survives_is_exit_code_1(registered: Callable[..., None], 
 
 
 def test_one_that_is_not_equivalent_after_all_is_exit_code_1(registered: Callable[..., None], kvgate: Kvgate) -> None:
-    """What was said of it is wrong."""
+    """Its stated reason is wrong."""
     registered(EXPOSED)
     assert 1 == kvgate("mutants").code
 
@@ -241,7 +241,7 @@ def test_a_subject_has_a_set_of_its_own(other: tuple[str, ...], kvgate: Kvgate, 
 
 
 def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
-    """A mutant of vLLM is none of the plug-in."""
+    """A mutant of vLLM is not one of the plug-in."""
     out = kvgate("mutants", "--sut", "retention", "--list", "cached-first", "--format", "json").out
     assert ["What is cached goes to the front too."] == [row["sentence"] for row in rows_of(out)]
     ended = kvgate("mutants", "--list", "cached-first")

@@ -1,7 +1,7 @@
 """Progress on standard error.
 
-Goal: a person sees that something happens, a log is not flooded, and standard output is left to the report. Method: a
-console that writes into memory, and a clock that stands still until it is moved.
+Goal: a person sees progress, a log is not flooded, and standard output is left to the report. Method: a console that
+writes into memory, and a clock that a test moves.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_what_runs_is_reported(kvgate: Kvgate) -> None:
 
 
 def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
-    """The proof alone is quicker, and the line says what was not looked at by not saying it."""
+    """The proof alone is quicker, and the line omits what was not checked."""
     registered[EMPTY.id] = EMPTY
     ended = kvgate("prove", "--proof-only", "--jobs", "1")
     assert 0 == ended.code
@@ -137,7 +137,7 @@ def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obl
 
 
 def test_a_second_solver(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cvc5 says of each, and in all; 4 if it does not decide something, 1 if it comes to something else."""
+    """What cvc5 answers for each obligation, and in all; exit code 4 if it does not decide one, 1 if it disagrees."""
     pytest.importorskip("cvc5")
     registered[BOUNDED.id] = BOUNDED
     ended = kvgate("prove", "--second", "--jobs", "1")

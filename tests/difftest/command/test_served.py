@@ -85,7 +85,7 @@ FULL: dict[str, Any] = {"kind": "full", "block_size_tokens": 16, "layers": 4}
     ],
 )
 def test_vllm_is_asked_for_the_groups(said: Any, source: str, window: int) -> None:
-    """Its answer is taken, and whose it is stands in the report; an answer that cannot be read is none."""
+    """The report takes vLLM's answer and says so; an unreadable answer is ignored."""
 
     def ask(_path: Path, _serving: Serving) -> Any:
         if isinstance(said, Exception):

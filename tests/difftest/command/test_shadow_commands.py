@@ -90,7 +90,7 @@ def test_what_differs_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
 
 
 def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) -> None:
-    """All but the last record; and it is said."""
+    """All but the last record, and the report says so."""
     path = written(here / "a.kvrec", life())
     path.write_bytes(path.read_bytes()[:-30])
     ended = kvgate("replay", str(path))
@@ -138,7 +138,9 @@ def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
 
 
 def test_what_two_recordings_lack_is_reported(here: Path, kvgate: Kvgate) -> None:
-    """Two that were cut at the same place, or have the same gap, share what is there; what is not is said."""
+    """Two recordings that were cut at the same place, or have the same gap, agree on what they share; the rest is
+    reported.
+    """
     whole = life()
     gap: list[list[Stored]] = [*whole[:2], [Restart(7, "calls were lost")], [CHECKPOINT], [End()]]
     for name in ("a.kvrec", "b.kvrec"):

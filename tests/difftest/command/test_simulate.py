@@ -64,7 +64,7 @@ def drafting(*arguments: str) -> tuple[int, str]:
 
 
 def test_the_release_is_the_default_and_its_findings_are_named() -> None:
-    """Goal: a known difference to the reference is said, and does not fail. Method: finding 006, and without."""
+    """Goal: a known difference from the reference is reported, and does not fail. Method: finding 006, and without."""
     code, shown = drafting("--ideal")
     assert 0 == code
     (line,) = [line for line in shown.splitlines() if line.startswith("DIFFERENT BY WHAT IS KNOWN: ")]
@@ -110,7 +110,7 @@ def test_states_follow_the_drafts() -> None:
     ],
 )
 def test_states_that_cannot_be_served(arguments: tuple[str, ...], message: str) -> None:
-    """Goal: it is said what to do. Method: more drafts than states, a release without them, states of a file."""
+    """Goal: the message says what to do. Method: more drafts than states, a release without them, states of a file."""
     error = CliRunner().invoke(app, ["simulate", SMALL[0], *arguments]).exception
     assert isinstance(error, UsageError)
     assert message in str(error)

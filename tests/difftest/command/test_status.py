@@ -1,4 +1,4 @@
-"""``kvgate status``: a person reads how a shadow stands. Goal and method: statuses by hand, and what is printed."""
+"""``kvgate status``: a person reads the state of a shadow. Goal and method: statuses by hand, and what is printed."""
 
 from __future__ import annotations
 

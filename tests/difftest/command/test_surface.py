@@ -1,7 +1,7 @@
 """The surface of the command: its help says what to run, and all subcommands use the same terms.
 
-Goal: who knows one subcommand can guess the others. Method: read what the parser knows of all of them, and let it parse
-every example that a help text or a page gives.
+Goal: all subcommands follow the same conventions. Method: read the parser's options of all of them, and parse every
+example in a help text or on a page.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def unparsed(words: Sequence[str]) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_parse(name: str) -> None:
-    """Each begins with an example of its own; what else it shows, such as what to do next, is parsed too."""
+    """Each begins with an example of its own; other calls that it shows, such as the next step, are parsed too."""
     calls = list(examples(COMMANDS[name][0].__doc__ or ""))
     assert ["kvgate", name] == calls[0][:2]
     assert [] == [error for words in calls if (error := unparsed(words))]
@@ -151,7 +151,7 @@ def test_every_value_has_a_name(name: str, kvgate: Callable[..., Ended]) -> None
 
 
 def test_one_thing_has_one_name() -> None:
-    """Names that stood for the same are kept as second ones, never first."""
+    """Older names of the same option are kept as second names, never first."""
     first = set(options())
     assert set() == first & {"--processes", "--seconds-max", "--dir", "--output", "--time-limit", "--workers", "--json"}
     assert {"check", "shrink", "fuzz", "explore", "doctor"} == set(options()["--time-budget"])

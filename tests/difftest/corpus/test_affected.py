@@ -30,7 +30,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def includes(affected: str, version: str) -> bool:
-    """Whether what is said before the first comma includes a release; "0.22" is all of 0.22."""
+    """Whether the text before the first comma includes a release; "0.22" is all of 0.22."""
     said = affected.partition(",")[0]
     found = [numbers(each) for each in re.findall(r"(?<!vLLM-Ascend )\b\d+(?:\.\d+)+\b", said)]
     this = numbers(version)

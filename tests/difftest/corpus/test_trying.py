@@ -120,7 +120,7 @@ def test_a_direct_call_that_raises_is_found() -> None:
 
 
 def test_a_mutant_needs_a_reason() -> None:
-    """Goal: no mutant stands for published code without a word. Method: leave out the reason, or the mutant."""
+    """Goal: a mutant that stands for published code has a reason. Method: leave out the reason, or the mutant."""
     with pytest.raises(ValueError, match="a mutant needs a reason"):
         evolve(TRIAL, why_mutant="")
     with pytest.raises(ValueError, match="a mutant needs a reason"):

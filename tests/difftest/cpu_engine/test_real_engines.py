@@ -1,7 +1,7 @@
 """Real engines on this machine's CPU.
 
-Goal: their answers tell one prompt from another, are the same with the cache, and are not if a foreign block is served.
-Method: tiny hybrid models with random weights, each engine in a child of one process that imports vLLM once.
+Goal: their answers distinguish prompts, are the same with the cache, and differ if a foreign block is served. Method:
+tiny hybrid models with random weights, each engine in a child of one process that imports vLLM once.
 """
 
 from __future__ import annotations

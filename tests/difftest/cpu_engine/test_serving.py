@@ -98,7 +98,7 @@ def _wait_for(path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("mutants", [(), ("last-token-ignored",)], ids=["sound", "broken"])
 def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
-    """Goal: answers and shadow agree, or both tell a foreign block. Method: a server with the fault, and without."""
+    """Goal: answers and shadow agree, or both show a foreign block. Method: a server with the fault, and without."""
     shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(tmp_path)}
     with served(Serving("gemma-3", shadow, mutants=mutants)) as up, connected(up.url) as server:
         # The server is up before its shadow, a process that starts next to it.

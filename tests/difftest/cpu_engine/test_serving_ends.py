@@ -35,7 +35,7 @@ serving.Served.is_up = property(lambda server: "pid" in server.log and server.lo
 serving.STOP_SECONDS_MAX = 3.0
 typer.run(command.serve)
 """
-"""The command, with a server that is none, and does not end when it is asked to."""
+"""The command, with a stand-in server that does not end when it is asked to."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_no_server_is_left(tmp_path: Path, number: signal.Signals) -> None:
-    """Goal: a signal to end is not survived by what was started. Method: a server that is none; has it gone?"""
+    """Goal: a signal also ends what the command started. Method: a stand-in server; is it gone?"""
     with started(tmp_path) as (process, pid, _log):
         assert not is_gone(pid)
         process.send_signal(number)

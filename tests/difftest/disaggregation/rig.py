@@ -33,7 +33,7 @@ def ask(number: int, tokens: int, answers: int = 3, family: int | None = None) -
 
 
 def steps(node: Node, count: int) -> list[StepOn]:
-    """Steps in which everybody is answered with another token."""
+    """Steps in which every request is answered with another token."""
     return [StepOn(node, (Reply(token=500_000 + step),)) for step in range(count)]
 
 

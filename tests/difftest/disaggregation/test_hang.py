@@ -73,7 +73,7 @@ def test_the_wait_graph_of_both_nodes_is_reported() -> None:
 
 
 def test_with_the_repair_it_is_gone() -> None:
-    """The same run, and everybody is answered: a load waits where nothing would be left for a step."""
+    """The same run, and every request is answered: a load waits if it would leave no blocks for a step."""
     with loads_leave_room_for_a_step.applied():
         nodes = reported()
         for operation in SCENARIO.operations:
@@ -126,7 +126,7 @@ def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:
 
 
 def test_a_request_that_waits_for_a_message_is_not_stuck() -> None:
-    """Both stand still, and what they wait for may come any moment."""
+    """Neither progresses, and the message may come any moment."""
     nodes = pair(settings(), prefill_blocks=8)
     for operation in (ask(0, 64), P, D, ask(1, 64), P, D, P, D, P, D, P):
         assert nodes.perform(operation) is None

@@ -78,7 +78,9 @@ def test_in_any_history_nothing_is_wrong_and_nothing_remains(name: str, stage: S
 
 @pytest.mark.parametrize("geometry", [DRAFTING, HYBRID], ids=["draft layers", "a window"])
 def test_what_is_moved_is_what_is_read(geometry: Geometry) -> None:
-    """Where blocks hold more than one kind of layer, the decode node reads what it needs, and everybody is answered."""
+    """Where blocks hold more than one kind of layer, the decode node reads what it needs, and every request
+    is answered.
+    """
     nodes = pair(settings(geometry, drafts_max=2 if geometry is DRAFTING else 0))
     operations: tuple[Operation, ...] = (ask(0, 90), ask(1, 60), P, D, Transferred(0), Transferred(1))
     assert [] == undeclared(nodes, (*operations, *steps(Node.DECODE, 8)))
@@ -164,7 +166,7 @@ def test_states_are_not_handed_over() -> None:
 
 
 def test_a_request_that_is_held_is_ending() -> None:
-    """What stands where: computed here, and waiting there until it is read."""
+    """Its state on each node: computed here, and waiting there until it is read."""
     nodes = pair()
     for operation in (ask(0, 70), P):
         assert nodes.perform(operation) is None
@@ -263,7 +265,7 @@ def forgotten(nodes: Pair) -> dict[tuple[str, str], int]:
 
 
 def test_what_is_drawn_reaches_them() -> None:
-    """Goal: no operation is drawn in vain. Method: drawn cases, until each was performed on each node."""
+    """Goal: no generated operation is useless. Method: generated cases, until each was performed on each node."""
     done: set[tuple[str, str]] = set()
     for seed in range(20):
         case = PAIR.draw(load("full"), "hostile", str(seed))

@@ -1,4 +1,4 @@
-"""The mutants of two nodes: what is said of its mutants, and that the gate kills every one of them.
+"""The mutants of two nodes: the description of each is true, and the gate kills every one of them.
 
 Goal: a scheduler that passes wrong blocks to a connector, or a connector that forgets a request, is seen. Method:
 inject the mutants one by one, and drive two nodes with generated runs; also check what one engine alone would show.
@@ -49,7 +49,9 @@ def test_there_are_enough_and_each_says_what_it_violates() -> None:
 
 @pytest.mark.ci
 def test_without_a_mutant_nothing_is_found() -> None:
-    """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
+    """The control of all that follows; without the reference, which alone explains some operations, those are not
+    generated.
+    """
     assert run_until_killed(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
     assert (
         run_until_killed(trials(PAIR.monitors), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf)

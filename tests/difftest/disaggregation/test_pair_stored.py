@@ -1,4 +1,4 @@
-"""Trace files of two nodes, and what is drawn for them.
+"""Trace files of two nodes, and their generator.
 
 Goal: what is stored is read again as it was, a file that is not a trace is rejected with its line, and the same seed
 generates the same. Method: every generated case written and read; files with one thing wrong.
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(case: Any, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_draws_the_same() -> None:
-    """And another draws something else; every kind of operation is drawn but the one that never comes."""
+    """And another seed generates something else; every kind of operation is generated but the one that never comes."""
     again = [PAIR.draw(load("full+eagle"), preset, "0/1") for preset in PRESETS]
     assert CASES[: len(again)] == again
     assert CASES[0] != PAIR.draw(load("full+eagle"), CASES[0].preset, "0/2")

@@ -1,7 +1,7 @@
 """The table of token equality, without an engine.
 
-Goal: what two engines said becomes the right cell, and nothing that was not seen counts as equal. Method: answers made
-by hand, each with one thing wrong.
+Goal: the results of two engines give the right cell, and nothing that was not seen counts as equal. Method: answers
+made by hand, each with one thing wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEEN = evolve(
 
 
 def with_answer(**changed: Any) -> JobResult:
-    """What was said, with the second answer changed."""
+    """The result with the second answer changed."""
     return evolve(SEEN, answers=(ANSWER, evolve(ANSWER, **changed)))
 
 
@@ -57,7 +57,7 @@ def test_cells(result: JobResult, unseen: tuple[str, ...], expected: State) -> N
 
 
 def test_what_was_not_seen_is_lacking() -> None:
-    """All evidence there is, and none."""
+    """With all evidence, and with none."""
     asks_all = evolve(FEATURE["hits"], needs=tuple(EVIDENCE))
     assert () == lacking(asks_all, SEEN, evolve(SEEN, cached_blocks=5))
     assert tuple(EVIDENCE) == lacking(asks_all, PLAIN, PLAIN)
@@ -80,7 +80,7 @@ def test_injected_faults_are_known() -> None:
 
 
 def test_documents_come_back() -> None:
-    """A job and what was said of it pass through JSON unchanged."""
+    """A job and its result pass through JSON unchanged."""
     for feature in FEATURES:
         job = with_feature(feature, plain_job("gemma-3"), (10, 20))
         assert job == job_of(json.loads(json.dumps(document(job))))

@@ -2,8 +2,8 @@
 
     python -m tests.difftest.explain.families > difftest/families.md
 
-prints the table from ``configs`` and from ``asked.json``, which has what the releases said. To ask them again, each in
-a process of its own, and to write that file:
+prints the table from ``configs`` and from ``asked.json``, which has the answers of the releases. To ask them again,
+each in a process of its own, and to write that file:
 
     python -m tests.difftest.explain.families --ask [VERSION…]
 """
@@ -90,7 +90,7 @@ def theirs(answer: Mapping[str, Any]) -> str:
 
 
 def asked() -> Answers:
-    """What the releases said."""
+    """The stored answers of the releases."""
     found: Answers = json.loads(ASKED.read_text(encoding="utf-8"))
     return found
 
@@ -111,7 +111,7 @@ def ask(version: str, names: Sequence[str] = NAMES) -> dict[str, str]:
 
 
 def merged(answers: Answers, version: str, said: Mapping[str, str]) -> Answers:
-    """The answers with those of one release in place of what it said before."""
+    """The answers, with those of one release replaced."""
     found: Answers = {}
     for name in NAMES:
         before = {

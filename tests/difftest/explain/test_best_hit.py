@@ -72,7 +72,7 @@ def hit_of(manager: Manager, prompts: Prompts) -> int:
 
 
 def settings_of(name: str, interval_alignments: int | None) -> Settings:
-    """A model with room for everything."""
+    """A model that has room for all its requests."""
     model = load(name)
     alignment = model.geometry.alignment_tokens
     settings = Settings(
@@ -134,7 +134,7 @@ def test_the_formula_is_the_reference_of_a_release(release: Release) -> None:
 
 
 def test_states_are_where_chunks_end() -> None:
-    """Of a prompt that fits into one step there is one state, at its last whole block."""
+    """A prompt that fits into one step has one state, at its last whole block."""
     settings = evolve(settings_of("mamba-align", None), chunk_tokens=512, tokens_max=600)
     assert [96, 100] == chunk_ends(settings, 100)
     assert 96 == best_hit(settings, Prompts.replay(100))
@@ -145,7 +145,7 @@ def test_states_are_where_chunks_end() -> None:
 
 
 def test_a_chunk_below_a_block_stands_still() -> None:
-    """It is rounded down to nothing, and that is said."""
+    """It is rounded down to nothing, and the report says so."""
     settings = evolve(settings_of("mamba-align", None), chunk_tokens=10)
     assert stands_still(settings, 100)
     assert not stands_still(evolve(settings, chunk_tokens=16), 100)

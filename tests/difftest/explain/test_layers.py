@@ -70,7 +70,7 @@ def test_blocks_are_stretched_to_one_size_in_bytes() -> None:
 
 
 def test_without_the_hybrid_manager_windows_are_full() -> None:
-    """If there is full attention to be like; else vLLM refuses."""
+    """If full attention exists to convert to; else vLLM rejects the model."""
     assert [(16, 2)] == [
         (each.group.block_size_tokens, each.layers) for each in grouped([SLIDES, FULL], hybrid_manager=False).groups
     ]

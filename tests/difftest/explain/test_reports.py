@@ -1,7 +1,7 @@
 """Reports that people wrote.
 
-Goal: from the flags alone the cause is named that the thread ended with, and none is named that makes a rate zero that
-was not. Method: each stored report, explained with and without its prompts; and again without the rule of its cause.
+Goal: the flags alone lead to the cause that the thread found, and to no cause that makes a rate zero that was not.
+Method: each stored report, explained with and without its prompts; and again without the rule of its cause.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_the_cause_is_the_first_with_the_prompts(report: Report) -> None:
 
 @pytest.mark.parametrize("report", ZERO, ids=_id)
 def test_it_takes_the_rule(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the rule of its cause, no other stands in for it."""
+    """Without the rule of its cause, no other cause replaces it."""
     case = report.case(with_prompts=False)
     rule = next(rule for rule in rules.RULES if (found := rule(case)) is not None and found.id == report.cause)
     monkeypatch.setattr(rules, "RULES", tuple(each for each in rules.RULES if each is not rule))

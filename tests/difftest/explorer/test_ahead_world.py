@@ -63,7 +63,7 @@ DECODE = (Schedule(0, 8), Dispatch())
 
 
 def answer(accepted: int, *token: int) -> Over:
-    """The oldest step is over, and answers request 0 with the token that stands on a track at a position."""
+    """The oldest step ends, and answers request 0 with the token of a track at a position."""
     return Over((Sample(0, accepted, token_at(0, *token), 0),))
 
 
@@ -73,7 +73,7 @@ def kinds(world: AheadWorld, *moves: Operation | Over) -> set[type]:
 
 
 def test_no_more_steps_are_in_flight_than_there_may_be() -> None:
-    """Then none is scheduled; a step that nothing is part of is not dispatched, and none is over before."""
+    """Then none is scheduled; an empty step is not dispatched, and no step ends before its dispatch."""
     world = ahead()
     assert {Arrive, Admit, Abort} == kinds(world, *ENTER[:1])
     assert {Arrive, Dispatch} == kinds(world, *ENTER[:2])
@@ -172,7 +172,7 @@ def forgets(name: str, answer: Any) -> Callable[[Settings], Manager]:
 
 
 class NeverOver(Reference):
-    """Never hears that a step is over."""
+    """Never learns that a step has ended."""
 
     def returned(self, requests: Any) -> None:
         self.population.returned(requests)

@@ -61,7 +61,7 @@ def test_every_design_is_refuted(name: str) -> None:
 
 
 def test_names_are_looked_up() -> None:
-    """What there is not is said, with what there is."""
+    """An unknown name is reported with the known ones."""
     with pytest.raises(UsageError, match="unknown tiny model 'tiny': give one of tiny-full, "):
         tiny_models.load("tiny")
     with pytest.raises(UsageError, match="unknown design 'sound': give one of released-early"):

@@ -73,7 +73,7 @@ def test_a_prompt_has_the_same_shape_in_every_family() -> None:
 
 
 def test_every_prompt_arrives_in_every_family() -> None:
-    """Until there are as many requests as there may be."""
+    """Up to the maximal number of requests."""
     menu = evolve(BARE, prompts=(Prompt(3), Prompt(3, 1)), families=2)
     expected = [Arrive(0, prompt.runs(family)) for family in (0, 1) for prompt in menu.prompts]
     assert expected == moves(menu, after())

@@ -61,7 +61,7 @@ def test_a_move_that_raises_is_a_violation() -> None:
 
 
 def test_a_cycle_without_progress_is_found_after_all_else() -> None:
-    """With the shortest way to it, and the moves around it; where there is progress on the way round, it is none."""
+    """With the shortest path to it, and the moves around it; a cycle with progress is not one."""
     edges = {"a": "b", "b": "C", "c": "Ed", "d": "b", "e": "c"}
     seen = explore(Drawn(edges, idle=frozenset({"bc", "cd", "db", "ce"})))
     assert seen.found is not None

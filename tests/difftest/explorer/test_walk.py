@@ -50,7 +50,7 @@ class Counting:
 
 
 def test_worlds_are_walked_in_turn_until_enough_was_done() -> None:
-    """Each from its beginning, to its end or as far as a walk goes."""
+    """Each from its beginning, to its end or to the maximal length of a walk."""
     short, long = Counting(3), Counting(1000)
     counts: list[int] = []
     walked = walk([short, long], 100, report=counts.append)
@@ -80,6 +80,6 @@ def test_what_is_wrong_ends_the_walk() -> None:
 
 
 def test_a_world_without_a_move_is_rejected() -> None:
-    """There is nothing to walk through, however often it is begun."""
+    """It has nothing to walk through, however often it is begun."""
     with pytest.raises(AssertionError, match="without a move"):
         walk([Counting(0)], 1)

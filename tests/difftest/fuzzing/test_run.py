@@ -60,7 +60,7 @@ def test_a_shard_that_kills_its_workers_is_abandoned(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:
-    """Goal: an interrupt costs what was running, and no more. Method: interrupt at the fourth, then go on."""
+    """Goal: an interrupt costs only what was running. Method: interrupt at the fourth, then continue."""
 
     def interrupted(shard: int, attempt: int) -> str:
         if shard == 3:

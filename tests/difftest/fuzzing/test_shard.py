@@ -87,7 +87,7 @@ def test_what_was_found_can_be_described(here: Path) -> None:
 
 
 def test_an_answer_by_chance_is_found(here: Path) -> None:
-    """Goal: of some cases a second outcome is looked at. Method: all of them, in a system that looks at chance."""
+    """Goal: some cases run twice to compare outcomes. Method: all of them, in a nondeterministic system."""
     plan = evolve(PLAN, sut="faulty_in_shards:ByChance", shard_operations=400, twice_percent=100, monitors_only=True)
     result = Shards(plan).run(0, Known())
     assert result.twice == sum(tally.cases for tally in result.tallies)

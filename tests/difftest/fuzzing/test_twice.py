@@ -1,4 +1,4 @@
-"""Cases run a second time: another outcome is found, and another name for the same content is none."""
+"""Cases run a second time: another outcome is found, but another name for the same content does not count."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_same_twice_is_not_a_finding(system: type[Reference]) -> None:
 
 @pytest.mark.parametrize("system", [_AnswersByChance, _StandsByChance])
 def test_another_outcome_is_found(system: type[Reference]) -> None:
-    """Goal: what is not the same twice is found, at its first step. Method: systems that look at chance."""
+    """Goal: an outcome that differs in the second run is found, at its first step. Method: nondeterministic systems."""
     seen = [found for number in range(6) if (found := again(Bench(system, ("leak",)), _case(number), 0))]
     assert len(seen) > 0
     for found in seen:

@@ -1,7 +1,7 @@
 """``pytest difftest/`` is red with a fault in any of the four packages, or in vLLM, and green without.
 
-Goal: a green gate means something, wherever a fault is. Method: plant one, run the gate as a user would, in a process
-of its own, and look at how it ends and what it says. ``python tests/difftest/gate/test_gate_is_red.py`` prints a table.
+Goal: a green gate means something, wherever a fault is. Method: inject one, run the gate as a user would, in a process
+of its own, and check its exit code and output. ``python tests/difftest/gate/test_gate_is_red.py`` prints a table.
 """
 
 from __future__ import annotations

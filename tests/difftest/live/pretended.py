@@ -48,11 +48,11 @@ class Pretended:
     api_key: str = ""
     """Requests without it are rejected."""
     hangs_after: int = 10**9
-    """After so many requests none is answered any more."""
+    """After so many requests it answers no more."""
     capacity_tokens: int = 0
-    """How large its cache is said to be."""
+    """The size of its cache, as reported."""
     preempted: int = 0
-    """How many requests are said to be preempted, one by each request."""
+    """The number of preemptions, as reported, one per request."""
     choices: tuple[str, ...] = ()
     """What it answers where it is to choose; nothing if it rejects that."""
     generated: dict[str, int] = field(factory=dict)

@@ -122,7 +122,7 @@ def test_what_is_held_at_rest_is_reported() -> None:
 
 
 def test_of_a_server_without_metrics_nothing_is_known() -> None:
-    """It is not at rest because it does not tell what runs."""
+    """It is not at rest because it does not report its running requests."""
     with listening(Pretended(tells_metrics=False)) as url, connected(url) as server:
         assert "vllm:num_requests_running is not reported" == held_at_rest(server.metrics, seconds=0.0)
 
@@ -135,7 +135,7 @@ def test_of_a_server_without_metrics_nothing_is_known() -> None:
     ],
 )
 def test_no_server(url: str, error: type[Exception], message: str) -> None:
-    """It is said what to do."""
+    """The message says what to do."""
     with pytest.raises(error, match=message), connected(url):
         pass
 

@@ -77,7 +77,7 @@ def test_what_was_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
     ids=["differs", "lost", "not checked", "dead"],
 )
 def test_what_is_complained_about(counted: Shadow, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A difference of this run, a lost call, calls that are not checked, and counters that stand still."""
+    """A difference of this run, a lost call, calls that are not checked, and counters that do not advance."""
     seen = after(monkeypatch, {MINE: counted}, before={MINE: STOOD}, seconds=0.1)
     assert message in str(seen.complaint)
 

@@ -44,7 +44,7 @@ class _EarlyHoldings(Holdings):
 
 
 class ReleasesEarly(WithHoldings):
-    """Gives up the block that the window still reaches into."""
+    """Frees a block that the window still reaches into."""
 
     holdings_kind = _EarlyHoldings
 
@@ -282,7 +282,7 @@ def test_a_state_depends_on_the_keys(keys: Keys, expected: str, got: str) -> Non
 
 
 def test_media_before_a_block_matter_as_well() -> None:
-    """A state depends on everything before it: here on where in the prompt the same item lies."""
+    """A state depends on everything before it: here on where in the prompt the same item is."""
     one, other = (Keys(media=(Media("cat", offset, 2),)) for offset in (0, 1))
     operations = (evolve(arrive(0, 9), keys=one), Admit(0, 64), evolve(arrive(1, 9), keys=other), Admit(1, 64))
     assert watch(GhostMemory(SINGLE), IgnoresKeys(SINGLE), *operations) is not None
@@ -313,7 +313,7 @@ def test_rejected_drafts_are_written_over() -> None:
 
 
 def test_a_refusal_computes_nothing() -> None:
-    """No slot is asked for, and none is written."""
+    """No slot is requested, and none is written."""
     settings = settings_of(FULL, blocks=3)
     system = Reference(settings)
     assert watch(GhostMemory(settings), system, arrive(0, 8), Admit(0, 64), arrive(1, 4), Admit(1, 64)) is None

@@ -51,7 +51,7 @@ class ReleasesTooEarly(Holdings):
 
 
 class GivesUpTheRunningState(WithHoldings):
-    """Gives up what the next token starts from."""
+    """Frees the state that the next token starts from."""
 
     holdings_kind = ReleasesTooEarly
 
@@ -74,14 +74,14 @@ class ChunksAnywhere(Reference):
 
 
 class AnyChunk(Population):
-    """As many tokens as there are."""
+    """As many tokens as remain."""
 
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         return min(len(request.tokens) + len(request.drafts) - computed, budget_tokens)
 
 
 class HitsTheRunningState(Reference):
-    """Serves every later request from the first one's states, wherever they stand."""
+    """Serves every later request from the first one's states, at any position."""
 
     def _hit(self, request: Request) -> Hit:
         if request.number == 0:
@@ -147,7 +147,7 @@ KEEPING = {
 
 
 class GivesUpTheChunk(WithHoldings):
-    """Gives up an attention chunk a block before it is over."""
+    """Frees an attention chunk a block before it is over."""
 
     holdings_kind = ReleasesTooEarly
 
@@ -174,7 +174,7 @@ def test_what_is_not_in_its_slot_is_seen(
 
 @pytest.mark.parametrize(("settings", "operations"), [(each[0], each[2]) for each in SEVERAL.values()], ids=SEVERAL)
 def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tuple[Operation, ...]) -> None:
-    """The control: the reference, with the same operations, and room for those that it would refuse."""
+    """The control: the reference, with the same operations, and room for those that it would reject."""
     roomy = evolve(settings, blocks=64)
     assert watch(GhostMemory(roomy), Reference(roomy), *operations) is None
 

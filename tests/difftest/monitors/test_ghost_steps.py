@@ -103,7 +103,7 @@ def test_what_is_not_in_its_slot_is_seen(
 
 @pytest.mark.parametrize(("settings", "operations"), [(each[0], each[2]) for each in SEVERAL.values()], ids=SEVERAL)
 def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tuple[Operation, ...]) -> None:
-    """The control: the reference, with the same operations, and room for those that it would refuse."""
+    """The control: the reference, with the same operations, and room for those that it would reject."""
     roomy = evolve(settings, blocks=64)
     assert watch(GhostMemory(roomy), Reference(roomy), *operations) is None
 
@@ -131,7 +131,7 @@ def test_whole_blocks_serve_in_the_step_that_computes_them() -> None:
 
 
 def test_copies_are_done_in_their_order() -> None:
-    """The second takes what the first one brought; the other way round there is nothing to take."""
+    """The second takes what the first one brought; in the other order it finds nothing to take."""
     first, second = Copy(0, 1, 2, 4), Copy(0, 2, 3, 4)
     for copies, expected in (((first, second), True), ((second, first), False)):
         ghost = GhostMemory(settings_of(COPIED))

@@ -151,7 +151,7 @@ def test_what_is_not_in_its_slot_is_seen(
 
 @pytest.mark.parametrize(("settings", "operations"), [(each[0], each[2]) for each in SEVERAL.values()], ids=SEVERAL)
 def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tuple[Operation, ...]) -> None:
-    """The control: the reference, with the same operations, and room for those that it would refuse."""
+    """The control: the reference, with the same operations, and room for those that it would reject."""
     roomy = evolve(settings, blocks=64)
     assert watch(GhostMemory(roomy), Reference(roomy), *operations) is None
 

@@ -126,7 +126,7 @@ def test_no_invariant_is_forgotten() -> None:
 
 
 def test_a_sound_system_shows_sound_states() -> None:
-    """The control; and at rest there is nothing left to check."""
+    """The control; at rest, nothing is left to check."""
     system = Reference(SETTINGS)
     assert watch(Invariants(), system, *OPERATIONS[:2], Sample(0, 0, 9, 0), Schedule(0, 1), *OPERATIONS[2:]) is None
     nothing: list[Difference] = []

@@ -279,14 +279,14 @@ GROWN: dict[str, Any] = {
 
 @pytest.mark.parametrize("build", GROWN.values(), ids=GROWN)
 def test_a_container_that_outgrew_the_blocks_is_found(build: Any) -> None:
-    """Blocks are all that is left to know about: as many entries as there are blocks are the control."""
+    """Blocks are all that a system may remember: as many entries as blocks are the control."""
     expected = Difference("KV-LEAK-02", "hoard.value", "at most 8 entries, one a block", "9")
     assert [expected] == at_rest(Plain(build(range(9))))
     assert [] == at_rest(Plain(build(range(8))))
 
 
 def test_a_map_of_content_may_also_have_boundaries_inside_blocks() -> None:
-    """As many more as there are blocks in which a boundary is known; and no other container may."""
+    """As many more as blocks in which a boundary is known; no other container may."""
     for hoard, found in ((dict.fromkeys(range(9)), False), (dict.fromkeys(range(10)), True), (list(range(9)), True)):
         system = Hoarder(SETTINGS, Plain(hoard), begun=[3])
         assert found == bool(list(LeakMonitor(SETTINGS).remembered(system)))
@@ -311,7 +311,7 @@ class Endless(Mapping[int, object]):
 
 
 def test_a_system_without_end_is_left_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies beyond is not checked; what lies before is."""
+    """What lies beyond the limit is not checked; what lies before it is."""
     monkeypatch.setattr(leak, "_OBJECTS_MAX", 1000)
     assert ["hoard"] == [found.subject for found in at_rest([GONE, Endless()])]
 

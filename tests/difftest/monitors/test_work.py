@@ -119,7 +119,7 @@ NULLS = 9
 
 
 def given_states(rules: Rules, *reads: int) -> Difference | None:
-    """What is said of the first decode step after a chunk that reads ``reads`` entries, and no entry before."""
+    """The difference at the first decode step after a chunk that reads ``reads`` entries, and no entry before."""
     settings = settings_of(FULL, Group(Kind.MAMBA, 4, states=StateMode.ALIGN), tokens_max=80)
     nothing = Work(0, (0, 0), 0, 0)
     monitor = WorkMonitor(settings, GivenMeter(*[nothing] * 11, Work(0, reads, 0, 0)), rules)

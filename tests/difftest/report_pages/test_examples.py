@@ -1,4 +1,4 @@
-"""The four defects of ``difftest/examples/pages``, on the real vLLM, and in a browser where there is one.
+"""The four defects of ``difftest/examples/pages``, on the real vLLM, and in a browser if one is installed.
 
 Goal: a leak, a hang, a foreign hit and a hit of nothing can each be read off one page. Method: draw them, and look for
 what a reader must see; let a headless browser run the page's script, without a network.

@@ -154,7 +154,7 @@ def test_the_page_loads_nothing(shown: str) -> None:
 
 
 def test_its_own_script_is_the_only_one(shown: str) -> None:
-    """The content policy names the hash of the script as it stands there."""
+    """The content policy names the hash of the script in the page."""
     scripts = re.findall(r"<script>(.*?)</script>", shown, re.DOTALL)
     assert 1 == len(scripts)
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
@@ -235,7 +235,7 @@ def test_a_divergence_that_does_not_come_again_says_so(shown: str) -> None:
 
 
 def test_content_is_described() -> None:
-    """Who had it first, and up to where."""
+    """Which request had it first, and up to which token."""
     recording, found = recorded(ForgetsTheWindow, TWICE)
     document = Document(page(recording, found, ABOUT))
     assert "content of block 6" in document.text("h2")
@@ -245,7 +245,9 @@ def test_content_is_described() -> None:
 
 
 def test_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many blocks, so much of a table; those that differ stay, and what is left out is said."""
+    """The number of blocks and the size of a table have limits; those that differ stay, and the page says what is left
+    out.
+    """
     monkeypatch.setattr(views, "BLOCKS_MAX", 2)
     monkeypatch.setattr(views, "ENTRIES_MAX", 2)
     recording, found = recorded(KeepsABlock, ENDED, FULL, ("leak",))

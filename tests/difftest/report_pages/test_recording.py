@@ -70,7 +70,7 @@ def test_content_is_named_after_who_had_it_first() -> None:
 
 
 def test_foreign_content_keeps_its_name() -> None:
-    """The system takes the adapter's content for the salt's: the page says whose it is."""
+    """The system takes the adapter's content for the salt's: the page says which request it belongs to."""
     recording, found = recorded(ServesOthers, BY_ANOTHER, FULL)
     assert "KV-OP-01" == found.divergence.difference.statement
     last = recording.frames[-1]
@@ -103,7 +103,7 @@ def test_an_exception_is_recorded() -> None:
 
 
 def test_without_lockstep_a_reference_follows() -> None:
-    """As far as it can: for the reader's eyes, and not to judge."""
+    """As far as it can, for the reader only: it checks nothing."""
     recording, found = recorded(KeepsABlock, ENDED, detectors=("leak",))
     assert ("leak", "KV-LEAK-01") == (found.divergence.detector, found.divergence.difference.statement)
     assert all(frame.reference is not None for frame in recording.frames)

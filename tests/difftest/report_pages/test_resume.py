@@ -86,7 +86,7 @@ def test_what_no_later_request_needs() -> None:
 
 
 def test_a_foreign_hit() -> None:
-    """The system serves what is not cached for this request, and the page says from whom it is."""
+    """The system serves what is not cached for this request, and the page says which request it comes from."""
     table = shown(ServesOthers, BY_ANOTHER, FULL)
     expected = (
         "To resume at token 4, block 0 of group 0 is not cached. The system serves it all the same, from block 1, "
@@ -118,7 +118,7 @@ def test_a_hit_inside_a_block() -> None:
 
 
 def test_look_ahead_may_reach_too_far() -> None:
-    """Then it is said so, and no block is named."""
+    """The page says so, and names no block."""
     settings = Settings(Geometry((Group("full", 4, lookahead=True),)), blocks=12)
     table = shown(HitsNothing, TWICE, settings)
     eight, four, _ = table.boundaries

@@ -1,4 +1,4 @@
-"""The wait-for graph, drawn.
+"""The wait-for graph as a picture.
 
 Goal: a reader sees which request waits for which, which are stuck, and the cause. Method: graphs written by hand, and
 the arrows and sentences that follow.
@@ -36,7 +36,7 @@ def hung(graph: WaitFor, tokens: int = 150) -> Recording:
 
 
 def test_an_arrow_leads_from_a_waiting_request_to_what_it_waits_for() -> None:
-    """Rows in the order in which they stand; both in a circle are stuck."""
+    """Rows in queue order; both requests of a cycle are stuck."""
     edges = (Wait(0, Reason.BLOCKS, 1, 3), Wait(1, Reason.LINE, 0))
     drawn = drawing(hung(WaitFor(edges, 1, STANDING)))
     assert drawn is not None
@@ -77,7 +77,7 @@ def test_a_request_that_can_never_fit_is_named() -> None:
 
 
 def test_a_lost_transfer_is_named() -> None:
-    """Who waits for one that ends is not stuck."""
+    """A request that waits for a transfer that ends is not stuck."""
     drawn = drawing(hung(WaitFor((Wait(0, Reason.TRANSFER, lost=True), Wait(1, Reason.TRANSFER)), 4, STANDING)))
     assert drawn is not None
     assert "Request 0 waits for a transfer that never ends, and nobody takes it out." == drawn.conclusion

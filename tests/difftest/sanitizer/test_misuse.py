@@ -92,7 +92,7 @@ def test_a_block_that_is_freed_while_a_request_uses_it(found: list[Misuse]) -> N
 
 
 def test_a_hit_on_other_tokens(found: list[Misuse]) -> None:
-    """Two requests whose hashes agree and whose tokens do not; with the same tokens there is nothing to report."""
+    """Two requests whose hashes agree and whose tokens do not; with the same tokens nothing is reported."""
     made = built()
     assert made.admit(made.request(PROMPT))
     assert made.admit(made.request(PROMPT))
@@ -162,7 +162,7 @@ def test_raising_stops_at_the_misuse() -> None:
 
 
 def test_parameters_of_other_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM 0.33.0's ``get_computed_blocks`` is watched; a method whose parameter is named otherwise is not."""
+    """vLLM 0.33.0's ``get_computed_blocks`` is watched; a method with another name for the parameter is not."""
     original, touch = KVCacheManager.get_computed_blocks, BlockPool.touch
     lengths: list[int | None] = []
 

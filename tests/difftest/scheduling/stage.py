@@ -32,7 +32,7 @@ def serve(number: int, tokens: int, answers: int = 4, family: int | None = None,
 
 
 def steps(count: int) -> list[Step]:
-    """Steps in which everybody is answered with another token."""
+    """Steps in which every request is answered with another token."""
     return [Step((Reply(token=500_000 + step),)) for step in range(count)]
 
 

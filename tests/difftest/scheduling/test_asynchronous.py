@@ -101,7 +101,7 @@ REUSED: tuple[Operation, ...] = (
 
 
 def misread_first(settings: Settings, stage: Stage, operations: tuple[Operation, ...]) -> tuple[str, str, str]:
-    """Who finds what, and where, if no finding is known to ghost memory."""
+    """What is found, by which detector and where, if no finding is known to ghost memory."""
     engine = Engine(settings, stage)
     engine.memory._physical.is_known = lambda _misread: False
     (first,) = run(engine, operations)
@@ -109,7 +109,9 @@ def misread_first(settings: Settings, stage: Stage, operations: tuple[Operation,
 
 
 def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
-    """vLLM gives them (vllm-project/vllm#45357): the step writes over what was loaded, and who loaded it reads that."""
+    """vLLM allocates them to one (vllm-project/vllm#45357): the step overwrites what was loaded, and the request that
+    loaded it reads that.
+    """
     engine = Engine(full(14), CONNECTED)
     run(engine, (*REUSED, Transferred(1), *steps(4)))
     assert set(engine.lockstep.known.times) == {"022-given-up-while-in-flight"}
@@ -134,7 +136,7 @@ def test_if_the_step_comes_back_first_nothing_is_wrong(collected: tuple[Operatio
 
 
 def test_a_window_is_not_left_before_the_drafts_are_verified() -> None:
-    """vLLM leaves it (vllm-project/vllm#47728): it counts drafts that may be rejected, and gives up what they left."""
+    """vLLM leaves it (vllm-project/vllm#47728): it counts drafts that may be rejected, and frees what they left."""
     for stage, acts in ((ASYNCHRONOUS, True), (Stage(), False)):
         engine = Engine(SLIDING, stage)
         assert [] == undeclared(engine, (serve(0, 60, 60), *DRAFTS))

@@ -141,7 +141,7 @@ def test_tokens_are_sent_as_they_are() -> None:
 
 
 def test_what_is_sent_of_all_together() -> None:
-    """Tokens in all, blocks in common, who lost its blocks, and whose tokens are masked in which order."""
+    """Total tokens, common blocks, the requests that lost their blocks, and the masked requests in their order."""
     due = All(9, (1, 0), frozenset({2}), masked=((3, (7,)), (1, ())))
     assert Batch(64, 4).together(due, due) is None
     for other in (

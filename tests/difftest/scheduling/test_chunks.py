@@ -1,6 +1,6 @@
 """How much a step computes.
 
-Goal: less than there is to compute and room for is seen, and nothing else. Method: what is asked for, by hand.
+Goal: a step that computes less than it could is seen, and nothing else. Method: calls by hand.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
 
 
 def test_who_runs_is_not_passed_over() -> None:
-    """While there is room: after another one was preempted too, whose tokens are the step's again."""
+    """While the budget lasts; after a preemption its tokens are the step's again."""
     observed = Observed().run()
     left_out = ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled")
     assert left_out == numbers(observed.chunks.end(observed.population))

@@ -35,7 +35,7 @@ def test_a_failed_load_is_an_end() -> None:
 
 
 def test_what_is_due_is_sent() -> None:
-    """Then nothing is found; nor when there is nothing to tell."""
+    """Then nothing is found; also when nothing was to be sent."""
     assert client_of(3) == 3 % CLIENTS
     assert check({3: ClientOutput((1, 2))}, SENT) is None
     assert check({}, []) is None

@@ -1,7 +1,7 @@
 """The encoder and its cache under a scheduler.
 
-Goal: an item that is computed late, twice, or beyond the limits, or that goes while it is needed, is seen. Method:
-drawn runs of vLLM's own scheduler on requests with items, and its cache broken, one thing at a time.
+Goal: an item that is computed late, twice, or beyond the limits, or is evicted while it is needed, is seen. Method:
+generated runs of vLLM's own scheduler on requests with items, and its cache broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def cases() -> list[Case]:
 
 
 def found_by(all_cases: list[Case]) -> set[str]:
-    """Who finds something that is not declared."""
+    """The detector that finds an undeclared difference."""
     bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
     runs = (run_case(bench, case).found() for case in all_cases)
     return {each.divergence.detector for found in runs for each in found if each.finding is None}
 
 
 def forgets_the_user(original: Any, cache: Any, request: Any, place: int) -> bool:
-    """What is kept is used without saying who uses it."""
+    """A cached item is used without recording its user."""
     users = {item: set(each) for item, each in cache.cached.items()}
     answer: bool = original(cache, request, place)
     cache.cached.update(users)
@@ -71,7 +71,7 @@ def one_item_more(original: Any, cache: Any, request: Any, place: int, budget: i
 
 
 def latest_goes(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
-    """What was released last goes first."""
+    """The item released last is evicted first."""
     cache.freeable = type(cache.freeable)(reversed(cache.freeable.items()))
     answer: bool = original(cache, request, place, budget, before)
     return answer
@@ -85,11 +85,11 @@ def tells_again(original: Any, cache: Any) -> list[str]:
 
 
 def never_frees(_original: Any, _scheduler: Any, _request: Any) -> None:
-    """What was passed is kept for who passed it."""
+    """A passed item is kept for the request that passed it."""
 
 
 def frees_all(_original: Any, scheduler: Any, request: Any) -> None:
-    """What a request stands in goes."""
+    """All items of a request are evicted."""
     scheduler.encoder_cache_manager.free(request)
 
 
@@ -105,7 +105,7 @@ BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
 
 @pytest.mark.ci
 def test_nothing_is_found_of_published_code() -> None:
-    """The control; and there are items of all kinds."""
+    """The control, with items of all kinds."""
     assert len(cases()) >= 5
     assert set() == found_by(cases())
 

@@ -55,7 +55,9 @@ CASES = 2
 
 
 def differences(cases: Iterable[Case], subject: str = "stock") -> tuple[Counter[str], int]:
-    """What differs in drawn runs, by statement, what is declared apart; and how many operations were followed."""
+    """What differs in generated runs, by statement, apart from declared findings; and how many operations
+    were followed.
+    """
     found, followed = Counter[str](), 0
     for case in cases:
         engine = Engine(case.settings, case.stage, subject)
@@ -140,7 +142,9 @@ def broken(monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[...
 
 
 def test_as_it_is_nothing_is_found() -> None:
-    """The run that the breaks are tried on: two requests that need more than there is, and preempt each other."""
+    """The run that the breaks are tried on: two requests that need more blocks than are free, and preempt
+    each other.
+    """
     engine = Engine(SETTINGS, Stage(8))
     assert [] == undeclared(engine, STEPS)
     assert "Preempt" in {type(operation).__name__ for operation in engine.lockstep.performed}
@@ -190,7 +194,7 @@ def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that lets them stand is found."""
+    """A scheduler that keeps them is found."""
     geometry = Geometry((Group("full", 16, lookahead=True),))
     settings = Settings(geometry, blocks=40, tokens_max=160, chunk_tokens=64, drafts_max=2)
     steps: tuple[Operation, ...] = (
@@ -255,7 +259,7 @@ def masks_chunks(_scheduler: Any, output: Any) -> Any:
 
 @pytest.mark.parametrize("chunk_tokens", [64, 24])
 def test_who_follows_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
-    """Goal: the worker masks by a grammar whom it answers. Method: a prompt in one step, and in chunks."""
+    """Goal: a grammar masks the request that is answered. Method: a prompt in one step, and in chunks."""
     settings = full(9, chunk_tokens=chunk_tokens)
     asked: list[Operation] = [serve(1, 40, structured=True), GrammarReady(1)]
     assert found(settings, Stage(), [*asked, *steps(6)]) is None

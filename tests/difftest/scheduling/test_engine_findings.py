@@ -102,8 +102,8 @@ def played(case: Case, detectors: tuple[str, ...] = SCHEDULER.gate) -> CaseRun:
 def played_without(finding: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> CaseRun:
     """A run on the vLLM that is installed, described without a finding.
 
-    What 021 and 041 leave cached, and 022, 028 and 061 free, differs from the reference before anybody reads it;
-    traces show who does.
+    What 021 and 041 leave cached, and 022, 028 and 061 free, differs from the reference before it is read; traces show
+    which requests read it.
     """
     forget(finding, monkeypatch)
     return played(case, SCHEDULER.monitors if finding[:3] in ("021", "022", "028", "041", "061") else SCHEDULER.gate)

@@ -435,7 +435,7 @@ def engines() -> Iterator[tuple[Engine, tuple[Operation, ...]]]:
 
 
 def has_value(message: Any, field: str) -> bool:
-    """Whether a field has something else than when nothing is to be said."""
+    """Whether a field differs from its empty value."""
     value = getattr(message, field)
     if value is None or hasattr(value, "shape"):
         return value is not None

@@ -1,7 +1,7 @@
 """Hangs of vLLM 0.20.2's scheduler as published, and of schedulers broken as others were.
 
-Goal: a hang is reported a step or two after it began, by a monitor that has no clock, with who waits for whom. Method:
-the shortest runs into the hangs that people reported; and for those that 0.20.2 does not have, the same mistake.
+Goal: a hang is reported a step or two after it began, by a monitor that has no clock, with its wait graph. Method: the
+shortest runs into the reported hangs; and for those that 0.20.2 does not have, the same mistake.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ HANGS: dict[str, Hang] = {
 @pytest.mark.parametrize("name", HANGS)
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_a_hang_of_published_code_is_reported(name: str, with_reference: bool) -> None:
-    """Within three steps of the last thing that happened, with who is stuck and in which circle."""
+    """Within three steps of the last progress, with the stuck requests and their cycle."""
     settings, stage, operations, stuck, circle = HANGS[name]
     engine = Engine(settings, stage, with_reference=with_reference)
     known = DECLARED.get(name)
@@ -173,7 +173,7 @@ def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.Mon
 
 
 def test_who_waits_for_what_is_data() -> None:
-    """Each edge of a graph: who, why, for whom, and how many blocks that one holds."""
+    """Each edge of a graph: which request, why, for which request, and how many blocks that one holds."""
     settings, stage, operations, _, _ = HANGS["loads that leave no room"]
     engine = Engine(settings, stage)
     engine.lockstep.known.findings = ()
@@ -200,14 +200,14 @@ def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
 
 
 def look_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is next, and what is counted, others check, who see some of this a step before anybody waits in vain."""
+    """Switch off other checks, some of which would see this a step before any request waits in vain."""
     monkeypatch.setattr(StatisticsCheck, "check", lambda *_: None)
     monkeypatch.setattr(Line, "end", lambda *_: None)
     monkeypatch.setattr(Line, "observe", lambda *_: None)
 
 
 def ignores_the_skipped(original: Any, scheduler: Any) -> Any:
-    """As in vllm-project/vllm-ascend#10559: what is in the second queue is never looked at again."""
+    """As in vllm-project/vllm-ascend#10559: the second queue is never scanned again."""
     skipped, scheduler.skipped_waiting = scheduler.skipped_waiting, type(scheduler.skipped_waiting)()
     output = original(scheduler)
     scheduler.skipped_waiting.extend(skipped)
@@ -286,7 +286,7 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_passed_over_permanently_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are answered in every step, so nothing stands still; the bound is what everybody alive needs."""
+    """Others are answered in every step, so the engine makes progress; the bound is what all live requests need."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
     original = Scheduler.schedule

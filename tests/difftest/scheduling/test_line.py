@@ -24,7 +24,7 @@ LOADS = Granted(0, ((1,),), external_tokens=8, loads=True)
 
 
 class Observed:
-    """A line, and the requests that stand in it."""
+    """A waiting queue, and its requests."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_the_most_urgent_first() -> None:
-    """By priority, and of the same priority who came first."""
+    """By priority, and then by arrival."""
     observed = Observed(serve(0, 2), serve(1, 1), serve(2, 1), by_priority=True)
     assert [None, None, None] == [observed.admit(1), observed.admit(2), observed.admit(0)]
     assert "KV-LIVE-01: request 1 is asked for first" == violated(
@@ -151,7 +151,7 @@ def test_the_least_urgent_is_preempted() -> None:
 
 
 def test_who_is_ready_is_asked_for() -> None:
-    """As long as there is room; not asked is left out."""
+    """While the budget lasts; a ready request that is not asked for is left out."""
     asked = "KV-LIVE-01: it is asked for"
     assert asked == violated(Observed(serve(0)).end())
     observed = Observed(serve(0))
@@ -244,7 +244,7 @@ def test_who_is_passed_first_comes_back_first() -> None:
 
 
 def test_after_an_empty_chunk_no_request_is_checked() -> None:
-    """By priority: who is less urgent than the request whose chunk is nothing is not set aside for its adapter."""
+    """By priority: a request less urgent than the one with an empty chunk is not set aside for its adapter."""
     requests = serve(0, adapter="one"), serve(1, priority=2, adapter="two"), serve(2, priority=1)
     observed = Observed(*requests, by_priority=True, adapters_max=1, may_split=False)
     assert observed.admit(0) is None

@@ -1,4 +1,4 @@
-"""The scheduler's mutants: what is said of its mutants, and that the gate kills every one of them.
+"""The scheduler's mutants: the description of each is true, and the gate kills every one of them.
 
 Goal: a scheduler that counts wrong, passes a request over, or sends its worker something else than it decided, is seen.
 Method: inject the mutants one by one into vLLM's scheduler, and drive it with generated runs.
@@ -40,7 +40,7 @@ def test_there_are_enough() -> None:
 
 
 def test_all_say_what_they_violate() -> None:
-    """A guarantee; and those that name models, models that the hunt has."""
+    """A guarantee; and models, if they name some, that the mutation run has."""
     assert not [mutant.name for mutant in SCHEDULER_MUTANTS if mutant.statement is None]
     hints = {name for mutant in SCHEDULER_MUTANTS for name in mutant.models or ()}
     assert hints <= set(MODELS)
@@ -150,7 +150,7 @@ def test_one_change_fits_several_methods() -> None:
 
 @pytest.mark.parametrize("change", [Put("absent"), Put("number +=", which=1), Ask("absent", instead="True")])
 def test_a_place_that_is_not_there_is_reported(change: Any) -> None:
-    """A vLLM that has no such place is not called broken."""
+    """A vLLM that lacks the place is not called broken."""
     with pytest.raises(LookupError, match=r"this vLLM has no such place in Counter10\.up"):
         edited(change)
 

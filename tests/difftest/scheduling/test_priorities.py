@@ -1,4 +1,4 @@
-"""Who is served first, who waits for a grammar, and who gives up: at every point of a run.
+"""Which request is served first, which waits for a grammar, and which is aborted: at every point of a run.
 
 Goal: cached content was computed, a waiting request is admitted when it is ready, and an abort leaves nothing held.
 Method: vLLM's scheduler followed by the reference at every decision; its known findings, shown and distinguished; and

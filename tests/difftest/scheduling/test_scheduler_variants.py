@@ -36,7 +36,7 @@ def rules(*names: str) -> SchedulerRules:
 
 
 def asked(*names: str, **asked_for: Any) -> NewReference:
-    """The reference under a scheduler with such rules, that asks for this."""
+    """The reference under a scheduler with such rules, and its calls."""
     system: Any = SimpleNamespace(description=INSTALLED, scheduling=rules(*names), **asked_for)
     return partial(Manager, choices=choices_of(system))
 

@@ -94,7 +94,7 @@ def test_a_part_that_never_fits_is_left_out(length: int) -> None:
 
 
 def test_in_words() -> None:
-    """That a request is the first part of a session is said of it."""
+    """The description says that a request is the first part of a session."""
     assert "it is the first part of a session" in describe_engine(serve(0, 1, resumable=True))
 
 

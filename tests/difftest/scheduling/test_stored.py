@@ -137,7 +137,7 @@ def test_a_line_that_is_wrong_is_named(path: Path, number: int, change: Callable
 
 
 def test_a_file_that_is_cut_off_is_rejected(path: Path) -> None:
-    """And one that is none, or is not there."""
+    """So is one that is not a trace, or is missing."""
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UsageError, match=f"line {LAST}: cut off"):
         trace_codec.read(path, SCHEDULER)

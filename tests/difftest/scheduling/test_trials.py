@@ -204,7 +204,7 @@ def test_models_on_which_findings_were_not_counted_are_named() -> None:
 
 
 def test_what_the_reference_did_not_follow_is_reported() -> None:
-    """None of this vLLM's, whether steps are asynchronous or not; what there is of others is reported."""
+    """None of this vLLM's, with asynchronous steps or not; those of others are reported."""
     drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(120))]
     seeds = {stage.asynchronous: seed for stage, seed in drawn if not stage.connector}
     assert {True, False} == set(seeds)

@@ -43,7 +43,7 @@ def test_who_is_stuck(name: str) -> None:
 
 
 def test_the_story_says_who_holds_what() -> None:
-    """Free blocks, where each stands, each edge once, and the circle."""
+    """Free blocks, the state of each request, each edge once, and the cycle."""
     graph = WaitFor((blocks(A, B), blocks(A, B), blocks(B, A)), 1, ("request 0 waits",))
     expected = "1 blocks are free; request 0 waits; request 0 waits for blocks: request 1 holds 3; "
     expected += "request 1 waits for blocks: request 0 holds 3; in a circle: request 0 → request 1 → request 0"

@@ -1,4 +1,4 @@
-"""What happens to an engine, in words.
+"""Descriptions of what happens to an engine.
 
 Goal: every operation is described on one line, with its difference from the plainest of its kind. Method: one of each,
 and the lines written out.
@@ -73,7 +73,7 @@ def test_an_operation_is_one_line(operation: Operation, message: str) -> None:
 
 
 def test_every_kind_of_operation_is_described() -> None:
-    """None is forgotten here."""
+    """No kind is missing here."""
     assert set(OPERATIONS) == {type(operation) for operation, _ in DESCRIBED}
 
 

@@ -240,7 +240,7 @@ FAULTS: dict[Fault, str] = {
 
 @frozen
 class Row:
-    """A fault, and what a shadow said of it."""
+    """A fault, and what a shadow reported."""
 
     fault: str
     detected: str
@@ -312,7 +312,7 @@ def _is_unanswered(server: Server, number: int) -> bool:
 
 
 def _abort_one(scheduler: Any) -> None:
-    """A client goes away. The scheduler's own call is used: what wraps it is called, too."""
+    """A client disconnects. The scheduler's own call is used, so that its wrappers are called, too."""
     from vllm.v1.request import RequestStatus
 
     for request in (scheduler.running or list(scheduler.requests.values()))[:1]:

@@ -1,4 +1,6 @@
-"""What the tests of shadows share: vLLM's own scheduler serving drawn requests, with a worker that computes nothing."""
+"""What the tests of shadows share: vLLM's own scheduler serving generated requests, with a worker that
+computes nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ PRESETS = ("legal", "hostile", "long", "tiny")
 
 
 class Server:
-    """An engine without a model: what is drawn follows from the seed."""
+    """An engine without a model: its requests follow from the seed."""
 
     def __init__(
         self,

@@ -183,7 +183,7 @@ def test_it_is_followed_strictly(results: Any, system: str) -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_recording_is_checked_as_what_it_is_of(results: Any, system: str) -> None:
-    """Its header names the system, whose findings the check knows."""
+    """Its header names the system, and so its findings."""
     named, differences, judged = results["recorded"][system]
     assert (system, 0) == (named, differences)
     assert judged > 200

@@ -1,4 +1,4 @@
-"""The judge of a recording: one short life that is right, and every answer in it made wrong."""
+"""The checker of a recording: one short life that is right, and every answer in it made wrong."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_life_that_is_right() -> None:
     ],
 )
 def test_an_answer_that_is_wrong(index: int, change: dict[str, Any], statement: str) -> None:
-    """Goal: nothing that is compared goes unseen. Method: change one answer, and name what it violates."""
+    """Goal: every comparison works. Method: change one answer, and name what it violates."""
     life = list(LIFE)
     life[index] = msgspec.structs.replace(life[index], **change)
     assert statement == judged(life)[0]
@@ -137,7 +137,7 @@ def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
 
 
 def test_what_is_before_the_first_checkpoint_is_not_judged() -> None:
-    """Goal: a file whose beginning is gone has no false differences. Method: calls without a checkpoint."""
+    """Goal: a file whose beginning is missing has no false differences. Method: calls without a checkpoint."""
     judge = ShadowChecker(SETTINGS)
     assert [] == [finding for record in LIFE[1:7] for finding in judge.follow(record)]
     assert (0, {"before the first checkpoint": 4}) == (judge.stats.judged, judge.stats.unjudged)
@@ -193,7 +193,9 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
     ],
 )
 def test_an_unknown_number(record: Stored) -> None:
-    """Goal: neither a reader nor a judge ends in a traceback. Method: huge numbers, read, and judged all the same."""
+    """Goal: neither a reader nor a checker ends in a traceback. Method: huge numbers, read, and checked all
+    the same.
+    """
     with pytest.raises(msgspec.ValidationError, match="int"):
         calls.WRITTEN.decode(calls.ENCODER.encode([record]))
     arrived = Arrived(0, 40, 40, True, [A, B])

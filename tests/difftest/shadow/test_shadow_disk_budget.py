@@ -1,4 +1,4 @@
-"""The bound of what lies on disk holds for a folder that engine after engine writes into."""
+"""The disk limit holds for a folder that engine after engine writes into."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HERE = socket.gethostname()
 
 
 def left_by(folder: Path, engine: str, state: str | None) -> Path:
-    """A recording of another engine, larger than half of what there is room for, and its status."""
+    """A recording of another engine, larger than half of the limit, and its status."""
     writer = Writer(folder / f"recording-{engine}-000003.kvrec", evolve(HEADER, engine=engine))
     writer.append(encoded([CHECKPOINT]))
     for _ in range(BOUND_BYTES // 2 // STEP_BYTES):
@@ -86,7 +86,9 @@ def gone() -> int:
 
 
 def watched(folder: Path, silent_seconds: float, process: int, host: str) -> Path:
-    """A recording of an engine that has said nothing for so long, by the clock of the folder; we say something now."""
+    """A recording of an engine that has been silent for so long, by the clock of the folder; this engine has just
+    written.
+    """
     path = left_by(folder, OTHER, None)
     write(folder, Status(OTHER, Mode.RECORD.value, process, host))
     write(folder, Status(HEADER.engine, Mode.RECORD.value, os.getpid(), HERE))

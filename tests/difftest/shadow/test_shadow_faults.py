@@ -123,7 +123,7 @@ def test_without_a_fault_nothing_is_detected(seed: int, monkeypatch: pytest.Monk
 
 
 def aborted(each: Shadowed) -> None:
-    """A client of a request that runs goes away."""
+    """The client of a running request disconnects."""
     for request in each.server.scheduler.running[:1]:
         abort(each.server.scheduler, [number_in(request.request_id)])
 
@@ -313,7 +313,7 @@ class Clocked:
         self.watch.now = lambda: self.seconds
 
     def wait(self, seconds: int) -> list[calls.Stall]:
-        """What stalls after so long, looked at once a second."""
+        """What stalls after so long, checked once a second."""
         found = []
         for _ in range(seconds):
             self.seconds += 1
@@ -331,7 +331,7 @@ def test_who_waits_for_its_turn_does_not_stall() -> None:
 
 
 def test_what_is_waited_for_is_named() -> None:
-    """Goal: the wait-for graph in words. Method: a worker that returns nothing, with requests that run and wait."""
+    """Goal: the wait-for graph as text. Method: a worker that returns nothing, with requests that run and wait."""
     clocked = Clocked(blocks=20)
     while not (clocked.server.scheduler.running and clocked.server.scheduler.waiting):
         clocked.server.serve(1)

@@ -137,7 +137,7 @@ Acted = Callable[[], None]
 
 
 def released_early(patch: pytest.MonkeyPatch, acted: Acted) -> None:
-    """A window gives up its blocks sixteen tokens too early."""
+    """A window frees its blocks sixteen tokens too early."""
     from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 
     original = SlidingWindowManager.get_num_skipped_tokens
@@ -227,7 +227,7 @@ def test_strict_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("model", "unjudged_min"), [("full", 1), ("gpt-oss-hybrid", 0)])
 def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
-    """Goal: periods are judged, and what was cached between them is not. Method: a third, in short ones."""
+    """Goal: periods are checked, and blocks cached between them are not. Method: a third, in short ones."""
     server = Server(model)
     sink = watched(server, sampling=Sampling(0.3, 15))
     server.serve(200)
@@ -239,7 +239,7 @@ def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
 
 
 def test_after_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is lost is counted, and costs no more. Method: a sink that takes nothing, then a mutant."""
+    """Goal: a loss is counted, and costs no more. Method: a sink that takes nothing, then a mutant."""
     server = Server("gpt-oss-hybrid", blocks=100)
     sink = watched(server)
     server.serve(30)

@@ -105,7 +105,7 @@ def records_in(path: Path) -> int:
 
 
 def test_parts_that_follow_each_other_have_no_gap(parts: list[Path]) -> None:
-    """Goal: the control. Method: a whole recording; no part is said not to be closed, and all states are compared."""
+    """Goal: the control. Method: a whole recording; no part is reported as not closed, and all states are compared."""
     found = checked(parts[0].parent)
     assert ([], [], 0) == (found.gaps, found.endings, found.checker.stats.lost)
     assert len(parts) <= found.checker.stats.checkpoints

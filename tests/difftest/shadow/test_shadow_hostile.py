@@ -1,4 +1,4 @@
-"""A shadow that everything goes wrong for: the engine must not notice.
+"""A shadow for which everything goes wrong: the engine must not notice.
 
 Goal: a failure in the shadow or around it raises nothing in the engine, removes no other wrapper, and costs time only
 once. Method: break what the shadow relies on, one thing at a time, inside vLLM's own scheduler or without one.
@@ -36,7 +36,7 @@ class Engine:
 
 
 class Watcher:
-    """Looks at one call, as a shadow does: what it raises ends it, and does not reach the engine."""
+    """Watches one call, as a shadow does: its exception ends it, and does not reach the engine."""
 
     def __init__(self, engine: Engine, look: Any = lambda *_: None) -> None:
         self.tap = Tap(self)
@@ -271,7 +271,7 @@ class TestBeneathAScheduler:
         assert 1 == sink.begun
 
     def test_what_is_lost_is_a_gap_though_there_is_room_again(self, server: Any) -> None:
-        """Goal: what follows a loss begins anew, with everything. Method: one message is not taken."""
+        """Goal: after a loss the recording begins again, with everything. Method: one message is not taken."""
         from kvgate.shadow.adapter.observer import Observer
 
         sink = Full(takes=True)

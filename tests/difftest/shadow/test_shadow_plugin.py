@@ -1,4 +1,4 @@
-"""The entry point: off unless it is asked for, and never in anybody's way."""
+"""The entry point: off unless it is asked for, and without effect on others."""
 
 from __future__ import annotations
 

@@ -247,7 +247,9 @@ def test_other_versions_and_files_are_named(tmp_path: Path) -> None:
 
 
 def test_parts_are_bounded_and_begin_with_a_checkpoint(tmp_path: Path) -> None:
-    """Goal: a server that runs for months fills no disk. Method: much more than the limit, and look at what is left."""
+    """Goal: a server that runs for months does not fill the disk. Method: write much more than the limit, and check
+    what is left.
+    """
     said: list[str] = []
     rotation = Rotation(tmp_path, HEADER, 20_000, said.append)
     rotation.append([Restart(0, "the engine starts"), ARRIVED])
@@ -294,7 +296,7 @@ def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
     assert [] == judged_again(tmp_path / "b.kvrec")[0]
 
 
-# What was written in the middle of a life, judged
+# Written in the middle of a life, then checked
 
 
 def judged_again(path: Path) -> tuple[list[str], int]:
@@ -333,7 +335,7 @@ BEGIN: list[list[Stored]] = [[Restart(0, "the engine starts")], [Checkpoint([0] 
 
 
 def test_a_recording_whose_oldest_part_is_gone_is_judged(tmp_path: Path) -> None:
-    """Goal: each part can be judged without those before it. Method: rotate, delete the oldest, and judge the rest."""
+    """Goal: each part can be checked without those before it. Method: rotate, delete the oldest, and check the rest."""
     rotation = Rotation(tmp_path, TEN, 6000, fail)
     for step in [*BEGIN, *(step for number in range(4) for step in lives(number))]:
         rotation.append(step)
@@ -385,12 +387,12 @@ def test_a_part_that_cannot_be_deleted_stays(tmp_path: Path, monkeypatch: pytest
 
 
 def fail(text: str) -> None:
-    """Nothing is to be said."""
+    """Fails the test: nothing should be reported."""
     raise AssertionError(text)
 
 
 def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is written can be read. Method: a record that is larger than what is read; it is said, once."""
+    """Goal: what is written can be read. Method: a record larger than the reader's limit; it is reported once."""
     said: list[str] = []
     rotation = Rotation(tmp_path, HEADER, 2**20, said.append)
     rotation.append(LIFE[0])

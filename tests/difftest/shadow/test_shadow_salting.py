@@ -1,4 +1,4 @@
-"""Salting: what is stored says nothing of tokens, and enough to judge."""
+"""Salting: stored data reveals no tokens, and suffices to check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def digests(salting: Salting, tokens: Sequence[int], **more: object) -> list[byt
 
 
 def test_equal_prefixes_have_equal_digests_and_nothing_else_has() -> None:
-    """Goal: sharing can be judged. Method: prompts that part in one token."""
+    """Goal: sharing can be checked. Method: prompts that differ in one token."""
     salting = Salting(GRAIN, [GRAIN])
     one, other = digests(salting, range(12)), digests(salting, [*range(8), 9, 9, 9, 9])
     assert one[:2] == other[:2]

@@ -203,7 +203,7 @@ while True:
 
 @pytest.mark.ci
 def test_the_engine_is_killed(tmp_path: Path) -> None:
-    """Goal: what it did until then can be judged. Method: SIGKILL for an engine that records; judge what is there."""
+    """Goal: what it did until then can be checked. Method: SIGKILL for an engine that records; check what is there."""
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", SERVED, str(tmp_path)]
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -263,7 +263,9 @@ def watching(folder: Path) -> list[float]:
 
 
 def test_a_shadow_that_stopped_does_not_look_healthy(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: an alert can tell. Method: one that watches, one that was killed a while ago, and one that ended."""
+    """Goal: an alert can distinguish them. Method: one that watches, one that was killed a while ago, and one that
+    ended.
+    """
     each = shadowed(Mode.RECORD)
     each.server.serve(20)
     wait_until(lambda: each.status.steps > 0)

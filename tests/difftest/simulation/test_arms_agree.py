@@ -186,7 +186,9 @@ def test_a_difference_is_found() -> None:
 
 
 def test_a_fault_of_vllm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: the real scheduler is judged, not believed. Method: its hashes tell prompts apart by their length alone."""
+    """Goal: the real scheduler is checked, not trusted. Method: its hashes distinguish prompts by their
+    length alone.
+    """
     from vllm.v1.core import kv_cache_utils
 
     original = kv_cache_utils.hash_block_tokens

@@ -275,7 +275,7 @@ class Observed(ReferenceRun):
 
 
 def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: nothing is lost by not keeping every slot. Method: drawn settings, and with windows left early."""
+    """Goal: nothing is lost by not keeping every slot. Method: generated settings, and with windows left early."""
     drawn = [draw(Random(seed)) for seed in range(12)]
     for setting in drawn:
         run = Observed(setting)
@@ -306,7 +306,7 @@ def alike(setting: Setting) -> bool:
 
 
 DRAFTED = st.tuples(st.randoms(use_true_random=False), st.integers(0, 4), st.sampled_from([0.0, 0.6, 1.0]))
-"""What a setting is drawn from, how many drafts there are, and how probable it is that one holds."""
+"""The parameters of a setting, its number of drafts, and how probable it is that one is accepted."""
 
 
 @pytest.mark.ci

@@ -22,7 +22,9 @@ from .small_workloads import draw
 
 
 def is_beaten(setting: Setting) -> bool:
-    """Whether anybody hits more than without end. Only lanes that wait for each other can: they meet otherwise."""
+    """Whether any request hits more than with an endless cache. Only lanes that wait for each other can: they meet
+    otherwise.
+    """
     alone = evolve(setting, workload=evolve(setting.workload, lanes=1))
     best, reference = arm_of("infinite").run(alone), arm_of("reference").run(alone)
     return any(one.hit_tokens < other.hit_tokens for one, other in zip(best.served, reference.served, strict=True))

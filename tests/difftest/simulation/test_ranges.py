@@ -63,7 +63,7 @@ def test_every_request_is_served_alike(rng: Random) -> None:
 
 
 def pausing(setting: Setting, rng: Random) -> Setting:
-    """The same, whose clients stop to think."""
+    """The same workload, whose clients pause."""
     sessions = tuple(
         Session(tuple(evolve(turn, pause_steps=rng.choice([0, 1, 5, 40])) for turn in session.turns))
         for session in setting.workload.sessions

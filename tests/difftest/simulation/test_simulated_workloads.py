@@ -88,7 +88,7 @@ def turn(first: int) -> Turn:
 
 
 def test_lanes_take_sessions_in_order() -> None:
-    """Goal: as many at once as there are lanes, and a turn after the one before. Method: end them out of order."""
+    """Goal: as many at once as lanes, and a turn after the one before. Method: end them out of order."""
     talks = (single(turn(0))[0], agents(1, 3, 1).sessions[0], single(turn(30))[0])
     clients = Clients(Workload("x", talks, lanes=2))
     assert [(0, 0, 0), (1, 1, 0)] == [(each.number, each.session, each.turn) for each in clients.send()]

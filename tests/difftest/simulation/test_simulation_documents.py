@@ -90,7 +90,7 @@ def test_the_cost_model(result: Result) -> None:
 
 
 def test_two_hit_rates() -> None:
-    """Goal: who is looked up again is counted again by the server. Method: requests that wait for room."""
+    """Goal: a request that is looked up again is counted again by the server. Method: requests that wait for room."""
     roomy = arm_of("reference").run(small(WORKLOADS["repeat-rate"], "compressed", "dense", spare=200))
     assert roomy.server.hit_rate == roomy.hit_rate > 0
     waiting = arm_of("reference").run(outgrowing())

@@ -41,7 +41,7 @@ class Kind:
     slots: int
     """Of a block."""
     slot_bytes: tuple[int, ...]
-    """By tensor: values, and scales if there are any."""
+    """By tensor: values, and scales if it has any."""
     page_bytes: int = WHOLE_PAGE
     """For each slot of compressed attention."""
 

@@ -186,7 +186,7 @@ def test_cleared_blocks_are_those_that_were_ordered() -> None:
     ids=["the counter is ahead", "it is right", "a block is held", "another error"],
 )
 def test_a_reset_that_fails_by_the_counter_is_finding_014(free: int, queued: int, message: str, known: bool) -> None:
-    """Only where all blocks are queued, and more are said to be free: what else makes a reset fail is new."""
+    """Only where all blocks are queued, and the counter reports more as free: any other failure of a reset is new."""
     (finding,) = with_ids(["014-second-full-group-not-cut"])
     assert finding.explains_engine is not None
     snapshot = SimpleNamespace(blocks_free=free, free=tuple(range(queued)))

@@ -226,6 +226,6 @@ def test_tensors_of_a_block_do_not_overlap(scales: Tensor, is_right: bool) -> No
 
 
 def test_copies_without_memory_are_reported() -> None:
-    """What was not looked at does not agree."""
+    """Unchecked memory does not agree."""
     assert check_copies((), (), LAYOUTS, [Copy(0, 1, 2, 4)]) is not None
     assert check_copies((), (), LAYOUTS, []) is None

@@ -1,7 +1,7 @@
 """``pytest difftest/ --npu-sim`` and ``--npu`` on a machine without an NPU, and the page on what is run there.
 
-Goal: the simulated run tests the published worker and fails where it is broken; a run that asks for a device says that
-there is none; the page says what is published and what starts. Method: the commands, in processes of their own.
+Goal: the simulated run tests the published worker and fails where it is broken; a run that asks for a missing device
+says so; the page says what is published and what starts. Method: the commands, in processes of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ original = home.BlockTable.compute_slot_mapping_draft
 home.BlockTable.compute_slot_mapping_draft = lambda self, rows, positions: original(self, rows, positions + 1)
 """
 BROKEN_BY = ("--profile", "precommit", "--preload")
-"""With a profile that gives little time to make smaller what is found; there are as many cases as with any."""
+"""With a profile that gives little time to shrink; the number of cases is the same with any."""
 BROKEN = """
 import json, sys
 from kvgate.adapters.registry import load_system

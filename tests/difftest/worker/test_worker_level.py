@@ -160,7 +160,7 @@ def test_blocks_that_its_kernels_lack(
 def test_tables_and_slots_agree(
     system: str, model: str, fork_server: ForkServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Every step's, for as long as there is time."""
+    """Every step's, until the time is up."""
     arguments = (*CHECK, "--sut", system, "--model", model, "--time-budget", "5s")
     finished = fork_server.run(*arguments, env=environment, timeout=300, cwd=tmp_path)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]

@@ -39,7 +39,7 @@ class Mocks(MetaPathFinder, Loader):
         return mock
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing to do."""
+        """Nothing to execute."""
 
 
 # With no visible device vLLM takes Triton without a driver.

@@ -1,7 +1,7 @@
 """Every state that a small scheduler can reach, with any submissions and of any length.
 
-Breadth first, so that what goes wrong is found on a shortest way. States that differ in the names of requests and
-blocks alone are one state.
+Breadth first, so that violations are found on a shortest path. States that differ only in the names of requests and
+blocks are one state.
 """
 
 from __future__ import annotations

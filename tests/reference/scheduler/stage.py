@@ -42,7 +42,7 @@ def load(number: int, tokens: int, external_tokens: int, first: int = 0, **terms
 
 
 def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
-    """Apply each operation, which must be legal as it stands, and check what it did; the last observation.
+    """Apply each operation, which must be legal, and check what it did; the last observation.
 
     Only the last may be a rejected request.
     """
@@ -57,7 +57,7 @@ def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
 
 
 def line(scheduler: Scheduler) -> tuple[list[int], list[int]]:
-    """Who runs, and who waits."""
+    """The running requests, and the waiting ones."""
     return list(scheduler.queues.running), list(scheduler.queues.waiting)
 
 
@@ -95,7 +95,7 @@ def outlook(scheduler: Scheduler) -> Outlook:
 
 
 def wrongs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
-    """What is wrong after an operation: with the blocks, with the books, with what was promised."""
+    """What is wrong after an operation: with the blocks, with the bookkeeping, with what was promised."""
     return [
         *(str(violation) for violation in check(scheduler.manager.snapshot())),
         *_books_wrong(scheduler),
@@ -131,7 +131,7 @@ def _room_wrong(scheduler: Scheduler) -> list[str]:
 
 
 def hangs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
-    """Whether a step did nothing, and there is nothing to wait for."""
+    """Whether a step did nothing without having to wait for something."""
     if not isinstance(operation, Step):
         return []
     if is_stuck(scheduler, observation):
@@ -145,7 +145,7 @@ def hangs(scheduler: Scheduler, before: Outlook, operation: Operation, observati
 def _promises_broken(
     scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation
 ) -> list[str]:
-    """Who has to wait for longer than was said: a step takes one away from what is promised, unless it is held up."""
+    """The requests that wait for longer than promised: a step takes one off every bound, unless it is held up."""
     passed = int(isinstance(operation, Step) and observation.advanced)
     preempted, answered = observation.requests(Preempt), observation.requests(Sample)
     wrong = []

@@ -34,7 +34,7 @@ GEOMETRIES = (
     [(128, None), (129, Reason.NEVER_FITS), (200, Reason.NEVER_FITS), (4096, Reason.PROMPT_TOO_LONG)],
 )
 def test_a_request_that_can_never_fit_is_rejected(tokens: int, reason: Reason | None) -> None:
-    """Goal: an oversize request does not stand in the way (bug oversize-request-blocks-queue).
+    """Goal: an oversize request does not block others (bug oversize-request-blocks-queue).
 
     Method: pool 9, of which the null block holds nothing: 8 blocks of 16 are 128 tokens. A request of 20 after it is
     served in any case.
@@ -54,7 +54,7 @@ def test_refusal_is_progress_and_leaves_nothing() -> None:
 
 
 def test_answers_count() -> None:
-    """Goal: who is accepted gets to its end. Method: 4 tokens fit into 2 blocks with one answer, which is never
+    """Goal: an accepted request gets to its end. Method: 4 tokens fit into 2 blocks with one answer, which is never
     computed; a second answer needs the first in a third block.
     """
     scheduler = scheduler_of(FULL, blocks=3)
@@ -132,8 +132,8 @@ def test_windows_are_counted_with_recycling(blocks: int, reason: Reason | None) 
 
 
 def test_the_longest_request_of_a_real_model_fits_its_smallest_pool() -> None:
-    """Goal: a pool sized for one request serves it (bug ascend-dsa-admission-cap-missing). Method: DeepSeek-V4-Flash,
-    a prompt of 32768 tokens in chunks of 8192, and the least blocks that are said to do: four steps.
+    """Goal: a pool sized for one request serves it (bug ascend-dsa-admission-cap-missing). Method: DeepSeek-V4-Flash, a
+    prompt of 32768 tokens in chunks of 8192, and the smallest pool that should do: four steps.
     """
     geometry = dsv4_flash_ascend(128)
     limits: dict[str, Any] = {"tokens_max": 32769, "chunk_tokens": 8192, "caches": False}

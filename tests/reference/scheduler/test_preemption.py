@@ -1,4 +1,4 @@
-"""Preemption: who gives up its blocks for whom."""
+"""Preemption: which request loses its blocks to which."""
 
 from __future__ import annotations
 

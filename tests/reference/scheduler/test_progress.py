@@ -230,7 +230,7 @@ def run_out(scheduler: Scheduler) -> None:
 @pytest.mark.ci
 def test_no_request_waits_longer_than_promised() -> None:
     """Goal: the same, and every invariant of the blocks, on all kinds of groups. Method: seeded runs of more than 5,000
-    steps in all; after each everybody is served to its end, and nothing is left.
+    steps in all; after each, all requests are served to their end, and nothing is left.
     """
     seen: Counter[str] = Counter()
     for seed in range(70):
@@ -267,8 +267,8 @@ def test_no_request_waits_longer_than_promised() -> None:
 
 
 def test_a_run_is_a_trace_of_the_block_manager() -> None:
-    """Goal: what a scheduler asked can be asked again. Method: another manager is asked the same, one by one; all of it
-    is legal as it stands, and the answers are the same. Identities in events are of one manager, so they are left out.
+    """Goal: a scheduler's calls can be repeated. Method: another manager gets the same calls, one by one; all of them
+    are legal, and the answers are the same. Identities in events are of one manager, so they are left out.
     """
     for seed in range(10):
         chance = random.Random(seed)

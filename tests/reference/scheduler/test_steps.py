@@ -94,7 +94,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_replies_go_round() -> None:
-    """Goal: one rule answers everybody. Method: two replies for three requests: the first and the third end."""
+    """Goal: one rule answers all requests. Method: two replies for three requests: the first and the third end."""
     scheduler = scheduler_of(FULL)
     perform(scheduler, *(submit(number, 2, first=10 * number, answers_max=5) for number in range(3)))
     observation = perform(scheduler, Step((Reply(token=7, ends=True), Reply(token=8))))
@@ -154,7 +154,9 @@ def test_what_a_step_reports() -> None:
 
 
 def test_a_step_leaves_the_given_state_alone() -> None:
-    """Goal: a state is a value. Method: a step from a copy; the original is where it was, and goes there again."""
+    """Goal: a state is a value. Method: a step from a copy; the original is unchanged, and the same step changes it
+    alike.
+    """
     scheduler = scheduler_of(FULL)
     perform(scheduler, submit(0, 4, answers_max=2))
     after, observation = step(scheduler, Step())

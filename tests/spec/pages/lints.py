@@ -72,7 +72,7 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
 def evidence_wrong(
     chapters: Iterable[Chapter], known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> list[str]:
-    """No row claims more or less than there is: what is proved is in the registry."""
+    """No row claims more or less than the registry proves."""
     rows = [row for chapter in chapters for row in chapter.rows]
     return [
         f"{row.statement}: {row.evidence}"
@@ -134,7 +134,7 @@ def _found(link: Link) -> Any:
 
 
 def example_wrong(chapter: Chapter) -> list[str]:
-    """There is one worked example, it asks the reference, asserts, and holds."""
+    """The chapter has one worked example, which asks the reference, asserts, and holds."""
     programs = chapter.programs()
     wrong = [f"a program stands under {heading}" for heading, _ in programs if heading != EXAMPLE]
     if len(programs) != 1:

@@ -50,7 +50,7 @@ def test_proofs_are_described(chapter: Chapter) -> None:
 
 
 def left_wrong(left: Collection[str]) -> set[str]:
-    """Statements of which it is not said what their proofs leave over, or said though there are none."""
+    """Statements without a note of what their proofs leave open, or with one but without proofs."""
     proved = {statement for statement in STATEMENTS if proofs_of(statement)}
     return proved ^ set(left)
 

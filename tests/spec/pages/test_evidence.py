@@ -47,7 +47,7 @@ OF_A_MODEL = evolve(PROVED, id="free-queue.empty-is-whole")
     ],
 )
 def test_wording(statement: str, proofs: list[Obligation], left: dict[str, str], expected: str) -> None:
-    """Goal: no kind of evidence is said to cover more than it does. Method: with and without each kind, and a rest."""
+    """Goal: no kind of evidence claims to cover more than it does. Method: with and without each kind, and a rest."""
     assert expected == evidence(statement, proofs, left)
 
 
@@ -67,7 +67,7 @@ def test_every_family_of_proofs_is_described_in_one_place() -> None:
 
 
 def test_stale_evidence_is_written_anew() -> None:
-    """Goal: the command puts right what went stale. Method: claim too much in a chapter, and write it."""
+    """Goal: the command updates stale evidence. Method: claim too much in a chapter, and write it."""
     chapter = chapter_of(read_all())["KV-OP-14"]
     text = (SPEC / chapter.file).read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| [KV-OP-14]"))

@@ -1,4 +1,4 @@
-"""The pictures: drawn from what the worked examples found, current, and readable by everybody."""
+"""The pictures: generated from the results of the worked examples, current, and readable for all."""
 
 from __future__ import annotations
 

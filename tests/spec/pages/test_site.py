@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ci
 ROOT = SPEC.parent
 SECONDS_MAX = 120
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-"""What a browser fetches by itself, by tag. A link to click on is none of it."""
+"""What a browser fetches by itself, by tag. A link to click on does not count."""
 
 
 class Loads(HTMLParser):

@@ -36,7 +36,7 @@ BLOCKS = 4
 TRIES, TRIES_OF_A_MUTANT = 300_000, 2_000_000
 """How many transitions are tried, of which most cannot happen."""
 LEGS = (60, 400)
-"""After how many tries a walk begins anew, in turn: late everything is held, and early nothing is cached."""
+"""After how many tries a walk begins again, in turn: late everything is held, and early nothing is cached."""
 OF_STEPS = {name: each for name, each in obligations().items() if "transition" in each.unknowns}
 UNMET = {
     # Two steps that use one block, and a third party that takes it between them.

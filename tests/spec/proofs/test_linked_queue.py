@@ -31,7 +31,7 @@ MUTANTS = {
 
 
 def drift(seeds: Sequence[int]) -> str:
-    """The first difference between the linked list and the reference; nothing if there is none."""
+    """The first difference between the linked list and the reference; nothing if they agree."""
     for seed in seeds:
         for names, hostile in ((LEGAL, True), (WITH_FRONT, True)):
             ours = observed(Linked(BLOCKS), random_script(seed, BLOCKS, CALLS, names, hostile))

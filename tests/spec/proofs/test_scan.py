@@ -40,7 +40,7 @@ SAID = {
     "cut-before-drop": (5, "a hit of 0 tokens", "a hit of 4 tokens"),
     "window-taken-for-full": (7, "a hit of 2 tokens", "a hit of 0 tokens"),
 }
-"""How many operations the trace has, and what the scan and the reference come to."""
+"""How many operations the trace has, and the hits of the scan and of the reference."""
 
 
 def held(seed: int) -> tuple[Manager, Hit]:
@@ -68,7 +68,7 @@ def cases() -> list[tuple[Manager, Hit]]:
 
 
 def differing(cases: list[tuple[Manager, Hit]], make: MakeRow) -> Iterator[tuple[int, int]]:
-    """Where the scan comes to something else than the reference: both hits."""
+    """Where the scan's hit is not the reference's: both hits."""
     for manager, hit in cases:
         found = as_cached(manager, 1).found(make)
         assert isinstance(found, int)
@@ -111,7 +111,7 @@ def longest_common(seed: int) -> tuple[int, int]:
 
 
 def drift() -> str:
-    """The first case in which the scan does not find the longest common length; nothing if there is none."""
+    """The first case in which the scan does not find the longest common length; nothing if it always does."""
     for seed in range(200):
         found, right = longest_common(seed)
         if found != right:
@@ -196,7 +196,7 @@ def test_nothing_in_a_trace_is_idle(replays: dict[str, Replay]) -> None:
     ],
 )
 def test_a_finding_shows_in_its_trace(replays: dict[str, Replay], name: str, finding: str) -> None:
-    """What findings 005 and 006 change in the reference's look-up comes to what the design comes to."""
+    """With findings 005 and 006, the reference's look-up gives the design's answer."""
     settings = replays[name].settings
     (known,) = with_ids([finding])
     manager = Manager(settings, Choices(rules=Rules(known.acts(settings, "").deltas)))

@@ -88,7 +88,7 @@ def test_blocks_are_taken_registered_held_and_dropped() -> None:
 def test_pins_and_demotions() -> None:
     """A request that ends pins what is cached of it, and demotion makes room for the next one."""
     manager = manager_of(pin_drop_blocks_min=1)
-    # The third block is not full: it is looked at, and not pinned.
+    # The third block is not full: it is checked, and not pinned.
     assert [Counter(), Counter(take=3, register=2), Counter(pin=3, drop=3)] == seen(
         manager, Arrive(0, (Run(0, 9),)), Admit(0, 9), Finish(0)
     )
