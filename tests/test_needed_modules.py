@@ -1,7 +1,7 @@
 """A run that needs a module ends without it.
 
-Goal: what is skipped does not count as passed where vLLM has to be there. Method: runs of this file in a process of
-their own, which only list its tests, and get their requirement in the environment.
+Goal: skipped tests do not count as passed where vLLM has to be there. Method: runs of this file in a process of their
+own, which only list its tests, and get their requirement in the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CI = ROOT / ".ci" / "run"
 
 
 def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What a run said that needs these modules."""
+    """The output of a run that needs these modules."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options, __file__]
     environment = {**os.environ, "KVGATE_TESTS_NEED": needed}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -130,7 +130,7 @@ def test_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_damaged_history_is_rejected(change: bytes | dict[str, object], said: str, tmp_path: Path) -> None:
-    """Goal: what is read is validated. Method: a good line, then one with a single thing wrong."""
+    """Goal: the history is validated. Method: a good line, then one with a single thing wrong."""
     good = line_of(ENTRY)
     line = change if isinstance(change, bytes) else json.dumps({**json.loads(good), **change}).encode()
     path = tmp_path / "history.jsonl"
@@ -294,7 +294,7 @@ def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["headlines", "agreement", "lockstep"])
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
-    """Goal: what the usage shows can be typed. Method: the first words of its help."""
+    """Goal: the printed usage can be typed. Method: the first words of its help."""
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
     )

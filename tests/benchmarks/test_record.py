@@ -91,7 +91,7 @@ def test_what_makes_no_sense_is_rejected(tmp_path: Path) -> None:
 def test_a_run_that_ends_otherwise_is_not_a_success(
     ends: tuple[int, int], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does it hide that something was found; what was killed or could not be had is not recorded."""
+    """Nor does it hide that something was found; a killed or unavailable run is not recorded."""
     left = iter(ends)
 
     def check(system: str, level: str, _seconds: int, _seed: int) -> tuple[Run | None, int]:

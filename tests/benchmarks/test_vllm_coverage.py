@@ -33,7 +33,7 @@ UNREACHED = {"some": ((2, 3), (4, 5)), "never": ((10, 11), (10, 13), (11, 12), (
 
 @pytest.fixture
 def measured(tmp_path: Path) -> File:
-    """What is measured of a small module, of which one function ran once."""
+    """The measurement of a small module, of which one function ran once."""
     path = tmp_path / "small.py"
     path.write_text(SOURCE, encoding="utf-8")
     branches = Branches([f"{tmp_path}/*"])
@@ -84,7 +84,9 @@ def test_every_branch_gets_its_own_reason(measured: File) -> None:
 
 
 def test_a_branch_that_is_never_driven_counts(measured: File) -> None:
-    """Goal: what could be reached is not argued away. Method: a reason that says that it is not driven."""
+    """Goal: a branch that can be reached needs more than an excuse. Method: a reason that says that it is
+    not driven.
+    """
     text, _ = render([measured], read_reasons("small:never:\n    Not driven: no operation calls it.\n"))
     assert ["all", "2", "8", "25.0", "25.0"] == next(
         line for line in text.splitlines() if line.startswith("all")

@@ -119,7 +119,7 @@ print("\\n" + json.dumps(results))
 
 @pytest.fixture(scope="module")
 def results(fork_server: ForkServer) -> Any:
-    """What differs, by its finding or else by its guarantee, per model; and what was asked for besides."""
+    """The differences, by finding or else by guarantee, per model; and other results of that process."""
     folder = published()
     environment = {**os.environ, WHERE: str(folder)}
     finished = fork_server.run("-c", PROGRAM, *AGREED, str(WITH_STATES), str(GIVEN_TWICE), env=environment, timeout=600)

@@ -81,7 +81,7 @@ def test_every_guarantee_is_broken() -> None:
 
 
 def test_a_design_replaces_no_mutant() -> None:
-    """Goal: what vLLM has is broken in vLLM. Method: compare ids; those left to designs are listed."""
+    """Goal: mechanisms of vLLM are broken in vLLM. Method: compare ids; those left to designs are listed."""
     spoken_of = set(STATEMENTS) - OF_DESIGNS - OF_SCHEDULERS - OF_WORKERS - OF_RUNS - OF_TIERS
     assert spoken_of == {mutant.statement for mutant in KILLABLE}
     assert OF_WORKERS <= {mutant.statement for mutant in WORKER_MUTANTS}

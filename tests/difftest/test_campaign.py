@@ -77,7 +77,7 @@ def campaign(
 
 @cache
 def found_head_first() -> Outcome:
-    """What a campaign finds in ``HeadFirst``; it says the same every time."""
+    """The findings of a campaign in ``HeadFirst``; they are the same every time."""
     return campaign(HeadFirst)
 
 
@@ -268,7 +268,7 @@ class OnlyOnce(HeadFirst):
 
 
 def test_what_does_not_happen_again_is_shown_as_it_was() -> None:
-    """That it does not is worth knowing."""
+    """The report says that it did not happen again."""
     OnlyOnce.shown = False
     (found,) = campaign(OnlyOnce).found
     assert 1 == found.times

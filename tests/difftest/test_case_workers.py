@@ -53,7 +53,7 @@ class Exits(Reference):
 
 
 def outcome(system: Factory, jobs: int, shrink_seconds: float | None = None) -> Outcome:
-    """What a campaign says that runs in so many processes, without the time that it took."""
+    """The result of a campaign in so many processes, without durations."""
     trials, plan = Trials(Bench(system)), Plan(LANES, 3000, seed=3, shrink_seconds=shrink_seconds)
     with side_by_side(trials, plan, jobs) as source:
         return evolve(Campaign(source, plan).run(), seconds=0.0)

@@ -57,13 +57,13 @@ EVERY_MODEL: dict[str, Model] = {
     for name in ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "two-windows", "mixed-blocks")
     for each in (MODELS[name], MODELS[name].with_lookahead())
 }
-"""What vLLM 0.20.2 has, with and without a draft layer."""
+"""The presets of vLLM 0.20.2, with and without a draft layer."""
 DRIVEN = {name for mechanism in MECHANISMS.values() for name in mechanism.models}
 OTHERS = {name: load(name) for name in sorted({*MODELS, *DRIVEN} - set(EVERY_MODEL) - set(LARGE))}
 """Every other preset, and the models that mechanisms are driven on."""
 
 IN_EVERY_LANE = {"hit": 30, "hit looked up": 3, "hit of a preempted request": 12, "evicted a cached block": 3}
-"""What every model must meet with every preset, and how often at least: about half of what was seen."""
+"""Events that every model must meet with every preset, and how often at least: about half of what was seen."""
 OVER_ALL_MODELS = {
     "hit": 600,
     "hit looked up": 80,
@@ -83,9 +83,9 @@ OVER_ALL_MODELS = {
     "no reset": 45,
     "preempted requests counted": 30,
 }
-"""What every preset must meet on some models, and how often at least."""
+"""Events that every preset must meet on some models, and how often at least."""
 IN_EVERY_OTHER_MODEL = {"hit": 12, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
-"""What every other model must meet over all presets."""
+"""Events that every other model must meet over all presets."""
 OF_TRANSFERS = {
     "provided at once": 12,
     "loads": 12,
@@ -96,11 +96,11 @@ OF_TRANSFERS = {
     "read by another node": 2,
     "aborted while it loads": 1,
 }
-"""What a model must meet where other nodes take part."""
+"""Events that a model must meet where other nodes take part."""
 OF_COPIES = {"a hit inside a block": 6, "a copy": 6}
-"""What a model must meet whose hits may end inside blocks."""
+"""Events that a model must meet whose hits may end inside blocks."""
 SELDOM = {"Cleared": 30, "rejected until the step is dispatched": 15}
-"""What must happen on some of the other models, if not on each."""
+"""Events that must happen on some of the other models, if not on each."""
 COLLISIONS = {"legal": 0, "hostile": 10, "tiny": 1}
 """How many salts are named like an adapter at least: a well-behaved scheduler sees none."""
 
@@ -113,18 +113,18 @@ def cases(model: str, preset: str, number: int) -> Iterator[Case]:
 
 @cache
 def counts(model: str, preset: str) -> Counter[str]:
-    """What happens in the cases of one lane."""
+    """The events in the cases of one lane."""
     return counted(cases(model, preset, CASES[preset]))
 
 
 @cache
 def counts_of_other(name: str) -> Counter[str]:
-    """What happens in the cases of one of the other models, over all presets."""
+    """The events in the cases of one of the other models, over all presets."""
     return sum((counted(cases(name, preset, number)) for preset, number in FEWER.items()), Counter[str]())
 
 
 def counted(several: Iterable[Case]) -> Counter[str]:
-    """What happens in some cases, if the reference runs them alone."""
+    """The events in some cases, if the reference runs them alone."""
     found: Counter[str] = Counter()
     for case in several:
         manager = Manager(case.settings)
@@ -291,7 +291,7 @@ def test_what_happens_seldom_happens_on_some_model() -> None:
     assert {name for name, model in OTHERS.items() if model.features.transfers}
     assert {name for name, model in OTHERS.items() if any(group.copies for group in model.geometry.groups)}
     assert {"mamba-none", "mamba-none+eagle"} == {name for name, model in OTHERS.items() if not serves_hits(model)}
-    # What a failed load leaves is taken back, and sessions are kept, under a scheduler alone.
+    # Only a scheduler takes back the rest of a failed load, and keeps sessions.
     assert set(get_args(Operation)) - {Rewind, Pause, Continue} == {
         kind for kind in get_args(Operation) for model in OTHERS.values() if kind.__name__ in expected_of(model)
     }

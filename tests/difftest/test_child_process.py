@@ -72,7 +72,7 @@ def test_a_command_that_ends_is_reported() -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("then", ["time.sleep(600)", "sys.exit(0)", "import os; os.abort()"])
 def test_no_process_that_a_command_started_is_left(tmp_path: Path, then: str) -> None:
-    """Goal: whether it takes too long, ends or crashes."""
+    """If it takes too long, ends or crashes."""
     path = tmp_path / "pid"
     ended = run([sys.executable, "-c", STARTS_ANOTHER.format(then=then), str(path)], 5.0 if "sleep" in then else None)
     assert is_gone(pid_in(path))
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 
 
 def outputs_of(parent: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it printed until its end; if it does not end in time, it is killed."""
+    """Its output until its end; if it does not end in time, it is killed."""
     try:
         return parent.communicate(timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:

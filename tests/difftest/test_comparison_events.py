@@ -74,7 +74,7 @@ def test_one_event_too_many_is_named() -> None:
 
 
 def test_identities_are_remembered_from_one_answer_to_the_next() -> None:
-    """What was stored under one identity may not be removed under another."""
+    """Content stored under one identity may not be removed under another."""
     comparison = Comparison()
     assert comparison.of_answers(TakeEvents(), Happened(OURS[:2]), Happened(SAME[:2])) is None
     assert comparison.of_answers(TakeEvents(), Happened((Removed("b"),)), Happened((Removed(12),))) is None

@@ -213,7 +213,7 @@ def test_with_a_retention_interval_another_guarantee_says_what_is_cached() -> No
     assert stale == comparison.of_states(Schedule(0, 1), taken, hashed(STATE))
 
 
-# What few systems have: pending copies, boundaries inside blocks, a pinned tier
+# Parts that few systems have: pending copies, boundaries inside blocks, a pinned tier
 
 COPY = Copy(group=1, source=4, destination=6, tokens=2)
 TIERED = evolve(
@@ -314,7 +314,7 @@ def test_a_pin_that_differs_is_named(
 
 
 def test_a_pin_that_is_missing_from_the_start_is_named() -> None:
-    """What was not pinned before should have been pinned now."""
+    """A block that was not pinned before should have been pinned now."""
     expected = Difference("KV-OP-21", "pin of block 2", "pinned", "not pinned")
     assert expected == compare(Finish(2), evolve(hashed(TIERED), pinned=Pinned()), TIERED)
 
@@ -379,7 +379,7 @@ def test_any_kind_of_sequence_will_do() -> None:
 
 
 def test_a_state_that_a_system_changes_in_place_is_still_compared() -> None:
-    """What was seen before is remembered by value: the next operation may change what a system returned."""
+    """Earlier states are remembered by value: the next operation may change the objects that a system returned."""
     comparison = Comparison()
     live = list(hashed(STATE).contents)
     theirs = evolve(hashed(STATE), contents=live)

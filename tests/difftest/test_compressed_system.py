@@ -29,7 +29,7 @@ UNCUT = "014-second-full-group-not-cut"
 
 
 def differences(system: str, model: str, operations: int = OPERATIONS) -> Counter[str]:
-    """What differs in drawn cases and is not declared, by statement."""
+    """Undeclared differences in generated cases, by statement."""
     bench, found, performed, index = Bench(load_system(system).factory), Counter[str](), 0, 0
     while performed < operations:
         lane = Lane(load(model), ("tiny", "hostile")[index % 2])

@@ -49,7 +49,7 @@ def test_nothing_corresponds_to_nothing_alone(related: Correspondence) -> None:
 
 
 def test_what_was_related_can_be_asked_for(related: Correspondence) -> None:
-    """In bulk in one direction; what never appeared has no partner."""
+    """In bulk in one direction; identities that never appeared have no partner."""
     assert ["theirs", None, None] == related.theirs(["ours", None, "never seen"])
     assert "ours" == related.ours("theirs")
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""What a divergence means, and what did it.
+"""The meaning of a divergence, and its cause.
 
 Goal: the author of a patch first reads what a user of the server would notice, and which function caused it; one cause
 is one story. Method: vLLM's own block manager with one function replaced at a time, as ``--preload`` does it.

@@ -1,7 +1,7 @@
 """Driving the reference alone.
 
-Goal: any fault of the reference is found, and what never happened does not count as tested. Method: the reference is
-the control; subclasses of it break one rule each. What a witness counts is compared with what was done.
+Goal: any fault of the reference is found, and events that never happened do not count as tested. Method: the reference
+is the control; subclasses of it break one rule each. The counts of a witness are compared with what was done.
 """
 
 from __future__ import annotations

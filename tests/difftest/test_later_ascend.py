@@ -64,7 +64,7 @@ print(json.dumps(results))
 
 
 def results_of(release: Release, name: str, findings: str, *models: str, seeds: str = "1") -> Any:
-    """What a process says of a system, of the traces of its ``findings``, and of a case of each model and seed.
+    """A process's results for a system, for the traces of its ``findings``, and for a case of each model and seed.
 
     A finding is its number, and if it has several traces, the name of one after a slash.
     """

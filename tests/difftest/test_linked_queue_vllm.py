@@ -1,8 +1,7 @@
 """vLLM 0.20.2's own free queue is the linked list of the proofs.
 
-Goal: what is proved of a doubly linked free queue holds for the one that production runs. Method: the same scripts of
-random operations on both, the order from both ends and the counter compared after each; and a drift injected into
-vLLM's.
+Goal: the proofs of a doubly linked free queue hold for the one that production runs. Method: the same scripts of random
+operations on both, the order from both ends and the counter compared after each; and a drift injected into vLLM's.
 """
 
 from __future__ import annotations

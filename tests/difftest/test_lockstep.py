@@ -209,7 +209,7 @@ def test_a_monitor_is_asked_where_the_reference_agrees() -> None:
 
 
 def test_monitors_check_without_the_reference() -> None:
-    """What differs from the reference passes, and the population is the system's own."""
+    """A difference from the reference passes, and the population is the system's own."""
     witness = Witness()
     run = lockstep(LiesAboutTheHit, witness, checked=False)
     assert first(run, Arrive(0, (Run(0, 3),)), Admit(0, 64)) is None
@@ -294,7 +294,7 @@ def test_what_is_cached_is_checked_by_the_guarantee_for_these_settings() -> None
 
 
 def test_what_diverges_while_requests_end_is_reported_alone() -> None:
-    """What monitors would say of a state that is wrong means nothing."""
+    """What monitors would report of a wrong state means nothing."""
     run = lockstep(ForgetsToRelease, Witness(at_rest=("one",)))
     assert first(run, Arrive(0, PROMPT), Admit(0, 64)) is None
     assert ["KV-INV-01"] == [divergence.difference.statement for divergence in run.close()]

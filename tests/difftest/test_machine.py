@@ -1,8 +1,8 @@
 """The levels as Hypothesis state machines.
 
-Goal: what the seeded driver finds, Hypothesis finds too, and shrinks; what it finds replays. Method: the reference is
-the control; a faulty subclass fails while operations are performed, another one at rest. In vLLM's block manager, in
-its scheduler and in the connector between two nodes a mutant is injected, and what is printed is run.
+Goal: Hypothesis finds what the seeded driver finds, and shrinks it; its cases replay. Method: the reference is the
+control; a faulty subclass fails while operations are performed, another one at rest. In vLLM's block manager, in its
+scheduler and in the connector between two nodes a mutant is injected, and the printed test is run.
 """
 
 from __future__ import annotations

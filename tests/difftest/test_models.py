@@ -83,7 +83,7 @@ def test_every_kind_and_every_mode_is_a_preset() -> None:
 
 
 def test_published_models_are_presets() -> None:
-    """What runs by default."""
+    """They run by default."""
     assert set(GATED) < set(MODELS)
 
 

@@ -75,7 +75,9 @@ def survivors(page: str) -> set[str]:
 
 
 def test_independent_mutants_are_listed_and_survivors_argued() -> None:
-    """Goal: what the proofs leave is argued, and nothing else. Method: the table's verdicts against the arguments."""
+    """Goal: every survivor has an argument, and nothing else has. Method: the table's verdicts against the
+    arguments.
+    """
     page = (ROOT / "mutants-independent.md").read_text(encoding="utf-8")
     proofs = rows(page.partition("\nNot killed by the proofs:\n")[0])
     left = {each.name for each in INDEPENDENT_MUTANTS if proofs[each.name][1] != "killed"}
@@ -96,7 +98,7 @@ def test_every_layer_says_what_it_kills() -> None:
 
 
 def test_an_argument_is_a_sentence() -> None:
-    """That says what is missing."""
+    """It says what is missing."""
     both: tuple[Mutant, ...] = (*FEATURE_MUTANTS, *REFERENCE_MUTANTS, *INDEPENDENT_MUTANTS, *CHECKER_MUTANTS)
     assert not [
         each.name for each in both if each.survives and not (len(each.survives) > 20 and each.survives[-1] == ".")

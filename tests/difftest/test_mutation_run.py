@@ -166,7 +166,7 @@ def test_a_hunt_where_nothing_can_show_is_none() -> None:
 
 
 def test_an_interrupt_ends_the_hunt() -> None:
-    """What was not hunted has not survived."""
+    """A mutant that was not run has not survived."""
 
     def factory(_settings: Settings) -> Sound:
         raise KeyboardInterrupt

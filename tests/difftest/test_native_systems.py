@@ -43,7 +43,7 @@ def refusal(version: str, model: str, kind: type[Native] = Native, **more: bool)
 
 @pytest.mark.parametrize("name", [name for name, each in RELEASES.items() if each.system == "native" and each.gate])
 def test_every_release_takes_its_own_models(name: str) -> None:
-    """What a run without --model would do ends with no refusal."""
+    """A run without --model ends in no rejection."""
     models = models_of(RELEASES[name])
     assert [None] * len(models) == [refusal(name.removeprefix("native@"), model) for model in models]
 
@@ -167,7 +167,7 @@ def test_the_plug_in_on_a_release_agrees(version: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("version", RUN)
 def test_the_plug_in_with_a_fault_does_not(version: str, tmp_path: Path) -> None:
-    """What a release frees later, or by itself, is not pinned."""
+    """Blocks that a release frees later, or by itself, are not pinned."""
     pytest.importorskip("vllm")
     fetched(version)
     patch = tmp_path / "patch.py"
@@ -205,7 +205,7 @@ plain = BlockPool.free_blocks
 BlockPool.free_blocks = lambda self, blocks: plain(self, reversed(list(blocks)))
 """,
 }
-"""What breaks the order of the free queue."""
+"""Faults in the order of the free queue."""
 
 
 @pytest.mark.deep

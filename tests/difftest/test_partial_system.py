@@ -55,14 +55,14 @@ OPERATIONS = 1500
 
 
 def campaign(model: str, operations: int = OPERATIONS, kinds: int = 5) -> Outcome:
-    """What generated cases show, until so many kinds of divergences are found."""
+    """The findings of generated cases, until so many kinds of divergences are found."""
     lanes = tuple(Lane(load(model), preset) for preset in ("tiny", "hostile", "long"))
     plan = Plan(lanes, operations, kinds_max=kinds, shrinks=False)
     return Campaign(Trials(Bench(load_system("retention").factory)), plan).run()
 
 
 def statements(outcome: Outcome) -> set[str]:
-    """What is violated by anything that nothing explains."""
+    """The violated guarantees that nothing explains."""
     return {found.divergence.difference.statement for found in outcome.found}
 
 
@@ -75,7 +75,7 @@ def test_it_agrees(model: str) -> None:
 
 @pytest.mark.ci
 def test_hits_do_end_inside_blocks() -> None:
-    """What agrees is not that nothing happens: copies are made, and hits wait until a step is dispatched."""
+    """Agreement does not mean that nothing happens: copies are made, and hits wait until a step is dispatched."""
     ordered, order = Counter[str](), PartialHits.entered
 
     def counted(self: PartialHits, request_id: str, tables: Any) -> None:

@@ -1,4 +1,4 @@
-"""What newer releases decide otherwise by design.
+"""How newer releases decide differently by design.
 
 Goal: a release's choices change the rules that they name, and no other; and findings act next to them.
 Method: the same few operations on the reference with its own choices and with those of each release; their free queues,

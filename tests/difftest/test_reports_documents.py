@@ -1,7 +1,7 @@
 """The reports for programs: JSON and JUnit's XML.
 
-Goal: what is written reads back, and nothing found is lost. Method: each document is read with its format's own
-reader, once with names that are hostile to it.
+Goal: every document reads back, and no finding is lost. Method: each document is read with its format's own reader,
+once with names that are hostile to it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def test_the_json_report_keeps_names_as_they_are() -> None:
 
 
 def test_the_json_report_drops_the_first_operations_of_a_huge_case() -> None:
-    """And counts them; what was found at rest has no operation."""
+    """And counts them; a finding at rest has no operation."""
     case = evolve(FOUND.case, operations=(Arrive(0, (Run(0, 8),)), *(Admit(0, 64),) * 5000))
     found = Found(Divergence(9, None, "leak", Difference("KV-LEAK-01", "x", "y" * 10**6, "z")), case)
     document = json.loads(rendered(evolve(VERDICT, found=(found,)), "json"))
@@ -214,7 +214,7 @@ def test_junit_loses_no_divergence() -> None:
 
 
 def test_junit_escapes_names() -> None:
-    """What XML cannot hold is written as its escape."""
+    """Characters that XML cannot hold are written as escapes."""
     report = rendered(HOSTILE_VERDICT, "junit")
     suites = ElementTree.fromstring(report.encode())
     assert [case.get("name") for case in suites.iter("testcase")] == [

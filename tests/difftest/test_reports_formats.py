@@ -151,7 +151,7 @@ def test_a_command_to_paste_is_not_wrapped() -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_no_report_says_correct(format_name: Format) -> None:
-    """What was not seen to differ is reported in operations and cases."""
+    """The absence of differences is reported in operations and cases."""
     assert "correct" not in rendered(AGREEING, format_name).lower()
     assert "no divergence in 1200 operations, 42 cases" in rendered(AGREEING, format_name).replace("%2C", ",")
 

@@ -95,7 +95,7 @@ def test_no_name_makes_a_command_of_its_own() -> None:
 
 
 def test_the_summary_is_appended_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What earlier steps wrote stays."""
+    """The output of earlier steps stays."""
     path = tmp_path / "summary.md"
     path.write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))

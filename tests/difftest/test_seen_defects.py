@@ -1,8 +1,7 @@
 """Defects of the installed vLLM that no operation of the gate reaches, or that no guarantee excludes.
 
-Goal: what the findings' page says of them under "Seen, and not declared yet" is true of the release that is named.
-Method: vLLM's own block manager and scheduler, asked directly. A test fails when vLLM, or the gate, has moved on: then
-the page is to be corrected.
+Goal: the findings' page is true of the named release in "Seen, and not declared yet". Method: vLLM's own block manager
+and scheduler, called directly. A test fails when vLLM, or the gate, has moved on: then the page is to be corrected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shrinking.
 
-Goal: what remains of a case is as short and as simple as it can be, and the search ends. Method: predicates whose
-smallest case is known.
+Goal: the rest of a case is as short and as simple as it can be, and the search ends. Method: predicates whose smallest
+case is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the adapter for vLLM relies on.
+"""The symbols that the adapter for vLLM relies on.
 
 Goal: if vLLM is not the version the adapter was written for, the message names the first symbol that differs. Method:
 the installed vLLM as it is, which is the control, and pins that are wrong.
@@ -41,7 +41,7 @@ def test_the_installed_vllm_is_the_pinned_one() -> None:
 
 
 def test_the_file_of_the_installed_release_lacks_only_wheels() -> None:
-    """Its scheduler's symbols included. What would be missing is named: a symbol, the scheduler."""
+    """Its scheduler's symbols included. The message names what is missing: a symbol, the scheduler."""
     assert ["wheels: the sha256 of each published wheel"] == list(missing_from(INSTALLED))
     assert INSTALLED.scheduler is not None
     (path, names), *_ = INSTALLED.scheduler.signatures.items()

@@ -87,7 +87,7 @@ def test_vllm_and_the_reference_agree(model: str, operations: int) -> None:
 
 
 def what_happened(settings: Settings, performed: list[Operation]) -> Iterator[str]:
-    """What the operations of a case did, by the reference."""
+    """The effects of a case's operations, by the reference."""
     manager = reference_named("stock")(settings)
     for operation in performed:
         answer: Answer = manager.apply(operation)
@@ -116,7 +116,7 @@ def performed_on_vllm(settings: Settings, *operations: Operation) -> Answer | No
 
 
 def test_an_admission_reports_the_blocks_for_external_tokens() -> None:
-    """vLLM's own answer leaves them out. What the window does not reach has none."""
+    """vLLM's own answer leaves them out. Tokens before the window have none."""
     arrival = Arrive(0, (Run(0, 80),))
     at_once = performed_on_vllm(WINDOW_OF_32, arrival, Admit(0, 16, 64))
     assert Granted(0, ((1, 2, 3, 4, 7), (5, 6, 8)), external_tokens=64) == at_once
@@ -204,7 +204,7 @@ def test_vllm_flags_no_group_or_the_one_that_drafts() -> None:
     assert [False, False] == [flag for _, flag in kinds(FULL, WINDOW)]
 
 
-# What vLLM does not have
+# Settings that vLLM does not have
 
 REFUSED = {
     "gemma-hybrid+masked": "a retention interval of 16 tokens: vLLM 0.20.2 caches every block that is full",

@@ -86,7 +86,7 @@ class HeadFirst(Manager):
 
 
 def find(operations: tuple[Operation, ...]) -> Found:
-    """What the lockstep finds in ``HeadFirst``."""
+    """The first finding of the lockstep in ``HeadFirst``."""
     lockstep = Lockstep(HeadFirst(SETTINGS), Manager(SETTINGS), ())
     found = next(filter(None, map(lockstep.perform, operations)))
     return Found(found, MANAGER.case(SETTINGS, tuple(lockstep.performed), model="two groups", preset="tiny", seed=7))

@@ -1,4 +1,4 @@
-"""What releases add, and what the gate makes of it.
+"""Additions of releases, and how the gate treats them.
 
 Goal: no class, method or option that a release adds goes unnoticed, and the description of each is true. Method: the
 sources of the driven releases; their code that a short campaign enters, in a process of its own; and a made-up package.

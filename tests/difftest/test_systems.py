@@ -33,7 +33,7 @@ number = 7
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; what is imported from it is forgotten again."""
+    """An empty working directory; modules imported from it are forgotten again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -56,7 +56,7 @@ def test_a_reference_that_is_not_installed_has_no_version(monkeypatch: pytest.Mo
 
 
 def test_a_module_in_the_working_directory_is_a_system(here: Path) -> None:
-    """By its factory, with its own version; what is on the path already is not put there twice."""
+    """By its factory, with its own version; a folder that is on the path already is not added twice."""
     (here / "sound_system.py").write_text(SOUND, encoding="utf-8")
     loaded = load_system("sound_system:build")
     assert ("sound_system:build", "1.2.3") == (loaded.name, loaded.version)

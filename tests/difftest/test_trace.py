@@ -237,7 +237,7 @@ def test_a_trace_replaces_what_was_there(path: Path) -> None:
 
 
 def test_what_stands_for_no_operation_is_left_out() -> None:
-    """What is written is what was performed."""
+    """The file has what was performed."""
     lines = list(annotated(SETTINGS, (Finish(0), *OPERATIONS[:2], Finish(9))))
     assert list(OPERATIONS) == [line.operation for line in lines]
 

@@ -90,7 +90,7 @@ def sound(path: Path) -> bytes:
 
 
 def message(path: Path, content: bytes) -> str:
-    """What reading ``content`` ends in: one line that starts with the path, which is left out here."""
+    """The message for ``content``: one line that starts with the path, which is left out here."""
     path.write_bytes(content)
     with pytest.raises(UsageError) as error:
         read(path)
@@ -144,13 +144,13 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize(("spoil", "expected"), RAW.values(), ids=RAW)
 def test_a_spoiled_file_is_rejected(spoil: Callable[[bytes], bytes], expected: str, path: Path, sound: bytes) -> None:
-    """What cannot be a line of JSON."""
+    """Text that cannot be a line of JSON."""
     wording = message(path, spoil(sound))
     assert expected == wording[: len(expected)]
 
 
 def deep(document: Document, *keys: str | int) -> Any:
-    """What lies deep inside a document."""
+    """The values deep inside a document."""
     found: Any = document
     for key in keys:
         found = found[key]

@@ -43,7 +43,7 @@ BECAUSE = "because this test says so, at length"
 
 @pytest.fixture(scope="module")
 def references() -> Sequence[Reference]:
-    """What is there."""
+    """The existing references."""
     return read()
 
 

@@ -42,7 +42,7 @@ with scratch_first_uninvited.applied():
 
 
 def printed_by(fork_server: ForkServer, *command: str) -> list[str]:
-    """What a clean process prints with no switch set; all of them hash alike."""
+    """The output of a clean process with no switch set; all of them hash alike."""
     environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
     environment |= {"PYTHONHASHSEED": "0", "VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
     finished = fork_server.run(*command, timeout=600, env=environment)
@@ -58,7 +58,7 @@ def digests_of(arm: str, fork_server: ForkServer) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def stock(fork_server: ForkServer) -> dict[str, list[str]]:
-    """What vLLM does without the plug-in."""
+    """The behaviour of vLLM without the plug-in."""
     return digests_of("stock", fork_server)
 
 

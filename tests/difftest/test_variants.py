@@ -24,7 +24,7 @@ def lookaheads(name: str) -> list[int]:
     return [index for index, group in enumerate(load(name).geometry.groups) if group.lookahead]
 
 
-# What each means
+# The meaning of each
 
 DRAFTS = {
     "full+eagle": [0],
@@ -181,7 +181,7 @@ def test_the_order_means_nothing() -> None:
 
 
 def test_a_variant_can_be_varied_again() -> None:
-    """What it had stays, and the name says all."""
+    """Its features stay, and the name says all."""
     once, twice = load("mixed-blocks+pinned=2+mtp"), MODELS["mixed-blocks"].varied("pinned=2").varied("mtp")
     assert ("mixed-blocks+pinned=2+mtp", once) == (twice.name, twice)
 
@@ -195,7 +195,7 @@ def test_a_mechanism_is_driven_on_models(name: str) -> None:
     assert model.features.applied_to(Settings(model.geometry, blocks=10, caches=serves)).blocks == 10
 
 
-# What is rejected
+# Rejections
 
 REFUSED = {
     "unknown": (

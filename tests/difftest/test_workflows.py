@@ -48,7 +48,7 @@ def options_of_the_test_run() -> set[str]:
 
 
 def complaints(document: dict[Any, Any]) -> list[str]:
-    """What is wrong with a workflow."""
+    """The mistakes of a workflow."""
     # YAML takes the word ``on`` for a truth value.
     triggers = document.get("on", document.get(True, {}))
     found = ["runs with the rights of the repository"] if "pull_request_target" in triggers else []
@@ -69,7 +69,7 @@ def complaints(document: dict[Any, Any]) -> list[str]:
 
 
 def wrong_commands(run: str, matrix: dict[str, list[str]]) -> Iterator[str]:
-    """What is wrong with the commands of one step."""
+    """The mistakes in the commands of one step."""
     called = re.findall(r"(?:^|/|\s)(kvgate|pytest) (\w+) ?(.*)", " ".join(run.split()))
     for program, command, arguments in called:
         known = options_of(command) if program == "kvgate" else options_of_the_test_run()

@@ -61,7 +61,7 @@ def git(at: Path, *arguments: str) -> str:
 
 
 def test_what_is_new_are_the_first_lines_of_statements(tree: Path, release: Path) -> None:
-    """The same by the repository and by the release; what is at the top of a module runs at once, and is left out."""
+    """The same by the repository and by the release; code at the top of a module runs at once, and is left out."""
     expected = {tree / "vllm" / "sums.py": {7, 8, 9}}
     assert expected == changes_since(tree, "HEAD").lines
     assert expected == changes_between(release, tree / "vllm").lines
@@ -143,7 +143,7 @@ print(vllm.__path__ == [str(path / "vllm"), str(release)], sorted(*tree.changes.
 
 
 def test_modules_come_from_the_tree_and_then_from_the_release(tree: Path, release: Path) -> None:
-    """What the tree does not have, such as compiled parts, is the release's."""
+    """Parts that the tree lacks, such as compiled ones, are the release's."""
     (release / "compiled.py").write_text("", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, str(tree), str(release)], check=True, capture_output=True, text=True

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def import_slowly() -> None:
-    """What every start imports, and no plug-in changes by being imported after it."""
+    """The imports of every start, which no plug-in changes by being imported after them."""
     import vllm.plugins
     import vllm.v1.core.kv_cache_manager  # noqa: F401 (for what importing it does)
 

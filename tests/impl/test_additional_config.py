@@ -103,7 +103,7 @@ needs_vllm = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM 
     ],
 )
 def test_on_each_release(release: Release) -> None:
-    """What is in place, and in the environment, after a configuration was built, and in processes that follow."""
+    """The patches and the environment after a configuration was built, and in processes that follow."""
     pytest.importorskip("vllm")
     path = "" if release is RELEASES[0] else str(wheel_of(release.version))
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}

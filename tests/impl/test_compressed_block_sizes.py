@@ -34,7 +34,7 @@ def test_every_size_that_the_variable_takes_has_a_row() -> None:
 
 @pytest.mark.parametrize(("slots", "page_bytes"), [(128, 131072), (64, 65536), (32, 32768)])
 def test_pages_shrink_alike(slots: int, page_bytes: int) -> None:
-    """What a state is padded to is the page of another group, which has fewer slots too."""
+    """A state is padded to the page of another group, which has fewer slots too."""
     assert page_bytes == BLOCK_SIZES[slots].page_bytes(131072)
     assert slots * 130 == BLOCK_SIZES[slots].page_bytes(16640)
 

@@ -76,7 +76,7 @@ IRREGULAR = {
 
 
 def config(blocks: int | None = None) -> Any:
-    """What vLLM's functions look at."""
+    """The attributes that vLLM's functions read."""
     return SimpleNamespace(cache_config=SimpleNamespace(num_gpu_blocks_override=blocks))
 
 

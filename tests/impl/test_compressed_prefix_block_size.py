@@ -74,7 +74,7 @@ def test_windows_count_tokens() -> None:
 
 
 def test_a_group_of_many_specs_is_unpacked() -> None:
-    """It has no ratio itself; what its layers say counts."""
+    """It has no ratio itself; those of its layers count."""
     assert 16384 == prefix_block_size_tokens(uniform(a=ascend_mla(128, 128), b=ascend_mla(128, 128)))
     assert 256 == prefix_block_size_tokens(uniform(a=mla(256, 4), b=mla(256, 128)))
 

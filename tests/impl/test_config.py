@@ -68,7 +68,7 @@ def test_scratch_first(switches: dict[str, str], first: bool | None, follows: bo
 
 @pytest.mark.parametrize(("text", "pins"), [("1", True), ("true", True), ("ON", True), ("0", False), ("", False)])
 def test_pins(text: str, pins: bool) -> None:
-    """What people write for yes and no."""
+    """Common spellings of yes and no."""
     assert Configuration(pins=pins) == read({PIN: text})
 
 

@@ -58,7 +58,7 @@ def rival(folder: Path, source: str) -> str:
 
 
 def starts(*cases: dict[str, Any], vllm: Path | None = None, **everywhere: str) -> list[list[str]]:
-    """What is seen in each of ``cases``: what was printed, and the error that ended it.
+    """The result of each of ``cases``: its output, and the error that ended it.
 
     With ``vllm``, the vLLM of that folder; ``everywhere`` is in the environment of all of them.
     """

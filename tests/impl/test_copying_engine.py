@@ -81,7 +81,7 @@ def broken(name: str, made: Any) -> Iterator[None]:
         "another block is copied": ("copy_blocks", from_another),
         "slots by the shape": ("keeps_slots_apart", lambda _backend: True),
     }[name]
-    # What was found about the tensors is kept with the runner.
+    # The tensors' layout is kept with the runner.
     vars(runner_of(made)).pop("swa_retention_regions", None)
     sound = getattr(runner, attribute)
     setattr(runner, attribute, by)
@@ -92,7 +92,7 @@ def broken(name: str, made: Any) -> Iterator[None]:
 
 
 def main(folder: str, caches: bool) -> None:
-    """What an engine says; with caching, also what it says with the plug-in broken."""
+    """An engine's tokens; with caching, also those with the plug-in broken."""
     made = engine(folder, caches)
     said = {"blocks": [size for _, size in groups_of(made)], "sound": continued(made)}
     for name in BREAKS if caches else ():
@@ -104,7 +104,7 @@ def main(folder: str, caches: bool) -> None:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What both engines say, the one without caching as ``plain``."""
+    """The tokens of both engines, those without caching as ``plain``."""
     platforms = pytest.importorskip("vllm.platforms")
     if not platforms.current_platform.is_cpu():
         pytest.skip("this vLLM is not built for CPUs")
@@ -122,7 +122,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a process says in its last line."""
+    """A process's last line."""
     try:
         output, errors = process.communicate(timeout=300)
     finally:

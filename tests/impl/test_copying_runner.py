@@ -1,4 +1,4 @@
-"""What of a model runner is copied.
+"""The memory of a model runner that is copied.
 
 Goal: all tensors of all layers of the copy's group, in slots of each layer's own compress ratio, each tensor once, and
 nothing of other groups, though they share memory. Method: stand-ins for the runners of vLLM and of vLLM-Ascend with KV
@@ -188,7 +188,7 @@ def test_a_shared_kv_cache_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_new_kv_cache_is_looked_at_anew() -> None:
-    """What was found in the last one is forgotten with it."""
+    """The layout of the last one is forgotten with it."""
     runner = runner_of([full(64)], {"layer": (0, flash(), random_tensor((2, BLOCKS, 64, 2, 32)))})
     copy_blocks(runner, [BlockCopy(0, 3, 5, 32)])
     cache = random_tensor((2, BLOCKS, 64, 2, 32))

@@ -29,7 +29,7 @@ pytest.importorskip("vllm")
 
 WINDOW, FULL = 0, 1
 FIRST = list(range(3, 203))
-"""A prompt of 200 tokens; what follows it shares some of them."""
+"""A prompt of 200 tokens; later prompts share some of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +175,7 @@ def test_without_partial_hits_nothing_is_asked(model: Path) -> None:
 
 
 def test_copies_are_done_after_zeros_and_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner brings its states up to date, then copies; what vLLM's function returns is handed on."""
+    """The runner brings its states up to date, then copies; the result of vLLM's function is returned."""
     done: list[object] = []
     monkeypatch.setattr("swa_retention.copying.runner.copy_blocks", lambda _runner, copies: done.extend(copies))
 

@@ -196,7 +196,7 @@ def test_the_command(fork_server: ForkServer) -> None:
     """``python -m swa_retention doctor``, and help without a command."""
     ended = fork_server.run("-m", "swa_retention", "doctor")
     assert 0 == ended.returncode
-    # What vLLM logs while it is imported may come first.
+    # vLLM's log lines while it is imported may come first.
     assert any(line.startswith("vLLM ") for line in ended.stdout.splitlines())
     bare = subprocess.run(
         [sys.executable, "-m", "swa_retention"], capture_output=True, text=True, check=False, timeout=60

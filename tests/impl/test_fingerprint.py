@@ -87,7 +87,7 @@ def _python(version: str) -> str | None:
 
 
 def plain(a: int) -> int:
-    """What is wrapped."""
+    """The wrapped function."""
     return a + 1
 
 

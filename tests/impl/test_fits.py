@@ -1,4 +1,4 @@
-"""What fits.
+"""The capacity of a pool.
 
 Goal: the operator reads how much a pool can keep, in numbers that can be worked out by hand. Method: one full-attention
 group in blocks of 32 and five windows of 1024 in blocks of 16, as in Gemma 3, and the pool of a report.

@@ -1,4 +1,4 @@
-"""What newer vLLM says by keyword.
+"""The keywords of newer vLLM.
 
 Goal: the scheduler's block size reaches every part that counts in it, and a coordinator that is written for a newer
 vLLM can be built on 0.20.2. Method: real constructors with the plug-in's patches, and a coordinator of the newer form.
@@ -64,7 +64,7 @@ def test_from_the_manager_to_every_group() -> None:
 
 
 def test_from_the_scheduler() -> None:
-    """Everything that it builds gets the keyword; what is built next does not."""
+    """Everything that it builds gets the keyword; later objects do not."""
     with saying({SCHEDULER_BLOCK: 2 * ALIGNMENT}):
         assert 2 * ALIGNMENT == manager_of().coordinator.scheduler_block_size
     assert {} == dict(said())
@@ -110,7 +110,7 @@ def test_a_newer_coordinator_is_built() -> None:
 
 
 def test_a_newer_coordinator_caches() -> None:
-    """What it says of retention is passed over where vLLM's own function caches."""
+    """Its retention keyword is ignored where vLLM's own function caches."""
     from vllm.v1.core.kv_cache_utils import BlockHash
 
     coordinator = newer_coordinator()
@@ -146,7 +146,7 @@ def test_an_unknown_word_is_an_error() -> None:
 
 
 def built_by(specs: list[Any], block_size: int, **hashed: int) -> tuple[int, int | None, int]:
-    """What a scheduler of these groups is given, and what it says: block size, hash block size, block size said."""
+    """The block size and hash block size of a scheduler of these groups, and the block size that it passes on."""
     from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 
     seen: list[Any] = []

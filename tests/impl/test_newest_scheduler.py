@@ -33,7 +33,7 @@ DEMOTED = {
 
 @pytest.fixture(scope="module")
 def seen() -> Any:
-    """What the program prints."""
+    """The program's output."""
     pytest.importorskip("vllm")
     published(release_named("native@0.33.0"))
     ended = subprocess.run(

@@ -58,7 +58,7 @@ def test_a_key_stands_for_the_whole_prefix(hashes_of: Callable[..., Sequence[byt
     }
     keys = {name: key_of(hashes, 12, GRAIN, 0) for name, hashes in others.items()}
     assert all(one != other for one, other in combinations(keys.values(), 2))
-    # What follows the boundary is not part of it, and each group has its own.
+    # Tokens after the boundary are not part of it, and each group has its own.
     assert keys["the same"] == key_of(hashes_of([*tokens[:12], 99, 99, 99, 99]), 12, GRAIN, 0)
     assert keys["the same"] != key_of(others["the same"], 12, GRAIN, 1)
 

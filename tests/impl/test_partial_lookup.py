@@ -52,7 +52,7 @@ def geometries() -> list[Geometry]:
 
 
 class Cache:
-    """What is cached of one long prompt, by chance, and the look-ups that the plug-in's code makes in it."""
+    """A random cache of one long prompt, and the look-ups that the plug-in's code makes in it."""
 
     def __init__(self, geometry: Geometry, tokens: int, density: float, random: Random) -> None:
         self.geometry, self.tokens = geometry, tokens

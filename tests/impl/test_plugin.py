@@ -78,7 +78,7 @@ def test_vllm_is_notified_of_it() -> None:
 def test_vllm_loads_what_is_switched_on(
     switches: dict[str, str], states: tuple[str, ...], fork_server: ForkServer
 ) -> None:
-    """Once, however often it is called; what two features share is put in place for either."""
+    """Once, however often it is called; a patch shared by two features is put in place for either."""
     finished = fork_server.run("-c", PATCHED, env=environment(**switches))
     assert 0 == finished.returncode, finished.stderr
     found = dict(line.split("|", 1) for line in finished.stdout.splitlines()[-4:])

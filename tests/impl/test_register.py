@@ -53,7 +53,7 @@ def patch(target: str, replaced: Any, by: Callable[..., Any]) -> Patch:
 
 
 def larger(_self: Any = None) -> int:
-    """What the patches put in place of everything."""
+    """The replacement of every patched function."""
     return 10
 
 
@@ -162,7 +162,7 @@ def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
 
 
 def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
-    """What is patched is the class that the patch was written for, for all that derive from it."""
+    """The patch changes the class that it was written for, for all that derive from it."""
 
     class Balanced(module.Pool):  # type: ignore[misc]  # of a module that mypy does not see
         def size(self) -> int:
@@ -177,7 +177,7 @@ def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
 
 
 def test_two_features_may_patch_the_same(module: Any) -> None:
-    """The second is put on top of the first, both once; what is on top is taken back first."""
+    """The second is put on top of the first, both once; the one on top is undone first."""
 
     def adds(number: int) -> Callable[..., Any]:
         return lambda original: lambda self: original(self) + number

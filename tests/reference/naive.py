@@ -1,7 +1,7 @@
 """The same once more, naively: what each block was filled with is spelled out, and every hit is found by scanning.
 
-Nothing here is interned, counted ahead or aligned by formula. What is spelled out is the tokens themselves; what is
-worth caching is found by trying every boundary; and what a step caches is what was not worth it before.
+Nothing here is interned, counted ahead or aligned by formula. The tokens themselves are spelled out; trying every
+boundary finds what is worth caching; and a step caches what was not worth it before.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tokens_read(group: Group, length: int) -> range:
 
 
 class Ledger:
-    """What each cached block was filled with, and what others begin with, in the order in which they were cached."""
+    """The content of each cached block, and the beginnings in others, in the order in which they were cached."""
 
     def __init__(self, system: Settings) -> None:
         self.system = system
@@ -56,13 +56,13 @@ class Ledger:
         self.begun: list[tuple[int, Hashable, int]] = []
         """Block, what it begins with, and how many tokens that is."""
         self.computed_now: set[Hashable] = set()
-        """What this step computes, in groups where that matters."""
+        """The tokens that this step computes, in groups where that matters."""
         self.offered: dict[int, int] = {}
         """Per request with blocks, how many of its tokens were offered to the cache."""
         self.hits: dict[int, int] = {}
         """Per request with blocks, the hit that it began with, in tokens."""
 
-    # What is worth caching
+    # Which blocks are worth caching
 
     def _fits(self, length: int) -> bool:
         """Whether a hit may end at ``length``."""
@@ -113,7 +113,7 @@ class Ledger:
         matched = {length + self._more(group) for length in self._admitted(request, tokens, False) if length > hit}
         return {end for end in matched if end <= tokens and end % group.block_size_tokens}
 
-    # What happens
+    # Operations
 
     def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager) -> None:
         """Enter what ``operation`` took, forgot and cached; everything reported as cached must be in here then."""

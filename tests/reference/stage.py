@@ -67,7 +67,7 @@ def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **r
 
 
 def dispatched(manager: Manager) -> tuple[Copy, ...]:
-    """The step goes to the worker; what that copies first."""
+    """The step goes to the worker; the copies that it makes first."""
     answer = perform(manager, Dispatch())
     assert isinstance(answer, Copies)
     return answer.copies

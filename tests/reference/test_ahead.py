@@ -217,7 +217,7 @@ def test_a_window_keeps_what_drafts_in_flight_may_need() -> None:
 
 
 def test_no_step_writes_a_block_of_another_node() -> None:
-    """What a request frees while its steps are in flight becomes free when all dispatched steps are over."""
+    """Blocks that a request frees while its steps are in flight become free when all dispatched steps are over."""
     manager = perform(ahead(loads_out_of_turn=True), *PROMPT, Schedule(0, 16), Dispatch(), Abort(0))
     assert ([1, 1], 13) == (list(manager.pool.references[1:3]), len(manager.pool.free))
     manager.returned([0])
@@ -307,7 +307,7 @@ def test_answers_that_come_late_change_nothing_in_the_end(
         assert [once.population[number].tokens for number in (0, 1)] == [
             late.population[number].tokens for number in (0, 1)
         ]
-        # What drafts filled is cached with the answer there, and with the next allocation here.
+        # A block filled by drafts is cached with the answer there, and with the next allocation here.
         cached_late, cached_once = set(lengths_cached(late)), set(lengths_cached(once))
         assert cached_once <= cached_late if drafts else cached_once == cached_late
     for number in (0, 1):

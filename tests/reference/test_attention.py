@@ -98,7 +98,7 @@ def test_tokens_before_chunk_counts_what_the_next_token_does_not_read() -> None:
     [(Full(), (0, 0)), (SlidingWindow(64), (257, 237)), (ChunkedLocal(64), (320, 256))],
 )
 def test_what_each_kind_gives_up_and_leaves_unread(kind: Attention, dead_and_unread: tuple[int, int]) -> None:
-    """Goal: what is dead after 320 tokens, and what a resume at token 300 does not read, are each kind's formula.
+    """Goal: the dead tokens after 320, and those that a resume at token 300 does not read, are each kind's formula.
 
     Method: full: nothing. Window: 320 - 63, 300 - 63. Chunks of 64: 5 * 64 lie before token 320, 4 * 64 before 300.
     """

@@ -66,7 +66,7 @@ def test_groups_do_not_share() -> None:
 
 
 def test_both_directions() -> None:
-    """Goal: what blocks hold and where contents are agree. Method: read all of both."""
+    """Goal: the map from blocks to contents and its inverse agree. Method: read all of both."""
     cached = filled()
     assert {ONE: (5, 3), TWO: (4,)} == cached.entries()
     assert [None, None, None, ONE, TWO, ONE, None, None, None, None] == cached.contents()

@@ -100,7 +100,7 @@ def test_the_draft_layer_is_in_the_second_window_group(build: Callable[..., Geom
 
 @pytest.mark.parametrize("block_size", [0, 16, 96, 256])
 def test_a_block_size_that_is_none(block_size: int) -> None:
-    """Goal: what vLLM-Ascend rejects is rejected. Method: sizes around those it has."""
+    """Goal: the sizes that vLLM-Ascend rejects are rejected. Method: sizes around those it has."""
     with pytest.raises(ValueError, match=f"block size {block_size} is not one of 128, 64, 32"):
         dsv4_flash_ascend(block_size)
 

@@ -55,8 +55,9 @@ def test_a_prefix_is_a_shorter_one_and_a_piece() -> None:
 
 
 def test_content_may_cover_the_token_after_it() -> None:
-    """Goal: what a draft layer has read decides, too. Method: change token 8; the second grain, 4..7, differs as well,
-    and the third has no identity before a token follows it. An item that begins at token 8 counts for the second grain.
+    """Goal: the token that a draft layer has read decides, too. Method: change token 8; the second grain, 4..7, differs
+    as well, and the third has no identity before a token follows it. An item that begins at token 8 counts for the
+    second grain.
     """
     interned = Prefixes(4, ahead_tokens=1)
     changed = [*TOKENS[:8], 7, *TOKENS[9:]]

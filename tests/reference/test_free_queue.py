@@ -35,7 +35,7 @@ def test_removal_keeps_the_others_in_order() -> None:
 
 
 def test_a_block_removed_and_put_back_goes_to_the_back() -> None:
-    """Goal: what was used lately outlives the rest. Method: remove 1 of 1, 2, 3 and append it."""
+    """Goal: a block used lately outlives the rest. Method: remove 1 of 1, 2, 3 and append it."""
     queue = FreeQueue([1, 2, 3])
     queue.remove(1)
     queue.append(1)
@@ -98,7 +98,7 @@ def test_where_blocks_that_become_free_go(kind: type[FreeQueue], expected: list[
 
 @pytest.mark.parametrize(("kind", "expected"), [(FreeQueue, [1, 2, 3]), (ScratchFirstQueue, [3, 1, 2])])
 def test_a_queued_block_that_turns_scratch(kind: type[FreeQueue], expected: list[int]) -> None:
-    """Goal: what lost its content has nothing to lose. Method: 3 of 1, 2, 3 is cached no longer."""
+    """Goal: a block without content has nothing to lose. Method: 3 of 1, 2, 3 is cached no longer."""
     queue = kind([1, 2, 3])
     queue.turned_scratch(3)
     assert expected == list(queue)

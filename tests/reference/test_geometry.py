@@ -234,7 +234,7 @@ def test_alignment_and_grain() -> None:
 
 
 def test_a_kind_may_be_a_word() -> None:
-    """Goal: what is read from a file compares equal to what is written in code. Method: a word for the kind."""
+    """Goal: a word from a file compares equal to the value in code. Method: a word for the kind."""
     assert Geometry((Group(Kind.FULL, 16),)) == Geometry((Group("full", 16),))
 
 

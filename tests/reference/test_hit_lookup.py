@@ -36,7 +36,7 @@ class Cached:
                     self.map.register(self.content(index, position), 100 * (index + 1) + position)
 
     def content(self, index: int, position: int) -> tuple[int, Prefix]:
-        """What the block at ``position`` holds in a group."""
+        """The content of the block at ``position`` in a group."""
         grains = self.geometry.groups[index].block_size_tokens // self.geometry.grain_tokens
         return index, self.prefixes[(position + 1) * grains - 1]
 
@@ -133,7 +133,7 @@ def test_look_ahead_is_a_matter_of_each_group() -> None:
 
 
 def test_the_look_ahead_block_is_not_served() -> None:
-    """Goal: what matches after the hit is computed anew. Method: the window's table ends with the hit at 304.
+    """Goal: tokens that match after the hit are computed anew. Method: the window's table ends with the hit at 304.
 
     Token 304 reads 241..304: the blocks 15..18 serve, 0..14 are null.
     """
@@ -220,7 +220,7 @@ def test_an_entry_needs_the_blocks_before_it() -> None:
 
 @pytest.mark.parametrize(("tokens_min", "hit"), [(0, 96), (96, 96), (97, 64), (64, 96), (1000, 64)])
 def test_a_hit_that_is_too_short_ends_inside_no_block(tokens_min: int, hit: int) -> None:
-    """Goal: a copy must be worth it; what ends where a block does is served however short. Method: 110 tokens are
+    """Goal: a copy must be worth it; a hit that ends where a block does is served however short. Method: 110 tokens are
     computed, so that 96 end inside a block, and 64 do not.
     """
     begun = Begun(UNIT, tokens=110)
@@ -278,7 +278,7 @@ def test_the_whole_block_as_a_source() -> None:
 
 
 def test_a_later_whole_block_as_a_source() -> None:
-    """Goal: what is copied is of the block in which the hit ends, and no other. Method: two blocks are computed, all
+    """Goal: the copied slots are of the block in which the hit ends, and no other. Method: two blocks are computed, all
     128 tokens match: of 112 served, 48 are copied from the second.
     """
     assert Hit(112, ((100,),), (Partial(0, 101, 48),)) == Begun(DRAFTING_UNIT, tokens=128).look_up(1000)

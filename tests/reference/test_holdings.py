@@ -73,7 +73,7 @@ def test_what_is_provided_comes_first_in_all_groups() -> None:
 
 
 def test_all_that_is_lost_is_reported() -> None:
-    """Goal: what is lost to tokens from another node is reported before what is lost to the rest. Method: the same
+    """Goal: content lost to tokens from another node is reported before content lost to the rest. Method: the same
     allocation; 2, taken for what is provided, and 7, taken for the rest, were cached.
     """
     holdings = holdings_of(FULL, FULL)
@@ -82,8 +82,8 @@ def test_all_that_is_lost_is_reported() -> None:
 
 
 def test_nothing_is_given_for_what_is_dead() -> None:
-    """Goal: what no token reads has no block, though another node could provide it. Method: 10 tokens provided, window
-    5: 6 of them are dead, one block. The tokens 4..9 get blocks first, 10..12 after.
+    """Goal: tokens that are never read have no block, though another node could provide them. Method: 10 tokens
+    provided, window 5: 6 of them are dead, one block. The tokens 4..9 get blocks first, 10..12 after.
     """
     holdings = holdings_of(WINDOW)
     assert Allocation(((1, 2, 3),), ()) == holdings.allocate(0, Span(10, 3, provided=10), Hit(0, ((),)))
@@ -115,8 +115,9 @@ def test_all_or_nothing(tokens: int, given: bool) -> None:
 
 
 def test_the_release_stands_if_the_rest_is_rejected() -> None:
-    """Goal: what is dead is dead. Method: window 5, 8 tokens in two of three blocks: 4 are dead. Of 13 tokens more, 4
-    blocks, three fit at most: 1 and 3. Rejected; 8 tokens fit, and get 3 and 1.
+    """Goal: dead blocks are released even if the request is rejected. Method: window 5, 8 tokens in two of three
+    blocks: 4 are dead. Of 13 tokens more, 4 blocks, three fit at most: 1 and 3. Rejected; 8 tokens fit, and get 3 and
+    1.
     """
     holdings = holdings_of(WINDOW, blocks=4)
     holdings.allocate(0, Span(0, 8), Hit(0, ((),)))
@@ -193,7 +194,7 @@ def test_an_anchor_is_in_the_order_of_release(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_end() -> None:
-    """Goal: group by group, the tail first; who holds nothing has nothing to release. Method: 9 tokens, window 5 and 5
+    """Goal: group by group, the tail first; a request without blocks releases none. Method: 9 tokens, window 5 and 5
     dead; then once more.
     """
     holdings = holdings_of(FULL, WINDOW, blocks=7)
@@ -228,7 +229,7 @@ def test_the_gate_knows_what_a_request_holds() -> None:
 
 
 def test_the_gate_knows_which_states_stay_held() -> None:
-    """Goal: what no token reads, and is not freed, makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
+    """Goal: a block that is not read but still held makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
     four of five blocks; no token reads the first. A block is missing, or two.
     """
     holdings = holdings_of(Group("mamba", 4, states="all", draft_states=2), blocks=6)

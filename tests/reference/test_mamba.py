@@ -62,7 +62,7 @@ def test_a_table_of_all_states() -> None:
 
 
 def test_a_running_state_alone() -> None:
-    """Goal: where nothing is kept, a request holds one state in place, and one per draft.
+    """Goal: without kept states, a request holds one state in place, and one per draft.
 
     Method: the block spans the longest request, 1000 tokens: one entry for any number of computed tokens, and three
     drafts.
@@ -105,7 +105,7 @@ def test_an_aligned_table_has_no_entries_for_look_ahead() -> None:
     ],
 )
 def test_layout_by_hand(draft_states: int, blocks: Layout, entries: int, fresh: bool, expected: Layout) -> None:
-    """Goal: what lies between two steps is null, the state that it came from stays, one block per step is new.
+    """Goal: blocks between two steps are null, the state that it came from stays, one block per step is new.
 
     Method: each case as its comment says. The running state is the last entry but the drafts'.
     """

@@ -28,7 +28,7 @@ def test_drafts_get_slots() -> None:
 
 
 def test_draft_layers_get_look_ahead_slots() -> None:
-    """Goal: where a draft layer lives, there are slots for the drafts to come. Method: 3 more slots, 11: 3 blocks."""
+    """Goal: a group with a draft layer has slots for the drafts to come. Method: 3 more slots, 11: 3 blocks."""
     manager = manager_of(Group("full", 4, lookahead=True), drafts_max=3)
     enter(manager, 0, 4)
     assert Granted(0, ((2, 3),)) == perform(manager, Sample(0, 0, 100, 3), Schedule(0, BUDGET))
@@ -37,8 +37,8 @@ def test_draft_layers_get_look_ahead_slots() -> None:
 def test_hashes_that_cover_a_token_more_need_no_look_ahead_block() -> None:
     """Goal: a block of a draft layer is cached when the token after it is known, and a hit drops none.
 
-    Method: two blocks of four tokens, of which the second is cached when its first answer is scheduled. Who has both,
-    and the answer after them, hits both; with another token there, only the first.
+    Method: two blocks of four tokens, of which the second is cached when its first answer is scheduled. A request that
+    has both, and the answer after them, hits both; with another token there, only the first.
     """
     geometry = Geometry((FOUR,), hashed_ahead_tokens=1)
     manager = Manager(Settings(geometry, blocks=16, drafts_max=3, chunk_tokens=BUDGET, tokens_max=64))

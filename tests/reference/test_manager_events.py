@@ -45,7 +45,7 @@ def test_groups_tell_one_after_the_other() -> None:
 
 
 def test_a_hit_is_not_stored_again() -> None:
-    """Goal: cached content is not reported twice; what was computed twice is. Method: prompt 32, then again.
+    """Goal: cached content is not reported twice; content that was computed twice is. Method: prompt 32, then again.
 
     The second hits 16 and computes 16..31 into a block of its own, whose content is known.
     """
@@ -139,7 +139,9 @@ def test_events_are_taken_once() -> None:
 
 
 def test_without_prefix_caching_nothing_is_reported() -> None:
-    """Goal: what is not cached is not an event. Method: caching off; a request passes, its block is evicted."""
+    """Goal: tokens that are not cached are not an event. Method: caching off; a request passes, its block
+    is evicted.
+    """
     manager = manager_of(FULL, caches=False)
     pass_through(manager, 0, 32)
     perform(manager, Evict(1))

@@ -61,8 +61,8 @@ def test_the_last_token_is_computed_here(offered: int, loads: bool, taken: int, 
 
 @pytest.mark.parametrize("loads", [False, True])
 def test_it_follows_the_hit(loads: bool) -> None:
-    """Goal: what is here is not fetched. Method: 32 tokens are a hit; 50 are offered after it, and 17, or 18 for a
-    load, are missing.
+    """Goal: tokens of the hit are not fetched. Method: 32 tokens are a hit; 50 are offered after it, and 17, or 18 for
+    a load, are missing.
     """
     manager = manager_of(FULL)
     pass_through(manager, 0, 32)
@@ -149,7 +149,7 @@ def test_a_load_is_cached_when_it_has_arrived() -> None:
 
 
 def test_it_continues_after_the_load() -> None:
-    """Goal: what was loaded is not looked up, nor computed again. Method: 16 tokens hit, 20 loaded of 40; the rest is
+    """Goal: loaded tokens are not looked up, nor computed again. Method: 16 tokens hit, 20 loaded of 40; the rest is
     four tokens in the third block. One look-up was counted.
     """
     manager = manager_of(FULL)
@@ -224,15 +224,15 @@ def test_an_abort_while_it_loads(succeeded: bool) -> None:
 
 
 def test_an_abort_after_a_load() -> None:
-    """Goal: what has arrived is as good as computed. Method: abort before it continues; two blocks stay cached."""
+    """Goal: loaded tokens are as good as computed. Method: abort before it continues; two blocks stay cached."""
     manager = manager_of(FULL, blocks=6)
     perform(manager, arrive(0, 40), Admit(0, BUDGET, 36, loads=True), Transferred(0), Abort(0))
     assert ([4, 5, 3, 2, 1], [1, 2], {}) == (free(manager), cached(manager), manager.tables)
 
 
 def test_a_request_that_sends() -> None:
-    """Goal: what another node reads is held, and no more. Method: 200 tokens in 13 blocks of either group; 137 are dead
-    in the window: the blocks 14..21. The others wait for the transfer, then go tail first.
+    """Goal: blocks that another node reads are held, and no more. Method: 200 tokens in 13 blocks of either group; 137
+    are dead in the window: the blocks 14..21. The others wait for the transfer, then go tail first.
     """
     manager = manager_of(FULL, WINDOW, blocks=27)
     enter(manager, 0, 200)
@@ -334,7 +334,7 @@ def test_what_a_load_did_not_bring_is_computed_again() -> None:
 
 
 def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
-    """Goal: what arrived counts. Method: 40 tokens are loaded, and those from 16 on did not arrive."""
+    """Goal: tokens that arrived count. Method: 40 tokens are loaded, and those from 16 on did not arrive."""
     manager = manager_of(FULL)
     perform(manager, arrive(0, 60), Admit(0, BUDGET, 40, loads=True))
     assert Done() == perform(manager, Rewind(0, 16))
@@ -344,7 +344,7 @@ def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
 
 
 def test_drafts_are_taken_back_with_it() -> None:
-    """Goal: what was drafted after it is worth nothing. Method: a request that drafts is taken back to its hit."""
+    """Goal: drafts after it are worth nothing. Method: a request that drafts is taken back to its hit."""
     manager = manager_of(FULL, drafts_max=2)
     perform(manager, arrive(0, 20), Admit(0, BUDGET), Sample(0, 0, 500, 2), Schedule(0, BUDGET), Rewind(0, 16))
     request = manager.population[0]

@@ -76,8 +76,8 @@ def test_it_recycles() -> None:
     ],
 )
 def test_the_gate(group: Group, usable: int, passes: bool) -> None:
-    """Goal: what counts is the peak; where chunks begin within blocks it is a block more. Method: 100 tokens in steps
-    of 8: ceil((8 + 8) / 4) = 4 blocks; with chunks of 10, ceil((10 + 8) / 4) + 1 = 6.
+    """Goal: the peak counts; where chunks begin within blocks it is a block more. Method: 100 tokens in steps of 8:
+    ceil((8 + 8) / 4) = 4 blocks; with chunks of 10, ceil((10 + 8) / 4) + 1 = 6.
     """
     manager = manager_of(group, blocks=usable + 1, chunk_tokens=8)
     answer = enter(manager, 0, 100, reads_cache=False)
@@ -85,8 +85,8 @@ def test_the_gate(group: Group, usable: int, passes: bool) -> None:
 
 
 def test_a_hole_in_an_older_chunk_does_not_matter() -> None:
-    """Goal: what no later token reads may be gone. Method: 20 tokens; of the local group's blocks 6..10 all but 8, the
-    third, are evicted: a hit of 12 needs that one alone, 16 and 8 none, 4 the first.
+    """Goal: blocks that no later token reads may be gone. Method: 20 tokens; of the local group's blocks 6..10 all but
+    8, the third, are evicted: a hit of 12 needs that one alone, 16 and 8 none, 4 the first.
     """
     manager = manager_of(FULL, LOCAL)
     pass_through(manager, 0, 20)

@@ -63,8 +63,8 @@ def test_the_running_state_stays_in_place() -> None:
 
 
 def test_every_state_is_kept() -> None:
-    """Goal: mode all: a block for every 16 tokens, each the state after its last one, and cached when full; what lies
-    before the last of them is released like any block that is passed. Method: 40 tokens.
+    """Goal: mode all: a block for every 16 tokens, each the state after its last one, and cached when full; blocks
+    before the last of them are released like any block that is passed. Method: 40 tokens.
     """
     manager = manager_of(ALL)
     assert Granted(0, ((1, 2, 3),)) == serve(manager, 0, 40)
@@ -257,7 +257,7 @@ def test_after_a_load_the_drafts_move_along() -> None:
 
 @pytest.mark.parametrize("end", [Finish(0), Preempt(0)])
 def test_the_end(end: Operation) -> None:
-    """Goal: what is held is released, tail first; null blocks have no holder. Method: 100 tokens as above, in chunks of
+    """Goal: held blocks are released, tail first; null blocks have no holder. Method: 100 tokens as above, in chunks of
     64, 32 and 4: the table ends with 3, 2, 4, 5.
     """
     manager = manager_of(ALIGNED_DRAFTING, blocks=8, chunk_tokens=64, drafts_max=2)

@@ -71,7 +71,7 @@ def test_boundaries_are_offered_once() -> None:
 
 
 def test_a_hit_inside_a_block_is_a_copy() -> None:
-    """Goal: what was computed of a block serves, though the block is not full, and its holder keeps it to itself.
+    """Goal: the computed part of a block serves, though the block is not full, and its holder keeps it to itself.
 
     Method: 40 tokens are in block 1, and 2, 3, 4 of the window. 33 tokens agree with them: 32 are a hit; token 32 reads
     1..32, the blocks 2 and 3. Of block 1 the first 32 tokens go to 5.
@@ -162,7 +162,7 @@ def test_one_source_for_two() -> None:
 
 @pytest.mark.parametrize(("usable", "answer"), [(5, Granted(32, ((5,), (4,)))), (4, Refused(32, gate=True))])
 def test_a_source_takes_room(usable: int, answer: object) -> None:
-    """Goal: what is held for a copy cannot be given. Method: the hit's two blocks and the source are free, and two
+    """Goal: a block held for a copy cannot be allocated. Method: the hit's two blocks and the source are free, and two
     new ones are needed: five in all.
     """
     manager = manager_of(UNIT, SHORT, blocks=usable + 1)
@@ -195,8 +195,8 @@ def test_an_allocated_block_has_no_entries() -> None:
 
 
 def test_what_was_copied_is_not_an_entry_again() -> None:
-    """Goal: each boundary is an entry once per request; what a request copied it did not compute. Method: 60 tokens, of
-    which 32 are copied into 5: 48 is an entry of 5, and 32 still one of block 1 alone.
+    """Goal: each boundary is an entry once per request; copied tokens were not computed. Method: 60 tokens, of which 32
+    are copied into 5: 48 is an entry of 5, and 32 still one of block 1 alone.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 40)
@@ -287,9 +287,9 @@ def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
 
 
 def test_a_load_after_a_copy() -> None:
-    """Goal: what another node writes goes into the block that the copy begins. Method: 16 tokens of block 1 are copied
-    into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor aborted, before the dispatch. When it
-    is, no step computes it, so it serves a copy at once.
+    """Goal: tokens that another node writes go into the block that the copy begins. Method: 16 tokens of block 1 are
+    copied into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor aborted, before the dispatch.
+    When it is, no step computes it, so it serves a copy at once.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 17)
@@ -304,7 +304,7 @@ def test_a_load_after_a_copy() -> None:
 
 
 def test_nothing_of_this_without_units() -> None:
-    """Goal: where no block is copied there are no steps, no entries and no waiting. Method: the plain geometry; a
+    """Goal: without copied blocks, a model has no steps, no entries and no waiting. Method: the plain geometry; a
     request is admitted in the same step as the one that computes its hit.
     """
     manager = manager_of(FULL, WINDOW)

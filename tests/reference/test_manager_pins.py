@@ -82,7 +82,7 @@ def test_what_is_released_when_asked_is_a_drop_too() -> None:
 
 
 def test_the_anchor_is_that_of_a_boundary() -> None:
-    """Goal: what is pinned serves a hit. Method: alignment 64: after 112 tokens, 81 are dead, five blocks. No hit ends
+    """Goal: pinned blocks serve a hit. Method: alignment 64: after 112 tokens, 81 are dead, five blocks. No hit ends
     after the last of them; one at 64 reads 2 and 3.
     """
     manager = manager_of(Group("full", 64), SHORT, pin_drop_blocks_min=2, retention_interval_tokens=64)
@@ -120,7 +120,7 @@ def test_an_end_pins_all_that_is_cached(end: Operation) -> None:
 
 
 def test_without_prefix_caching_nothing_is_pinned() -> None:
-    """Goal: what is never cached is never pinned. Method: caching off; a request passes."""
+    """Goal: blocks that are never cached are never pinned. Method: caching off; a request passes."""
     manager = manager_of(SHORT, caches=False, pin_drop_blocks_min=1)
     enter(manager, 0, 128)
     perform(manager, ReleaseSkipped(0), Finish(0))
@@ -142,8 +142,8 @@ def test_blocks_that_were_sent_are_pinned_at_last() -> None:
 
 
 def test_a_pin_outlives_hits() -> None:
-    """Goal: what was asked for again stays. Method: two pinned blocks are a hit, and released after the request's own
-    third, pinned in turn.
+    """Goal: blocks that were asked for again stay. Method: two pinned blocks are a hit, and released after the
+    request's own third, pinned in turn.
     """
     manager = manager_of(FULL, pin_drop_blocks_min=2)
     pass_through(manager, 0, 32)

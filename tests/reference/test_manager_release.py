@@ -38,7 +38,9 @@ def test_a_request_that_ends_releases_tail_first_group_by_group(end: Operation) 
 
 
 def test_null_blocks_are_not_released() -> None:
-    """Goal: what the window has passed was released before. Method: 160 tokens, window 17: 144 are dead, 9 blocks."""
+    """Goal: blocks that the window has passed were released before. Method: 160 tokens, window 17: 144 are dead, 9
+    blocks.
+    """
     manager = manager_of(Group("sliding_window", 16, 17), blocks=11)
     enter(manager, 0, 160)
     perform(manager, ReleaseSkipped(0))
@@ -48,7 +50,8 @@ def test_null_blocks_are_not_released() -> None:
 
 
 def test_release_of_the_skipped() -> None:
-    """Goal: what no later token reads can be released between steps, once. Method: window 64, 144 tokens computed.
+    """Goal: blocks that no later token reads can be released between steps, once. Method: window 64, 144 tokens
+    computed.
 
     Token 144 reads 81..144: the tokens 0..80 are dead, that is the blocks 0..4 and one token of block 5. Full
     attention keeps all.

@@ -84,7 +84,7 @@ def asks(manager: Manager, number: int, *runs: Run) -> int:
     [(False, False, [0, 0, 0, 0]), (True, False, [0, 0, 128, 128]), (True, True, [0, 0, 64, 64])],
 )
 def test_a_shared_beginning(keeps_junctions: bool, lookahead: bool, hits: list[int]) -> None:
-    """Goal: what prompts share is hit from the third of them on, with an interval of 0 too (KV-OP-27).
+    """Goal: a shared beginning is hit from the third prompt on, with an interval of 0 too (KV-OP-27).
 
     Method: 150 tokens that all share, and 60 of each one's own. The second finds 128 of them in full attention and no
     window before 128. With a draft layer, the block after 64 is the last that all share.
@@ -149,7 +149,7 @@ def test_who_has_no_junction(reads_cache: bool, interval_tokens: int | None) -> 
 
 
 def test_without_full_attention_nothing_is_known() -> None:
-    """Goal: where every group is a window, nothing says that prompts share a beginning, and no junction is kept.
+    """Goal: if every group is a window, nothing shows that prompts share a beginning, and no junction is kept.
 
     Method: four prompts that share 150 tokens, over a window alone. None hits anything.
     """
@@ -195,7 +195,7 @@ def test_answers_reach_boundaries_too(interval_tokens: int, expected: list[int])
 
 
 def test_the_replay_is_that_of_the_prompt() -> None:
-    """Goal: what is sampled does not move the replay's boundary, not even when the request is computed again.
+    """Goal: sampled tokens do not move the replay's boundary, not even when the request is computed again.
 
     Method: 65 tokens and 70 sampled, preempted and admitted anew: 64 is cached, 128 is not.
     """
@@ -209,8 +209,9 @@ def test_the_replay_is_that_of_the_prompt() -> None:
 
 
 def test_the_tail_that_a_look_ahead_needs() -> None:
-    """Goal: what is written is what is read: with a draft layer one block more. Method: 200 tokens; the tails of 64 and
-    128 are the blocks 2, 3, 4 and 6, 7, 8. Of 192 two blocks are full, and 12, after it, is not. So a replay hits 128.
+    """Goal: the written blocks are those that are read: with a draft layer one block more. Method: 200 tokens; the
+    tails of 64 and 128 are the blocks 2, 3, 4 and 6, 7, 8. Of 192 two blocks are full, and 12, after it, is not. So a
+    replay hits 128.
     """
     drafting = Group("sliding_window", 16, 32, lookahead=True)
     manager = manager_of(LONG, drafting, retention_interval_tokens=64)

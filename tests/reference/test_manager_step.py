@@ -163,7 +163,7 @@ def test_arriving_and_answering_tell_nothing() -> None:
 
 
 def test_a_snapshot_keeps_what_it_lists() -> None:
-    """Goal: what was observed does not change afterwards. Method: keep what it lists; end the requests."""
+    """Goal: a snapshot does not change afterwards. Method: keep what it lists; end the requests."""
     manager = busy()
     snapshot = manager.snapshot()
     tables, references, free, contents = (

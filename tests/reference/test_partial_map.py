@@ -40,7 +40,7 @@ def test_forgetting_a_later_one_leaves_the_first() -> None:
 
 
 def test_both_directions() -> None:
-    """Goal: what blocks begin with and where beginnings are agree. Method: read all of both."""
+    """Goal: the map from blocks to beginnings and its inverse agree. Method: read all of both."""
     partial = filled()
     assert {ONE: (5, 3), TWO: (5,), THREE: (3,)} == partial.entries()
     assert {3: (ONE, THREE), 5: (ONE, TWO), 4: ()} == {block: partial.contents_of(block) for block in (3, 5, 4)}

@@ -106,7 +106,7 @@ def test_a_pin_outlives_a_hit() -> None:
 def test_the_oldest_are_demoted_as_many_as_missing(count: int, kept: list[int], demoted: list[int]) -> None:
     """Goal: under pressure pins give way, the oldest first, never what is about to be held.
 
-    Method: 4 and 5 are free, 3, 2, 1 pinned in this order. What is demoted goes to the back, and is still cached.
+    Method: 4 and 5 are free, 3, 2, 1 pinned in this order. Demoted blocks go to the back, and are still cached.
     """
     pool = pool_of(6, 1, 2, 3)
     pool.end([3, 2, 1])
@@ -160,7 +160,7 @@ def test_an_eviction_unpins_what_is_held() -> None:
 
 @pytest.mark.parametrize(("scratch_first", "expected"), [(False, [3, 4, 2, 1]), (True, [1, 2, 3, 4])])
 def test_a_reset_unpins(scratch_first: bool, expected: list[int]) -> None:
-    """Goal: what is forgotten is not pinned. Method: 2, 1 are pinned; a reset while 1 is held changes nothing; then all
+    """Goal: forgotten blocks are not pinned. Method: 2, 1 are pinned; a reset while 1 is held changes nothing; then all
     are free, those that were pinned put in one after the other.
     """
     pool = pool_of(5, 1, 2, scratch_first=scratch_first)

@@ -108,7 +108,8 @@ def transferring() -> Population:
     ],
 )
 def test_who_transfers_does_nothing_else(operation: Any, eligible: list[int]) -> None:
-    """Goal: a request that loads can only be aborted, one that sends is over; what has loaded waits, and has no hit.
+    """Goal: a request that loads can only be aborted, one that sends is over; one that has loaded waits, and has no
+    hit.
 
     Method: every number up to 12, as above.
     """
@@ -134,8 +135,8 @@ def test_who_transfers_does_nothing_else(operation: Any, eligible: list[int]) ->
     ],
 )
 def test_nothing_happens_to_a_step_on_its_way(operation: Any, undispatched: list[int], dispatched: list[int]) -> None:
-    """Goal: what a step writes is not freed before the worker has begun it. Method: 0 is to be answered, 1 has more to
-    compute, 2 loads, all in one step; 3 waits. Before and after the dispatch.
+    """Goal: blocks that a step writes are not freed before the worker has begun it. Method: 0 is to be answered, 1 has
+    more to compute, 2 loads, all in one step; 3 waits. Before and after the dispatch.
     """
     population = Population(evolve(LIMITS, geometry=Geometry((UNIT,))))
     for number in range(4):
@@ -176,7 +177,7 @@ def test_a_dispatch_matters_where_something_is_copied(group: Group, legal: bool)
     [LookUp(0), Admit(0, 1), Schedule(0, 1), Sample(0, 0, 7, 0), Preempt(0), Finish(0), Abort(0), Transferred(0)],
 )
 def test_without_anyone_eligible_there_is_nothing_to_do(operation: Operation) -> None:
-    """Goal: what stands for no legal operation is passed over. Method: no request is alive."""
+    """Goal: an operation that stands for no legal one is passed over. Method: no request is alive."""
     assert Population(LIMITS).resolve(operation) is None
 
 

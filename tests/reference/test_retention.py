@@ -247,7 +247,7 @@ def test_admitted_boundaries(interval: int, start: int, end: int, boundaries: li
 
 
 def test_boundaries_inside_compressed_blocks() -> None:
-    """Goal: where hits end inside a block, they end at every unit. Method: DeepSeek-V4-Flash on Ascend, unit 512.
+    """Goal: hits that end inside a block end at every unit. Method: DeepSeek-V4-Flash on Ascend, unit 512.
 
     The alignment is 512 instead of 16384, so the replay of 20000 tokens hits 39 * 512 = 19968 and not 16384.
     """

@@ -77,7 +77,7 @@ def test_no_flag_is_tested_in_more_than_one_place() -> None:
     option and wrong with the other.
 
     Method: find the functions that read each flag of a system or a request (see ``flags``); exceptions are named, and
-    none is named without need. What a flag was turned into, such as ``Group.fences``, may be asked anywhere.
+    none is named without need. Values derived from a flag, such as ``Group.fences``, may be asked anywhere.
     """
     found = {flag: functions for flag, functions in places(BELIEVED, FLAGS).items() if len(functions) > 1}
     assert {flag: set(functions) for flag, functions in TWICE.items()} == found
@@ -124,7 +124,7 @@ class Queue:
         # A parameter that is a flag by its name and by what it may be; one that is not.
         ("def f(window=None): return window", {"brisk": {"m.Queue.__init__"}, "window": {"m.f"}}),
         ("def f(window: int): return window", {"brisk": {"m.Queue.__init__"}, "window": set()}),
-        # What is written is not read; what is another class's, and no flag there, is not this one.
+        # A write is not a read; a field of another class, and no flag there, is not this one.
         ("def f(s): s.window = 1", {"brisk": {"m.Queue.__init__"}, "window": set()}),
         ("def f(o: Other): return o.window", {"brisk": {"m.Queue.__init__"}, "window": set()}),
     ],

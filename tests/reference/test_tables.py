@@ -34,7 +34,7 @@ def test_live_blocks() -> None:
     ],
 )
 def test_the_tables_of_a_hit(computed: int, full: list[int], window: list[int]) -> None:
-    """Goal: of a hit a request holds what its next token reads; what another node provides moves that on.
+    """Goal: of a hit a request holds the blocks that its next token reads; tokens from another node move that on.
 
     Method: a hit of 8 tokens in blocks of 4 and, window 5, of 2; none, 2 and 9 tokens are provided after it. All that a
     table begins with was offered to the cache before.

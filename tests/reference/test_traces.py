@@ -56,7 +56,7 @@ def check_slots(before: Manager, after: Manager, operation: Admit | Schedule, an
     request = after.population[number]
     start = before.population[number].tokens_computed + answer.hit_tokens + answer.external_tokens
     end = request.tokens_computed
-    # What has arrived as a whole may be shared by the time that its last token is computed again.
+    # A block that has arrived as a whole may be shared by the time that its last token is computed again.
     again = isinstance(operation, Admit) and number in before.tables and start == len(request.tokens) - 1
     for group, table in zip(after.geometry.groups, after.tables[number], strict=True):
         if group.kind is Kind.MAMBA:
@@ -111,7 +111,7 @@ def check_hits(manager: Manager, ledger: Ledger) -> int:
 
 
 def hit_of(manager: Manager, ledger: Ledger, operation: Operation) -> Hit:
-    """What an operation is about to hold, by scanning."""
+    """The blocks that an operation is about to hold, by scanning."""
     nothing = Hit(0, ((),) * len(manager.geometry.groups))
     if not isinstance(operation, Admit) or manager.population[operation.request].tokens_computed:
         return nothing
@@ -239,7 +239,8 @@ WITNESSES = (
 @pytest.mark.ci
 def test_what_holds_after_every_operation() -> None:
     """Goal: the invariants hold, and a step leaves its state alone; a hit is what a scan finds, and is served as
-    reported; a token has its slots; what is cached, pinned and rejected is what should be, and nothing else.
+    reported; a token has its slots; exactly the right blocks are cached and pinned, and exactly the right requests are
+    rejected.
 
     Method: fifty traces, always the same, for windows, for copies and for states; together they reach what they are
     meant to reach.
@@ -260,7 +261,7 @@ def test_what_holds_after_every_operation() -> None:
 
 
 def perform_all(system: Settings, trace: Sequence[Operation]) -> tuple[Manager, list[tuple[Operation, Answer]]]:
-    """Perform what a trace stands for; what was performed, each with its answer."""
+    """Perform a trace; return the performed operations, each with its answer."""
     manager = Manager(system)
     return manager, perform_each(manager, trace)
 
@@ -292,7 +293,9 @@ def test_every_part_of_a_trace_is_legal(system: Settings, trace: list[Operation]
 
 
 def _comparable(performed: list[tuple[Operation, Answer]]) -> list[object]:
-    """What was performed and answered. Identities in events are of one manager, so events count by their kind."""
+    """The performed operations and their answers. Identities in events are of one manager, so events count by their
+    kind.
+    """
     return [
         (operation, [type(event) for event in answer.events] if isinstance(answer, Happened) else answer)
         for operation, answer in performed

@@ -57,8 +57,8 @@ def _masked(geometry: Geometry) -> st.SearchStrategy[Settings]:
 
 
 def test_masked_caching_loses_no_hit() -> None:
-    """Goal: what masked caching leaves out, no hit could have read. Method: dense and masked, on the same traces, in
-    pools so large that nothing is lost: the same hits. Without drafts: accepted ones may outrun a window.
+    """Goal: no hit could have read the blocks that masked caching leaves out. Method: dense and masked, on the same
+    traces, in pools so large that nothing is lost: the same hits. Without drafts: accepted ones may outrun a window.
     """
     longest: Counter[bool] = Counter()
 

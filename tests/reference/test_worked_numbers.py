@@ -123,7 +123,7 @@ def test_a_replay_loses_one_block_of_the_draft_layers_group(tokens: int, none: i
 
 @pytest.mark.parametrize(("flags", "expected"), [("none", 16384), ("one", 16384), ("all", 0)])
 def test_a_shared_prefix_just_short_of_two_units(flags: str, expected: int) -> None:
-    """Goal: what diverges before a boundary hits the one before, if its look-ahead is shared as well.
+    """Goal: a prompt that diverges before a boundary hits the one before, if its look-ahead is shared as well.
 
     Method: of 64530 tokens the first 32274 are shared, less than 2 * 16384 = 32768. The C128 block after 16384 ends at
     32768 and is not shared, the window block after it ends at 16512 and is.

@@ -141,7 +141,7 @@ def test_admitted_boundaries_of_a_long_prompt(interval: int, boundaries: list[in
 
 
 def test_dense_and_masked_caching_of_a_long_prompt() -> None:
-    """Goal: what the same prompt caches without an interval, and with the alignment as interval.
+    """Goal: the blocks that the same prompt caches without an interval, and with the alignment as interval.
 
     Method: dense: 100,000 / 64 = 1562 in each window group, 25,000 and 12,500 of state. Masked: 390 boundaries, with
     2, 2, 2 and 16 blocks each. 32768 keeps 8, 8, 8 and 64.
@@ -177,9 +177,9 @@ def test_a_prompt_that_diverges_in_its_last_segment_hits_nothing() -> None:
     """Goal: a known limit of an interval of 0 (vLLM's issue 57610): the tail is exactly what one boundary needs.
 
     Method: full attention 32, window 1024 in blocks of 16, 4100 tokens. The replay's boundary is 4096, where the window
-    reads 3073..4095: blocks 192 to 255, ceil(1023 / 16) = 64. Who shares 4090 or 4064 tokens could hit 4064, but there
-    the window reads from 3041 on: blocks 190 to 253, of which 190 and 191 were not kept. Every lower boundary lacks
-    more. The definition says 0, and so does the reference; with every boundary kept it is 4064.
+    reads 3073..4095: blocks 192 to 255, ceil(1023 / 16) = 64. A request that shares 4090 or 4064 tokens could hit 4064,
+    but there the window reads from 3041 on: blocks 190 to 253, of which 190 and 191 were not kept. Every lower boundary
+    lacks more. The definition says 0, and so does the reference; with every boundary kept it is 4064.
     """
     window = Group("sliding_window", 16, 1024)
     geometry = Geometry((Group("full", 32), window))

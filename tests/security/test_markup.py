@@ -63,7 +63,7 @@ class Raises(Reference):
 
 @mutable
 class Page(HTMLParser):
-    """What a browser makes of a page."""
+    """A page as a browser reads it."""
 
     text: str
     tags: Counter[str] = field(factory=Counter)
@@ -127,7 +127,7 @@ def pages_of(words: str, folder: Path) -> dict[str, Page]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
-    """What the pages are with nothing in them that has a meaning."""
+    """The pages with plain names."""
     return pages_of(PLAIN, tmp_path_factory.getbasetemp() / "plain")
 
 
@@ -149,7 +149,7 @@ def test_a_page_has_no_element_more(words: str, plain: dict[str, Page], tmp_path
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_documents_stay_documents(words: str) -> None:
-    """Goal: what programs read says the same words, as words. Method: XML, JSON and trace events, read back."""
+    """Goal: documents for programs have the same words, as words. Method: XML, JSON and trace events, read back."""
     usual, written = (ElementTree.fromstring(rendered(each, "junit")).iter() for each in (PLAIN, words))
     assert [element.tag for element in usual] == [element.tag for element in written]
     assert words == json.loads(rendered(words, "json"))["circumstances"]["system"]

@@ -1,4 +1,4 @@
-"""What runs code, and that nothing else does.
+"""The places that run code, and that nothing else does.
 
 Goal: bytes from outside never become code, commands or objects, unless the user names them as code on a command line.
 Method: look through the syntax tree of every file for what could do it; each place that remains has its reason here,
@@ -81,7 +81,7 @@ ARGUED = {
 
 
 def found_in(text: str) -> Iterator[str]:
-    """What a file does that could run what it was given."""
+    """The code of a file that could run its input."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in UNPACKS_OBJECTS)

@@ -49,7 +49,7 @@ COMPLETION: dict[str, Any] = {"choices": [{"text": "a"}], "usage": {"prompt_toke
 
 
 def recording(path: Path, text: bytes) -> list[object]:
-    """What is read of a recording that says ``text``, which need not be any."""
+    """The result of reading a recording with the bytes ``text``, which need not be text."""
     writer = Writer(path, HEADER)
     payload = encoded([Restart(1, "because")])
     assert b"\xa7because" in payload
@@ -67,7 +67,9 @@ def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_request_of_no_tokens_is_a_difference() -> None:
-    """Goal: what the reference cannot follow ends no check. Method: a look-up for a request without a token."""
+    """Goal: an operation that the reference cannot follow ends no check. Method: a look-up for a request without a
+    token.
+    """
     check = ShadowChecker(SETTINGS)
     for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 0, 0, True, [])):
         assert [] == check.follow(record)

@@ -1,4 +1,4 @@
-"""What the obligations execute.
+"""The functions that the obligations execute.
 
 Goal: an obligation counts as P only if functions of the reference run while it is proved. Method: compare the stored
 trace with a new one, for all obligations or for some; and check the tracer's report on obligations made here.
@@ -38,7 +38,7 @@ def test_the_tracer_sees_what_runs() -> None:
 
 
 def test_without_functions_it_is_not_p() -> None:
-    """By the stored trace; what is proved within a bound stays B."""
+    """By the stored trace; a proof within a bound stays B."""
     assert () == tuple(stored()[TRANSCRIBED.id])
     assert Tier.MODEL is TRANSCRIBED.tier
     assert Tier.BOUNDED is evolve(TRANSCRIBED, bound="up to 3").tier

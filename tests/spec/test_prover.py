@@ -1,7 +1,7 @@
 """The prover.
 
-Goal: what is proved is true, what is refuted comes with numbers for which it fails, and what cannot be decided is
-reported as neither. Method: statements of which the answer is known.
+Goal: a proved statement is true, a refuted one comes with numbers for which it fails, and an undecided one is reported
+as neither. Method: statements of which the answer is known.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_code_that_raises_is_refuted() -> None:
 
 
 def test_a_lemma_is_used() -> None:
-    """What it says at the values that are given is known; without it the statement falls."""
+    """Its claim at the given values is known; without it the statement fails."""
     lemma = statement(lambda u: u.x == u.y, assumes=lambda u: u.x >= 5, unknowns={"x": Count(), "y": Count()})
     uses = statement(
         lambda u: u.y >= 5, assumes=lambda u: u.x >= 5, lemmas=lambda u: [Lemma(lemma, {"x": u.x, "y": u.y})]
@@ -190,7 +190,7 @@ def test_a_patch_reaches_into_classes() -> None:
 
 
 def test_maps_are_found_and_not_run() -> None:
-    """What z3 says of a map is a part of it."""
+    """The answer of z3 for a map is a part of it."""
     proof = prove(statement(lambda u: u.m[u.x] != 4, unknowns={"x": Count(), "m": AMap()}))
     assert (Verdict.REFUTED, None) == (proof.verdict, proof.confirmed)
     assert proof.counterexample is not None
@@ -198,7 +198,7 @@ def test_maps_are_found_and_not_run() -> None:
 
 
 def test_a_statement_can_be_run_as_numbers() -> None:
-    """What is assumed counts too."""
+    """Assumptions count too."""
     some = statement(lambda u: u.x < 10, assumes=lambda u: u.x > 3)
     assert [False, True, False] == [holds(some, {"x": x, "y": 0}) for x in (3, 4, 10)]
 

@@ -48,7 +48,7 @@ SAID = {
 
 
 def refuted(name: str) -> tuple[Proof, Replay]:
-    """What z3 says of a design, and its counterexample, run."""
+    """The result of z3 for a design, and its counterexample, run."""
     proof = prove(DESIGNS[name].obligation)
     assert proof.counterexample is not None
     return proof, DESIGNS[name].replay(proof.counterexample)

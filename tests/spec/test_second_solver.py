@@ -131,7 +131,7 @@ def test_cvc5_reads_what_z3_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seed_reaches_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a proof, and those with which a witness is looked for."""
+    """The seed of a proof, and those with which a witness is looked for."""
     seeds: list[int] = []
 
     class Recording(z3.Solver):  # type: ignore[misc]  # z3 has no types

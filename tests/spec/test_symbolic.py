@@ -29,12 +29,12 @@ X, Y = z3.Int("x"), z3.Int("y")
 
 
 def results(function: Callable[[], Any]) -> list[Any]:
-    """What ``function`` returns, way by way."""
+    """The results of ``function``, path by path."""
     return [result for _, result in all_paths(function, by_lemmas=True)]
 
 
 def values_of(function: Callable[[Any, Any], Any], x: int, y: int) -> list[int]:
-    """What a function of two terms is, way by way, where they are ``x`` and ``y``."""
+    """The values of a function of two terms, path by path, where they are ``x`` and ``y``."""
 
     def run() -> Any:
         for term, value in ((X, x), (Y, y)):

@@ -49,7 +49,7 @@ def without(facts: Facts, *names: str) -> Facts:
 
 
 def loaded(code: int | None, facts: Mapping[str, object] = {}, said: str = "") -> dict[str, Probe]:
-    """What was tried, with another end of vLLM's import."""
+    """The probes, with another end of vLLM's import."""
     return {**TRIED, SYSTEM_PROGRAM: Probe(code, said, facts)}
 
 

@@ -73,7 +73,7 @@ def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
 @pytest.mark.ci
 @pytest.mark.usefixtures("small")
 def test_every_edge_of_tiny_models_conforms(kvgate: Kvgate) -> None:
-    """A block manager and a scheduler; what is not named is not driven."""
+    """A block manager and a scheduler; models that are not named are not driven."""
     ended = kvgate("conform", "pinned tier", "scheduler", "--operations", "50", "--explore", "--format", "json")
     assert 0 == ended.code
     assert [("pinned tier", []), ("scheduler", [])] == [(row["mechanism"], row["wrong"]) for row in rows_of(ended.out)]

@@ -21,7 +21,7 @@ OVERSIZE = BUGS["oversize-request-blocks-queue"]
 
 @pytest.fixture
 def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
-    """What becomes of every trial."""
+    """Let every trial end in this state."""
 
     def of_all(state: State) -> None:
         def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
@@ -56,7 +56,9 @@ def test_the_exit_code_says_what_became_of_them(
 
 
 def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what was not run is never passed over. Method: a defect of three trials, the first of which is not run."""
+    """Goal: a trial that was not run is never passed over. Method: a defect of three trials, the first of which is not
+    run.
+    """
     several = BUGS["swa-admission-budgets-full-sequence"]
 
     def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:

@@ -96,7 +96,7 @@ def test_a_container_has_as_much_memory_as_it_is_given(tmp_path: Path, monkeypat
 
 @pytest.mark.ci
 def test_processes_that_do_not_end_well_are_reported() -> None:
-    """Each as what it is, side by side; what hangs has a time limit of its own, and is not waited for longer."""
+    """Each as what it is, in parallel; a process that hangs has its own time limit."""
     programs = {
         "crashes": "import os, signal; print('before', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
         "raises": "import sys; print('noise'); sys.exit('no module named x')",

@@ -1,4 +1,4 @@
-"""What the doctor makes of an installation.
+"""The checks of an installation by the doctor.
 
 Goal: each part of kvgate is reported as working if it works; otherwise the report says what is wrong, with the command
 that fixes it. Method: made-up installations with one problem each.
@@ -27,7 +27,7 @@ ONLY_FOUND = {
     "kvgate explain --plot": "found, not tried: matplotlib 3",
     "kvgate fuzz --ray": "found, not tried: ray 2",
 }
-"""What the doctor never tries, and what it says of it."""
+"""The parts that the doctor never tries, and its reason."""
 
 
 def test_where_all_is_there_all_works() -> None:
@@ -98,7 +98,7 @@ def test_a_gate_that_cannot_run_is_reported(facts: Facts, tried: Mapping[str, Pr
     ],
 )
 def test_another_release_is_checked_as_what_it_is(version: str, command: str, why: str | None) -> None:
-    """What is described works with it, and what is for other releases says for which."""
+    """Described parts work with it; parts for other releases name their release."""
     check = judged(installed(vllm=version))[command]
     assert (Works.YES if why is None else Works.NO) is check.works
     assert why is None or check.why.startswith(why)

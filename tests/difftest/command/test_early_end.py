@@ -1,4 +1,4 @@
-"""What ends a command before it has a verdict.
+"""Mistakes that end a command before it has a verdict.
 
 Goal: every mistake ends in one line on standard error, with exit code 2 if the user can correct it and 3 if the system
 under test is missing; never in a traceback, and never with exit code 0 or 1, which are verdicts. Method: every kind of

@@ -147,7 +147,7 @@ def test_versions_with_tails_are_taken(kvgate: Kvgate, version: str) -> None:
 @pytest.mark.parametrize("platform", ["gpu", "ascend"])
 @pytest.mark.parametrize("version", ["0.8.0", "0.11", "0.34.0", "99.0"])
 def test_a_version_that_is_not_known_is_rejected(kvgate: Kvgate, version: str, platform: str) -> None:
-    """Older than all that are described, or newer; what is known is named."""
+    """Older or newer than all described ones; the message names these."""
     ended = kvgate("explain", "full", "--vllm-version", version, "--platform", platform)
     assert (2, "") == (ended.code, ended.out)
     assert f" {version} is not known: what is known are " in ended.err

@@ -65,7 +65,7 @@ def test_a_defect(kvgate: Kvgate, here: Path) -> None:
 
 
 def untimed(out: str) -> str:
-    """What was printed, without how long it took."""
+    """The output without durations."""
     return re.sub(r"[\d.]+ s, completed", "completed", out)
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_run(
 
 
 def test_two_nodes_are_not_offered(kvgate: Kvgate) -> None:
-    """Goal: what the help offers can be run. Method: the words of ``--level``, and the one that is left out."""
+    """Goal: everything in the help can be run. Method: the words of ``--level``, and the one that is left out."""
     shown = kvgate("fuzz", "--help").out
     assert "--level <blocks|scheduler|both>\n" in shown
     ended = kvgate("fuzz", "--level", "pair")

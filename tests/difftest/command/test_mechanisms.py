@@ -90,7 +90,7 @@ def test_what_there_is_is_listed(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 
 
 def test_all_explored_models_are_tiny() -> None:
-    """What is driven is a model: see the tests of variants."""
+    """Every driven name is a model: see the tests of variants."""
     assert {name for mechanism in MECHANISMS.values() for name in mechanism.tiny} <= set(MODELS)
 
 
@@ -225,7 +225,7 @@ def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pyt
 
 
 def test_an_interrupt_while_exploring_ends_with_what_was_seen(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search itself stops where it is; what would have followed is left out."""
+    """The search stops where it is; later models are left out."""
     run = Search.run
     monkeypatch.setattr(Search, "run", lambda search: evolve(run(search), stopped=INTERRUPTED))
     ended = kvgate("mechanisms", "windows", "sharing", "--operations", "500", "--explore", "--format", "json")

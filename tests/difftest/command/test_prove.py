@@ -175,7 +175,7 @@ def test_seeds(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: p
 
 @pytest.mark.ci
 def test_stored_cores(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What became of each; 1 if a solver does not confirm one."""
+    """The result of each; exit code 1 if a solver does not confirm one."""
     pytest.importorskip("cvc5")
     monkeypatch.setattr("kvspec.cores.CENTRAL", ("attention-kinds.window-dead-is-unread",))
     ended = kvgate("prove", "--cores", "--jobs", "1")

@@ -112,7 +112,7 @@ def test_a_case_can_be_printed_as_a_test(here: Path, kvgate: Kvgate) -> None:
 
 @pytest.mark.parametrize("option", [("--format", "json"), ("--html", "page.html"), ("--chrome", "trace.json")])
 def test_a_test_is_not_a_report(option: tuple[str, str], here: Path, kvgate: Kvgate) -> None:
-    """What asks for one is not passed over."""
+    """A request for a report is not ignored."""
     ended = kvgate("replay", str(stored(here)), "--as-pytest", *option)
     assert 2 == ended.code
     assert "--as-pytest and --as-vllm-test print a test: they take no --format, --html or --chrome" == ended.message

@@ -20,7 +20,7 @@ Kvgate = Callable[..., Ended]
 
 
 def headline(path: Path) -> str:
-    """What a page says first."""
+    """The first line of a page."""
     found = re.search("<h1>(.*?)</h1>", path.read_text(encoding="utf-8"))
     assert found is not None
     return found[1]

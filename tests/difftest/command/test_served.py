@@ -1,6 +1,6 @@
 """A ``config.json`` as a model of every command, with the flags of ``vllm serve`` after ``--``.
 
-Goal: check, simulate and prove take what explain takes, and see the same groups; what cannot be taken is one message.
+Goal: check, simulate and prove take what explain takes, and see the same groups; anything else ends in one message.
 Method: the configurations that vLLM's own grouping is compared with, by the command itself.
 """
 

@@ -202,7 +202,7 @@ def test_there_are_listings() -> None:
 
 
 def test_the_help_says_what_to_run(kvgate: Callable[..., Ended]) -> None:
-    """What comes first, then every command below what it is for, with a whole sentence."""
+    """The first steps, then every command under its purpose, with a whole sentence."""
     shown = kvgate("--help").out
     assert shown.index("kvgate doctor") < shown.index("kvgate check") < shown.index(PANELS[0])
     assert sorted(PANELS, key=shown.index) == list(PANELS)
@@ -233,7 +233,7 @@ def test_the_version_is_one_line(kvgate: Callable[..., Ended], monkeypatch: pyte
 
 
 def asked(variables: dict[str, str], *arguments: str) -> str:
-    """What the installed command says."""
+    """The output of the installed command."""
     command = [str(Path(sys.executable).with_name("kvgate")), *arguments]
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60).stdout
 

@@ -45,7 +45,7 @@ def test_a_defect_that_is_a_finding_is_caught(trial: Trial, finding: str) -> Non
 
 @pytest.mark.parametrize(("trial", "finding"), TRIALS.values(), ids=TRIALS)
 def test_a_control_in_which_the_finding_acts_is_not_silent(trial: Trial, finding: str) -> None:
-    """Goal: what is seen without the defect too is not a catch. Method: the trial itself as its control."""
+    """Goal: an alarm without the defect is not a catch. Method: the trial itself as its control."""
     result = tried("a-defect", 0, evolve(trial, otherwise=Control("the same", trial.system, trial.scenario)), load)
     assert State.NOT_CAUGHT is result.state
     assert result.says.startswith(f"found without the defect too (the same): {result.statement}"), finding

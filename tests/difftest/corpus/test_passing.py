@@ -1,6 +1,6 @@
 """Results on their way from one process to another.
 
-Goal: what arrives is what was sent, and nothing else is taken for it. Method: send one, and spoil it.
+Goal: a document arrives as it was sent, and nothing else is taken for it. Method: send one, and spoil it.
 """
 
 from __future__ import annotations

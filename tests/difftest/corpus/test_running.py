@@ -1,7 +1,7 @@
 """The corpus itself: all defects are there, those that need no other release are caught, and nothing passes unrun.
 
-Goal: what the page says is so. Method: the register against its own numbers; every trial on vLLM 0.20.2 and on the
-plug-in, each system in a process of its own as ``kvgate corpus`` has it; the same trials without their mutants.
+Goal: the page is true. Method: the register against its own numbers; every trial on vLLM 0.20.2 and on the plug-in,
+each system in a process of its own as ``kvgate corpus`` has it; the same trials without their mutants.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDLE = Blocks(Settings(of(full()), 20, tokens_max=128, chunk_tokens=64), tuple(e
 
 @cache
 def results() -> tuple[Result, ...]:
-    """What becomes of every trial that needs no other release."""
+    """The results of all trials that need no other release."""
     return tuple(run(list(BUGS.values()), only=HERE))
 
 
@@ -83,7 +83,7 @@ def loaded(name: str) -> Loaded:
 
 
 def test_what_cannot_be_had_is_not_run() -> None:
-    """Goal: what was not run never counts as caught. Method: a system that does not exist."""
+    """Goal: a trial that was not run never counts as caught. Method: a system that does not exist."""
     link = "https://github.com/vllm-project/vllm/issues/1"
     bug = Bug(1, "a-defect", Kind.HANG, link, "It hangs.", "all", (Trial("nowhere_at_all:build", IDLE, ("KV-OP-01",)),))
     found = list(run([bug]))

@@ -84,7 +84,7 @@ def test_without_its_mutant_a_defect_is_not_caught() -> None:
 
 
 def test_a_control_that_alarms_spoils_the_catch() -> None:
-    """Goal: what is found without the defect is not the defect. Method: a control with the same mutant."""
+    """Goal: an alarm without the defect is not a catch. Method: a control with the same mutant."""
     result = result_of(evolve(TRIAL, otherwise=Control("all the same", "sound", SCENARIO, (HEAD_FIRST,))))
     assert State.NOT_CAUGHT is result.state
     assert result.says.startswith("found without the defect too (all the same): KV-OP-07")
@@ -105,7 +105,7 @@ def test_what_is_raised_must_be_what_was_reported(words: str, state: State) -> N
 
 
 def test_a_direct_call_that_raises_is_found() -> None:
-    """Goal: what happens past the operations is checked too. Method: a call that raises."""
+    """Goal: calls that bypass the operations are checked too. Method: a call that raises."""
 
     def fail(_system: Any) -> None:
         raise ValueError("no such block")

@@ -75,7 +75,7 @@ def test_a_server_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None
 def test_its_shadow_writes_where_the_caller_is(
     given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Goal: what the shadow found outlives the server. Method: a command that is up at once and writes there."""
+    """Goal: the shadow's results outlive the server. Method: a command that is up at once and writes there."""
     program = "import os, time; open(os.environ['KVGATE_SHADOW_DIR'], 'w').close(); time.sleep(60)"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(serving, "command", lambda *_rest: [sys.executable, "-c", program])

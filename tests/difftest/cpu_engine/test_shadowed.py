@@ -47,7 +47,7 @@ def test_the_requests_share_beginnings() -> None:
     ],
 )
 def test_what_is_as_it_should_be(outcome: Outcome, expected: bool) -> None:
-    """Goal: what is not followed does not pass. Method: one thing wrong at a time, on either side."""
+    """Goal: an engine that is not followed does not pass. Method: one thing wrong at a time, on either side."""
     assert expected is outcome.is_as_it_should_be
 
 

@@ -21,7 +21,7 @@ from swa_retention.copying.views import copy_views
 
 
 def complaints(dtype: str) -> list[str]:
-    """What is wrong with the copies of elements of ``dtype``."""
+    """The errors in the copies of elements of ``dtype``."""
     return [each.complaint for each in tried("cpu", dtype) if each.complaint is not None]
 
 

@@ -44,7 +44,7 @@ def pair(of: Settings | None = None, prefill_blocks: int = 40, with_reference: b
 
 
 def run(nodes: Pair, operations: Iterable[Operation]) -> list[Divergence]:
-    """What is found until the end of a run, and at rest."""
+    """All findings of a run and at rest."""
     for operation in operations:
         divergence = nodes.perform(operation)
         if divergence is not None:

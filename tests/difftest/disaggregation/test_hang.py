@@ -91,7 +91,7 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     """The same run on the release that has upstream's fix, in a process of its own."""
     fetch(release_named("native@0.33.0"))
     path = tmp_path / "pair.jsonl"
-    # That release always has scratch first, and nothing hangs on it here.
+    # That release always has scratch first, and nothing depends on it here.
     settings = evolve(SCENARIO.settings, scratch_first=True)
     case = PAIR.case(settings, SCENARIO.operations, SCENARIO.stage, model="full+eagle", seed="by hand")
     write(trace_of(case, None, "native@0.33.0", "0.33.0", PAIR.gate), path)
@@ -101,7 +101,7 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     assert "no divergence in " in ended.stdout
 
 
-# What neither node sees alone
+# Hangs that neither node sees alone
 
 
 def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:

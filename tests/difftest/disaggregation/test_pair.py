@@ -216,7 +216,7 @@ def there_of(nodes: Pair, operation: Ask) -> int:
 
 
 def test_a_node_forgets_its_caches() -> None:
-    """Goal: a reset is of one node. Method: a prompt that both have; what each has cached after a reset of one."""
+    """Goal: a reset affects one node only. Method: a prompt that both have; the cache of each after a reset of one."""
     nodes = pair()
     for operation in (ask(0, 70), P, D, *READ, *steps(Node.DECODE, 4)):
         assert nodes.perform(operation) is None

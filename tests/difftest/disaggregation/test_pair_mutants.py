@@ -104,7 +104,7 @@ def test_the_level_is_one_of_the_gate() -> None:
 
 @pytest.mark.ci
 def test_a_kill_is_made_small() -> None:
-    """What is left shows the same, in a handful of operations on both nodes."""
+    """The rest shows the same, in a handful of operations on both nodes."""
     mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")
     kill = run_mutant(
         trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, shrinks=True

@@ -1,6 +1,6 @@
 """Trace files of two nodes, and their generator.
 
-Goal: what is stored is read again as it was, a file that is not a trace is rejected with its line, and the same seed
+Goal: a stored case is read again as it was, a file that is not a trace is rejected with its line, and the same seed
 generates the same. Method: every generated case written and read; files with one thing wrong.
 """
 

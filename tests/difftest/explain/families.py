@@ -59,7 +59,7 @@ def in_words(groups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def flags_of(name: str) -> dict[str, Any]:
-    """What a configuration is served with."""
+    """The serving flags of a configuration."""
     path = CONFIGS / name / "flags.json"
     flags: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return flags
@@ -128,7 +128,7 @@ CAUSES = {
     "qwen2-moe": "These releases make a window of 0 tokens of a window that is not used. An assumption, not tried: "
     "because they run here with another release of Transformers than they were published with."
 }
-"""What differs, and why, by configuration."""
+"""The differences by configuration, with their reason."""
 REFUSED_BY_KVGATE = {
     **dict.fromkeys(("gemma4", "gemma4-shares"), ("0.16.0", "0.17.1", "0.18.1")),
     **dict.fromkeys(("minimax", "minimax-cached"), ("0.27.1",)),

@@ -57,7 +57,7 @@ POLICIES = [
 
 
 def hit_of(manager: Manager, prompts: Prompts) -> int:
-    """What the second prompt hits once ``manager`` has computed the first."""
+    """The second prompt's hit once ``manager`` has computed the first."""
     chunk = manager.settings.chunk_tokens
     for operation in dispatched(ended(0, tokens(0, prompts.first_tokens), chunk)):
         legal = manager.population.resolve(operation)
@@ -102,7 +102,7 @@ def test_the_formula_is_the_reference(name: str, interval: int | None) -> None:
 
 
 def test_a_finding_is_calculated_as_it_acts() -> None:
-    """What is cached without the look-ahead block serves as little by the formula as in the reference with 011."""
+    """A cache without the look-ahead block serves as little by the formula as in the reference with 011."""
     settings = evolve(settings_of("compressed+mtp", 1), tokens_max=2000)
     (finding,) = with_ids(["011-mask-omits-look-ahead"])
     rules = Rules(finding.acts(settings, "").deltas)

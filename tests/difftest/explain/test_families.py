@@ -44,7 +44,7 @@ def test_no_release_makes_other_groups(found: list[Row]) -> None:
 
 
 def test_kvgate_refuses_no_other_configuration(found: list[Row]) -> None:
-    """What vLLM makes groups of and kvgate does not read is known, with kvgate's own message."""
+    """The configurations that vLLM groups and kvgate does not read are known, with kvgate's own message."""
     versions = {row.name: tuple(chain.from_iterable(row.not_read.values())) for row in found if row.not_read}
     assert REFUSED_BY_KVGATE == versions
     assert all("has no model of its own" in message for row in found for message in row.not_read)

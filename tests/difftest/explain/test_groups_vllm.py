@@ -1,8 +1,8 @@
 """The groups that vLLM itself makes.
 
-Goal: what ``kvgate explain`` reads out of a configuration is what vLLM 0.20.2 makes of it. Method: a process that has
-vLLM build each model in ``configs``, without weights, and ask its layers; the same for DeepSeek-V4, whose layers are
-asked one by one because no CPU builds the model. Other releases are in ``test_families.py``.
+Goal: ``kvgate explain`` reads out of a configuration what vLLM 0.20.2 makes of it. Method: a process that has vLLM
+build each model in ``configs``, without weights, and ask its layers; the same for DeepSeek-V4, whose layers are asked
+one by one because no CPU builds the model. Other releases are in ``test_families.py``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_groups_are_vllms(name: str, answers: dict[str, dict[str, Any]]) -> None
 
 
 def _specs_of_deepseek_v4(ratios: list[int], drafted: int) -> dict[str, Any]:
-    """What the layers of DeepSeek-V4 say they keep, in the order in which vLLM builds them."""
+    """The KV-cache specs of the layers of DeepSeek-V4, in the order in which vLLM builds them."""
     import torch
     from vllm.model_executor.layers.deepseek_compressor import CompressorStateCache
     from vllm.model_executor.layers.deepseek_v4_attention import DeepseekV4IndexerCache, DeepseekV4MLAAttention

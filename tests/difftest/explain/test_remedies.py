@@ -1,4 +1,4 @@
-"""What is recommended.
+"""Remedies.
 
 Goal: the remedy of a cause is accepted and removes the cause. Method: each flag that a cause recommends, set as it
 says, over models, releases and prompts; and the cases whose remedy once was rejected or already set.

@@ -1,6 +1,6 @@
 """With how many blocks vLLM reckons when it starts.
 
-Goal: whether a server starts is reported correctly. Method: vLLM 0.20.2's own check on the same groups and pools.
+Goal: the report is right about whether a server starts. Method: vLLM 0.20.2's own check on the same groups and pools.
 """
 
 from __future__ import annotations

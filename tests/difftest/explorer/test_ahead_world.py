@@ -1,8 +1,8 @@
 """Steps in flight, explored.
 
-Goal: what a step in flight reads and writes is followed until it is over, also for a request that was preempted or has
-ended, and what must be kept for it is checked in every state. Method: walks with the numbers by hand, and references
-that each break one rule.
+Goal: the reads and writes of a step in flight are followed until it is over, also for a request that was preempted or
+has ended, and every state is checked for the blocks that must be kept for it. Method: walks with the numbers by hand,
+and references that each break one rule.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def answer(accepted: int, *token: int) -> Over:
 
 
 def kinds(world: AheadWorld, *moves: Operation | Over) -> set[type]:
-    """What is offered after some moves."""
+    """The kinds of moves offered after some moves."""
     return {type(move) for move in world.moves(walk(world, *moves))}
 
 

@@ -86,7 +86,7 @@ def _blocks(forget: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def forget_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a request consists of."""
+    """The tokens of a request."""
     _request(without(0), monkeypatch)
 
 

@@ -91,7 +91,7 @@ def other(token: object, families: Sequence[int]) -> tuple[int, int]:
 
 
 def written(ghost: GhostMemory, block: int, families: Sequence[int]) -> object:
-    """What the slots of a block hold, state by state."""
+    """The content of a block's slots, state by state."""
     slots = ghost.slots(block)
     if slots is None:
         return None

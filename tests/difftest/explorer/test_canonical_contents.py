@@ -1,4 +1,4 @@
-"""What is in the canonical form.
+"""The parts of the canonical form.
 
 Goal: nothing that a state consists of is forgotten, now or when something is added to it. Method: list its attributes,
 which must be in the form or be left out for a reason; and change one thing after the other.
@@ -56,11 +56,11 @@ CONSTANT = {
     "junction_of",
     "states",
 }
-"""What no operation changes, and what only ever grows."""
+"""The parts that no operation changes, and those that only ever grow."""
 
 
 def test_everything_is_in_the_form_or_left_out_for_a_reason() -> None:
-    """Goal: what is added to a manager or to ghost memory is not forgotten here. Method: list their attributes."""
+    """Goal: a new part of a manager or of ghost memory is not forgotten here. Method: list their attributes."""
     world = world_of(WINDOW, retention_interval_tokens=1, pin_drop_blocks_min=1)
     state = world.initial()
     manager = state.manager

@@ -1,7 +1,7 @@
 """Tiny models and designs that do not work.
 
 Goal: every tiny model is in order as far as a test can see, and every design is refuted by the statement that it is
-expected to violate. Method: explore; what is larger than a test has time for is explored by ``kvgate explore --all``.
+expected to violate. Method: explore; ``kvgate explore --all`` explores models that take longer.
 """
 
 from __future__ import annotations

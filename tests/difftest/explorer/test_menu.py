@@ -53,7 +53,7 @@ def after(*operations: Operation, groups: Iterable[Group] = (FULL,)) -> Manager:
 
 
 def moves(menu: Menu, manager: Manager) -> list[Operation]:
-    """What the menu offers."""
+    """The moves that the menu offers."""
     return list(menu.moves(manager))
 
 
@@ -121,7 +121,7 @@ NEXT = Arrive(1, Prompt(3).runs(0))
 def test_the_menu_offers_what_it_names_where_it_is_legal(
     menu: Menu, manager: Manager, expected: list[Operation]
 ) -> None:
-    """And nothing else; what is off the menu is not there."""
+    """And nothing else; operations off the menu are not offered."""
     assert expected == moves(menu, manager)
 
 

@@ -46,7 +46,7 @@ def test_a_violation_is_found_on_a_shortest_way(wrong: str, statement: str, move
 
 
 def test_a_move_that_violates_something_and_leads_to_a_wrong_state_reports_both() -> None:
-    """What the move did comes first."""
+    """The violation of the move comes first."""
     seen = explore(Drawn(DIAMOND.edges, wrong=frozenset({"ac", "c"})))
     assert seen.found is not None
     assert ["KV-MEM-01", "KV-INV-01"] == [violation.statement for violation in seen.found.violations]

@@ -15,7 +15,7 @@ from kvreference.snapshot import Snapshot, Violation
 
 
 class Counting:
-    """Counts up to ``last``, by one or by two; what ``wrong`` says of a number is wrong with it."""
+    """Counts up to ``last``, by one or by two; ``wrong`` returns the violations of a number."""
 
     name = "counting"
     bounds: Mapping[str, str] = {}

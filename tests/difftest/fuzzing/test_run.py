@@ -76,7 +76,7 @@ def test_an_interrupted_run_continues(tmp_path: Path) -> None:
 
 
 def test_a_time_budget_begins_nothing_more(tmp_path: Path) -> None:
-    """Goal: what was begun is ended, and kept. Method: a budget that is over after the first look."""
+    """Goal: begun shards are ended, and kept. Method: a budget that is over after the first look."""
     workers = Scripted(2, answered)
     run, ended = _run(tmp_path, workers, evolve(PLAN, shards=None), seconds=1e-4)
     assert "time budget" == ended
@@ -103,7 +103,9 @@ def test_what_no_worker_can_do_ends_the_run(why: str, error: type[Exception], tm
 
 
 def test_a_shard_in_which_the_gate_fails_is_run_once(tmp_path: Path) -> None:
-    """Goal: what one shard cannot do ends no campaign of hours. Method: shard 2 reports that something was raised."""
+    """Goal: one impossible shard does not end a campaign of hours. Method: shard 2 reports that something
+    was raised.
+    """
     fault = Fault("running a case", "KeyError: 1", "Traceback", "a trace")
     raised = json.dumps({"why": "failed", "message": "KeyError: 1", "fault": asdict(fault)})
     workers = Scripted(2, lambda shard, n: raised if shard == 2 else answered(shard, n))

@@ -46,7 +46,7 @@ def _with_one_killed(folder: RunFolder, plan: FuzzPlan, workers: Workers) -> tup
 
 @pytest.fixture(scope="module")
 def expected() -> list[ShardResult]:
-    """What comes of each shard if nothing happens."""
+    """The results of each shard if nothing happens."""
     shards = Shards(PLAN)
     return _without_seconds([shards.run(shard, Known()) for shard in range(6)])
 

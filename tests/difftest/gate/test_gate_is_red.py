@@ -44,7 +44,7 @@ def gate(name: str | None, model: str, sut: str) -> Ended:
     environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
     environment |= {"PYTHONPATH": str(HERE)} | ({} if name is None else {VARIABLE: name})
     options = ["-x", "-q", "-p", "planted", "--profile", "precommit", "--model", model, "--sut", sut]
-    # What is found is made smaller until then.
+    # Until then, findings are shrunk.
     options += ["--time-budget", "20s"]
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "difftest", *options]

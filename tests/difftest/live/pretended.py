@@ -18,7 +18,7 @@ BLOCK_WORDS = 16
 
 @define(eq=False)
 class Pretended:
-    """What the server does, and what it has counted."""
+    """The server's behaviour, and its counters."""
 
     forgets_last_word: bool = False
     """Whether a block is known without its last word, so that another one's answer is given."""
@@ -54,12 +54,12 @@ class Pretended:
     preempted: int = 0
     """The number of preemptions, as reported, one per request."""
     choices: tuple[str, ...] = ()
-    """What it answers where it is to choose; nothing if it rejects that."""
+    """Its answer where it is to choose; nothing if it rejects that."""
     generated: dict[str, int] = field(factory=dict)
     """By engine, how many tokens it has generated."""
 
     def state_after(self, words: list[str], salt: str) -> tuple[str, int]:
-        """What all later answers depend on, and how many words were known."""
+        """The state that all later answers depend on, and how many words were known."""
         state, known, hit = "", True, 0
         for begin in range(0, len(words) - len(words) % BLOCK_WORDS, BLOCK_WORDS):
             block = words[begin : begin + BLOCK_WORDS]
@@ -104,7 +104,7 @@ class Pretended:
         }
 
     def follow(self) -> None:
-        """What the shadow does at a request."""
+        """The shadow's work at a request."""
         if self.follows is None or self.asked > self.follows_until:
             return
         counts = self.shadows.setdefault(self.follows, {"calls": 0, "judged": 0, "differences": 0, "lost": 0})

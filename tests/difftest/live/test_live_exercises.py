@@ -30,7 +30,7 @@ OFFERED = ("several-answers", "preemption", "structured-output", "adapters")
 
 
 def exercised(pretended: Pretended, name: str) -> Tally:
-    """What is found of a server."""
+    """The findings of an exercise on a server."""
     with listening(pretended) as url, connected(url) as server:
         return EXERCISES[name](Exercises(server))
 

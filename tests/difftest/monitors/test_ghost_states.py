@@ -230,7 +230,7 @@ def test_drafts_in_flight_are_not_sent(group: Group) -> None:
     assert watch(ghost, system, Transferred(0)) is None
 
 
-# What attention covers
+# Attention ranges
 
 
 @pytest.mark.parametrize(

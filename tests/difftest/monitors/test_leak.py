@@ -54,7 +54,7 @@ class Hoarder(Reference):
 
 
 def at_rest(hoard: object = None, settings: Settings = SETTINGS, **shown: Any) -> list[Difference]:
-    """What remains of a request that came and went."""
+    """The remains of a request that came and went."""
     system = Hoarder(settings, hoard, **shown)
     monitor = LeakMonitor(settings)
     step = (Dispatch(),) if settings.geometry.fences else ()

@@ -46,13 +46,13 @@ def step(tokens: int) -> tuple[Operation, ...]:
 
 
 def watched(operations: tuple[Operation, ...], works: tuple[Work, ...]) -> Difference | None:
-    """What the monitor reports if a request is admitted and continues with ``operations``, which took ``works``."""
+    """The monitor's report if a request is admitted and continues with ``operations``, which took ``works``."""
     monitor = WorkMonitor(SETTINGS, GivenMeter(NOTHING, NOTHING, *works))
     return watch(monitor, Reference(SETTINGS), *ADMITTED, *operations)
 
 
 def decode(*works: Work) -> tuple[Work, ...]:
-    """What answers and decode steps in turn took, if only the decode steps took anything."""
+    """The work of answers and decode steps in turn, if only the decode steps took anything."""
     return tuple(each for work in works for each in (NOTHING, work))
 
 
@@ -79,7 +79,7 @@ def test_every_counter_can_grow(grown: Work, subject: str) -> None:
 
 
 def test_a_little_more_is_not_growth() -> None:
-    """What the slack allows, and not one operation more."""
+    """As much as the slack allows, and not one operation more."""
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, Work(0, (SLACK,), 0, 0))) is None
 
 

@@ -42,7 +42,7 @@ class ServesOthers(Having):
 
 
 class ForgetsTheWindow(Reference):
-    """What is cached of the second group is forgotten at once: the third block of the first request admitted."""
+    """Forgets at once a cached block of the second group: the third block of the first request admitted."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)

@@ -44,7 +44,7 @@ VOID = {"meta", "input", "br", "link", "img"}
 
 
 class Document(HTMLParser):
-    """What a browser makes of a page: its elements with their attributes and texts; that every element is closed."""
+    """A page as a browser reads it: its elements with their attributes and texts; every element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -81,7 +81,7 @@ class Document(HTMLParser):
 
 
 def data_of(text: str) -> Any:
-    """What the page steps through."""
+    """The data that the page steps through."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
@@ -105,7 +105,7 @@ def test_the_verdict_comes_first(shown: str) -> None:
 
 
 def test_every_part_is_there(shown: str) -> None:
-    """What differs, what a hit needs, the timeline, the steps, and what was run."""
+    """The differences, the needs of a hit, the timeline, the steps, and the command."""
     document = Document(shown)
     assert {"difference", "resume", "timeline", "steps", "about", "data", "state", "slider"} <= document.ids()
     assert "waiting" not in document.ids()
@@ -227,7 +227,7 @@ def test_a_model_without_a_cache_has_a_page() -> None:
 
 
 def test_a_divergence_that_does_not_come_again_says_so(shown: str) -> None:
-    """What is shown then is how it went this time."""
+    """The page shows how it went this time."""
     _, found = recorded(HitsNothing, TWICE)
     other = page(record(Bench(Reference, ("lockstep",)), case_of(TWICE)), found, ABOUT)
     assert "It did not happen again when this page was made." in Document(other).text("header")

@@ -52,7 +52,7 @@ def test_every_divergence_has_a_page(tmp_path: Path) -> None:
 
 
 def test_the_first_page_has_the_verdict(tmp_path: Path) -> None:
-    """What was claimed, tested, found and not tested."""
+    """The claims, what was tested, what was found, and what was not tested."""
     write_pages(VERDICT, tmp_path, RECORD, not_tested=("Much.",))
     document = Document((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert "2 divergences in 8 operations, 2 cases." == document.text("h1")

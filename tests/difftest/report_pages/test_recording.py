@@ -47,7 +47,7 @@ def test_a_sound_run_is_recorded_whole() -> None:
 
 
 def test_recording_changes_nothing() -> None:
-    """What is found is found at the same operation."""
+    """Every finding is found at the same operation."""
     case = case_of(TWICE)
     _, divergences = run(Bench(HitsNothing, ("lockstep",)), case.settings, case.operations)
     assert tuple(divergences) == record(Bench(HitsNothing, ("lockstep",)), case).divergences

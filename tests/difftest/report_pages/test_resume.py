@@ -1,4 +1,4 @@
-"""What a hit needs.
+"""The needs of a hit.
 
 Goal: the table shows at every boundary what the reference's sentence asks for and what the system has; a sentence
 states the result. Method: a look-up that looks wrong, a cache that lost something, a foreign hit, and a hit that ends

@@ -86,7 +86,7 @@ def test_a_lost_transfer_is_named() -> None:
 
 
 def test_the_drawing_is_bounded() -> None:
-    """What is left out is counted."""
+    """The page counts what is left out."""
     edges = tuple(Wait(number, Reason.PLACE, 0) for number in range(1, 100))
     drawn = drawing(hung(WaitFor(edges, 0)))
     assert drawn is not None

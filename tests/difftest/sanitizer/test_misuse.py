@@ -39,7 +39,7 @@ PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 @pytest.fixture
 def found() -> Iterator[list[Misuse]]:
-    """What is reported while a test runs; no check of the sanitizer fails itself."""
+    """The reports while a test runs; no check of the sanitizer fails itself."""
     misuses: list[Misuse] = []
     sanitizer = Sanitizer(misuses.append)
     sanitizer.install()
@@ -77,7 +77,7 @@ def test_a_double_free_names_three_sites(found: list[Misuse]) -> None:
 
 
 def test_a_block_that_is_freed_while_a_request_uses_it(found: list[Misuse]) -> None:
-    """A connector that frees what is not its own; what it has touched itself it may free."""
+    """A connector that frees blocks of others; blocks that it has touched itself it may free."""
     made = built()
     request = made.request(PROMPT)
     assert made.admit(request)

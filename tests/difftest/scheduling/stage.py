@@ -37,7 +37,7 @@ def steps(count: int) -> list[Step]:
 
 
 def run(engine: Engine, operations: Iterable[Operation]) -> list[Divergence]:
-    """What is found until the end of a run, and at rest."""
+    """All findings of a run and at rest."""
     for operation in operations:
         divergence = engine.perform(operation)
         if divergence is not None:

@@ -1,8 +1,8 @@
 """Steps that are scheduled before the output of the step before is known.
 
-Goal: what a step in flight reads and writes is where it was when the step was scheduled, though its request may have
-ended, or lost its blocks, meanwhile. Method: vLLM's asynchronous scheduler under the monitors, the worker as late as it
-may be, and other nodes as early; what is known to be wrong with it, shown; and the scheduler broken.
+Goal: the blocks that a step in flight reads and writes stay where they were when the step was scheduled, though its
+request may have ended, or lost its blocks, meanwhile. Method: vLLM's asynchronous scheduler under the monitors, the
+worker as late as it may be, and other nodes as early; its known findings, shown; and the scheduler broken.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ REUSED: tuple[Operation, ...] = (
 
 
 def misread_first(settings: Settings, stage: Stage, operations: tuple[Operation, ...]) -> tuple[str, str, str]:
-    """What is found, by which detector and where, if no finding is known to ghost memory."""
+    """The detector, statement and subject of the difference, if no finding is known to ghost memory."""
     engine = Engine(settings, stage)
     engine.memory._physical.is_known = lambda _misread: False
     (first,) = run(engine, operations)
@@ -164,8 +164,9 @@ def test_a_block_that_a_step_in_flight_reads_is_not_given_to_a_load() -> None:
 
 
 def test_a_step_in_flight_writes_a_block_that_its_window_has_left() -> None:
-    """What is loaded within the first step is written with it; by then the window has left its first block, which has
-    been loaded for another request: that one reads what the step wrote."""
+    """Tokens loaded within the first step are written with it; by then the window has left its first block, which has
+    been loaded for another request: that one reads what the step wrote.
+    """
     settings = evolve(NARROW, geometry=Geometry((Group("sliding_window", 16, 64),)), blocks=13, chunk_tokens=64)
     stage = evolve(CONNECTED, running_max=2, long_prefill_tokens=32)
     load = serve(1, 178, 1, family=0, external_tokens=65, loads=True)
@@ -200,7 +201,7 @@ def test_only_what_a_window_left_too_early_is_missing_for_that() -> None:
 
 
 def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:
-    """What is in flight is not counted, and so it is scheduled again."""
+    """Tokens in flight are not counted, and so they are scheduled again."""
     original(scheduler, output)
     for name in output.num_scheduled_tokens:
         scheduler.requests[name].num_output_placeholders = 0

@@ -18,19 +18,19 @@ MORE_DUE = Due(1, 8, ((1, 2, 5), (3, 4, 6)))
 
 
 def first_step(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
-    """What is found in one step of one request."""
+    """The difference in one step of one request."""
     return (batch or Batch(64, 4)).step({7: first}, {7: due}, ())
 
 
 def second(then: SentRequest = MORE, due: Due = MORE_DUE) -> Difference | None:
-    """What is found in a second step."""
+    """The difference in a second step."""
     batch = Batch(64, 4)
     assert first_step(batch=batch) is None
     return first_step(then, due, batch)
 
 
 def subject(found: Difference | None) -> str:
-    """What differs."""
+    """The subject of a difference."""
     assert found is not None
     assert "KV-SYS-03" == found.statement
     return found.subject

@@ -54,7 +54,7 @@ class Observed:
 
 
 def numbers(found: Difference | None) -> tuple[str, str, str]:
-    """What was expected, and what was there."""
+    """The statement, and the expected and the actual value."""
     assert found is not None
     return found.statement, found.expected, found.got
 

@@ -1,4 +1,4 @@
-"""What becomes of answers.
+"""The life of answers.
 
 Goal: a request has its reported tokens, and ends when it must. Method: answers by hand.
 """

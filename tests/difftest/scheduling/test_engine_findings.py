@@ -47,7 +47,7 @@ from kvreference.statements import STATEMENTS
 from .stage import full, run, serve, steps
 
 FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob("f014*/trace-reset.jsonl"))
-"""What follows in a scheduler from a finding of its block manager, which is seen before."""
+"""The consequences in a scheduler of a finding of its block manager, which is seen before."""
 ELSEWHERE = [
     path
     for place in (
@@ -68,7 +68,7 @@ OF_ASCEND = [
     *FOLDER.glob("f074*/trace.jsonl"),
     *FOLDER.glob("f08[23]*/trace.jsonl"),
 ]
-"""What ``test_ascend_system.py`` runs, ``test_later_ascend.py``, and ``worker/test_own_schedulers.py``."""
+"""The findings that ``test_ascend_system.py`` runs, ``test_later_ascend.py``, and ``worker/test_own_schedulers.py``."""
 TRACES = [
     path
     for path in sorted(FOLDER.glob("*/*.jsonl"))
@@ -110,7 +110,7 @@ def played_without(finding: str, case: Case, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def first_violated(run: CaseRun) -> Violated | None:
-    """What a run violates first."""
+    """The first violation of a run."""
     return Violated.by(run.divergences[0]) if run.divergences else None
 
 
@@ -162,7 +162,7 @@ def test_vllm_shows_its_finding(path: Path) -> None:
     assert trace.header.violates is not None
     (finding,) = with_ids([id_of(path.parent.name)])
     run = played(trace.case)
-    # What follows from a mark may be another guarantee, and ends the run.
+    # The consequence of a mark may be another guarantee, and ends the run.
     is_marked = finding.id in MARKED and trace.header.violates.statement == finding.statement
     if finding.unrecognised or not (finding.goes_on or is_marked):
         assert trace.header.violates == first_violated(run)
@@ -238,7 +238,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_broken_rule_of_the_reference_shows(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what a delta builds on is compared too. Method: break it on the reference's side alone."""
+    """Goal: the rule under a delta is compared too. Method: break it on the reference's side alone."""
     place, answer = BROKEN[rule]
     (path,) = FOLDER.glob(place)
     monkeypatch.setattr("kvgate.levels.scheduler.engine.reference_of", with_base(Delta(rule, answer)))
@@ -336,7 +336,7 @@ def test_a_release_without_a_memory_of_experts_is_rejected(monkeypatch: pytest.M
     assert outcome(load_system("stock"), read(path), id_of(path.parent.name)).startswith(f"{REFUSED}: ")
 
 
-# What is not excused
+# Faults that are not excused
 
 EVERYWHERE = Stage(by_priority=True, connector=True)
 """Where most of it is declared."""
@@ -366,7 +366,7 @@ def rejects_loaded(original: Any, manager: Any, request: Any, *them: Any, **more
 
 
 def takes_no_notice(_original: Any, _scheduler: Any, _request: Any) -> bool:
-    """That a load is over is not noticed."""
+    """The end of a load is not noticed."""
     return False
 
 

@@ -91,7 +91,7 @@ def test_lines_are_indented_as_where_they_stand() -> None:
 
 
 class Base:
-    """What a function of a subclass calls with super()."""
+    """The superclass that a function of a subclass calls with super()."""
 
     def name(self) -> str:
         """Of which kind it is."""

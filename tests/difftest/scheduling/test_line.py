@@ -64,7 +64,7 @@ def serve(
 
 
 def violated(found: Difference | None) -> str:
-    """What it violates, and what is expected."""
+    """The violated guarantee, and the expected value."""
     assert found is not None
     return f"{found.statement}: {found.expected}"
 

@@ -82,7 +82,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 
 @pytest.mark.ci
 def test_a_kill_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left shows the same, in a handful of operations of the engine, however long that takes."""
+    """The rest shows the same, in a handful of operations of the engine, however long that takes."""
     monkeypatch.setattr("kvgate_mutants.mutation_run.MINIMISE_SECONDS", math.inf)
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")
     kill = run_mutant(
@@ -113,7 +113,7 @@ class Counter10:
 
 
 def edited(change: Any, least: int = 8) -> list[int]:
-    """What is counted with one statement changed."""
+    """The count with one statement changed."""
     counted: list[int] = call(Counter10.up, change, Counter10(), least)
     return counted
 

@@ -1,7 +1,7 @@
 """Options of an engine, pauses, and grammars that reject a token.
 
-Goal: what they change is followed, and what they must not change stays as it is. Method: small runs of vLLM's
-scheduler, with an option and without; and what is expected, by hand.
+Goal: their effects are followed, and everything else stays as it is. Method: small runs of vLLM's scheduler, with an
+option and without; and the expected results, by hand.
 """
 
 from __future__ import annotations
@@ -219,7 +219,9 @@ def test_residency_is_counted() -> None:
 
 
 def test_options_go_together() -> None:
-    """All but those that have prompts wait and connectors left out; what remains is declared (001, 055)."""
+    """All but those that have prompts wait and connectors left out; the remaining differences are declared
+    (001, 055).
+    """
     apart = {"whole_prompts", "returns_experts"}
     options = Options(**{name: name not in apart for name in OPTIONS})
     found = run(Engine(full(60, chunk_tokens=96), evolve(STAGE, options=options)), RUN)

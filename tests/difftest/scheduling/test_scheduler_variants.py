@@ -1,4 +1,4 @@
-"""What newer schedulers ask of their block manager otherwise, by design.
+"""How newer schedulers call their block manager differently by design.
 
 Goal: each rule changes what it names, and no other; and findings act next to it. Method: the same few
 operations on the reference and on the reference as it is asked otherwise; their tables, answers and counts by hand.
@@ -42,7 +42,7 @@ def asked(*names: str, **asked_for: Any) -> NewReference:
 
 
 def performed(manager: Manager, *operations: Operation) -> list[Answer]:
-    """What is answered; all of it is legal."""
+    """The answers; all operations are legal."""
     answers = []
     for operation in operations:
         assert operation == manager.population.resolve(operation)

@@ -149,7 +149,7 @@ def test_a_scheduler_that_drops_what_follows_a_part_is_followed(
     assert world.sessions.parts == 1
 
 
-# What is broken is seen
+# Faults are seen
 
 
 def keeps_the_last_answer(original: Any, scheduler: Any, session: Any, update: Any) -> None:

@@ -102,7 +102,7 @@ def test_settings_that_cannot_be_are_not_tried() -> None:
 
 
 def test_the_time_is_kept() -> None:
-    """What is smallest by then is returned; without time, the case as it is."""
+    """The smallest case by then is returned; without time, the case as it is."""
     assert CASE == shrink_case(CASE, lambda _case: True, time.monotonic() - 1)
     assert CASE != shrink_case(CASE, lambda _case: True, math.inf)
 

@@ -1,6 +1,6 @@
 """Traces of engines.
 
-Goal: what is stored is read as it was; and a file from anywhere either is a trace or ends in one message that names the
+Goal: a stored run is read as it was; and a file from anywhere either is a trace or ends in one message that names the
 line. Method: a run with every kind of operation, stored and read; and the same file with one thing wrong.
 """
 

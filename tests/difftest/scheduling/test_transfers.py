@@ -154,7 +154,7 @@ AHEAD = Stage(running_max=2, asynchronous=True, connector=True)
 
 
 def test_a_load_that_fails_ahead_ends_its_request_alone() -> None:
-    """Goal: what steps in flight compute after a failed load is followed. Method: two requests run, and the load of one
+    """Goal: the reference follows steps in flight after a failed load. Method: two requests run, and the load of one
     fails while a later step of both is in flight; it ends with an error, and the other one is answered.
     """
     settings = full(60, chunk_tokens=64)
@@ -195,7 +195,7 @@ def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) ->
 
 
 def forgets_what_was_sent(original: Any, scheduler: Any, output: Any) -> None:
-    """That another node has read is passed to the connector, and not heard by the scheduler."""
+    """The connector learns that another node has read, but the scheduler does not."""
     connector = scheduler.connector
     connector.update_connector_output(output)
     output.finished_sending = scheduler.connector = None
@@ -210,7 +210,7 @@ def believes_at_once(original: Any, scheduler: Any, request: Any) -> bool:
 
 
 def ignores_failures(_original: Any, _scheduler: Any, _blocks: Any, _tokens: Any) -> set[str]:
-    """What a load did not bring is taken for brought."""
+    """Tokens that a load failed to bring count as loaded."""
     return set()
 
 

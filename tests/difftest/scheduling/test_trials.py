@@ -54,13 +54,13 @@ LANES = (Lane(load("full"), "tiny"),)
 
 
 def campaign(plan: Plan, detectors: tuple[str, ...] = SCHEDULER.gate) -> Outcome:
-    """What a campaign of engines finds."""
+    """The findings of a campaign of engines."""
     return Campaign(Trials(SCHEDULER.bench_named(load_system("stock").name, detectors)), plan).run()
 
 
 @cache
 def found() -> Found:
-    """What a campaign finds if the last request is served first."""
+    """The findings of a campaign if the last request is served first."""
     with last_come_first_served.applied():
         (found,) = campaign(Plan(LANES, 20_000, seconds=60.0, kinds_max=1)).found
     return found
@@ -156,7 +156,7 @@ def shows(path: Path, statement: str) -> bool:
 
 
 def test_a_trace_is_printed_as_a_test(command: Command, tmp_path: Path) -> None:
-    """That passes on the scheduler as it is, and fails on the broken one."""
+    """The test passes on the scheduler as it is, and fails on the broken one."""
     engine = found().driver
     assert isinstance(engine, Case)
     path = tmp_path / "trace.jsonl"

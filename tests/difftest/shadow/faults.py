@@ -268,7 +268,7 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
             if injected.acted is None and fault in (leak_on_abort, one_block_leaks_on_abort) and step > START_STEP:
                 _abort_one(server.scheduler)
             server._clients()
-            # What the clients do happens after the step before.
+            # The clients act after the step before.
             injected.step = step
             server.step()
         except AssertionError as error:
@@ -296,7 +296,7 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
 
 
 def _fate(server: Server) -> str:
-    """What becomes of the server after a fault was detected."""
+    """The state of the server after a fault was detected."""
     for step in range(STEPS):
         try:
             server.serve(1)

@@ -113,7 +113,7 @@ class Server:
             self.scheduler.update_draft_token_ids(drafts(proposed))
 
     def output_of(self, names: list[str], sampled: dict[int, list[int]], output: Any) -> Any:
-        """What the worker returns of a step."""
+        """The worker's output for a step."""
         del output
         return answer(names, sampled)
 

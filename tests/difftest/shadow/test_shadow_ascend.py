@@ -161,7 +161,7 @@ print("\\n" + json.dumps(results))
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Any:
-    """What the shadows of that process found."""
+    """The findings of the shadows of that process."""
     folder = published()
     recordings = str(tmp_path_factory.mktemp("recordings"))
     environment = {**os.environ, WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}

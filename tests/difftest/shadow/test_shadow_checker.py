@@ -167,7 +167,9 @@ UNKNOWN = Checkpoint([0] * 6, [1, 2, 3, 4, 5], {5: b"from before"}, [], [])
     ],
 )
 def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: list[str]) -> None:
-    """Goal: what needs no content is compared, and the rest is not counted. Method: change one thing after another."""
+    """Goal: parts that need no content are compared, and the rest is not counted. Method: change one thing after
+    another.
+    """
     judge = ShadowChecker(SETTINGS)
     found = [
         finding.difference.statement

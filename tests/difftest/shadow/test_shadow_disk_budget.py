@@ -240,6 +240,6 @@ def test_a_number_of_differences_is_written(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_recordings_are_no_differences(tmp_path: Path) -> None:
-    """Goal: what is recorded takes no room from differences. Method: a recording in the folder."""
+    """Goal: recordings take no room from differences. Method: a recording in the folder."""
     written(tmp_path / "recording-20260101T000000-7-000000.kvrec")
     assert 0 == differences_bytes(tmp_path)

@@ -313,7 +313,7 @@ class Clocked:
         self.watch.now = lambda: self.seconds
 
     def wait(self, seconds: int) -> list[calls.Stall]:
-        """What stalls after so long, checked once a second."""
+        """The stalls after so long, checked once a second."""
         found = []
         for _ in range(seconds):
             self.seconds += 1
@@ -463,7 +463,7 @@ def test_clocks_that_do_not_start_leave_no_wrapper(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.ci
 def test_stalls_are_not_part_of_a_recording(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: what is reported in between does no harm. Method: a stall to a process that records."""
+    """Goal: reports in between do no harm. Method: a stall to a process that records."""
     each = shadowed(Mode.RECORD)
     each.server.serve(5)
     sidecar_of(each).report_stalls(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))

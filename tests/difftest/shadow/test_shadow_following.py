@@ -111,7 +111,7 @@ def test_the_settings_of_a_scheduler(model: str, drafts_max: int) -> None:
 
 
 def test_a_load_is_followed() -> None:
-    """Goal: what a finding says of loads holds in a shadow too. Method: 051: a state that was just loaded is hit."""
+    """Goal: a finding about loads holds in a shadow too. Method: 051: a state that was just loaded is hit."""
     server = Server("mamba-all")
     sink = watched(server)
     server.serve(20)

@@ -119,7 +119,9 @@ def test_what_others_put_below_comes_back() -> None:
 
 
 def test_a_look_that_fails_beneath_another_wrapper_is_not_repeated() -> None:
-    """Goal: what has ended does not look again, even where it cannot be taken away. Method: count the looks."""
+    """Goal: a shadow that has ended does not look again, even where its wrapper cannot be removed. Method: count the
+    looks.
+    """
     engine, looks = Engine(), []
 
     def looks_and_fails(*_args: Any) -> None:

@@ -41,7 +41,7 @@ class Engine:
         self.calls: list[Stored] = [EMPTY]
 
     def after(self) -> After:
-        """What is seen of the pool."""
+        """The observed state of the pool."""
         state = self.state
         return After(len(state.pool.free) + self.miscounted, state.contents_cached, state.last_free(4))
 

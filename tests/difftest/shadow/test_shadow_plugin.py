@@ -49,7 +49,7 @@ class AsyncScheduler(Scheduler):
 
 
 def said_by(program: str, folder: Path, **environment: str) -> tuple[Any, str]:
-    """What a fresh interpreter prints as JSON, and what it says on standard error."""
+    """A fresh interpreter's JSON output, and its standard error."""
     finished = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

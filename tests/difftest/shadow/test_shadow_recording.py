@@ -201,7 +201,7 @@ def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -
 
 
 def test_a_record_that_holds_no_calls_is_rejected(tmp_path: Path) -> None:
-    """Goal: what is read is validated. Method: frames with a right checksum that hold something else."""
+    """Goal: records are validated. Method: frames with a right checksum that hold something else."""
     for payload in (b"junk", encoded([])[:0] + b"\x91\x91\xa4junk", b"\x91\x92\xa4step\xa1x", b"\x91" * 5000):
         path = tmp_path / f"{zlib.crc32(payload)}.kvrec"
         writer = Writer(path, HEADER)
@@ -300,7 +300,7 @@ def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
 
 
 def judged_again(path: Path) -> tuple[list[str], int]:
-    """What a file or a folder violates, and how many checkpoints were compared."""
+    """The violations in a file or a folder, and how many checkpoints were compared."""
     (rejudged,) = recheck_recordings(path, lambda _text: None)
     return [finding.difference.statement for finding in rejudged.found], rejudged.checker.stats.checkpoints
 
@@ -392,7 +392,7 @@ def fail(text: str) -> None:
 
 
 def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is written can be read. Method: a record larger than the reader's limit; it is reported once."""
+    """Goal: every written record can be read. Method: a record larger than the reader's limit; it is reported once."""
     said: list[str] = []
     rotation = Rotation(tmp_path, HEADER, 2**20, said.append)
     rotation.append(LIFE[0])
@@ -409,7 +409,7 @@ def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.Mo
      ("started_unix_ms", 2**60), ("started_unix_ms", -1), ("engine", "e" * 300), ("scheduler", "s" * 300)],
 )  # fmt: skip
 def test_a_header_out_of_range_is_rejected(tmp_path: Path, field: str, value: int | str) -> None:
-    """Goal: what comes from outside is bounded. Method: each field beyond its range; and within, as the control."""
+    """Goal: input from outside is bounded. Method: each field beyond its range; and within, as the control."""
     path = tmp_path / "a.kvrec"
     path.write_bytes(recordings.beginning(evolve(HEADER, started_unix_ms=2**48, first_record=2**62)))
     assert 2**48 == open_recording(path).header.started_unix_ms

@@ -1,8 +1,8 @@
 """A shadow on the releases of vLLM after 0.20.2, each with its own scheduler.
 
-Goal: the shadow follows 10,000 calls of each release without a difference; what is passed on together is what
-was called; and an engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own,
-with a worker that computes nothing.
+Goal: the shadow follows 10,000 calls of each release without a difference; batched calls are the calls that were made;
+and an engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own, with a
+worker that computes nothing.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def is_refused(model: str, release: Release) -> bool:
 
 @pytest.fixture(scope="module", params=FOLLOWED)
 def results(request: pytest.FixtureRequest) -> Any:
-    """What the shadows of one release found, and its version."""
+    """The findings of the shadows of one release, and its version."""
     name = request.param
     release = RELEASES[name]
     published(release)
@@ -259,7 +259,7 @@ def test_what_is_broken_shows(results: Any) -> None:
 
 
 def test_a_connector_is_followed(results: Any) -> None:
-    """What other nodes provide, if steps are synchronous, or the release frees at once what a request gives back."""
+    """Tokens from other nodes, if steps are synchronous, or the release frees blocks at once."""
     name, found = results
     assert [] == found["connector"]["differences"]
     assert found["connector"]["judged"] > 150

@@ -19,7 +19,7 @@ def arriving(number: int, tokens: Sequence[int], **more: object) -> Arriving:
 
 
 def digests(salting: Salting, tokens: Sequence[int], **more: object) -> list[bytes]:
-    """What is stored of a request."""
+    """The stored digests of a request."""
     (record,) = salting.salted([arriving(0, tokens, **more)])
     assert isinstance(record, Arrived)
     return record.digests

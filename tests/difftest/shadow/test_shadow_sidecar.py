@@ -33,7 +33,7 @@ WAIT_SECONDS = 300.0
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the shadow warns of in the engine's log."""
+    """The shadow's warnings in the engine's log."""
     lines: list[str] = []
     for module in (attachment, observer, sinks):
         monkeypatch.setattr(module, "warn", lines.append)
@@ -75,7 +75,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 def sidecar_of(shadowed: Shadowed) -> sinks.SidecarSink:
-    """What a server's sidecar receives."""
+    """The sink through which a server feeds its sidecar."""
     assert isinstance(shadowed.sink, sinks.SidecarSink)
     return shadowed.sink
 
@@ -203,7 +203,7 @@ while True:
 
 @pytest.mark.ci
 def test_the_engine_is_killed(tmp_path: Path) -> None:
-    """Goal: what it did until then can be checked. Method: SIGKILL for an engine that records; check what is there."""
+    """Goal: its calls until then can be checked. Method: SIGKILL for an engine that records; check the recording."""
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", SERVED, str(tmp_path)]
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -331,7 +331,7 @@ def test_a_request_that_cannot_be_followed_is_said(
 
 
 def _engine(folder: Path) -> None:
-    """What an engine's process does that is forked: it ends without what Python does at the end of a program."""
+    """A forked engine's process: it ends without Python's work at the end of a program."""
     server = Server("gpt-oss-hybrid", blocks=100)
     attach(server.scheduler, Switch(Mode.RECORD, folder))
     server.serve(30)

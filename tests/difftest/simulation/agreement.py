@@ -39,9 +39,9 @@ class Compared:
     """One workload."""
 
     seen: frozenset[str] = field(factory=frozenset)
-    """What happened in it, of what is counted."""
+    """The counts of its events."""
     difference: str | None = None
-    """What both arms do not serve alike, or what one of them read wrongly."""
+    """The differences between the arms, and wrong reads of either."""
 
 
 def draw(version: str, seed: int) -> Setting:
@@ -73,7 +73,7 @@ def compare(setting: Setting) -> Compared:
 
 
 def _unknown(setting: Setting, ours: Result) -> str | None:
-    """What a wrong read of both arms is, unless a finding explains it."""
+    """A wrong read of both arms that no finding explains."""
     if not WRONG.intersection(finding for finding, _times in ours.findings):
         return f"{ours.system}: {ours.soundness.unsound}"
     ideal = arm_of("reference").run(setting).soundness.unsound

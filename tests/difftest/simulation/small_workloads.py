@@ -59,7 +59,7 @@ def with_states(mode: StateMode, drafts: int = 0) -> list[Geometry]:
 
 
 STATE_SPAN_TOKENS = 4096
-"""What a block spans where no state is kept: more than a request ever has."""
+"""The span of a block where no state is kept: more than a request ever has."""
 
 
 class Drawn:

@@ -91,7 +91,9 @@ def test_a_block_that_two_requests_write_is_not() -> None:
 
 
 def test_a_window_that_was_released_too_early_is_not() -> None:
-    """Goal: what is still read must be there. Method: a table without the block, with the null block, or reused."""
+    """Goal: blocks that are still read must be there. Method: a table without the block, with the null
+    block, or reused.
+    """
     for table, expected in (([0, 0, 3], "there is no block to read"), ([0, 9, 3], "nothing that was written")):
         ghost = memory(WINDOW, (SHARED,))
         ghost.step([work(0, [1, 2], 0, 8)])

@@ -33,7 +33,7 @@ SETTING = small(WORKLOADS["prefixes"], "compressed", "dense")
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    """What the reference gives."""
+    """The reference's result."""
     return arm_of("reference").run(SETTING)
 
 
@@ -64,7 +64,7 @@ def test_a_figure_is_reproduced_within_a_point(result: Result) -> None:
         assert verdict == line(expected, result, other).verdict
     assert not line(rate, result, other).is_wrong
     assert line(rate - 1.5, result, other).is_wrong
-    # What nothing is expected of is there for comparison, or to see whether the arms agree: neither is a miss.
+    # Rows without an expectation are for comparison, or to see whether the arms agree: neither is a miss.
     assert not line(None, result, other).is_wrong
     assert ("for comparison", False) == (line(None, result).verdict, line(None, result).is_wrong)
 
@@ -257,7 +257,7 @@ def test_what_other_code_computed_is_simulated_again(
 
 @pytest.mark.ci
 def test_the_committed_table() -> None:
-    """Goal: what readers see is of the figures as they are, and nothing in it is wrong. Method: read it."""
+    """Goal: the published table is of the current figures, and has no errors. Method: read it."""
     folder = Path(program.__file__).parent
     data = json.loads((folder / "table.json").read_text())
     assert (FORMAT, VERSION, "0.20.2") == (data["format"], data["version"], data["vllm"])

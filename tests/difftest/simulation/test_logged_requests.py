@@ -60,7 +60,7 @@ def shared(workload: Workload, one: int, other: int) -> int:
 
 
 def test_a_log_shares_what_its_texts_share(tmp_path: Path) -> None:
-    """Four characters are a token; token ids are themselves; what is shared is whole grains."""
+    """Four characters are a token; token ids are themselves; prompts share whole grains."""
     workload = requests_log(log(tmp_path, *LOG), lanes=3)
     turns = [session.turns[0] for session in workload.sessions]
     head = len(f"<system>{SYSTEM}<user>")

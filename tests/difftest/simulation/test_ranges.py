@@ -118,7 +118,7 @@ def test_the_free_queue_is_the_same_after_every_step(seed: int) -> None:
 
 
 def queues_of_reference(run: ReferenceRun) -> tuple[Held, Held]:
-    """What is free and what is pinned, in order, as the reference has it."""
+    """The free and the pinned blocks of the reference, in order."""
     pool = run.manager.pool
     texts: dict[object, tuple[int, tuple[int, ...]]] = {}
     for content in pool.cached.entries():
@@ -221,7 +221,7 @@ def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert any(agree(draw(Random(seed))) is not None for seed in range(60))
 
 
-# What it refuses, and the sizes that it is for
+# Rejections, and the sizes that it is for
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_an_unsound_hit_is_seen_by_the_witness(
 
 def _unsound(setting: Setting) -> bool:
     run = RangesRun(setting)
-    # What is unsound breaks more later on.
+    # An unsound read breaks more later on.
     with suppress(AssertionError, IndexError):
         run.finish()
     return run.scheduler.manager.witness.unsound is not None

@@ -160,7 +160,7 @@ def test_clients_stop_after_so_many_requests() -> None:
 
 
 def test_workloads_by_name() -> None:
-    """Goal: what the command offers is what the generators make. Method: call one with and without values."""
+    """Goal: the command offers the workloads that the generators make. Method: call one with and without values."""
     for text, made in (
         ("repeat-rate", repeat_rate()),
         ("repeat-rate:input_tokens=512,lanes=2,rate=0.5,warm=no", repeat_rate(512, lanes=2, rate=0.5, warm=False)),

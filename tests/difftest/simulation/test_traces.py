@@ -174,7 +174,7 @@ def test_a_trace_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_public_files_are_the_published_ones() -> None:
-    """Goal: what is replayed is what the README says. Method: the digests it names, and that each can be read."""
+    """Goal: the replayed files are those of the README. Method: the digests it names, and that each can be read."""
     for line in (PUBLIC / "README.md").read_text().split("```")[1].split("\n"):
         if line:
             digest, name = line.split()

@@ -33,7 +33,7 @@ for connector, config in json.loads(sys.argv[1]):
 
 
 def results(*asked: tuple[str, dict[str, int]]) -> list[list[object]]:
-    """What the one call says of each."""
+    """The call's result for each."""
     pytest.importorskip("vllm")
     published(release_named(NAME))
     ended = subprocess.run(

@@ -1,8 +1,8 @@
 """The KV-cache memory of DeepSeek-V4, made by published code, and its oracle.
 
 The layers' classes of vLLM-Ascend 0.20.2rc1 give the specs, its planner (or the plug-in's) makes groups and tensors of
-them, and its model runner allocates and shapes the memory. What each layer should have is ``KINDS``, written from the
-model.
+them, and its model runner allocates and shapes the memory. ``KINDS`` has the expected memory of each layer, written
+from the model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEXER, STATE, WINDOW, ATTENTION = ".indexer", ".state_cache", ".swa_cache", ".
 
 @frozen
 class Kind:
-    """What the memory of a layer should be, where compressed attention has blocks of 128 slots."""
+    """The expected memory of a layer, where compressed attention has blocks of 128 slots."""
 
     slots: int
     """Of a block."""
@@ -290,7 +290,7 @@ def check_copies(server: Server, tensors: list[Tensor]) -> int:
     raw, draw, copied = _raw(tensors), np.random.default_rng(0), 0
     for group, described in enumerate(server.config.kv_cache_groups):
         mine = [each for each in tensors if each.group == group]
-        # What has a window has no ratio.
+        # Groups with a window have no ratio.
         ratio = getattr(server.specs[described.layer_names[0]], "compress_ratio", None) or 1
         for memory in raw.values():
             memory[:] = draw.integers(256, size=len(memory), dtype=np.uint8)

@@ -48,7 +48,7 @@ def _found(server: ForkServer, *arguments: str) -> Any:
 
 @pytest.fixture(scope="module")
 def with_plug_in(fork_server: ForkServer) -> Any:
-    """What was compared by block size, and what was found of each fault."""
+    """The comparisons by block size, and the findings of each fault."""
     return _found(fork_server)
 
 

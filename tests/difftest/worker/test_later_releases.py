@@ -1,8 +1,8 @@
 """The workers of later releases, and what is published of them.
 
-Goal: what the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare is what the reference says; injected faults are
-found; what cannot be had is one message. Method: the command, or its parts, in a process of its own, for
-a process has one vLLM; and folders that lack something.
+Goal: the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare what the reference says; injected faults are found; a
+missing part ends in one message. Method: the command, or its parts, in a process of its own, for a process has one
+vLLM; and folders that lack something.
 """
 
 from __future__ import annotations

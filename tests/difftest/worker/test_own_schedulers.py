@@ -43,7 +43,7 @@ print(json.dumps(found))
 
 
 def on_the_page(release: Release) -> dict[str, str]:
-    """What the table says of each scheduler of a release that is published."""
+    """The table's entry for each scheduler of a published release."""
     _, _, section = PAGE.read_text(encoding="utf-8").partition("## Its own schedulers")
     table = section[section.index("| module") :].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]

@@ -1,4 +1,4 @@
-"""What a worker prepared, compared with what was granted.
+"""A worker's preparations, compared with what was granted.
 
 Goal: a worker that does as it should passes, and each single mistake is reported by the guarantee that it breaks.
 Method: what a worker prepares for two requests in two groups, right, and with one thing changed.

@@ -167,7 +167,7 @@ def test_a_simulated_run(driver: str, sound: bool, fork_server: ForkServer, fold
 
 @pytest.mark.ci
 def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
-    """What is named in the published source, and what becomes of the steps of each system, but for later releases."""
+    """The names in the published source, and the end of each system's steps, but for later releases."""
     found = {}
     for system in ASCEND_WORKERS:
         program = ("-m", "kvgate.levels.worker.page", system)

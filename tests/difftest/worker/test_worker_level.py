@@ -1,7 +1,8 @@
 """The worker of vLLM-Ascend on the scheduler's steps, as published.
 
-Goal: what it prepares is what the reference says, where it can start; where it cannot, that is the story; and faults
-that are injected into it are found. Method: the command, in a process of its own, for the modules change vLLM for good.
+Goal: the worker prepares what the reference says, where it can start; where it cannot, the story says why; and faults
+that are injected into it are found. Method: the command, in a process of its own, for the modules change vLLM
+permanently.
 """
 
 from __future__ import annotations

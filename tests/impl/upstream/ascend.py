@@ -41,7 +41,7 @@ SWITCHES = {
     "VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0",
     "VLLM_PREFIX_CACHE_PARTIAL_HITS": "1",
 }
-"""What is switched on."""
+"""The switches that are on."""
 CAUSES = {
     r"device string: npu|No module named 'torch\.npu'|register PrivateUse1HooksInterface": "asks torch for a device "
     "called `npu`, which it has with torch_npu only",
@@ -61,7 +61,7 @@ CAUSES = {
     r"has no attribute 'VLLM_PP_LAYER_PARTITION'": "takes away at its end a variable of vLLM that it has replaced and "
     "that vLLM computes when it is asked for",
 }
-"""What a failure's message says, and why the test fails: none of these is about the block manager."""
+"""The message of a failure, and why the test fails: none of these is about the block manager."""
 
 
 @frozen

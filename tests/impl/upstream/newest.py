@@ -41,7 +41,7 @@ def without(made: Callable[..., Any], *unknown: str, **renamed: str) -> Callable
 
 
 def interval(config: Any) -> Configuration:
-    """What a manager's configuration asks for."""
+    """The interval in a manager's configuration."""
     tokens = getattr(config, "prefix_cache_retention_interval", None)
     return Configuration() if tokens is None else read({RETENTION: str(tokens)})
 

@@ -22,7 +22,7 @@ class Model:
     """The tokens that must be known, with their numbers."""
     eos: str
     tokenizer: dict[str, Any] = Factory(dict)
-    """What its tokenizer's settings say besides."""
+    """Further settings of its tokenizer."""
 
 
 def _text(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ Checker = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
 
 @frozen
 class Explored:
-    """What a search saw."""
+    """The result of a search."""
 
     states: int
     seen: Counter[str]

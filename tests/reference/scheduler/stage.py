@@ -71,7 +71,7 @@ def tokens_computed(scheduler: Scheduler) -> list[int]:
 
 @frozen
 class Outlook:
-    """What is promised, and what is waited for."""
+    """The promises, and the transfers that are waited for."""
 
     waits: Mapping[int, Mapping[str, int]]
     """Per queued request that waits for no transfer, the most steps until it is admitted, is answered, and ends."""
@@ -80,7 +80,7 @@ class Outlook:
 
 
 def outlook(scheduler: Scheduler) -> Outlook:
-    """What is promised now."""
+    """The current promises."""
     transfers = frozenset(scheduler.transfers())
     waits = {
         number: {
@@ -95,7 +95,7 @@ def outlook(scheduler: Scheduler) -> Outlook:
 
 
 def wrongs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
-    """What is wrong after an operation: with the blocks, with the bookkeeping, with what was promised."""
+    """The violations after an operation: of the blocks, of the bookkeeping, of the promises."""
     return [
         *(str(violation) for violation in check(scheduler.manager.snapshot())),
         *_books_wrong(scheduler),

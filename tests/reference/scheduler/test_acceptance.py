@@ -119,7 +119,7 @@ def test_as_many_as_may_be_alive() -> None:
 
 @pytest.mark.parametrize(("blocks", "reason"), [(144, None), (143, Reason.NEVER_FITS)])
 def test_windows_are_counted_with_recycling(blocks: int, reason: Reason | None) -> None:
-    """Goal: what the pool was sized for is accepted and admitted (bug swa-admission-budgets-full-sequence).
+    """Goal: a request for which the pool was sized is accepted and admitted (bug swa-admission-budgets-full-sequence).
 
     Method: 2000 tokens, block 16: 125 blocks in full, and twice ceil((63 + 64) / 16) + 1 = 9 in windows of 64 with
     chunks of 64: 143 blocks and the null block. A request after it is served too.

@@ -55,7 +55,9 @@ def test_a_failed_load_is_not_tried_again() -> None:
 
 
 def test_external_tokens_within_a_step() -> None:
-    """Goal: what arrives at once is not computed. Method: 4 of 6 tokens, budget 2: it is answered in its first step."""
+    """Goal: tokens that arrive at once are not computed. Method: 4 of 6 tokens, budget 2: it is answered in its first
+    step.
+    """
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=2))
     observation = perform(scheduler, submit(0, 6, external_tokens=4), Step())
     assert ((0,), (0,)) == (observation.entered, observation.requests(Finish))

@@ -36,7 +36,7 @@ class Parser:
 
     name: str
     what: str
-    """What it parses."""
+    """Its input."""
     form: Form
     seeds: Callable[[Path], Sequence[bytes]] = field(repr=False)
     """Valid inputs; a function that must write files to make them uses the folder."""

@@ -84,7 +84,7 @@ _BLOCKS_RUN_MAX, _TOKENS_RUN_MAX = 5000, 5000
 
 
 def _files(write: Sequence[Callable[[Path], None]]) -> Callable[[Path], list[bytes]]:
-    """What these write."""
+    """The files that these write."""
 
     def seeds(folder: Path) -> list[bytes]:
         path = folder / "seed"

@@ -34,7 +34,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def test_every_statement_has_a_chapter() -> None:
-    """Goal: what a chapter states is what the gate quotes and the functions do. Method: compare row by row."""
+    """Goal: a chapter states what the gate quotes and the functions do. Method: compare row by row."""
     assert [] == statements_wrong(CHAPTERS)
 
 
@@ -94,7 +94,7 @@ def test_named_functions_are_there(page: Path) -> None:
 
 @each_chapter
 def test_worked_example(chapter: Chapter) -> None:
-    """Goal: what a chapter shows is so. Method: run its program, which asserts the numbers."""
+    """Goal: the example of a chapter is true. Method: run its program, which asserts the numbers."""
     assert [] == example_wrong(chapter)
 
 

@@ -29,7 +29,7 @@ each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: 
 
 @each_chapter
 def test_pictures_are_current(chapter: Chapter) -> None:
-    """Goal: what is seen is what the example found. Method: draw again, and compare."""
+    """Goal: a picture shows what the example found. Method: draw again, and compare."""
     written = (SPEC / path_of(chapter)).read_text(encoding="utf-8")
     assert render_picture(chapter) == written, "run: python -m kvspec.pictures"
 

@@ -36,14 +36,14 @@ class Loads(HTMLParser):
 
 
 def loads(html: str) -> list[str]:
-    """What ``html`` makes a browser fetch."""
+    """The resources that ``html`` makes a browser fetch."""
     parser = Loads()
     parser.feed(html)
     return parser.found
 
 
 def foreign(name: str, text: str) -> list[str]:
-    """What a file of the site takes from elsewhere."""
+    """The resources that a file of the site takes from elsewhere."""
     fetched = loads(text) if name.endswith(".html") else []
     if name.endswith((".css", ".html", ".svg")):
         fetched += re.findall(r"(?:url\(|@import\s)\s*[\"']?([^\"')\s;]+)", text)

@@ -36,7 +36,7 @@ SOUND = State(
     # A step in flight uses 1 and 5, and another node writes 2.
     uses=FiniteMap({1: 1, 2: 5}),
     filled=FiniteMap({2: 1}),
-    # What is known is there, but for what a step still has to write into 5.
+    # All known blocks are there, but for what a step still has to write into 5.
     written=FiniteMap({(11, 1): 1, (13, 3): 3, (11, 4): 4, (15, 5): 5}),
     owed=FiniteMap({(16, 5): 5}),
     late=FiniteMap(),
@@ -101,7 +101,7 @@ def test_each_can_fail(name: str) -> None:
 
 
 def test_nothing_touched_is_nothing_wrong() -> None:
-    """What was not touched is not checked, and a copy always is."""
+    """Untouched parts are not checked, and a copy always is."""
     state = evolve(SOUND, refs=SOUND.refs.put(2, 0))
     assert [] == list(wrong(None, state, []))
     assert ["KV-INV-09 (destination_is_held)"] == [drift.where for drift in wrong(None, state, [Point(7)])]

@@ -1,8 +1,8 @@
 """The transition system, run on numbers.
 
-Goal: what is proved of any sound state is seen to be so in states that can be reached, and what breaks a transition
-breaks it there too: neither the proofs nor their mutants are about states that there are not. Method: walks at random
-from the initial state, through few blocks, entries, copies and contents, so that they meet.
+Goal: the proofs about any sound state are seen to hold in reachable states, and a mutant breaks its transition there
+too: neither the proofs nor their mutants are about impossible states. Method: walks at random from the initial state,
+through few blocks, entries, copies and contents, so that they meet.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ TRIED: tuple[type[Transition], ...] = (
     Hold,
     Read,
 )
-"""What is tried: more often what seldom can happen, or what a walk depends on."""
+"""The transitions to try: more often those that seldom can happen, or that a walk depends on."""
 
 
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:

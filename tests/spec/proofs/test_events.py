@@ -21,7 +21,7 @@ from kvspec.prover import holds
 
 
 def test_places_stand_for_what_is_there() -> None:
-    """Goal: what is proved of places is so of tokens and prefixes. Method: drawn positions; the running function on a
+    """Goal: the proofs about places hold of tokens and prefixes. Method: generated positions; the running function on a
     real request, and on places, which then are looked up in the request.
     """
     for seed in range(200):

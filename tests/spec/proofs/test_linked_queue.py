@@ -1,7 +1,7 @@
 """The linked list of the proofs, and the queues of numbered places, are the reference's queues.
 
-Goal: what is proved of them is proved of what the reference does. Method: the same scripts of random operations on
-both, everything compared after each; and the mutants of the proofs injected, each of which a script must find.
+Goal: the proofs hold of the reference. Method: the same scripts of random operations on both, everything compared after
+each; and the mutants of the proofs injected, each of which a script must find.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_misuse_is_rejected_and_changes_nothing() -> None:
 
 
 def test_scratch_first_is_two_insertions() -> None:
-    """What is cached is appended and scratch prepended, each in its order: so the reference puts them too."""
+    """Cached blocks are appended and scratch prepended, each in its order: so the reference puts them too."""
     random = Random(0)
     for _ in range(200):
         blocks = list(range(1, 9))

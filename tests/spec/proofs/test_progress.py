@@ -98,8 +98,8 @@ def first_difference(seeds: int, operations: int, kind: type[Scheduler] = Schedu
 
 @pytest.mark.ci
 def test_counts_follow_the_blocks() -> None:
-    """Goal: what is proved over counts is so of the reference. Method: seeded runs of both, on every kind of group that
-    can be counted; each answer and each state is compared, completely.
+    """Goal: the proofs over counts hold of the reference. Method: seeded runs of both, on every kind of group that can
+    be counted; each answer and each state is compared, completely.
     """
     performed, found = first_difference(seeds=60, operations=140)
     assert [] == found
@@ -167,7 +167,7 @@ def _drafts(operation: Operation) -> bool:
 
 
 def test_the_smaller_of_two_is_the_smaller() -> None:
-    """Goal: what stands in for Python's own functions agrees with them. Method: all small pairs and lists."""
+    """Goal: the replacements of Python's own functions agree with them. Method: all small pairs and lists."""
     assert {"len", "min", "max"} == set(BUILT_IN)
     for first, second in product(range(-2, 3), repeat=2):
         assert (min(first, second), max(first, second)) == (least(first, second), most(first, second))

@@ -97,7 +97,7 @@ def serving(lengths: set[int]) -> Callable[[Any], bool]:
 
 
 def longest_common(seed: int) -> tuple[int, int]:
-    """What the scan finds, of groups that answer by the plain search, and what it should find."""
+    """The scan's result on groups that answer by the plain search, and the expected one."""
     random = Random(seed)
     alignment, tokens = random.choice((1, 4, 16)), random.randint(1, 200)
     multiples = range(0, tokens + alignment, alignment)
@@ -155,7 +155,7 @@ def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
     assert drifted
 
 
-# What z3 finds
+# The counterexamples of z3
 
 
 def refuted(design: Refuted) -> Replay:
@@ -167,7 +167,7 @@ def refuted(design: Refuted) -> Replay:
 
 @pytest.fixture(scope="module")
 def replays() -> dict[str, Replay]:
-    """That of each design."""
+    """The replay of each design."""
     return {design.name: refuted(design) for design in SCANS}
 
 

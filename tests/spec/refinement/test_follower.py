@@ -187,7 +187,7 @@ def test_to_be_followed_changes_nothing(model: str) -> None:
 
 
 def test_a_copy_is_followed_by_itself() -> None:
-    """What happens to one is not taken for what happened to the other."""
+    """Changes of one are not taken for changes of the other."""
     manager = manager_of()
     manager.apply(Arrive(0, (Run(0, 9),)))
     other = manager.copy()

@@ -198,7 +198,7 @@ def test_without_a_change_nothing_drifts_with_steps_in_flight() -> None:
         (Delta(is_fenced.__name__, lambda *_: False), "drop at Operands("),
         # Finding 028: a window leaves what steps in flight read if drafts do not hold.
         (Delta(tokens_unsure.__name__, lambda *_: 0), "tables of request"),
-        # What is freed when steps are over is not all of it.
+        # Only some of the blocks freed late are reported.
         (Delta(freed_late.__name__, lambda _rule, tables: tables[1:]), "None: named at ("),
         # The last token is cached before it is computed.
         (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), "register at Operands("),
@@ -300,7 +300,7 @@ class HasNoRoom(BlockPool):
 
 
 class KeepsPins(PinnedPool):
-    """What is forgotten stays pinned."""
+    """Forgotten blocks stay pinned."""
 
     def _forget(self, block: int) -> Content | None:
         was = self.is_pinned[block]

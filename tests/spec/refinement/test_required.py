@@ -76,7 +76,7 @@ class ReleasesLive(Holdings):
 
 
 class KeepsDead(Holdings):
-    """What no token reads any more is held until the request ends."""
+    """Blocks that no token reads any more are held until the request ends."""
 
     def release_dead(self, request: int, computed: int) -> None:
         pass
@@ -250,11 +250,11 @@ def test_a_hit_before_the_dispatch_is_noticed(model: str, operations: int) -> No
     assert "hit before dispatch at (" in wrong
 
 
-# What becomes known
+# Blocks that become known
 
 
 def test_that_nothing_is_registered_is_noticed() -> None:
-    """What is due stays unknown."""
+    """Due content stays unknown."""
     with patch.object(prefix_cache, "register", lambda *_arguments: ([], [])):
         (wrong,) = driven(SHARING).wrong
     assert "registered at (" in wrong
@@ -323,7 +323,7 @@ def test_what_is_registered_late_is_noticed() -> None:
 
 
 def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
-    """What is being loaded becomes known with its arrival, and not before."""
+    """Content that is being loaded becomes known with its arrival, and not before."""
     admit = Manager._admit_with_hit
 
     def early(self: Manager, request: Any, budget: int, hit: Hit, provided: int, later: bool, ahead: int) -> Any:
