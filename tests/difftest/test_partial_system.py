@@ -1,8 +1,8 @@
 """vLLM 0.20.2 with the plug-in's partial hits, in lockstep with the reference.
 
 Goal: hits that end inside blocks are those of the reference, with the same copies from the same blocks, together with
-drafts, retention, pins, transfers and a minimum; and no request ever reads what another one computed for other tokens.
-Method: lockstep over generated cases, with ghost memory, which knows the content of every slot; only differences
+drafts, retention, pins, transfers and a minimum. No request ever reads what another one computed for other tokens.
+Method: lockstep over generated cases, with ghost memory, which knows the content of every slot. Only differences
 declared of vLLM itself may occur. Faults of the plug-in are for `kvgate mutants --sut retention`.
 """
 

@@ -1,8 +1,8 @@
 """vLLM 0.20.2 with the plug-in, in lockstep with the reference.
 
 Goal: a switched-on feature does what the reference says, on every mechanism that the plug-in has, with drafts and with
-transfers; and with nothing switched on, the plug-in's patches in place make no difference. Method: lockstep over
-generated cases, in which only declared findings may differ. The plug-in broken, one thing at a time, is in
+transfers. With nothing switched on, the plug-in's patches in place make no difference. Method: lockstep over generated
+cases, in which only declared findings may differ. The plug-in broken, one thing at a time, is in
 test_plugin_mutants.py.
 """
 

@@ -1,6 +1,6 @@
 """Trace files that are not what they should be.
 
-Goal: a file from anywhere either is a trace or ends in one message that names the line; nothing else is ever raised,
+Goal: a file from anywhere either is a trace or ends in one message that names the line. Nothing else is ever raised,
 and no limit is exceeded before it is checked. Method: every kind of malformation that has a name; the file that all of
 them are made from is the control. ``test_trace_junk`` tries nameless ones by the thousand.
 """

@@ -1,8 +1,8 @@
 """vLLM with the plug-in and nothing switched on, operation by operation the same as vLLM without it.
 
-Goal: with the plug-in installed and no switch set, vLLM is stock; and so is a block manager for which nothing is
-switched on, in a process in which every patch is in place. Method: the same generated cases in processes of their own,
-and a digest of all that can be observed after each operation; one injected change must be seen.
+Goal: with the plug-in installed and no switch set, vLLM is stock. So is a block manager for which nothing is switched
+on, in a process in which every patch is in place. Method: the same generated cases in processes of their own, and a
+digest of all that can be observed after each operation; one injected change must be seen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exported tests that import vLLM and pytest alone.
 
 Goal: a finding can be given to vLLM as a test of its own: it fails with the fault, and passes without it. Method: ten
-faults, each as a diff of the installed vLLM; the exported test runs with a conftest that blocks the import of kvgate,
+faults, each as a diff of the installed vLLM. The exported test runs with a conftest that blocks the import of kvgate,
 on a copy of the package with the fault and on one without.
 """
 

@@ -1,7 +1,7 @@
 """The work of the real vLLM, counted.
 
 Goal: a decode step costs the same at any length of the context, in vLLM's block manager, with the plug-in, and under
-vLLM's own scheduler; if it did not, this would be seen. Method: the same steps after prompts of several lengths, with
+vLLM's own scheduler. If it did not, this would be seen. Method: the same steps after prompts of several lengths, with
 vLLM as it is and with mutants.
 """
 

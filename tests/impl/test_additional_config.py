@@ -1,8 +1,8 @@
 """The switches by vLLM's ``--additional-config``.
 
-Goal: they mean what the variables mean, on every release and in every process that vLLM starts; a contradiction, an
-unknown key and a value that cannot be meant are errors by their names; without the key nothing is changed. Method:
-values, one of each kind; and configurations of each release of vLLM, built in processes of their own.
+Goal: they mean what the variables mean, on every release and in every process that vLLM starts. A contradiction, an
+unknown key and an invalid value are errors that name them. Without the key nothing is changed. Method: values, one of
+each kind; and configurations of each release of vLLM, built in processes of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The switches of a block manager that is built.
 
-Goal: a switch that has nothing to work on is reported, or ends the start if a number was given that can have no effect;
-`auto` and masked caching take what the model allows; pins lose nothing to masked caching. Method: vLLM's own block
+Goal: a switch that has nothing to work on is reported, or ends the start if a number was given that can have no effect.
+`auto` and masked caching take what the model allows. Pins lose nothing to masked caching. Method: vLLM's own block
 manager, of models with windows and without, with each switch.
 """
 

@@ -1,7 +1,7 @@
 """The KV-cache tensors of DeepSeek-V4.
 
-Goal: where every page size is in the first group and every tensor is shared, the layout is vLLM's own to the byte;
-elsewhere, every layer has a tensor of its page size, every tensor has a layer, and memory is not exceeded. Method:
+Goal: where every page size is in the first group and every tensor is shared, the layout is vLLM's own to the byte.
+Elsewhere, every layer has a tensor of its page size, every tensor has a layer, and memory is not exceeded. Method:
 vLLM's own functions and the patched ones on generated layouts of both sorts.
 """
 

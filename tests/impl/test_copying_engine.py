@@ -1,9 +1,9 @@
 """Partial hits in a real engine on a CPU: the same tokens, with less computed.
 
-Goal: a prompt that leaves another one's inside a block continues exactly as in an engine without prefix caching; and
-the tokens would tell if the copy were not done, done from another block, or done as if this backend kept slots apart.
-Method: Gemma 4 in small with random weights, of which vLLM itself makes two groups with blocks of 16 and of 64 tokens;
-two engines, each in a process of its own that this file starts from itself.
+Goal: a prompt that leaves another one's inside a block continues exactly as in an engine without prefix caching. The
+tokens would tell if the copy were not done, done from another block, or done as if this backend kept slots apart.
+Method: Gemma 4 in small with random weights, of which vLLM itself makes two groups with blocks of 16 and of 64 tokens.
+Two engines, each in a process of its own that this file starts from itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The copies of partial hits on their way from vLLM's scheduler to its workers.
 
 Goal: a hit that ends inside a block sends its copy with the step that admits the request, exactly once, in a form that
-reaches other processes; a step without one carries nothing; and workers that would not do the copies are rejected.
-Method: vLLM's real schedulers without a model, on two groups whose blocks differ in size.
+reaches other processes. A step without one carries nothing. Workers that would not do the copies are rejected. Method:
+vLLM's real schedulers without a model, on two groups whose blocks differ in size.
 """
 
 from __future__ import annotations

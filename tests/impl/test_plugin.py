@@ -1,7 +1,7 @@
 """The plug-in in a process of its own, as vLLM loads it.
 
-Goal: with no switch set nothing is changed and nothing is imported; with one, exactly its patches are in place; and a
-switch that cannot be meant stops the start with one clear message. Method: interpreters with an environment each.
+Goal: with no switch set nothing is changed and nothing is imported. With one, exactly its patches are in place. An
+invalid switch stops the start with one clear message. Method: interpreters with an environment each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Patches for modules that are not imported yet.
 
-Goal: such a module is not imported for the patch; the patch is checked against its file, and put in place after its
+Goal: such a module is not imported for the patch. The patch is checked against its file, and put in place after its
 first import, also for code that imported a name from it. Method: a package of our own in a temporary folder.
 """
 

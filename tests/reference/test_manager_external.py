@@ -101,8 +101,8 @@ def test_no_group_takes_what_another_hits() -> None:
 @pytest.mark.parametrize("groups", [(FULL, Group("full", 32), Group("sliding_window", 16, 16)), "compressed"])
 def test_every_full_group_ends_with_the_hit(groups: Any) -> None:
     """Goal: a hit that shrinks to nothing leaves no group with blocks of it. Method: the window's blocks of a prompt
-    are evicted; the same prompt again hits nothing, in either full group, and what another node provides has blocks
-    for all of its tokens in both. (vLLM-Ascend pull request 14810.)
+    are evicted. The same prompt again hits nothing, in either full group, and what another node provides has blocks for
+    all of its tokens in both. (vLLM-Ascend pull request 14810.)
     """
     given = dsv4_flash_ascend(128).groups if groups == "compressed" else groups
     manager = manager_of(*given, blocks=5000, tokens_max=8192)

@@ -63,7 +63,7 @@ def test_the_running_state_stays_in_place() -> None:
 
 
 def test_every_state_is_kept() -> None:
-    """Goal: mode all: a block for every 16 tokens, each the state after its last one, and cached when full; blocks
+    """Goal: mode all: a block for every 16 tokens, each the state after its last one, and cached when full. Blocks
     before the last of them are released like any block that is passed. Method: 40 tokens.
     """
     manager = manager_of(ALL)
@@ -105,7 +105,7 @@ def test_a_hit_needs_one_state() -> None:
 
 
 def test_the_running_state_moves() -> None:
-    """Goal: mode align: the running state is in the block of the last token computed, the drafts' after it; where it
+    """Goal: mode align: the running state is in the block of the last token computed, the drafts' after it. Where it
     has passed is null, and what it came from is released a step later.
 
     Method: 100 tokens in chunks of 64, 32 and 4. The running state is in 1, with 2 and 3 after it for drafts. At 96 it

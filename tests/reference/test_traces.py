@@ -238,8 +238,8 @@ WITNESSES = (
 
 @pytest.mark.ci
 def test_what_holds_after_every_operation() -> None:
-    """Goal: the invariants hold, and a step leaves its state alone; a hit is what a scan finds, and is served as
-    reported; a token has its slots; exactly the right blocks are cached and pinned, and exactly the right requests are
+    """Goal: the invariants hold, and a step leaves its state alone. A hit is what a scan finds, and is served as
+    reported. A token has its slots. Exactly the right blocks are cached and pinned, and exactly the right requests are
     rejected.
 
     Method: fifty traces, always the same, for windows, for copies and for states; together they reach what they are

@@ -52,7 +52,7 @@ def test_nothing_is_cached_after_the_last_boundary() -> None:
     """Goal: after 112 tokens the blocks 0 to 5 are cached and block 6 is not; it is once 128 are computed.
 
     Method: full attention 32, window 32 in blocks of 16: a boundary reads ceil(31 / 16) = 2 blocks, and there are two
-    between boundaries, so all are read. 96 is reached, that is blocks 0 to 5; block 6 waits for 128.
+    between boundaries, so all are read. 96 is reached, that is blocks 0 to 5. Block 6 waits for 128.
     """
     window = Group("sliding_window", 16, 32)
     geometry = Geometry((Group("full", 32), window))

@@ -2,7 +2,7 @@
 
 Goal: with any name of a model, a preset, a salt, an exception, a file or a finding, a page has the elements that it has
 for plain names, and a browser would run no other script. Method: hostile words in every place that a page prints, in
-each of the forms that HTML gives a meaning; what an HTML parser and an XML parser make of them, compared with plain
+each of the forms that HTML gives a meaning. What an HTML parser and an XML parser make of them, compared with plain
 words.
 """
 

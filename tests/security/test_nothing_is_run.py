@@ -1,7 +1,7 @@
 """The places that run code, and that nothing else does.
 
 Goal: bytes from outside never become code, commands or objects, unless the user names them as code on a command line.
-Method: look through the syntax tree of every file for what could do it; each place that remains has its reason here,
+Method: look through the syntax tree of every file for what could do it. Each place that remains has its reason here,
 and a reason without its place fails as well.
 """
 

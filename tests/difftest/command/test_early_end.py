@@ -1,7 +1,7 @@
 """Mistakes that end a command before it has a verdict.
 
 Goal: every mistake ends in one line on standard error, with exit code 2 if the user can correct it and 3 if the system
-under test is missing; never in a traceback, and never with exit code 0 or 1, which are verdicts. Method: every kind of
+under test is missing. None ends in a traceback, or with exit code 0 or 1, which are verdicts. Method: every kind of
 mistake; the corrected command is the control.
 """
 

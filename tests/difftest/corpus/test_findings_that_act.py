@@ -1,8 +1,8 @@
 """Defects that are known findings: they count as caught by the guarantee that the report is about, and by it alone.
 
-Goal: a finding that acts does not hide a defect of the corpus, and does not pass for one. Method: without any release,
-for the reference with the findings of a release stands for it; the trials of published code whose defect is a finding,
-each control, and the same with less than that.
+Goal: a finding that acts does not hide a defect of the corpus, and does not pass for one. Method: the reference with
+the findings of a release, instead of that release. Trials of published code whose defect is a finding, each control,
+and the same with fewer findings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The corpus itself: all defects are there, those that need no other release are caught, and nothing passes unrun.
 
-Goal: the page is true. Method: the register against its own numbers; every trial on vLLM 0.20.2 and on the plug-in,
-each system in a process of its own as ``kvgate corpus`` has it; the same trials without their mutants.
+Goal: the page is true. Method: the register against its own numbers. Every trial on vLLM 0.20.2 and on the plug-in,
+each system in a process of its own as ``kvgate corpus`` has it. The same trials without their mutants.
 """
 
 from __future__ import annotations

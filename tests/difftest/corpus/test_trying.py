@@ -1,7 +1,7 @@
 """Trying a defect: what counts as caught, and what does not.
 
 Goal: only the defect itself is ever counted. Method: a system made for these tests, the reference with a method to
-break; the trial as it should be, and then with its mutant taken away, its control broken, another guarantee expected.
+break. The trial as it should be, and then with its mutant taken away, its control broken, another guarantee expected.
 """
 
 from __future__ import annotations

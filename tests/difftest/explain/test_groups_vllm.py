@@ -1,7 +1,7 @@
 """The groups that vLLM itself makes.
 
 Goal: ``kvgate explain`` reads out of a configuration what vLLM 0.20.2 makes of it. Method: a process that has vLLM
-build each model in ``configs``, without weights, and ask its layers; the same for DeepSeek-V4, whose layers are asked
+build each model in ``configs``, without weights, and ask its layers. The same for DeepSeek-V4, whose layers are asked
 one by one because no CPU builds the model. Other releases are in ``test_families.py``.
 """
 

@@ -2,7 +2,7 @@
 
 Goal: transfers that find or leave wrong content are seen, and a sound system raises no alarm. Method: the same
 operations on the reference, which is the control, and on subclasses that each break one thing that only the memory
-shows; where the control needs more room, it has more blocks.
+shows. Where the control needs more room, it has more blocks.
 """
 
 from __future__ import annotations

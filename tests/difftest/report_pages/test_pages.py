@@ -1,7 +1,7 @@
 """The pages of a verdict.
 
 Goal: a report directory has a page for each divergence and one that leads to them, and every other report names the
-pages; a page that cannot be made takes nothing with it. Method: verdicts of faulty systems, written and read back; the
+pages. A page that cannot be made takes nothing with it. Method: verdicts of faulty systems, written and read back; the
 command on the same.
 """
 

@@ -164,7 +164,7 @@ def test_a_block_that_a_step_in_flight_reads_is_not_given_to_a_load() -> None:
 
 
 def test_a_step_in_flight_writes_a_block_that_its_window_has_left() -> None:
-    """Tokens loaded within the first step are written with it; by then the window has left its first block, which has
+    """Tokens loaded within the first step are written with it. By then the window has left its first block, which has
     been loaded for another request: that one reads what the step wrote.
     """
     settings = evolve(NARROW, geometry=Geometry((Group("sliding_window", 16, 64),)), blocks=13, chunk_tokens=64)

@@ -1,7 +1,7 @@
 """vLLM's own scheduler on its own block manager; the reference follows every decision.
 
 Goal: the scheduler calls its block manager as the gate's adapter does, its bookkeeping is right, and every request
-makes progress; if not, this is seen and reported with the holders of the blocks. Method: generated runs of the real
+makes progress. If not, this is seen and reported with the holders of the blocks. Method: generated runs of the real
 scheduler, in which only declared findings may differ; and the scheduler broken, one thing at a time.
 """
 

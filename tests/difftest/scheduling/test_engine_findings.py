@@ -1,8 +1,8 @@
 """The findings of the scheduler: each is shown by its traces, and excuses nothing but itself.
 
 Goal: the declared findings of vLLM's scheduler are true and narrow. Method: run the stored traces on vLLM, whole and
-with one operation left out; and break vLLM so that it violates the same guarantees otherwise, where the findings must
-not excuse it.
+with one operation left out. Break vLLM so that it violates the same guarantees otherwise, where the findings must not
+excuse it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Goal: nothing that a scheduler sends (to its worker, its clients, its connector, in statistics and events) can be wrong
 unnoticed. Method: the fields are listed from the installed vLLM, from the types of the messages down to those of their
-fields, and the calls from the connector's interface; each is changed once in a run of the real scheduler, in a message
+fields, and the calls from the connector's interface. Each is changed once in a run of the real scheduler, in a message
 in which it has a value, and the checker that is listed reports it. A field that is not compared has a reason.
 """
 

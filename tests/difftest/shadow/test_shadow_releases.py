@@ -1,8 +1,8 @@
 """A shadow on the releases of vLLM after 0.20.2, each with its own scheduler.
 
-Goal: the shadow follows 10,000 calls of each release without a difference; batched calls are the calls that were made;
-and an engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own, with a
-worker that computes nothing.
+Goal: the shadow follows 10,000 calls of each release without a difference. Batched calls are the calls that were made.
+An engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own, with a worker
+that computes nothing.
 """
 
 from __future__ import annotations

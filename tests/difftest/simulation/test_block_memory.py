@@ -1,8 +1,8 @@
 """Ghost memory for simulations: it knows what every block holds.
 
 Goal: a wrong content that a token's attention reads is found, and nothing else. Method: steps reported by hand, each
-with one thing wrong, next to the same in order; faults injected into the reference; and the gate's own ghost memory,
-which keeps a state per slot, over the same runs.
+with one thing wrong, next to the same in order. Faults injected into the reference. The gate's own ghost memory, which
+keeps a state per slot, over the same runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The headline table.
 
 Goal: a figure counts as reproduced only if every arm is within a point of it, read nothing unsound, and served every
-request as the others did; and what was simulated is not simulated again. Method: one small figure, checked with results
-that are changed one at a time; a store that is written, read, and damaged.
+request as the others did. No result is simulated twice. Method: one small figure, checked with results that are changed
+one at a time; a store that is written, read, and damaged.
 """
 
 from __future__ import annotations

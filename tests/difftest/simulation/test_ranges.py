@@ -1,7 +1,7 @@
 """The simulation in ranges is the reference, block for block.
 
 Goal: the arm ``ranges`` gives the reference's results. Method: both serve small random workloads, and agree on every
-request, on the pool's use and on the order of the free queue after every step; each part, broken on purpose, makes them
+request, on the pool's use and on the order of the free queue after every step. Each part, broken on purpose, makes them
 differ. vLLM's real scheduler serves the same and agrees.
 """
 

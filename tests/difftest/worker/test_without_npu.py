@@ -1,7 +1,7 @@
 """``pytest difftest/ --npu-sim`` and ``--npu`` on a machine without an NPU, and the page on what is run there.
 
-Goal: the simulated run tests the published worker and fails where it is broken; a run that asks for a missing device
-says so; the page says what is published and what starts. Method: the commands, in processes of their own.
+Goal: the simulated run tests the published worker and fails where it is broken. A run that asks for a missing device
+says so. The page says what is published and what starts. Method: the commands, in processes of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """vLLM-Ascend's own unit tests of KV cache, block table, worker and scheduler: a table of results, with causes.
 
-They are run from its published source archive on its published modules, on a CPU, with the plug-in off and on; those
-of later releases on the vLLM that they belong to, without the plug-in, which is for vLLM 0.20.2. The table is in
+They are run from its published source archive on its published modules, on a CPU, with the plug-in off and on. Those of
+later releases run on the vLLM that they belong to, without the plug-in, which is for vLLM 0.20.2. The table is in
 ``ASCEND.md``: ``python -m tests.impl.upstream.ascend > tests/impl/upstream/ASCEND.md`` writes it.
 """
 

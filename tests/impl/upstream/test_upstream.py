@@ -1,8 +1,8 @@
 """vLLM's own tests of the block manager and of the scheduler, on vLLM 0.20.2 with the plug-in.
 
-Goal: with nothing switched on they say what they say without it; with something on, all pass but those that assert what
-it is there to change, and each of these is named with its reason.
-Method: run them in place, in processes of their own, and compare test by test.
+Goal: with nothing switched on their results are those without it. With something on, all pass but those that assert
+what it changes, and each of these is named with its reason. Method: run them in place, in processes of their own, and
+compare test by test.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_the_bounds_of_one_request() -> None:
 
 def test_the_bounds_are_met() -> None:
     """Goal: no bound is larger than need be. Method: one at a time may run: the second is admitted with step 6, after
-    the 5 of the first, answered with the 7th and over with the 8th; a budget of 4 cuts the chunks as well.
+    the 5 of the first, answered with the 7th and over with the 8th. A budget of 4 cuts the chunks as well.
     """
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=4, running_max=1))
     perform(scheduler, submit(0, 10, answers_max=3), submit(1, 5, first=50, answers_max=2))

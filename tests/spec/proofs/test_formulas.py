@@ -1,7 +1,7 @@
 """The formulas of chapters 04 to 09, for given models, on terms that mean what ints mean.
 
 Goal: the proofs about terms hold of the numbers that the code runs on. Method: the same code is run on ints and on
-terms that are held to these ints, and must agree; statements about a group are proved for the groups of models.
+terms that are held to these ints, and must agree. Statements about a group are proved for the groups of models.
 ``tests/spec/test_proofs.py`` checks that every obligation is proved, has its witnesses and loses its mutants.
 """
 
