@@ -67,7 +67,7 @@ def test_each_names_known_models() -> None:
     assert not [name for name, models in hints.items() if not models or not set(models) <= set(MODELS)]
 
 
-def test_the_zoo_is_large_enough() -> None:
+def test_enough_mutants_exist() -> None:
     """Goal: killing all of them says something about the gate. Method: count those that can be killed."""
     assert len(KILLABLE) >= 30
 
@@ -99,7 +99,7 @@ def test_equivalence_is_argued() -> None:
     ]
 
 
-def test_the_zoo_is_read_without_vllm() -> None:
+def test_the_mutants_are_read_without_vllm() -> None:
     """Goal: listing the mutants is fast. Method: import it in a fresh interpreter and look for vLLM and torch."""
     program = "import sys, kvgate_mutants.mutants.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

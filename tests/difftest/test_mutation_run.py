@@ -144,7 +144,7 @@ def test_detectors_are_tried_alone() -> None:
 
 
 @pytest.mark.parametrize(("models", "expected"), [(("swa",), {"swa"}), (None, {"full", "swa"})])
-def test_a_hunt_goes_where_a_mutant_can_show(
+def test_a_mutation_run_goes_where_a_mutant_can_show(
     models: tuple[str, ...] | None, expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the models that it names, with and without a draft layer."""
@@ -159,13 +159,13 @@ def test_a_hunt_goes_where_a_mutant_can_show(
     assert [expected | with_drafts] == chased
 
 
-def test_a_hunt_where_nothing_can_show_is_none() -> None:
+def test_a_mutation_run_that_can_show_nothing_is_none() -> None:
     """A run that cannot show a mutant does not prove that it survives."""
     with pytest.raises(ValueError, match="unchanged shows on local, mixed-blocks, and none of the models is one"):
         hunted(mutant(unchanged, models=("local", "mixed-blocks")))
 
 
-def test_an_interrupt_ends_the_hunt() -> None:
+def test_an_interrupt_ends_the_mutation_run() -> None:
     """A mutant that was not run has not survived."""
 
     def factory(_settings: Settings) -> Sound:

@@ -107,7 +107,7 @@ def test_each_can_be_called_as_its_target_is() -> None:
     assert not can_be_called(evolve(mutant, broken=lambda original, coordinator, configuration: None), attach)
 
 
-def test_the_zoo_is_read_without_vllm() -> None:
+def test_the_mutants_are_read_without_vllm() -> None:
     """Listing it is fast; the plug-in itself is not imported either."""
     heavy = "{'vllm', 'torch', 'swa_retention'}"
     program = f"import sys, kvgate_mutants.mutants.registry; print(*{heavy} & set(sys.modules))"

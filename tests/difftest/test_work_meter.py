@@ -49,7 +49,7 @@ def counted(system_name: str, model: str) -> list[Work]:
     for context in CONTEXTS_TOKENS:
         system: Any = load_system(system_name).factory(settings)
         meter = system.count_work()
-        # The first step gives up what of the prompt is out of the windows.
+        # The first step frees the blocks of the prompt that are out of the windows.
         for operation in (Arrive(0, (Run(0, context),)), Admit(0, context), Sample(0, 0, 0, 0), Schedule(0, 1)):
             system.apply(operation)
         meter.take()

@@ -157,7 +157,7 @@ def test_detectors_can_be_tried_alone(registered: Callable[..., None], kvgate: K
     assert {"by", "statement", "operations", "seconds"} == set(record["kills"]["gate"])
 
 
-def test_a_mutant_is_hunted_on_the_models_that_it_names(
+def test_a_mutant_runs_on_the_models_that_it_names(
     registered: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And vLLM as it is is tried on those, too."""
@@ -174,13 +174,13 @@ def test_a_mutant_is_hunted_on_the_models_that_it_names(
     assert [{"full", "swa"}, {"swa"}, {"full"}] == chased
 
 
-def test_only_those_that_are_named_are_hunted(registered: Callable[..., None], kvgate: Kvgate) -> None:
+def test_only_named_mutants_run(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """In the order in which they are named."""
     registered(SURVIVING, KILLED)
     assert 0 == kvgate("mutants", "head-first").code
 
 
-def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mutants_are_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each mutant; nothing is loaded or injected."""
     monkeypatch.setattr("kvgate.adapters.registry.load_system", None)
     ended = kvgate("mutants", "--list", "--format", "json")
@@ -191,7 +191,7 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
     assert 1 == len(rows_of(kvgate("mutants", "--list", BLOCK_MANAGER_MUTANTS[3].name, "--format", "json").out))
 
 
-def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plug_in_has_mutants_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mutants are injected into the plug-in, on the models that they name; the list says what shows each."""
     monkeypatch.setattr(
         "kvgate.adapters.registry.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name])
@@ -240,7 +240,7 @@ def test_a_subject_has_a_set_of_its_own(other: tuple[str, ...], kvgate: Kvgate, 
     assert 2 == kvgate("mutants", "--of", "features", "--list", *other).code
 
 
-def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
+def test_each_mutant_set_has_its_names(kvgate: Kvgate) -> None:
     """A mutant of vLLM is not one of the plug-in."""
     out = kvgate("mutants", "--sut", "retention", "--list", "cached-first", "--format", "json").out
     assert ["What is cached goes to the front too."] == [row["sentence"] for row in rows_of(out)]

@@ -89,7 +89,7 @@ def test_what_differs_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
     assert f"kvgate replay {path}" in ended.out
 
 
-def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) -> None:
+def test_a_cut_recording_is_checked_up_to_the_cut(here: Path, kvgate: Kvgate) -> None:
     """All but the last record, and the report says so."""
     path = written(here / "a.kvrec", life())
     path.write_bytes(path.read_bytes()[:-30])
@@ -98,7 +98,7 @@ def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) ->
     assert "its last record is cut off" in ended.out
 
 
-def test_what_cannot_be_judged_is_exit_code_2(here: Path, kvgate: Kvgate) -> None:
+def test_what_cannot_be_checked_is_exit_code_2(here: Path, kvgate: Kvgate) -> None:
     """Corrupted in the middle, declared as a system that does not exist, or together with options of a trace."""
     path = written(here / "a.kvrec", life())
     data = bytearray(path.read_bytes())

@@ -82,7 +82,7 @@ def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_printed() -
 
 
 def test_a_cycle_is_printed_after_the_path_to_it() -> None:
-    """And both together lead to where the circle began."""
+    """And both together lead to where the cycle began."""
     world = Drawn({"a": "b", "b": "c", "c": "B"}, idle=frozenset({"bc", "cb"}))
     found = explore(world).found
     assert found is not None

@@ -392,7 +392,7 @@ NEIGHBOURS: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], str]] = {
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_similar_fault_is_not_excused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It violates the same guarantee, where the findings are declared, and nothing explains it."""
     target, replacement, settings, operations, statement = NEIGHBOURS[name]
     engine = Engine(settings, EVERYWHERE, with_reference=False)

@@ -136,7 +136,7 @@ def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
     assert ["KV-OP-01"] == judged(wrong)
 
 
-def test_what_is_before_the_first_checkpoint_is_not_judged() -> None:
+def test_calls_before_the_first_checkpoint_are_not_checked() -> None:
     """Goal: a file whose beginning is missing has no false differences. Method: calls without a checkpoint."""
     judge = ShadowChecker(SETTINGS)
     assert [] == [finding for record in LIFE[1:7] for finding in judge.follow(record)]

@@ -277,7 +277,7 @@ def test_a_part_without_a_checkpoint_ends(tmp_path: Path) -> None:
     assert rotation.lost > 1000
 
 
-def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
+def test_the_ring_is_bounded_and_can_be_checked(tmp_path: Path) -> None:
     """Goal: the story of a difference has its beginning. Method: the last two checkpoints, then less room than that."""
     ring = Ring(10**6)
     for _ in range(5):
@@ -334,7 +334,7 @@ TEN = evolve(HEADER, settings=Settings(Geometry((Group("full", 16),)), blocks=10
 BEGIN: list[list[Stored]] = [[Restart(0, "the engine starts")], [Checkpoint([0] * 10, list(range(1, 10)), {}, [], [])]]
 
 
-def test_a_recording_whose_oldest_part_is_gone_is_judged(tmp_path: Path) -> None:
+def test_a_recording_without_its_oldest_part_is_checked(tmp_path: Path) -> None:
     """Goal: each part can be checked without those before it. Method: rotate, delete the oldest, and check the rest."""
     rotation = Rotation(tmp_path, TEN, 6000, fail)
     for step in [*BEGIN, *(step for number in range(4) for step in lives(number))]:

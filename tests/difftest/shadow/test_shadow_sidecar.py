@@ -108,7 +108,7 @@ def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> No
     assert {100} == {status.steps}
 
 
-def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+def test_it_is_recorded_and_checked_later(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
     """Goal: anyone with a recording can check it. Method: record, and check it here."""
     each = shadowed(Mode.RECORD)
     each.server.serve(100)

@@ -276,7 +276,7 @@ class Observed(ReferenceRun):
         self.misread += found is not None
 
 
-def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ghost_memories_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: nothing is lost by not keeping every slot. Method: generated settings, and with windows left early."""
     drawn = [draw(Random(seed)) for seed in range(12)]
     for setting in drawn:
@@ -288,7 +288,7 @@ def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.ci
-def test_both_ghosts_judge_states_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ghost_memories_agree_on_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the same of states, with drafts and without. Method: hybrids in each mode, and with states left early."""
     drawn = [
         draw(Random(seed), drafts, 0.6, with_states(mode, drafts))

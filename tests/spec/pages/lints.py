@@ -84,7 +84,7 @@ def evidence_wrong(
 def proofs_wrong(
     chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> list[str]:
-    """Proofs are described in words, and the table after them is what the registry says now."""
+    """Prose describes the proofs, and the table after it is what the registry says now."""
     stated = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
     wrong = [] if stated.partition(BEGIN)[0].strip() else ["the proofs are not described"]
     try:

@@ -194,7 +194,7 @@ def test_without_a_change_nothing_drifts_with_steps_in_flight() -> None:
 @pytest.mark.parametrize(
     ("delta", "seen"),
     [
-        # Finding 022: what a request gives up is free although a step in flight uses it.
+        # Finding 022: a block that a request frees is free although a step in flight uses it.
         (Delta(is_fenced.__name__, lambda *_: False), "drop at Operands("),
         # Finding 028: a window leaves what steps in flight read if drafts do not hold.
         (Delta(tokens_unsure.__name__, lambda *_: 0), "tables of request"),
