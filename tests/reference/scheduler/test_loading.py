@@ -43,7 +43,7 @@ def test_the_last_token_is_computed() -> None:
 
 
 def test_a_failed_load_is_not_tried_again() -> None:
-    """Goal: failed loads do not repeat without end. Method: after the failure all 6 tokens are computed, in its old place."""
+    """Goal: a load fails only once. Method: after the failure all 6 tokens are computed, in its old place."""
     scheduler = scheduler_of(FULL, limits=Limits(running_max=1))
     perform(scheduler, load(0, 6, 4), submit(1, 2, first=50), submit(2, 2, first=70), Step())
     assert ([], [0, 2]) == line(scheduler)
