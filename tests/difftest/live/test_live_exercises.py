@@ -98,8 +98,8 @@ def test_uncached_is_not_believed(pretended: Pretended, expected: Verdict) -> No
 
 
 @pytest.mark.parametrize(("equal", "others", "passes"), [(9, 7, True), (8, 8, False), (1, 15, False)])
-def test_most_answers_must_agree(equal: int, others: int, passes: bool) -> None:
-    """A few equal answers do not speak for many of which nothing is known."""
+def test_most_answers_must_be_compared(equal: int, others: int, passes: bool) -> None:
+    """A few equal answers say nothing of many that were not compared."""
     for other in (Verdict.NOT_CHECKED, Verdict.TIE):
         tally = Tally((Comparison(Verdict.EQUAL),) * equal + (Comparison(other, "why"),) * others)
         assert passes is (tally.complaint is None)
