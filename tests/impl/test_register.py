@@ -211,7 +211,7 @@ def test_fingerprints_are_of_what_the_code_says(tmp_path: Any, monkeypatch: pyte
     """Comments, docstrings and layout do not count; anything else does."""
     variants = {
         "plain": "def f(a):\n    return a + 1\n",
-        "told": 'def f(a):\n    """Words."""\n\n    # why\n    return (a +\n        1)\n',
+        "documented": 'def f(a):\n    """Words."""\n\n    # why\n    return (a +\n        1)\n',
         "other": "def f(a):\n    return a + 2\n",
         "renamed": "def f(b):\n    return b + 1\n",
     }
@@ -220,5 +220,5 @@ def test_fingerprints_are_of_what_the_code_says(tmp_path: Any, monkeypatch: pyte
     for name, source in variants.items():
         (tmp_path / f"variant_{name}.py").write_text(source)
         seen[name] = fingerprint(__import__(f"variant_{name}").f)
-    assert seen["plain"] == seen["told"]
+    assert seen["plain"] == seen["documented"]
     assert 3 == len(set(seen.values()))
