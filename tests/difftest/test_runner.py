@@ -54,7 +54,7 @@ def test_all_detectors_check_together() -> None:
     assert set(GATE) <= set(DETECTORS)
 
 
-def test_who_cannot_count_is_not_said_to_be_counted() -> None:
+def test_a_system_without_a_meter_does_not_count() -> None:
     """A report claims what checked: a system without a meter has no checked work."""
     assert (GATE, GATE[:-1]) == (Bench(Counting).checkers, Bench(Reference).checkers)
     assert "work" not in [each.name for each in Bench(Reference).set_up(SETTINGS).monitors]

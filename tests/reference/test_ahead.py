@@ -181,7 +181,7 @@ def test_a_failed_load_takes_back_drafts_in_flight() -> None:
     assert (0, 5) == (request.drafts_in_flight, request.tokens_pending)
 
 
-def test_who_shares_a_failed_block_is_set_back_to_before_its_first_step() -> None:
+def test_a_request_that_shares_a_failed_block_is_set_back_to_before_its_first_step() -> None:
     """Another request hits both blocks of the load, and computes four tokens in two steps: all of them again."""
     others = Arrive(1, (Run(0, 8), Run(50, 4))), Schedule(0, 16), Admit(1, 3), Dispatch(), Schedule(1, 16), Dispatch()
     manager = loaded(*others)

@@ -43,7 +43,7 @@ def answered(manager: Manager, token: int) -> Manager:
     return perform(manager, Sample(0, 0, token, 0))
 
 
-def test_who_loads_takes_its_answers() -> None:
+def test_a_loading_request_takes_its_answers() -> None:
     """It keeps its state: of nine tokens six are loaded."""
     request = answered(answered(loading(), 100), 101).population[0]
     assert (Status.LOADING, [*range(7), 100, 101], 6) == (request.status, request.tokens, request.tokens_computed)

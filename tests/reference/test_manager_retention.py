@@ -137,7 +137,7 @@ def test_a_preempted_request_keeps_where_it_was() -> None:
 
 
 @pytest.mark.parametrize(("reads_cache", "interval_tokens"), [(False, 0), (True, None)])
-def test_who_has_no_junction(reads_cache: bool, interval_tokens: int | None) -> None:
+def test_requests_without_a_junction(reads_cache: bool, interval_tokens: int | None) -> None:
     """Goal: a request that may not read the cache parts from nothing, and dense caching leaves nothing out.
 
     Method: a prompt that shares 150 tokens with one before it.

@@ -52,7 +52,7 @@ def test_a_rejected_admission_counts() -> None:
 
 
 @pytest.mark.parametrize(("caches", "reads_cache"), [(False, True), (True, False)])
-def test_who_may_not_read_does_not_count(caches: bool, reads_cache: bool) -> None:
+def test_a_request_that_may_not_read_does_not_count(caches: bool, reads_cache: bool) -> None:
     """Goal: a request that never asks the cache is not a miss. Method: caching off, and a request kept from it."""
     manager = manager_of(FULL, caches=caches)
     enter(manager, 0, 40, reads_cache=reads_cache)

@@ -107,7 +107,7 @@ def transferring() -> Population:
         (CommonPrefix(0), [1, 2, 3]),
     ],
 )
-def test_who_transfers_does_nothing_else(operation: Any, eligible: list[int]) -> None:
+def test_a_request_that_transfers_does_nothing_else(operation: Any, eligible: list[int]) -> None:
     """Goal: a request that loads can only be aborted, one that sends is over; one that has loaded waits, and has no
     hit.
 

@@ -178,7 +178,7 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_who_ends_it_means_the_command(here: Path, number: signal.Signals) -> None:
+def test_a_signal_reaches_the_wrapped_command(here: Path, number: signal.Signals) -> None:
     """Goal: a wrapped server ends in its own way. Method: a command that prints its signal and exits with 5."""
     program = (
         "import signal, sys, time\n"

@@ -320,7 +320,7 @@ def test_a_refusal_computes_nothing() -> None:
     assert [0] == list(system.tables)
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_request_that_is_gone_is_forgotten() -> None:
     """The memory of a long run does not grow with the requests that ended in it."""
     ghost = GhostMemory(SINGLE)
     system = Reference(SINGLE)

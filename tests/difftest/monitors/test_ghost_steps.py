@@ -145,7 +145,7 @@ def test_copies_are_done_in_their_order() -> None:
         assert (None,) * 4 == copied[1][4:]
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_request_that_is_gone_is_forgotten() -> None:
     """Steps that were dispatched, and transfers that are over."""
     system = Reference(settings_of(COPIED))
     ghost = GhostMemory(system.settings)

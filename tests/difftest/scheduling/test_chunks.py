@@ -110,7 +110,7 @@ def test_a_rejected_request_may_ask_for_the_same() -> None:
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0)])
-def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
+def test_a_request_that_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
     """Other requests have no more room in that step, and all of it in the next one."""
     observed = Observed(chunk_tokens=50)
     assert observed.ask(Admit(0, 50)) is None
@@ -126,7 +126,7 @@ def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
     )
 
 
-def test_who_runs_is_not_passed_over() -> None:
+def test_a_running_request_is_not_passed_over() -> None:
     """While the budget lasts; after a preemption its tokens are the step's again."""
     observed = Observed().run()
     left_out = ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled")

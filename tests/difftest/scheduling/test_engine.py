@@ -258,7 +258,7 @@ def masks_chunks(_scheduler: Any, output: Any) -> Any:
 
 
 @pytest.mark.parametrize("chunk_tokens", [64, 24])
-def test_who_follows_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
+def test_a_request_with_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
     """Goal: a grammar masks the request that is answered. Method: a prompt in one step, and in chunks."""
     settings = full(9, chunk_tokens=chunk_tokens)
     asked: list[Operation] = [serve(1, 40, structured=True), GrammarReady(1)]

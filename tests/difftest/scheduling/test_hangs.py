@@ -172,7 +172,7 @@ def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.Mon
     assert ("KV-LIVE-03", None) == (found.difference.statement, explain_engine(found, engine))
 
 
-def test_who_waits_for_what_is_data() -> None:
+def test_the_wait_graph_is_data() -> None:
     """Each edge of a graph: which request, why, for which request, and how many blocks that one holds."""
     settings, stage, operations, _, _ = HANGS["loads that leave no room"]
     engine = Engine(settings, stage)
@@ -183,7 +183,7 @@ def test_who_waits_for_what_is_data() -> None:
     assert [(0, Reason.BLOCKS, 1, 23), (1, Reason.LINE, 0, 0)] == edges
 
 
-def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
+def test_a_request_that_waits_in_a_pause_is_not_stuck() -> None:
     """Goal: a pause is not part of a hang, since it ends. Method: the trace of 035, and a request during a pause."""
     (path,) = FOLDER.glob("f035*/trace.jsonl")
     case = read(path).case

@@ -85,7 +85,7 @@ def test_the_most_urgent_first() -> None:
     )
 
 
-def test_who_is_set_aside_may_be_passed() -> None:
+def test_a_request_set_aside_may_be_passed() -> None:
     """It loads, waits for its grammar, or its connector is undecided; a request that comes back passes the others."""
     observed = Observed(serve(0), serve(1))
     assert [None, None] == [observed.admit(0, LOADS), observed.admit(1)]
@@ -98,7 +98,7 @@ def test_who_is_set_aside_may_be_passed() -> None:
     assert observed.admit(2) is None
 
 
-def test_who_was_set_aside_first_comes_back_first() -> None:
+def test_the_first_request_set_aside_comes_back_first() -> None:
     """And before all others; a request that is not ready yet is passed again, and keeps its place."""
 
     def set_aside() -> Observed:
@@ -118,7 +118,7 @@ def test_who_was_set_aside_first_comes_back_first() -> None:
     assert first == violated(set_aside().admit(1, Refused(0, gate=True)))
 
 
-def test_who_is_not_there_is_not_asked_for() -> None:
+def test_a_missing_request_is_not_asked_for() -> None:
     """Nor preempted."""
     assert "KV-LIVE-01: somebody who waits" == violated(Observed(serve(0)).admit(1))
     assert "KV-LIVE-02: somebody who runs" == violated(Observed(serve(0)).line.observe(Preempt(0), Done()))
@@ -150,7 +150,7 @@ def test_the_least_urgent_is_preempted() -> None:
         assert expected == (found and violated(found))
 
 
-def test_who_is_ready_is_asked_for() -> None:
+def test_a_ready_request_is_asked_for() -> None:
     """While the budget lasts; a ready request that is not asked for is left out."""
     asked = "KV-LIVE-01: it is asked for"
     assert asked == violated(Observed(serve(0)).end())
@@ -175,7 +175,7 @@ def test_without_room_no_request_is_left_out() -> None:
     assert compiled.end() is not None
 
 
-def test_who_ends_is_out_of_line() -> None:
+def test_a_request_that_ends_leaves_the_queue() -> None:
     """While it waits, and while it runs."""
     observed = Observed(serve(0), serve(1), running_max=1)
     assert observed.line.observe(Abort(0), Done()) is None
@@ -232,7 +232,7 @@ def test_without_a_slot_for_its_adapter_it_is_passed() -> None:
     assert observed.admit(1) is None
 
 
-def test_who_is_passed_first_comes_back_first() -> None:
+def test_the_first_request_passed_comes_back_first() -> None:
     """One lacks a slot for its adapter, and the connector of the next is undecided: they come back in that order."""
     requests = serve(0, adapter="one"), serve(1, adapter="two"), serve(2, undecided=1)
     observed = Observed(*requests, adapters_max=1)

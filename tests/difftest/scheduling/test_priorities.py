@@ -64,7 +64,7 @@ def test_the_most_urgent_is_admitted_first() -> None:
     assert [2, 1, 0] == admitted
 
 
-def test_who_waits_for_a_grammar_is_passed_and_comes_back() -> None:
+def test_a_request_that_waits_for_a_grammar_is_passed_and_comes_back() -> None:
     """Others are served meanwhile, and this is not reported as a hang, for a grammar gets ready by itself."""
     engine = Engine(full(40), Stage(1))
     operations: tuple[Operation, ...] = (
@@ -144,7 +144,7 @@ def keeps_the_place(original: Any, scheduler: Any, names: Any, status: Any) -> A
     return answer
 
 
-def test_who_stays_in_a_container_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_left_in_a_container_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leak monitor walks every container of the scheduler."""
     from vllm.v1.core.sched.scheduler import Scheduler
 

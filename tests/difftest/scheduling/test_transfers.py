@@ -300,7 +300,9 @@ def unread(number: int, tokens: int, answers: int, **more: Any) -> Serve:
     ("for_readers_only", "reads_cache", "waits"),
     [(False, True, True), (False, False, True), (True, True, True), (True, False, False)],
 )
-def test_who_waits_for_an_undecided_connector(for_readers_only: bool, reads_cache: bool, waits: bool) -> None:
+def test_a_request_that_waits_for_an_undecided_connector(
+    for_readers_only: bool, reads_cache: bool, waits: bool
+) -> None:
     """Every request; or, where the release makes offers to readers only, every request that may read the cache."""
     nodes, heard = OtherNodes(16, for_readers_only), list[int]()
     nodes.expect(0, serve(0, 40, undecided=1) if reads_cache else unread(0, 40, 1, undecided=1))

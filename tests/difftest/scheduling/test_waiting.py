@@ -35,7 +35,7 @@ STUCK: dict[str, tuple[tuple[Wait, ...], tuple[int, ...], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", STUCK)
-def test_who_is_stuck(name: str) -> None:
+def test_stuck_requests(name: str) -> None:
     """Any request that cannot reach something that ends by itself; and the shortest cycle."""
     edges, stuck, circle = STUCK[name]
     graph = WaitFor(edges)

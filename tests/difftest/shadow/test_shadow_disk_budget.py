@@ -99,7 +99,7 @@ def watched(folder: Path, silent_seconds: float, process: int, host: str) -> Pat
     return path
 
 
-def test_who_left_no_status_has_ended(tmp_path: Path) -> None:
+def test_an_engine_without_a_status_has_ended(tmp_path: Path) -> None:
     """Goal: an engine need not report its end. Method: a recording without a status."""
     path = left_by(tmp_path, OTHER, None)
     assert {path: path.stat().st_size} == remaining_recordings(tmp_path, HEADER.engine)
@@ -117,7 +117,7 @@ def test_who_left_no_status_has_ended(tmp_path: Path) -> None:
         pytest.param(STALE_ELSEWHERE_SECONDS + 1, True, "elsewhere", True, id="killed elsewhere"),
     ],
 )
-def test_who_is_silent_has_ended_if_that_is_sure(
+def test_a_silent_engine_has_ended_if_that_is_sure(
     tmp_path: Path, silent_seconds: float, runs: bool, host: str, is_over: bool
 ) -> None:
     """Goal: the files of a live engine are never deleted. Method: silence, a process, its host, and a clock

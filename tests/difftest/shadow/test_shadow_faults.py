@@ -321,7 +321,7 @@ class Clocked:
         return found
 
 
-def test_who_waits_for_its_turn_does_not_stall() -> None:
+def test_a_request_that_waits_for_its_turn_does_not_stall() -> None:
     """Goal: no alarm under load. Method: more requests than fit, a step in ten seconds' look, for long."""
     clocked = Clocked(blocks=20)
     for _ in range(200):

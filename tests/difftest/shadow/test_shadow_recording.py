@@ -189,10 +189,10 @@ def test_a_corrupted_record_is_named(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("behind", ["the magic", "the header"])
-def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -> None:
+@pytest.mark.parametrize("after", ["the magic", "the header"])
+def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, after: str) -> None:
     """Goal: a length costs no memory. Method: announce ten gigabytes, under a limit of memory that they would break."""
-    start = written(tmp_path / "a.kvrec", []).read_bytes() if behind == "the header" else recordings.MAGIC
+    start = written(tmp_path / "a.kvrec", []).read_bytes() if after == "the header" else recordings.MAGIC
     path = tmp_path / "b.kvrec"
     length = 0xF0000000.to_bytes(4, "little")
     path.write_bytes(start + length + zlib.crc32(length).to_bytes(4, "little") + bytes(100))

@@ -146,7 +146,7 @@ def test_the_longest_request_of_a_real_model_fits_its_smallest_pool() -> None:
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_who_fits_alone_passes_the_gate_of_an_empty_pool(geometry: Geometry) -> None:
+def test_a_request_that_fits_alone_passes_the_gate_of_an_empty_pool(geometry: Geometry) -> None:
     """Goal: acceptance and the admission gate do not disagree. Method: small pools and every length; and the gate's
     own count is not asked for more than ours.
     """
