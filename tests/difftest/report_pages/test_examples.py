@@ -48,7 +48,7 @@ SEEN = {
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
-    """The folder of pages, written as the example's docstring says; in a process of its own, for it plants a fault."""
+    """The folder of pages, written as the example's docstring says; in a process of its own, for it injects a fault."""
     folder = tmp_path_factory.mktemp("pages")
     finished = fork_server.run(str(DRAW), str(folder), timeout=300)
     assert 0 == finished.returncode, finished.stderr

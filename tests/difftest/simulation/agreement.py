@@ -39,7 +39,7 @@ class Compared:
     """One workload."""
 
     seen: frozenset[str] = field(factory=frozenset)
-    """The counts of its events."""
+    """Which of the counted events happened in it."""
     difference: str | None = None
     """The differences between the arms, and wrong reads of either."""
 
