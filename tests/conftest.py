@@ -1,4 +1,4 @@
-"""What every test run begins with: its tier, the number of its processes, the mutants that it tries, and vLLM.
+"""The setup of every test run: its tier, the number of its processes, the mutants that it tries, and vLLM.
 
 Three tiers: tests without a marker are the first, and run before every commit; ``ci`` is what ``.ci/run`` runs besides;
 ``deep`` is the rest. Of a test with many cases the first tier runs a ``few``, others with each commit.
@@ -23,7 +23,7 @@ from .fork_server import ADDRESS, ForkServer, listening
 from .published import REQUIRED
 
 ROOT = Path(__file__).parents[1]
-# The programs under ``benchmarks/`` are found as those who run them from the root find them.
+# The programs under ``benchmarks/`` are imported as when they are run from the root.
 sys.path.append(str(ROOT))
 
 NEED = "KVGATE_TESTS_NEED"
@@ -33,7 +33,7 @@ SEED = "KVGATE_TESTS_SEED"
 MUTANTS_IN_CI, MUTANTS_FIRST = 20, 4
 """How many mutants a run of all but ``deep`` tries, and how many of these the first tier does."""
 GATE_FIRST = ("test_no_divergence[gemma-hybrid]", "test_no_divergence_under_a_scheduler[gpt-oss-hybrid]")
-"""What the first tier runs of ``difftest/``: a short lockstep at both levels. ``pytest difftest`` runs all of it."""
+"""The part of ``difftest/`` in the first tier: a short lockstep at both levels. ``pytest difftest`` runs all of it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -37,9 +37,9 @@ PRELOADED = (
     "vllm.triton_utils",
     "vllm.v1.core.kv_cache_manager",
 )
-"""What the server imports. None of it may change vLLM: a child must find the released code."""
+"""The server's imports. None of them may change vLLM: a child must find the released code."""
 AT_START = {"PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONOPTIMIZE"}
-"""What an interpreter reads when it starts."""
+"""The variables that an interpreter reads when it starts."""
 OWN = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 """The server's own variables: all children hash alike, and numpy starts no thread, which would not survive a fork."""
 ADDRESS = "KVGATE_TESTS_FORK_SERVER"
@@ -167,7 +167,7 @@ class ForkServer:
         timeout: float = 120.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """What ``subprocess.run`` returns for ``python *arguments`` if it captures the output as text.
+        """The result of ``subprocess.run`` for ``python *arguments`` if it captures the output as text.
 
         Raises:
             subprocess.TimeoutExpired: it did not end in time, and was killed.
@@ -235,7 +235,7 @@ def serve(listener: socket.socket) -> dict[str, Any]:
             if not is_ready:
                 for name in PRELOADED:
                     import_module(name)
-                # What is never looked at by the collector is never copied for a child.
+                # Objects that the collector never visits are never copied for a child.
                 gc.freeze()
                 is_ready = True
             connection, _ = listener.accept()
@@ -303,7 +303,7 @@ def run_as_main(program: str, *arguments: str) -> int:
 def main() -> None:
     """Serve, and in each child run what was asked for and end."""
     code = run_as_main(*become(serve(socket.socket(fileno=int(sys.argv[1])))))
-    # What an interpreter does at its end, except that nothing is torn down: that alone takes a second with vLLM.
+    # As an interpreter does at its end, except that nothing is torn down: that alone takes a second with vLLM.
     threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter calls it
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

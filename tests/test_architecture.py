@@ -1,4 +1,4 @@
-"""The architecture: who imports whom, names that say what is inside, and no path of one machine."""
+"""The architecture: which package imports which, names that say what is inside, and no path of one machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTRACTS = {each["id"]: each["name"] for each in SETTINGS["tool"]["importlinter"]["contracts"]}
 
 DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc"}
-# The places where people and machines keep their checkouts. What is written here must run anywhere.
+# The places where people and machines keep their checkouts. Everything here must run anywhere.
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|workspace|Users|mnt|opt|data)/\w")
-# What a checker is asked to overlook. The reason follows on the line, or stands in a comment above it.
+# Suppressed complaints of a checker. The reason follows on the line, or stands in a comment above it.
 OVERLOOKED = re.compile(r"#\s*(?:type: ignore(?:\[[^]]*\])?|noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?)")
 HEAVY = {"vllm", "torch", "transformers", "hypothesis", "z3", "cvc5"}
 
@@ -76,7 +76,7 @@ def test_each_contract_can_be_broken(breaks: bool, tmp_path: Path) -> None:
     files = dict.fromkeys(("kvreference/hit_lookup.py", "swa_retention/config.py", *dict(BREACHES.values())), "")
     files |= {f"kvgate/{name}/__init__.py": "" for name in packages} | {"kvgate_mutants/__init__.py": ""}
     files |= {"kvgate/kernel/runner.py": "import kvreference.manager"}
-    # What the contracts make exceptions for has to be there, else import-linter says so.
+    # The exceptions of the contracts have to exist, else import-linter says so.
     files |= {
         "kvgate/adapters/stock.py": "import vllm\nimport torch",
         "kvgate/adapters/retention.py": "import swa_retention.config",

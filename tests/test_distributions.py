@@ -1,7 +1,7 @@
 """The three distributions: what each wheel contains and requires, and what works where only that wheel is installed.
 
-Goal: a serving container that installs the plug-in gets the plug-in and attrs; what attaches a shadow to a server
-brings no solver and no mutants. Method: build the wheels and read them; install each into an empty environment.
+Goal: a serving container that installs the plug-in gets the plug-in and attrs; attaching a shadow to a server brings no
+solver and no mutants. Method: build the wheels and read them; install each into an empty environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from attrs import frozen
 ROOT = Path(__file__).parents[1]
 UV = os.environ.get("UV", "uv")
 HEAVY = ("z3-solver", "hypothesis", "vllm", "torch", "ray", "matplotlib", "pytest")
-"""What no hard dependency of kvgate may be."""
+"""Packages that may not be hard dependencies of kvgate."""
 
 
 SOURCES = {
@@ -120,7 +120,7 @@ def test_there_are_three_wheels(wheels: dict[str, Wheel]) -> None:
 
 @pytest.mark.ci
 def test_each_wheel_requires_as_little_as_it_needs(wheels: dict[str, Wheel]) -> None:
-    """Goal and method: as above; hard dependencies only, for an extra is chosen by who installs."""
+    """Goal and method: as above; hard dependencies only, for an extra is the installer's choice."""
     assert ("attrs",) == wheels["swa_retention"].requires
     assert ("kvgate[gate,prove]",) == wheels["kvgate_mutants"].requires
     assert ("attrs", "cattrs", "jinja2", "msgspec", "platformdirs", "rich", "typer") == wheels["kvgate"].requires
@@ -217,7 +217,7 @@ def test_commands_where_kvgate_is_alone(arguments: tuple[str, ...], code: int, s
 
 @pytest.mark.deep
 def test_the_plug_in_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
-    """Goal: a container gets the plug-in and attrs. Method: its doctor says that vLLM is missing, in words."""
+    """Goal: a container gets the plug-in and attrs. Method: its doctor reports that vLLM is missing."""
     environment = installed(wheels["swa_retention"], tmp_path / "swa")
     assert {"swa-retention", "attrs"} == environment.names
     assert set() == loaded(environment, "from swa_retention.plugin import register; register()")
@@ -228,7 +228,8 @@ def test_the_plug_in_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_kvgate_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
-    """Goal: explain, simulate and the shadow install without vLLM, z3 and hypothesis; what needs one of these says so.
+    """Goal: explain, simulate and the shadow install without vLLM, z3 and hypothesis; commands that need one of these
+    say so.
 
     Method: every command, as typed, in that environment.
     """
@@ -263,7 +264,7 @@ def test_kvgate_alone(wheels: dict[str, Wheel], tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_the_mutants(wheels: dict[str, Wheel], tmp_path: Path) -> None:
-    """Goal: what tests the gate brings the gate, z3 and hypothesis. Method: its two commands, and one proof."""
+    """Goal: installing the mutants brings the gate, z3 and hypothesis. Method: its two commands, and one proof."""
     environment = installed(wheels["kvgate_mutants"], tmp_path / "mutants")
     assert {"kvgate", "kvgate-mutants", "hypothesis", "z3-solver"} <= environment.names
     assert not {"vllm", "torch", "swa-retention"} & environment.names

@@ -36,9 +36,9 @@ def test_a_child_is_what_an_interpreter_is(code: str, expected: int, fork_server
 
 def test_a_file_is_a_program_too(fork_server: ForkServer, tmp_path: Path) -> None:
     """With its folder first on the path."""
-    (tmp_path / "neighbour.py").write_text("NAME = 'beside'")
+    (tmp_path / "neighbour.py").write_text("NAME = 'adjacent'")
     (tmp_path / "program.py").write_text("import sys, neighbour; print(sys.argv[1:], neighbour.NAME, __name__)")
-    assert "['a'] beside __main__\n" == fork_server.run(str(tmp_path / "program.py"), "a").stdout
+    assert "['a'] adjacent __main__\n" == fork_server.run(str(tmp_path / "program.py"), "a").stdout
 
 
 def test_an_exception_is_exit_code_1(fork_server: ForkServer) -> None:

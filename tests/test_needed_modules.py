@@ -1,7 +1,7 @@
 """A run that needs a module ends without it.
 
-Goal: what is skipped does not count as passed where vLLM has to be there. Method: runs of this file in a process of
-their own, which only list its tests, and are told what they need.
+Goal: skipped tests do not count as passed where vLLM has to be there. Method: runs of this file in a process of their
+own, which only list its tests, and get their requirement in the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CI = ROOT / ".ci" / "run"
 
 
 def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What a run said that needs these modules."""
+    """The output of a run that needs these modules."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options, __file__]
     environment = {**os.environ, "KVGATE_TESTS_NEED": needed}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -31,18 +31,18 @@ def listed(needed: str, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.ci
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=" ".join)
 def test_a_run_ends_without_what_it_needs(options: tuple[str, ...]) -> None:
-    """Goal: exit code 3, and the reason. Method: a module that is there, and one that nobody has."""
+    """Goal: exit code 3, and the reason. Method: an installed module, and one that does not exist."""
     ended = listed("json, no_such_module", *options)
-    told = "no_such_module is required here (KVGATE_TESTS_NEED) and cannot be imported: ModuleNotFoundError"
-    assert (3, True) == (ended.returncode, told in ended.stderr)
+    message = "no_such_module is required here (KVGATE_TESTS_NEED) and cannot be imported: ModuleNotFoundError"
+    assert (3, True) == (ended.returncode, message in ended.stderr)
 
 
 @pytest.mark.parametrize("needed", ["", "json"])
-def test_a_run_goes_on_with_what_it_needs(needed: str) -> None:
+def test_a_run_continues_with_what_it_needs(needed: str) -> None:
     """The control."""
     ended = listed(needed)
     assert (0, "") == (ended.returncode, ended.stderr)
-    assert "test_a_run_goes_on_with_what_it_needs" in ended.stdout
+    assert "test_a_run_continues_with_what_it_needs" in ended.stdout
 
 
 def test_what_a_merge_must_pass_needs_vllm() -> None:

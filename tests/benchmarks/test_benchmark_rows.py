@@ -53,7 +53,7 @@ ENTRY = Entry("lockstep", "2026-01-02T03:04:05+00:00", "0123456789ab", MACHINE, 
 
 
 def programs() -> set[str]:
-    """What lies in `benchmarks/`: its modules, and its packages."""
+    """The files in `benchmarks/`: its modules, and its packages."""
     modules = {file.stem for file in FOLDER.glob("*.py")}
     return modules | {file.parent.name for file in FOLDER.glob("*/__init__.py")}
 
@@ -64,7 +64,7 @@ def registered() -> set[str]:
 
 
 def test_every_benchmark_is_registered() -> None:
-    """Goal: `python -m benchmarks` leaves nothing out. Method: what lies in the folder, next to the registry."""
+    """Goal: `python -m benchmarks` leaves nothing out. Method: compare the folder with the registry."""
     assert programs() - PARTS == registered()
 
 
@@ -81,7 +81,7 @@ def test_every_benchmark_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(registered()))
 def test_nothing_asserts_a_time(name: str) -> None:
-    """Goal: benchmarks measure. Method: no ``assert`` in them names what a clock said."""
+    """Goal: benchmarks measure. Method: no ``assert`` in them names a measured time."""
     files = [FOLDER / f"{name}.py"] if (FOLDER / f"{name}.py").exists() else sorted((FOLDER / name).glob("*.py"))
     asserted = [
         ast.unparse(node.test)
@@ -99,7 +99,7 @@ def test_rows_are_medians_with_their_spread() -> None:
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, float("nan"), float("inf")])
-def test_a_row_out_of_its_spread_is_refused(value: float) -> None:
+def test_a_row_out_of_its_spread_is_rejected(value: float) -> None:
     """Goal: no row that cannot be. Method: medians outside the rounds, and no numbers."""
     with pytest.raises(ValueError, match=r"x|value"):
         Row("x", value, "ms", 1.0, 1.5, 3)
@@ -129,8 +129,8 @@ def test_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_damaged_history_is_refused(change: bytes | dict[str, object], said: str, tmp_path: Path) -> None:
-    """Goal: what is read is validated. Method: a good line, then one with a single thing wrong."""
+def test_a_damaged_history_is_rejected(change: bytes | dict[str, object], said: str, tmp_path: Path) -> None:
+    """Goal: the history is validated. Method: a good line, then one with a single thing wrong."""
     good = line_of(ENTRY)
     line = change if isinstance(change, bytes) else json.dumps({**json.loads(good), **change}).encode()
     path = tmp_path / "history.jsonl"
@@ -157,11 +157,11 @@ def test_the_table_shows_the_best_of_each() -> None:
 
 
 def test_the_table_says_what_was_measured_when_and_on_what() -> None:
-    """Goal: a row can be checked by who reads it. Method: a run that was interrupted; what is missing is told."""
-    told = markdown([evolve(ENTRY, state=State.INTERRUPTED)])
-    assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in told
-    assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in told
-    assert "Not measured yet: reference, explore" in told
+    """Goal: a reader can check every row. Method: a run that was interrupted; the table reports what is missing."""
+    printed = markdown([evolve(ENTRY, state=State.INTERRUPTED)])
+    assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in printed
+    assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in printed
+    assert "Not measured yet: reference, explore" in printed
 
 
 def test_table_cells_hold_what_they_are_given() -> None:
@@ -176,12 +176,12 @@ def stand_in(body: str) -> list[str]:
 
 
 def said(row: Row) -> str:
-    """The line of Python that tells a row."""
+    """The line of Python that reports a row."""
     return f"print({json.dumps(asdict(row))!r}, flush=True)\n"
 
 
 def test_a_run_keeps_rows_as_they_come() -> None:
-    """Goal: rows are values, seen at once. Method: a process that tells two."""
+    """Goal: rows are values and appear at once. Method: a process that reports two."""
     seen: list[Row] = []
     entry = run(Job("lockstep", True), seen.append, stand_in(said(ROW) * 2))
     assert [ROW, ROW] == seen == list(entry.rows)
@@ -189,19 +189,19 @@ def test_a_run_keeps_rows_as_they_come() -> None:
     assert this_machine().cores == entry.machine.cores
 
 
-def test_a_failure_is_told_and_keeps_what_there_is() -> None:
-    """Goal: one broken benchmark is seen, and costs no row. Method: a process that tells a row and fails."""
+def test_a_failure_is_reported_and_costs_no_row() -> None:
+    """Goal: a broken benchmark is visible and costs no row. Method: a process that reports a row and fails."""
     entry = run(Job("lockstep", True), lambda _row: None, stand_in(said(ROW) + "raise SystemExit('no engine here')"))
     assert (State.FAILED, (ROW,), "no engine here") == (entry.state, entry.rows, entry.why)
 
 
-def test_what_is_no_row_is_refused() -> None:
-    """Goal: whatever prints into the rows is noticed. Method: a line of a log among them."""
+def test_what_is_not_a_row_is_rejected() -> None:
+    """Goal: output that is not a row is noticed. Method: a log line among the rows."""
     with pytest.raises(UsageError, match="lockstep, row 2: not JSON"):
         run(Job("lockstep", True), lambda _row: None, stand_in(said(ROW) + "print('INFO hello')"))
 
 
-def test_an_interruption_keeps_what_there_is_and_leaves_nothing_behind() -> None:
+def test_an_interruption_keeps_the_results_and_leaves_no_files() -> None:
     """Goal: Ctrl-C loses no row. Method: interrupt at the first row of a process that would go on."""
 
     def interrupt(_row: Row) -> None:
@@ -226,7 +226,7 @@ def test_the_command_writes_history_and_table(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Goal: one command, one table, the exit code that is documented. Method: two benchmarks that end as told."""
+    """Goal: one command writes one table and ends with the documented exit code. Method: two benchmarks."""
     left = list(ends)
 
     def ended(job: Job, _seen: object) -> Entry:
@@ -249,8 +249,8 @@ def test_the_table_can_be_written_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert "## lockstep" in capsys.readouterr().out
 
 
-def test_an_unknown_benchmark_is_refused(tmp_path: Path) -> None:
-    """Goal: a typing error measures nothing. Method: a name that there is not, a folder that there is not."""
+def test_an_unknown_benchmark_is_rejected(tmp_path: Path) -> None:
+    """Goal: a typing error measures nothing. Method: an unknown name, and a missing folder."""
     with pytest.raises(UsageError, match="no benchmark 'locstep': there are reference"):
         program.main(["--only", "locstep"])
     with pytest.raises(UsageError, match="no such folder"):
@@ -258,7 +258,7 @@ def test_an_unknown_benchmark_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [("--table",), ("--only", "explore", "--quick")], ids=" ".join)
-def test_a_folder_that_cannot_be_written_to_is_told_first(
+def test_a_folder_that_cannot_be_written_to_is_reported_first(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: nothing is measured for nothing. Method: a folder of the system's; a table that is a folder."""
@@ -281,20 +281,20 @@ MISTAKES = {
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(("arguments", "code", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, told: str) -> None:
-    """Goal: a mistake is told, and never a traceback. Method: one each, in a process of its own."""
+@pytest.mark.parametrize(("arguments", "code", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_benchmark_alone_ends_in_words(arguments: tuple[str, ...], code: int, message: str) -> None:
+    """Goal: a mistake ends in a message, never in a traceback. Method: one mistake each, in a process of its own."""
     command = [sys.executable, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (code, "") == (done.returncode, done.stdout)
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["headlines", "agreement", "lockstep"])
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
-    """Goal: what the usage shows can be typed. Method: the first words of its help."""
+    """Goal: the printed usage can be typed. Method: the first words of its help."""
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
@@ -324,16 +324,16 @@ sys.exit(program.main(["--quick", "--only", "explore", "--out", sys.argv[1]]))
 
 @pytest.mark.ci
 def test_a_real_interruption(tmp_path: Path) -> None:
-    """Goal: an interrupted command ends with 130 and keeps its rows. Method: SIGINT as soon as the first row is told,
-    from the benchmark that has most of them.
+    """Goal: an interrupted command ends with 130 and keeps its rows. Method: SIGINT after the first row, from the
+    benchmark with the most rows.
     """
     command = [sys.executable, "-c", TELLS_EACH_ROW, str(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    told = next(line for line in process.stderr if "states/s" in line)
+    printed = next(line for line in process.stderr if "states/s" in line)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=running.PATIENCE_SECONDS * 3)
     assert 130 == process.returncode
     (entry,) = read(tmp_path / "history.jsonl")
-    assert (State.INTERRUPTED, True) == (entry.state, entry.rows[0].what in told)
+    assert (State.INTERRUPTED, True) == (entry.state, entry.rows[0].what in printed)
     assert "Not measured yet" in out

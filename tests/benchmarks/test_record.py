@@ -1,4 +1,4 @@
-"""The record of all releases: nothing is left out, runs are kept and read back, and a damaged line is refused."""
+"""The record of all releases: nothing is left out, runs are kept and read back, and a damaged line is rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_release_is_run() -> None:
 
 
 def test_a_run_reads_back() -> None:
-    """And what is none, or has another version or a key more, is refused with its place."""
+    """A line that is not a run, has another version or has an unknown key is rejected with its place."""
     assert RUN == run_of(line_of(RUN).encode(), "here")
     document = json.loads(line_of(RUN))
     for wrong in (
@@ -76,8 +76,8 @@ def test_a_release_is_checked_and_kept(tmp_path: Path, capsys: pytest.CaptureFix
     assert "line 1: format None" in capsys.readouterr().err
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    """No seconds, and no such system: nothing is written."""
+def test_what_makes_no_sense_is_rejected(tmp_path: Path) -> None:
+    """No seconds, and an unknown system: nothing is written."""
     for wrong in (["--seconds", "0"], ["--system", "nope"]):
         assert 2 == main([*wrong, "--out", str(tmp_path)])
     assert [] == list(tmp_path.iterdir())
@@ -88,10 +88,10 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ends", "code"), [((0, 0), 0), ((0, 3), 3), ((1, 3), 1), ((3, -9), FAULT), ((-9, 1), 1)], ids=str
 )
-def test_a_run_that_ends_otherwise_is_no_success(
+def test_a_run_that_ends_otherwise_is_not_a_success(
     ends: tuple[int, int], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does it hide that something was found; what was killed or could not be had is not recorded."""
+    """Nor does it hide that something was found; a killed or unavailable run is not recorded."""
     left = iter(ends)
 
     def check(system: str, level: str, _seconds: int, _seed: int) -> tuple[Run | None, int]:
@@ -104,6 +104,6 @@ def test_a_run_that_ends_otherwise_is_no_success(
 
 
 def test_an_empty_record_claims_nothing(tmp_path: Path) -> None:
-    """The page says that there is none."""
+    """The page says that the record is empty."""
     assert 0 == main(["--page", "--out", str(tmp_path)])
     assert "No run is recorded" in (tmp_path / "RECORD.md").read_text(encoding="utf-8")

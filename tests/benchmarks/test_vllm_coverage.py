@@ -33,7 +33,7 @@ UNREACHED = {"some": ((2, 3), (4, 5)), "never": ((10, 11), (10, 13), (11, 12), (
 
 @pytest.fixture
 def measured(tmp_path: Path) -> File:
-    """What is measured of a small module, of which one function ran once."""
+    """The measurement of a small module, of which one function ran once."""
     path = tmp_path / "small.py"
     path.write_text(SOURCE, encoding="utf-8")
     branches = Branches([f"{tmp_path}/*"])
@@ -56,7 +56,7 @@ def test_branches_are_counted(measured: File) -> None:
 
 
 def test_what_ran_is_taken_once(measured: File, tmp_path: Path) -> None:
-    """Goal: one case is told from the next. Method: two calls that go different ways, and one after them."""
+    """Goal: cases are distinguished. Method: two calls that take different branches, and one call after them."""
     branches = Branches([f"{tmp_path}/*"])
     space: dict[str, Any] = {}
     exec(compile(SOURCE, str(measured.path), "exec"), space)
@@ -83,9 +83,11 @@ def test_every_branch_gets_its_own_reason(measured: File) -> None:
     ).split()
 
 
-def test_a_branch_that_is_driven_by_nobody_counts(measured: File) -> None:
-    """Goal: what could be reached is not argued away. Method: a reason that says that it is not driven."""
-    text, _ = render([measured], read_reasons("small:never:\n    Not driven: nobody calls it.\n"))
+def test_a_branch_that_is_never_driven_counts(measured: File) -> None:
+    """Goal: a branch that can be reached needs more than an excuse. Method: a reason that says that it is
+    not driven.
+    """
+    text, _ = render([measured], read_reasons("small:never:\n    Not driven: no operation calls it.\n"))
     assert ["all", "2", "8", "25.0", "25.0"] == next(
         line for line in text.splitlines() if line.startswith("all")
     ).split()

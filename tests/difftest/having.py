@@ -63,7 +63,7 @@ def having(
 
 
 def with_base(*broken: Delta) -> Callable[[System, Settings], tuple[Manager, Modelled]]:
-    """What systems are compared with if rules of the reference are broken, which the findings build on."""
+    """The base of comparison if a test breaks rules of the reference, which the findings build on."""
 
     def reference(system: System, settings: Settings, stage: object = None) -> tuple[Manager, Modelled]:
         sound, known = reference_of(system, settings, stage)

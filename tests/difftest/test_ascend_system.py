@@ -76,7 +76,7 @@ def under_a_scheduler(system, model, cases):
         found.update(each.finding or each.divergence.difference.statement for each in (*trial.found, *trial.known))
     return found
 
-def behind_a_load(system, model):
+def after_a_load(system, model):
     settings = Settings(load(model).geometry, blocks=200, tokens_max=256, chunk_tokens=256, tells_events=False)
     loads = Serve(Arrive(1, (Run(0, 16), Run(1000, 49))), 4, external_tokens=16, loads=True)
     operations = (Serve(Arrive(0, (Run(0, 128),)), 4), Step((Reply(token=5000),)), loads, Step())
@@ -98,28 +98,28 @@ def given_twice(system, file):
 
 given = sys.argv.pop()
 with_states = sys.argv.pop()
-told = {model: differences("ascend-retention", model, 600) for model in sys.argv[1:]}
-told["with states"] = stored("ascend", with_states)
-told["as published"] = differences("ascend", sys.argv[1], 200)
-told["under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[3], 6)
-told["as published, under a scheduler"] = under_a_scheduler("ascend", sys.argv[1], 8)
-told["given twice"] = given_twice("ascend", given)
-told["behind a load"] = behind_a_load("ascend", sys.argv[1])
-told["behind a load, mended"] = behind_a_load("ascend-retention", sys.argv[1])
+results = {model: differences("ascend-retention", model, 600) for model in sys.argv[1:]}
+results["with states"] = stored("ascend", with_states)
+results["as published"] = differences("ascend", sys.argv[1], 200)
+results["under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[3], 6)
+results["as published, under a scheduler"] = under_a_scheduler("ascend", sys.argv[1], 8)
+results["given twice"] = given_twice("ascend", given)
+results["after a load"] = after_a_load("ascend", sys.argv[1])
+results["after a load, fixed"] = after_a_load("ascend-retention", sys.argv[1])
 attach.count_tokens = lambda coordinator: None
-told["counts slots"] = differences("ascend-retention", sys.argv[1], 2_000)
-told["counts slots, under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[1], 8)
+results["counts slots"] = differences("ascend-retention", sys.argv[1], 2_000)
+results["counts slots, under a scheduler"] = under_a_scheduler("ascend-retention", sys.argv[1], 8)
 try:
     load_system("stock")
 except SystemUnavailableError as error:
-    told["stock"] = str(error)
-print("\\n" + json.dumps(told))
+    results["stock"] = str(error)
+print("\\n" + json.dumps(results))
 """
 
 
 @pytest.fixture(scope="module")
-def told(fork_server: ForkServer) -> Any:
-    """What differs, by its finding or else by its guarantee, per model; and what was asked for besides."""
+def results(fork_server: ForkServer) -> Any:
+    """The differences, by finding or else by guarantee, per model; and other results of that process."""
     folder = published()
     environment = {**os.environ, WHERE: str(folder)}
     finished = fork_server.run("-c", PROGRAM, *AGREED, str(WITH_STATES), str(GIVEN_TWICE), env=environment, timeout=600)
@@ -128,21 +128,21 @@ def told(fork_server: ForkServer) -> Any:
 
 
 @pytest.mark.parametrize("model", AGREED)
-def test_with_the_plug_in_it_agrees(told: Any, model: str) -> None:
+def test_with_the_plug_in_it_agrees(results: Any, model: str) -> None:
     """Nothing that is not declared of vLLM itself."""
-    assert set() == undeclared(told[model])
-    assert "013-compressed-block-known-by-its-slots" not in told[model]
+    assert set() == undeclared(results[model])
+    assert "013-compressed-block-known-by-its-slots" not in results[model]
 
 
-def test_as_published_it_does_not(told: Any) -> None:
+def test_as_published_it_does_not(results: Any) -> None:
     """Its blocks are known by their slots, and nothing else is found."""
-    assert set() == undeclared(told["as published"])
-    assert told["as published"]["013-compressed-block-known-by-its-slots"] > 0
+    assert set() == undeclared(results["as published"])
+    assert results["as published"]["013-compressed-block-known-by-its-slots"] > 0
 
 
-def test_where_the_plug_in_counts_slots_it_does_not(told: Any) -> None:
+def test_where_the_plug_in_counts_slots_it_does_not(results: Any) -> None:
     """Hits are other ones, and events tell of tokens that are not in the blocks."""
-    assert {"KV-OP-01", "KV-OP-12"} <= undeclared(told["counts slots"])
+    assert {"KV-OP-01", "KV-OP-12"} <= undeclared(results["counts slots"])
 
 
 @pytest.mark.parametrize(
@@ -153,32 +153,32 @@ def test_where_the_plug_in_counts_slots_it_does_not(told: Any) -> None:
         ("counts slots, under a scheduler", True, False),
     ],
 )
-def test_the_same_under_a_scheduler(told: Any, system: str, finds: bool, declared: bool) -> None:
-    """What is declared is seen as published alone; what the plug-in is there to mend is excused in it by nothing."""
-    assert told[system]["operations"] > 100
-    assert finds == bool(undeclared(told[system]))
-    assert declared == ("013-compressed-block-known-by-its-slots" in told[system])
+def test_the_same_under_a_scheduler(results: Any, system: str, finds: bool, declared: bool) -> None:
+    """Declared findings are seen as published alone; no finding excuses what the plug-in fixes."""
+    assert results[system]["operations"] > 100
+    assert finds == bool(undeclared(results[system]))
+    assert declared == ("013-compressed-block-known-by-its-slots" in results[system])
 
 
-def test_a_table_that_goes_on_behind_a_load_is_told_as_what_it_is(told: Any) -> None:
+def test_a_table_that_continues_after_a_load_is_reported_as_what_it_is(results: Any) -> None:
     """Goal: under a scheduler too, 013 explains the count that parts from the queue by it. Method: two requests that
     share the slots of two blocks, the second of which loads one; a block more counts as free. With the plug-in none."""
-    known, miscounted = told["behind a load"]
+    known, miscounted = results["after a load"]
     assert "013-compressed-block-known-by-its-slots" in known
     assert set() == undeclared(dict.fromkeys(known, 1))
     assert 1 == miscounted
-    assert [[], 0] == told["behind a load, mended"]
+    assert [[], 0] == results["after a load, fixed"]
 
 
-def test_a_block_that_is_given_twice_is_known(told: Any) -> None:
+def test_a_block_that_is_given_twice_is_known(results: Any) -> None:
     """The step ends with an assertion in the pool, which 013 explains."""
-    assert [["KV-SYS-01", "013-compressed-block-known-by-its-slots"]] == told["given twice"]
+    assert [["KV-SYS-01", "013-compressed-block-known-by-its-slots"]] == results["given twice"]
 
 
-def test_a_model_with_states_is_told_as_what_it_is(told: Any) -> None:
+def test_a_model_with_states_is_reported_as_what_it_is(results: Any) -> None:
     """013 has nothing to say of states, and leaves them to the findings that have."""
-    assert "007-events-span-null-blocks" in told["with states"]
-    assert "013-compressed-block-known-by-its-slots" not in told["with states"]
+    assert "007-events-span-null-blocks" in results["with states"]
+    assert "013-compressed-block-known-by-its-slots" not in results["with states"]
 
 
 def undeclared(found: dict[str, int]) -> set[str]:
@@ -186,9 +186,9 @@ def undeclared(found: dict[str, int]) -> set[str]:
     return {name for name in found if name.startswith("KV-")}
 
 
-def test_its_process_has_no_stock_vllm(told: Any) -> None:
-    """Whoever asks for it there is told so."""
-    assert "vLLM's block manager in this process is vLLM-Ascend's: start another one" == told["stock"]
+def test_its_process_has_no_stock_vllm(results: Any) -> None:
+    """The error message says so."""
+    assert "vLLM's block manager in this process is vLLM-Ascend's: start another one" == results["stock"]
 
 
 def test_without_the_wheel_it_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_without_the_wheel_it_is_unavailable(tmp_path: Path, monkeypatch: pytest
         ("gpt-oss-hybrid+masked+scratch", "a retention interval of 16 tokens: vLLM 0.20.2 caches every block"),
     ],
 )
-def test_what_it_does_not_have_is_refused(model: str, refused: str) -> None:
+def test_what_it_does_not_have_is_rejected(model: str, refused: str) -> None:
     """With what it has instead."""
     from kvgate.adapters.ascend import Ascend
 

@@ -1,4 +1,4 @@
-"""Whose fault an exception is.
+"""Which package caused an exception.
 
 Goal: a fault of the gate is never reported as a divergence, and a fault of the system never as the gate's. Method:
 exceptions that are raised directly, and by a library that was called with something wrong.

@@ -1,4 +1,4 @@
-"""The mutants of vLLM's block manager: what is said of each, that the gate notices it, and that a break is undone."""
+"""The mutants of vLLM's block manager: each is described, the gate notices it, and it is undone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_names_known_models() -> None:
     assert not [name for name, models in hints.items() if not models or not set(models) <= set(MODELS)]
 
 
-def test_the_zoo_is_large_enough() -> None:
+def test_enough_mutants_exist() -> None:
     """Goal: killing all of them says something about the gate. Method: count those that can be killed."""
     assert len(KILLABLE) >= 30
 
@@ -81,7 +81,7 @@ def test_every_guarantee_is_broken() -> None:
 
 
 def test_a_design_replaces_no_mutant() -> None:
-    """Goal: what vLLM has is broken in vLLM. Method: compare ids; those left to designs are listed."""
+    """Goal: mechanisms of vLLM are broken in vLLM. Method: compare ids; those left to designs are listed."""
     spoken_of = set(STATEMENTS) - OF_DESIGNS - OF_SCHEDULERS - OF_WORKERS - OF_RUNS - OF_TIERS
     assert spoken_of == {mutant.statement for mutant in KILLABLE}
     assert OF_WORKERS <= {mutant.statement for mutant in WORKER_MUTANTS}
@@ -91,7 +91,7 @@ def test_a_design_replaces_no_mutant() -> None:
 
 
 def test_equivalence_is_argued() -> None:
-    """Goal: nobody excuses a mutant without a reason. Method: the reason is at least a sentence."""
+    """Goal: no mutant is excused without a reason. Method: the reason is at least a sentence."""
     assert not [
         m.name
         for m in BLOCK_MANAGER_MUTANTS
@@ -99,7 +99,7 @@ def test_equivalence_is_argued() -> None:
     ]
 
 
-def test_the_zoo_is_read_without_vllm() -> None:
+def test_the_mutants_are_read_without_vllm() -> None:
     """Goal: listing the mutants is fast. Method: import it in a fresh interpreter and look for vLLM and torch."""
     program = "import sys, kvgate_mutants.mutants.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
@@ -151,7 +151,7 @@ def test_a_break_is_undone_after_an_exception() -> None:
 
 @pytest.mark.parametrize("missing", ["Whole.absent", "Absent.plain", "Part.plain"])
 def test_a_missing_target_breaks_nothing(missing: str) -> None:
-    """Goal: a mutant that does not fit is refused whole. Method: a target that fits, then one that does not.
+    """Goal: a mutant that does not fit is rejected as a whole. Method: a target that fits, then one that does not.
 
     An inherited method is missing, too: what is replaced must be what is called.
     """
@@ -164,7 +164,7 @@ def test_a_missing_target_breaks_nothing(missing: str) -> None:
 
 @pytest.mark.ci
 def test_every_mutant_breaks_vllm_and_restores_it() -> None:
-    """Goal: each fits vLLM 0.20.2, and none leaves anything behind. Method: compare all targets before and after."""
+    """Goal: each fits vLLM 0.20.2, and is undone completely. Method: compare all targets before and after."""
     pytest.importorskip("vllm")
     before = {target: _now(target) for mutant in BLOCK_MANAGER_MUTANTS for target in mutant.targets}
     for mutant in BLOCK_MANAGER_MUTANTS:
@@ -176,7 +176,7 @@ def test_every_mutant_breaks_vllm_and_restores_it() -> None:
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", KILLABLE, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_killed(mutant: Mutant) -> None:
-    """Goal: whatever of these goes wrong in vLLM is found. Method: inject the fault, and run cases until it shows."""
+    """Goal: each of these faults in vLLM is found. Method: inject the fault, and run cases until it shows."""
     pytest.importorskip("vllm")
     models = models_named(("two-windows+eagle",)) + models_named(())
     there = {name for model in models for name in (model.name, model.name.split("+")[0])}

@@ -1,8 +1,7 @@
 """Campaigns.
 
-Goal: a sound system passes, a fault is found, shortened and told the same way every time, and whatever ends a
-campaign early leaves what it found. Method: the reference as the system under test, and subclasses of it with a
-planted fault.
+Goal: a sound system passes; a fault is found, shrunk and reported the same every time; a campaign that ends early keeps
+what it found. Method: the reference as the system under test, and subclasses of it with an injected fault.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def campaign(
 
 @cache
 def found_head_first() -> Outcome:
-    """What a campaign finds in ``HeadFirst``; it says the same every time."""
+    """The findings of a campaign in ``HeadFirst``; they are the same every time."""
     return campaign(HeadFirst)
 
 
@@ -97,7 +96,7 @@ def test_a_plan_without_lanes_ends_at_once() -> None:
 
 
 def test_lanes_take_turns() -> None:
-    """Whatever ends a campaign, it has seen a bit of everything."""
+    """A campaign that ends early has run a bit of every lane."""
     tallies = campaign(Reference).tallies
     assert [("full", "tiny"), ("full", "hostile"), ("gpt-oss-hybrid", "tiny"), ("gpt-oss-hybrid", "hostile")] == [
         (tally.model, tally.preset) for tally in tallies
@@ -137,7 +136,7 @@ def test_what_is_shown_can_be_run_again() -> None:
 
 
 def test_a_campaign_says_the_same_every_time() -> None:
-    """The same plan finds the same; another seed draws other cases and finds the same fault."""
+    """The same plan finds the same; another seed generates other cases and finds the same fault."""
     first, second, other = found_head_first(), campaign(HeadFirst), campaign(HeadFirst, seed=1)
     assert (first.tallies, first.found) == (second.tallies, second.found)
     assert first.tallies != other.tallies
@@ -158,14 +157,16 @@ def test_another_statement_is_another_fault() -> None:
 
 
 def test_a_case_need_not_be_shortened() -> None:
-    """For whoever only wants to know that there is something: it ends where it diverges all the same."""
+    """For callers that only ask whether there is a divergence: the case ends where it diverges all the same."""
     (found,) = campaign(HeadFirst, shrinks=False).found
     assert len(found.case.operations) - 1 == found.divergence.step > 10
 
 
 @pytest.mark.ci
 def test_to_make_cases_smaller_may_be_bounded() -> None:
-    """Without time the case is as it was drawn, and that is said; with time enough it is as without a bound."""
+    """Without time the case is as it was generated, and the report says so; with enough time it is as
+    without a limit.
+    """
     (bare,) = campaign(HeadFirst, shrinks=False).found
     (none,) = campaign(HeadFirst, shrink_seconds=0.0).found
     (ample,) = campaign(HeadFirst, shrink_seconds=600.0).found
@@ -198,7 +199,7 @@ def test_each_defect_leaves_time_for_the_next() -> None:
 
 @pytest.mark.ci
 def test_enough_is_enough() -> None:
-    """One kind of fault is found, and the campaign says why it ended; with room for more it goes on."""
+    """One kind of fault is found, and the campaign says why it ended; with a higher limit it continues."""
     early, late, whole = (campaign(MovesEvicted, 4000, kinds_max=kinds, shrinks=False) for kinds in (1, 2, 3))
     assert (1, "enough found") == (len(early.found), early.ended)
     assert (2, "enough found") == (len(late.found), late.ended)
@@ -217,7 +218,7 @@ def test_a_time_budget_ends_it() -> None:
 
 
 class Interrupting:
-    """Builds faulty systems until somebody presses Ctrl-C."""
+    """Builds faulty systems until Ctrl-C is pressed."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -240,7 +241,7 @@ def test_an_interrupt_ends_it() -> None:
 
 
 def test_an_interrupt_before_the_first_case_ends_it() -> None:
-    """There is nothing to tell, and nothing is made up."""
+    """Nothing is reported, and nothing is invented."""
     outcome = campaign(Interrupting(0))
     assert ("interrupted", (), 0) == (outcome.ended, outcome.found, sum(tally.cases for tally in outcome.tallies))
 
@@ -267,7 +268,7 @@ class OnlyOnce(HeadFirst):
 
 
 def test_what_does_not_happen_again_is_shown_as_it_was() -> None:
-    """That it does not is worth knowing."""
+    """The report says that it did not happen again."""
     OnlyOnce.shown = False
     (found,) = campaign(OnlyOnce).found
     assert 1 == found.times

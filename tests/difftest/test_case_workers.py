@@ -1,7 +1,7 @@
 """Cases on several cores.
 
-Goal: however many processes run the cases of a campaign, its outcome is the same, and what ends one of them is
-reported. Method: the reference as the system under test, and subclasses of it with a planted fault.
+Goal: a campaign's outcome does not depend on its number of processes, and the end of one of them is reported. Method:
+the reference as the system under test, and subclasses of it with an injected fault.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Exits(Reference):
 
 
 def outcome(system: Factory, jobs: int, shrink_seconds: float | None = None) -> Outcome:
-    """What a campaign says that runs in so many processes, without the time that it took."""
+    """The result of a campaign in so many processes, without durations."""
     trials, plan = Trials(Bench(system)), Plan(LANES, 3000, seed=3, shrink_seconds=shrink_seconds)
     with side_by_side(trials, plan, jobs) as source:
         return evolve(Campaign(source, plan).run(), seconds=0.0)
@@ -93,7 +93,7 @@ def test_a_process_that_dies_ends_the_run() -> None:
 
 
 def test_no_process_is_left() -> None:
-    """Whatever ends the campaign."""
+    """However the campaign ends."""
     trials, plan = Trials(Bench(Reference)), Plan(LANES, 10**9)
     with side_by_side(trials, plan, 2) as source:
         assert isinstance(source, CaseWorkers)

@@ -1,8 +1,8 @@
-"""The cases that a campaign draws.
+"""The cases that a campaign generates.
 
-Goal: a seed stands for one case, and cases meet everything that can happen, so that a campaign that finds nothing has
-said something. Method: run the reference alone over cases of every model and preset and count what happens; each
-count has a minimum.
+Goal: a seed stands for one case, and cases meet everything that can happen, so that a campaign without findings means
+something. Method: run the reference alone over cases of every model and preset and count what happens; each count has a
+minimum.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ EVERY_MODEL: dict[str, Model] = {
     for name in ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "two-windows", "mixed-blocks")
     for each in (MODELS[name], MODELS[name].with_lookahead())
 }
-"""What vLLM 0.20.2 has, with and without a draft layer."""
+"""The presets of vLLM 0.20.2, with and without a draft layer."""
 DRIVEN = {name for mechanism in MECHANISMS.values() for name in mechanism.models}
 OTHERS = {name: load(name) for name in sorted({*MODELS, *DRIVEN} - set(EVERY_MODEL) - set(LARGE))}
-"""Every other preset, and whatever a mechanism is driven on."""
+"""Every other preset, and the models that mechanisms are driven on."""
 
 IN_EVERY_LANE = {"hit": 30, "hit looked up": 3, "hit of a preempted request": 12, "evicted a cached block": 3}
-"""What every model must meet with every preset, and how often at least: about half of what was seen."""
+"""Events that every model must meet with every preset, and how often at least: about half of what was seen."""
 OVER_ALL_MODELS = {
     "hit": 600,
     "hit looked up": 80,
     "hit of a preempted request": 200,
     "evicted a cached block": 60,
-    "refused by the gate": 25,
-    "refused by the pool": 30,
+    "rejected by the gate": 25,
+    "rejected by the pool": 30,
     "drafts accepted": 90,
     "drafts rejected": 45,
     "salt": 70,
@@ -83,24 +83,24 @@ OVER_ALL_MODELS = {
     "no reset": 45,
     "preempted requests counted": 30,
 }
-"""What every preset must meet on some models, and how often at least."""
+"""Events that every preset must meet on some models, and how often at least."""
 IN_EVERY_OTHER_MODEL = {"hit": 12, "hit looked up": 3, "hit of a preempted request": 8, "evicted a cached block": 6}
-"""What every other model must meet over all presets."""
+"""Events that every other model must meet over all presets."""
 OF_TRANSFERS = {
     "provided at once": 12,
     "loads": 12,
     "a load that arrived": 5,
     "a load that failed": 1,
-    "let in behind a load": 4,
+    "admitted after a load": 4,
     "sends": 3,
     "read by another node": 2,
     "aborted while it loads": 1,
 }
-"""What a model must meet where other nodes take part."""
+"""Events that a model must meet where other nodes take part."""
 OF_COPIES = {"a hit inside a block": 6, "a copy": 6}
-"""What a model must meet whose hits may end inside blocks."""
-SELDOM = {"Cleared": 30, "refused until the step is dispatched": 15}
-"""What must happen on some of the other models, if not on each."""
+"""Events that a model must meet whose hits may end inside blocks."""
+SELDOM = {"Cleared": 30, "rejected until the step is dispatched": 15}
+"""Events that must happen on some of the other models, if not on each."""
 COLLISIONS = {"legal": 0, "hostile": 10, "tiny": 1}
 """How many salts are named like an adapter at least: a well-behaved scheduler sees none."""
 
@@ -113,18 +113,18 @@ def cases(model: str, preset: str, number: int) -> Iterator[Case]:
 
 @cache
 def counts(model: str, preset: str) -> Counter[str]:
-    """What happens in the cases of one lane."""
+    """The events in the cases of one lane."""
     return counted(cases(model, preset, CASES[preset]))
 
 
 @cache
 def counts_of_other(name: str) -> Counter[str]:
-    """What happens in the cases of one of the other models, over all presets."""
+    """The events in the cases of one of the other models, over all presets."""
     return sum((counted(cases(name, preset, number)) for preset, number in FEWER.items()), Counter[str]())
 
 
 def counted(several: Iterable[Case]) -> Counter[str]:
-    """What happens in some cases, if the reference runs them alone."""
+    """The events in some cases, if the reference runs them alone."""
     found: Counter[str] = Counter()
     for case in several:
         manager = Manager(case.settings)
@@ -141,8 +141,8 @@ def counted(several: Iterable[Case]) -> Counter[str]:
                 answer = manager.apply(resolved)
                 found.update(("legal", type(resolved).__name__, type(answer).__name__))
                 found.update(_after(answer))
-                found["refused until the step is dispatched"] += waits and isinstance(answer, Refused)
-                found["refused for good"] += alone and not waits and isinstance(answer, Refused)
+                found["rejected until the step is dispatched"] += waits and isinstance(answer, Refused)
+                found["rejected permanently"] += alone and not waits and isinstance(answer, Refused)
                 found["evicted a cached block"] += isinstance(resolved, Evict) and before[resolved.block] is not None
                 found["hit of a preempted request"] += (
                     isinstance(answer, Granted)
@@ -177,7 +177,7 @@ def _before(manager: Manager, operation: Operation) -> Iterator[str]:
     elif isinstance(operation, Abort) and manager.population[operation.request].status is Status.LOADING:
         yield "aborted while it loads"
     elif isinstance(operation, Admit) and manager.population[operation.request].tokens_computed > 0:
-        yield "let in behind a load"
+        yield "admitted after a load"
 
 
 def _is_ready(manager: Manager, operation: Admit) -> bool:
@@ -202,7 +202,7 @@ def _after(answer: Answer) -> Iterator[str]:
         case Copies(copies=copies):
             yield from ["a copy"] * len(copies)
         case Refused(gate=gate):
-            yield "refused by the gate" if gate else "refused by the pool"
+            yield "rejected by the gate" if gate else "rejected by the pool"
         case Success(succeeded=succeeded):
             yield "reset" if succeeded else "no reset"
         case Shared(blocks=blocks) if any(blocks):
@@ -237,7 +237,7 @@ def test_long_conversations_are_long(model: str) -> None:
 def expected_of(model: Model) -> set[str]:
     """Every operation, every answer and every event that this model has."""
     everything = {kind.__name__ for kind in (*get_args(Operation), *get_args(Answer), *get_args(Event))}
-    # A block manager is not asked for them: a scheduler takes its own books back, and keeps sessions.
+    # A block manager is not asked for them: a scheduler corrects its own bookkeeping, and keeps sessions.
     everything -= {"Rewind", "Pause", "Continue"}
     everything -= set() if model.features.transfers else {"Transferred"}
     everything -= set() if model.geometry.fences else {"Dispatch", "Copies"}
@@ -257,7 +257,8 @@ def missing(found: Counter[str], least: dict[str, int]) -> dict[str, int]:
 @pytest.mark.parametrize("preset", CASES)
 @pytest.mark.parametrize("model", EVERY_MODEL)
 def test_every_lane_does_everything(model: str, preset: str) -> None:
-    """Every operation, every answer and every event, hits above all; and a large share of what is drawn is legal.
+    """Every operation, every answer and every event, hits above all; and a large share of the generated operations is
+    legal.
 
     In a pool of comfortable size refusals, and resets that succeed, are seen on some models only.
     """
@@ -266,7 +267,7 @@ def test_every_lane_does_everything(model: str, preset: str) -> None:
     assert {} == missing(found, dict.fromkeys(expected_of(EVERY_MODEL[model]) - seldom, 1))
     assert {} == missing(found, IN_EVERY_LANE)
     assert found["legal"] > found["drawn"] * (0.3 if preset == "tiny" else 0.35)
-    assert 0 == found["refused for good"]
+    assert 0 == found["rejected permanently"]
 
 
 @pytest.mark.few(1)
@@ -280,7 +281,7 @@ def test_every_other_model_does_everything(name: str) -> None:
     least |= OF_COPIES if any(group.copies for group in model.geometry.groups) else {}
     assert {} == missing(found, least)
     assert found["legal"] > found["drawn"] * 0.3
-    assert 0 == found["refused for good"]
+    assert 0 == found["rejected permanently"]
 
 
 @pytest.mark.ci
@@ -290,7 +291,7 @@ def test_what_happens_seldom_happens_on_some_model() -> None:
     assert {name for name, model in OTHERS.items() if model.features.transfers}
     assert {name for name, model in OTHERS.items() if any(group.copies for group in model.geometry.groups)}
     assert {"mamba-none", "mamba-none+eagle"} == {name for name, model in OTHERS.items() if not serves_hits(model)}
-    # What a failed load leaves is taken back, and sessions are kept, under a scheduler alone.
+    # Only a scheduler takes back the rest of a failed load, and keeps sessions.
     assert set(get_args(Operation)) - {Rewind, Pause, Continue} == {
         kind for kind in get_args(Operation) for model in OTHERS.values() if kind.__name__ in expected_of(model)
     }
@@ -318,7 +319,7 @@ def test_every_preset_meets_every_situation(preset: str) -> None:
 
 
 def test_the_counts_can_be_too_low() -> None:
-    """The control: where nobody is preempted nobody comes back, and both are missed."""
+    """The control: without preemptions no request comes back, and both are missed."""
     calm = [
         evolve(case, operations=tuple(each for each in case.operations if not isinstance(each, Preempt)))
         for case in cases("full", "hostile", CASES["hostile"])

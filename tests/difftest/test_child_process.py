@@ -1,7 +1,7 @@
 """Child processes with a time limit.
 
-Goal: whatever ends a child, nothing that it started is left, and what it printed is there. Method: real processes that
-start others, and that end, hang, are killed, or lose their parent.
+Goal: however a child ends, all that it started is gone, and its output is there. Method: real processes that start
+others, and that end, hang, are killed, or lose their parent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def pid_in(path: Path) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process ends within the time that it may take; one that nobody has waited for is gone, too."""
+    """Whether a process ends in time; one that was not waited for is gone, too."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -72,7 +72,7 @@ def test_a_command_that_ends_is_reported() -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("then", ["time.sleep(600)", "sys.exit(0)", "import os; os.abort()"])
 def test_no_process_that_a_command_started_is_left(tmp_path: Path, then: str) -> None:
-    """Goal: whether it takes too long, ends or crashes."""
+    """If it takes too long, ends or crashes."""
     path = tmp_path / "pid"
     ended = run([sys.executable, "-c", STARTS_ANOTHER.format(then=then), str(path)], 5.0 if "sleep" in then else None)
     assert is_gone(pid_in(path))
@@ -110,7 +110,7 @@ def test_a_command_that_is_talked_to_is_ended() -> None:
     ("then", "how"), [("import os; os._exit(7)", "exit code 7"), ("import time; time.sleep(600)", "killed by SIGKILL")]
 )
 def test_no_process_that_a_worker_started_is_left(tmp_path: Path, then: str, how: str) -> None:
-    """Goal: whether it dies by itself or is ended; and how it ended is known."""
+    """If it dies by itself, and if it is killed; the error says how it ended."""
     workers = Workers(1)
     future = workers.submit(start_another, str(tmp_path / "pid"), then)
     other = pid_in(tmp_path / "pid")
@@ -123,7 +123,7 @@ def test_no_process_that_a_worker_started_is_left(tmp_path: Path, then: str, how
     assert is_gone(other)
 
 
-def test_a_worker_that_somebody_kills_leaves_nothing(tmp_path: Path) -> None:
+def test_a_killed_worker_leaves_nothing(tmp_path: Path) -> None:
     """Goal: the same where the system ends it, for want of memory."""
     with Workers(1) as workers:
         future = workers.submit(start_another, str(tmp_path / "pid"), "import time; time.sleep(600)")
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 
 
 def outputs_of(parent: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it printed until its end; if it does not end in time, it is killed."""
+    """Its output until its end; if it does not end in time, it is killed."""
     try:
         return parent.communicate(timeout=PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -163,7 +163,7 @@ def outputs_of(parent: subprocess.Popen[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
-    """Goal: nobody computes for a process that is gone, and nobody prints a traceback. Method: end it, either way."""
+    """Goal: no worker outlives its parent, and none prints a traceback. Method: end the parent by each signal."""
     program = tmp_path / "parent.py"
     program.write_text(PARENT)
     with subprocess.Popen(

@@ -1,7 +1,7 @@
 """The comparison of KV events.
 
-Goal: a router outside learns exactly what the reference would tell. Method: pairs of event lists with one planted
-difference, which is KV-OP-12, and the pairs that say the same with identities of their own.
+Goal: an outside router learns exactly what the reference would report. Method: pairs of event lists with one injected
+difference, which is KV-OP-12, and equal pairs with other identities.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def compare(ours: tuple[Event, ...], theirs: tuple[Event, ...]) -> Difference | 
 
 
 def test_events_that_say_the_same_are_no_difference() -> None:
-    """Identities are the system's own, and a system need not tell the domains of extra keys."""
+    """Identities are the system's own, and a system need not report the domains of extra keys."""
     assert compare(OURS, SAME) is None
     assert compare((), ()) is None
 
 
-PLANTED: dict[str, tuple[int, Event]] = {
+INJECTED: dict[str, tuple[int, Event]] = {
     "another group": (0, evolve(THEIRS, group=0)),
     "other tokens": (0, evolve(THEIRS, tokens=(1, 2, 3, 9))),
     "another block size": (0, evolve(THEIRS, block_size_tokens=4)),
@@ -54,7 +54,7 @@ PLANTED: dict[str, tuple[int, Event]] = {
 }
 
 
-@pytest.mark.parametrize(("position", "event"), PLANTED.values(), ids=PLANTED)
+@pytest.mark.parametrize(("position", "event"), INJECTED.values(), ids=INJECTED)
 def test_an_event_that_differs_is_named(position: int, event: Event) -> None:
     """By its position, with both events."""
     expected = Difference("KV-OP-12", f"event {position}", str(OURS[position]), str(event))
@@ -74,7 +74,7 @@ def test_one_event_too_many_is_named() -> None:
 
 
 def test_identities_are_remembered_from_one_answer_to_the_next() -> None:
-    """What was stored under one identity may not be removed under another."""
+    """Content stored under one identity may not be removed under another."""
     comparison = Comparison()
     assert comparison.of_answers(TakeEvents(), Happened(OURS[:2]), Happened(SAME[:2])) is None
     assert comparison.of_answers(TakeEvents(), Happened((Removed("b"),)), Happened((Removed(12),))) is None

@@ -1,7 +1,7 @@
 """The comparison of states: tables, reference counts, the free queue, and what is cached.
 
-Goal: whatever differs between two states is reported under the guarantee that it breaks. Method: the state of a small
-reference, and the same state with one planted change; the state without the change is the control.
+Goal: any difference between two states is reported under the guarantee that it breaks. Method: the state of a small
+reference, and the same state with one injected change; the state without the change is the control.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def compare(operation: Operation, theirs: Snapshot, ours: Snapshot = STATE) -> D
 
 @pytest.mark.parametrize("operation", [Admit(0, 1), Finish(2), ReleaseSkipped(0), Evict(3), Reset()], ids=str)
 @pytest.mark.parametrize("ours", [STATE, FRESH], ids=["released", "fresh"])
-def test_the_same_state_is_no_difference(operation: Operation, ours: Snapshot) -> None:
-    """The control of all that follows, after whatever operation, with identities of its own."""
+def test_the_same_state_is_not_a_difference(operation: Operation, ours: Snapshot) -> None:
+    """The control of all that follows, after any operation, with identities of its own."""
     assert compare(operation, hashed(ours), ours) is None
 
 
@@ -83,12 +83,12 @@ TABLES: dict[str, tuple[str, Operation, dict[int, list[list[int]]], tuple[str, s
 }
 
 
-@pytest.mark.parametrize(("statement", "operation", "tables", "told"), TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize(("statement", "operation", "tables", "difference"), TABLES.values(), ids=TABLES)
 def test_a_table_that_differs_is_named(
-    statement: str, operation: Operation, tables: dict[int, list[list[int]]], told: tuple[str, str, str]
+    statement: str, operation: Operation, tables: dict[int, list[list[int]]], difference: tuple[str, str, str]
 ) -> None:
     """By its request and group, under the guarantee of the operation."""
-    group, ours, theirs = told
+    group, ours, theirs = difference
     expected = Difference(statement, f"table of request 0, {group}", ours, theirs)
     assert expected == compare(operation, evolve(STATE, tables=tables))
 
@@ -109,13 +109,13 @@ COUNTS = {
 
 @pytest.mark.parametrize(("references", "block", "ours", "theirs"), COUNTS.values(), ids=COUNTS)
 def test_a_count_that_differs_is_named(references: list[int], block: str, ours: str, theirs: str) -> None:
-    """The first block whose holders are counted otherwise."""
+    """The first block whose number of holders differs."""
     expected = Difference("KV-INV-01", f"references of block {block}", ours, theirs)
     assert expected == compare(LookUp(0), evolve(STATE, references=references))
 
 
 def test_holders_of_the_null_block_are_not_counted() -> None:
-    """Nobody maintains its count."""
+    """Its count is not maintained."""
     assert compare(LookUp(0), hashed(evolve(STATE, references=[0, *STATE.references[1:]]))) is None
 
 
@@ -146,7 +146,7 @@ def test_a_free_queue_of_another_length_is_found() -> None:
 
 
 def test_another_number_of_free_blocks_is_found() -> None:
-    """What is said, apart from what is queued."""
+    """The reported number, apart from the queue."""
     expected = Difference("KV-INV-03", "blocks free", "3", "4")
     assert expected == compare(LookUp(0), evolve(STATE, blocks_free=4))
 
@@ -199,7 +199,9 @@ def test_a_content_that_differs_is_named(operation: Operation, theirs: Snapshot,
 
 
 def test_with_a_retention_interval_another_guarantee_says_what_is_cached() -> None:
-    """What is due and what is not; a block that was handed out and is cached still is another matter."""
+    """Both for blocks that are due and for those that are not; a block that was allocated and is still cached is
+    another matter.
+    """
     too_few = Difference("KV-OP-15", "content of block 1", "first", "not cached")
     too_many = Difference("KV-OP-15", "content of block 7", "not cached", "cached")
     assert too_few == Comparison(retains=True).of_states(Schedule(0, 1), STATE, contents(b1=None))
@@ -211,7 +213,7 @@ def test_with_a_retention_interval_another_guarantee_says_what_is_cached() -> No
     assert stale == comparison.of_states(Schedule(0, 1), taken, hashed(STATE))
 
 
-# What few systems have: pending copies, boundaries inside blocks, a pinned tier
+# Parts that few systems have: pending copies, boundaries inside blocks, a pinned tier
 
 COPY = Copy(group=1, source=4, destination=6, tokens=2)
 TIERED = evolve(
@@ -222,7 +224,7 @@ TIERED = evolve(
 
 @pytest.mark.parametrize("operation", [Admit(0, 1, 8), Dispatch(), Transferred(2), Evict(3), Reset()], ids=str)
 def test_the_same_tiers_are_no_difference(operation: Operation) -> None:
-    """The control of what follows, whatever collections a system uses."""
+    """The control of what follows, with any collections."""
     queue: Any = [7, 3]
     copies: Any = [COPY]
     theirs = evolve(hashed(TIERED), begun=[6, 4], pinned=Pinned(frozenset([7, 3, 2]), queue), copies=copies)
@@ -250,11 +252,13 @@ def test_a_copy_that_is_still_pending_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "block", "told"), [({6}, 4, ("begun", "not begun")), ({1, 4, 6}, 1, ("not begun", "begun"))]
+    ("begun", "block", "difference"), [({6}, 4, ("begun", "not begun")), ({1, 4, 6}, 1, ("not begun", "begun"))]
 )
-def test_a_boundary_inside_a_block_that_differs_is_named(begun: set[int], block: int, told: tuple[str, str]) -> None:
+def test_a_boundary_inside_a_block_that_differs_is_named(
+    begun: set[int], block: int, difference: tuple[str, str]
+) -> None:
     """The first block that is begun on one side alone."""
-    expected = Difference("KV-OP-18", f"boundaries inside block {block}", *told)
+    expected = Difference("KV-OP-18", f"boundaries inside block {block}", *difference)
     assert expected == compare(Schedule(0, 1), evolve(hashed(TIERED), begun=frozenset(begun)), TIERED)
 
 
@@ -298,19 +302,19 @@ PINNED: dict[str, tuple[str, Operation, Pinned, tuple[str, str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("statement", "operation", "pinned", "told"), PINNED.values(), ids=PINNED)
+@pytest.mark.parametrize(("statement", "operation", "pinned", "difference"), PINNED.values(), ids=PINNED)
 def test_a_pin_that_differs_is_named(
-    statement: str, operation: Operation, pinned: Pinned, told: tuple[str, str, str]
+    statement: str, operation: Operation, pinned: Pinned, difference: tuple[str, str, str]
 ) -> None:
     """By its block, under the guarantee of how pins begin, stay or end; all three were pinned before."""
     comparison = Comparison()
     assert comparison.of_states(LookUp(0), TIERED, hashed(TIERED)) is None
-    expected = Difference(statement, *told)
+    expected = Difference(statement, *difference)
     assert expected == comparison.of_states(operation, TIERED, evolve(hashed(TIERED), pinned=pinned))
 
 
 def test_a_pin_that_is_missing_from_the_start_is_named() -> None:
-    """What was not pinned before should have been pinned now."""
+    """A block that was not pinned before should have been pinned now."""
     expected = Difference("KV-OP-21", "pin of block 2", "pinned", "not pinned")
     assert expected == compare(Finish(2), evolve(hashed(TIERED), pinned=Pinned()), TIERED)
 
@@ -375,7 +379,7 @@ def test_any_kind_of_sequence_will_do() -> None:
 
 
 def test_a_state_that_a_system_changes_in_place_is_still_compared() -> None:
-    """What was seen before is remembered by value: the next operation may change what a system returned."""
+    """Earlier states are remembered by value: the next operation may change the objects that a system returned."""
     comparison = Comparison()
     live = list(hashed(STATE).contents)
     theirs = evolve(hashed(STATE), contents=live)
@@ -386,7 +390,7 @@ def test_a_state_that_a_system_changes_in_place_is_still_compared() -> None:
 
 
 def test_what_is_freed_late_is_compared() -> None:
-    """Whose blocks, in which order, and of how many requests."""
+    """Which requests' blocks, in which order, and of how many requests."""
     ours = evolve(STATE, freed_late=[[1, 2], [3]])
     comparison = Comparison()
     assert comparison.of_states(Reset(), ours, evolve(STATE, freed_late=((1, 2), (3,)))) is None

@@ -29,7 +29,7 @@ UNCUT = "014-second-full-group-not-cut"
 
 
 def differences(system: str, model: str, operations: int = OPERATIONS) -> Counter[str]:
-    """What differs in drawn cases and is not declared, by statement."""
+    """Undeclared differences in generated cases, by statement."""
     bench, found, performed, index = Bench(load_system(system).factory), Counter[str](), 0, 0
     while performed < operations:
         lane = Lane(load(model), ("tiny", "hostile")[index % 2])
@@ -90,7 +90,7 @@ def keyed(built: Any, tokens: int) -> Any:
 @pytest.mark.parametrize("size", [32, 64, 128])
 @pytest.mark.parametrize("suffix", ["", "+mtp"])
 def test_the_published_geometries_agree(size: int, suffix: str) -> None:
-    """With the plug-in; as published, the table of C128 goes on behind a hit of nothing."""
+    """With the plug-in; as published, the table of C128 continues after a hit of nothing."""
     model = f"dsv4-flash-ascend-{size}{suffix}"
     assert None is published("retention", model)
     assert UNCUT == published("stock", model)
@@ -98,7 +98,7 @@ def test_the_published_geometries_agree(size: int, suffix: str) -> None:
 
 @pytest.mark.ci
 def test_vllm_as_published_does_not() -> None:
-    """The second group's blocks go on behind the hit: what the plug-in is for."""
+    """The second group's blocks follow the hit, which is what the plug-in fixes."""
     assert UNCUT in differences("stock", "compressed")
 
 

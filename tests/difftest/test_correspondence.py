@@ -1,7 +1,7 @@
 """Content identities matched one to one.
 
-Goal: no system may use one identity for two contents, nor two for one. Method: every way to break a relation, each
-beside a pair that keeps it.
+Goal: no system may use one identity for two contents, nor two for one. Method: every violation of a relation, each with
+a pair that keeps it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def test_a_pair_is_related_from_its_first_appearance_on(related: Correspondence)
     assert related.relate("other", "another")
 
 
-def test_two_contents_under_one_identity_are_refused(related: Correspondence) -> None:
+def test_two_contents_under_one_identity_are_rejected(related: Correspondence) -> None:
     """A foreign hit to come."""
     assert not related.relate("other", "theirs")
 
 
-def test_one_content_under_two_identities_is_refused(related: Correspondence) -> None:
+def test_one_content_under_two_identities_is_rejected(related: Correspondence) -> None:
     """A hit that will be missed."""
     assert not related.relate("ours", "another")
 
 
-def test_what_was_refused_is_not_remembered(related: Correspondence) -> None:
-    """The side that was new in a refused pair is still new."""
+def test_what_was_rejected_is_not_remembered(related: Correspondence) -> None:
+    """The new side of a rejected pair is still new."""
     assert not related.relate("other", "theirs")
     assert related.relate("other", "another")
 
@@ -49,7 +49,7 @@ def test_nothing_corresponds_to_nothing_alone(related: Correspondence) -> None:
 
 
 def test_what_was_related_can_be_asked_for(related: Correspondence) -> None:
-    """In bulk in one direction; what never appeared has no partner."""
+    """In bulk in one direction; identities that never appeared have no partner."""
     assert ["theirs", None, None] == related.theirs(["ours", None, "never seen"])
     assert "ours" == related.ours("theirs")
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""Which models a run has if none is asked for.
+"""The models of a run that names none.
 
 Goal: a long run has more models than a short one, and a level leaves out what it has no cases of. Method: ask.
 """
@@ -42,7 +42,7 @@ def test_models_with_an_interval_leave_blocks_out() -> None:
 
 @pytest.mark.ci
 def test_two_nodes_have_no_models_with_states() -> None:
-    """States are not handed over: a run of a pair has the other models, or says that there is none."""
+    """States are not transferred: a run of a pair has the other models, or says that none is left."""
     pytest.importorskip("vllm")
     models = [load("full"), load("mamba-align"), load("swa")]
     (prepared,) = prepare(LevelChoice.PAIR, STOCK, models, "quick")

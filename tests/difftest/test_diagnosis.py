@@ -1,7 +1,7 @@
-"""What a divergence means, and what did it.
+"""The meaning of a divergence, and its cause.
 
-Goal: whoever patches a block manager reads first what a user of the server would notice, and which function did it; one
-cause is one story. Method: vLLM's own block manager with one function replaced at a time, as ``--preload`` does it.
+Goal: the author of a patch first reads what a user of the server would notice, and which function caused it; one cause
+is one story. Method: vLLM's own block manager with one function replaced at a time, as ``--preload`` does it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def backwards(own: Callable[..., Any], self: Any, blocks: Any) -> None:
 
 
 def silent(own: Callable[..., Any], self: Any) -> list[Any]:
-    """The last event is not told."""
+    """The last event is not reported."""
     events: list[Any] = own(self)
     return events[:-1]
 
@@ -150,15 +150,15 @@ def test_one_cause_is_one_story_with_its_name(
     (found,) = run(bench, "swa", "gemma-hybrid").found
     assert found.diagnosis is not None
     assert (anomaly, target) == (found.anomaly, found.diagnosis.suspects[0].function)
-    told = tell(found, system="stock", version="0.20.2").splitlines()
-    assert told[0] == f"{anomaly.value}: {anomaly.meaning}"
-    assert told[1].startswith(f"in {target}, defined in {__file__}:")
+    story = tell(found, system="stock", version="0.20.2").splitlines()
+    assert story[0] == f"{anomaly.value}: {anomaly.meaning}"
+    assert story[1].startswith(f"in {target}, defined in {__file__}:")
 
 
 def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
     bench: Bench, replaced: Callable[..., None]
 ) -> None:
-    """What the comparison sees first is a table; ghost memory says what is read, if the run goes on."""
+    """The comparison first sees a table; if the run continues, ghost memory says what is read."""
     replaced(WINDOW, narrower)
     (found,) = run(bench, "swa", "gemma-hybrid").found
     assert found.diagnosis is not None
@@ -166,12 +166,12 @@ def test_a_wrong_answer_is_named_although_lockstep_sees_something_else(
     assert "lockstep" == found.divergence.detector
     assert ("ghost", "KV-MEM-01") == (found.diagnosis.follows.detector, found.diagnosis.follows.difference.statement)
     assert found.also
-    told = tell(found, system="stock", version="0.20.2")
-    assert "what follows, without the reference: KV-MEM-01, found by ghost" in told
-    assert f"also seen: {found.also[0].statement}" in told
+    story = tell(found, system="stock", version="0.20.2")
+    assert "what follows, without the reference: KV-MEM-01, found by ghost" in story
+    assert f"also seen: {found.also[0].statement}" in story
 
 
-def test_without_a_replaced_function_there_is_no_suspect(bench: Bench) -> None:
+def test_without_a_replaced_function_nothing_is_suspected(bench: Bench) -> None:
     """Neither libraries nor the gate itself count as patches of vLLM."""
     del bench
     assert [each for each in suspects_among().values() if "swa_retention" not in each.file] == []
@@ -199,7 +199,7 @@ def test_every_guarantee_has_an_anomaly_and_every_anomaly_a_meaning() -> None:
 
 
 def test_looking_into_it_ends_in_time(bench: Bench, replaced: Callable[..., None]) -> None:
-    """A case that was drawn is looked into only as long as there is time."""
+    """A generated case is examined only as long as time is left."""
     replaced(FREE, keeps_one)
     trials = Trials(bench)
     lane = Lane(load("swa"), "long")
@@ -243,7 +243,7 @@ def test_two_functions_that_show_in_the_same_way_are_two_stories() -> None:
 def test_what_a_story_says_is_said_again_by_its_replay(
     bench: Bench, replaced: Callable[..., None], tmp_path: Path
 ) -> None:
-    """The stored case goes on up to what follows from the divergence."""
+    """The stored case runs up to the consequences of the divergence."""
     replaced(WINDOW, narrower)
     (found,) = run(bench, "swa", "gemma-hybrid").found
     store(found, Verdict("stock", "0.20.2", "quick", 0, GATE), tmp_path / "trace.jsonl")
@@ -257,14 +257,14 @@ def test_what_a_story_says_is_said_again_by_its_replay(
 
 
 def test_pinned_blocks_are_not_lost() -> None:
-    """A pin too few loses a hit, and no block; one too many keeps none from anybody for good."""
+    """One pin too few loses a hit, but no block; one too many withholds no block permanently."""
     settings = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=4, pin_drop_blocks_min=1)
     state = Manager(settings).snapshot()
     pinned = evolve(state, free=list(state.free)[1:], blocks_free=2, pinned=Pinned(frozenset({1}), (1,)))
     assert [] == [each for each in of_states(pinned, state) if each in (Anomaly.LEAK, Anomaly.WRONG_ANSWER)]
 
 
-def test_a_block_with_a_reference_too_few_is_no_matter_of_order() -> None:
+def test_a_block_with_a_reference_too_few_does_not_concern_order() -> None:
     """Even if another has one too many: the sums agree."""
     state = Manager(Settings(Geometry((Group(Kind.FULL, 4),)), blocks=4)).snapshot()
     wrong = evolve(state, references=[0, 1, -1, 0])

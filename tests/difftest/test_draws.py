@@ -39,7 +39,7 @@ def test_a_seed_stands_for_its_choices() -> None:
 
 
 def test_a_seed_means_the_same_in_another_process() -> None:
-    """Whatever that process hashes strings to."""
+    """With another hash seed for strings."""
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONHASHSEED": "7"},

@@ -1,7 +1,7 @@
 """Driving the reference alone.
 
-Goal: whatever is wrong with the reference is found, and what never happened is not taken for tested. Method: the
-reference is the control; subclasses of it break one rule each. What a witness counts is compared with what was done.
+Goal: any fault of the reference is found, and events that never happened do not count as tested. Method: the reference
+is the control; subclasses of it break one rule each. The counts of a witness are compared with what was done.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_a_witness_counts_what_happened(
     assert expected == counts
 
 
-def test_whatever_a_mechanism_needs_is_counted() -> None:
+def test_all_that_a_mechanism_needs_is_counted() -> None:
     """A witness that is asked for needs a row above that has it."""
     counted = {name for _, _, expected in WITNESSED.values() for name in expected}
     assert {name for mechanism in MECHANISMS.values() for name in mechanism.witnesses} <= counted
@@ -140,7 +140,7 @@ def driven(model: str, operations: int, seed: int = 0, factory: Factory = Refere
 @pytest.mark.few(5)
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in ("compressed groups", "steps in flight")])
 def test_of_the_reference_nothing_is_found(name: str) -> None:
-    """The control; and whatever a mechanism must do has happened, so that it was not driven for nothing."""
+    """The control; and everything that a mechanism must do has happened, so that it was not driven in vain."""
     mechanism = MECHANISMS[name]
     found = drive([load(model) for model in mechanism.models], 1500)
     assert () == found.found
@@ -156,11 +156,11 @@ def test_a_seed_stands_for_one_run() -> None:
 
 
 def test_what_was_driven_is_reported_as_it_goes() -> None:
-    """After every case, up to the number that is told at the end."""
-    told: list[int] = []
-    found = drive([load("full")], 500, report=told.append)
-    assert sorted(told) == told
-    assert (found.cases, found.operations) == (len(told), told[-1])
+    """After every case, up to the number reported at the end."""
+    counts: list[int] = []
+    found = drive([load("full")], 500, report=counts.append)
+    assert sorted(counts) == counts
+    assert (found.cases, found.operations) == (len(counts), counts[-1])
 
 
 class OtherHoldings(Reference):
@@ -174,26 +174,26 @@ class OtherHoldings(Reference):
 
 
 class CopiesUnheld(OtherHoldings):
-    """Nobody holds a copy's source."""
+    """No request holds a copy's source."""
 
     kind = UnheldSources
 
 
 class Early(Holdings):
-    """Gives up a block too early."""
+    """Frees a block too early."""
 
     def release_dead(self, request: int, computed: int) -> None:
         super().release_dead(request, computed + 16)
 
 
 class ReleasesEarly(OtherHoldings):
-    """Gives up the block that the window still reaches into."""
+    """Frees a block that the window still reaches into."""
 
     kind = Early
 
 
 class LosesBlocks(Reference):
-    """Forgets whose blocks those of an aborted request are."""
+    """Forgets which blocks an aborted request holds."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):
@@ -202,7 +202,7 @@ class LosesBlocks(Reference):
 
 
 class KeepsBlocks(Reference):
-    """Keeps the blocks of a preempted request for somebody who never comes."""
+    """Keeps the blocks of a preempted request although it never comes back."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Preempt):
@@ -211,7 +211,7 @@ class KeepsBlocks(Reference):
 
 
 class GivesUpLoading(Reference):
-    """Gives back the blocks of an aborted request, whoever still writes into them."""
+    """Frees the blocks of an aborted request, although a load still writes into them."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):
@@ -235,7 +235,7 @@ BROKEN: dict[str, tuple[Factory, str, set[str]]] = {
     "state released early": (ReleasesEarly, "mamba-all", {"KV-MEM-01"}),
     "blocks lost": (LosesBlocks, "full", {"KV-INV-01"}),
     "blocks kept": (KeepsBlocks, "full", {"KV-LEAK-01"}),
-    "loading given up": (GivesUpLoading, "local+transfers", {"KV-MEM-01"}),
+    "blocks of a load freed": (GivesUpLoading, "local+transfers", {"KV-MEM-01"}),
     "raises": (Raises, "full", {"KV-SYS-01"}),
 }
 

@@ -1,8 +1,7 @@
 """How often findings may act, and must.
 
-Goal: a finding that acts far more often, or far less often, than it was counted to is a divergence, and one that acts
-as often as before is none. Method: a system that has the findings of its release, with bounds above and below what they
-do.
+Goal: a finding that acts far more often, or far less often, than its count is a divergence, and one that acts as often
+as before is not. Method: a system that has the findings of its release, with bounds above and below what they do.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def test_as_often_as_it_may_is_none() -> None:
 
 
 def test_few_cases_say_little() -> None:
-    """What was never seen may be seen now and then; what is seen in every case is too much; others have no bound."""
+    """A finding that was never seen may be seen now and then; one in every case is too much; others have no bound."""
     rates = Rates("stock", "1", (Counted("full", "blocks", 400, {"001-x": 4}),))
     assert 3 < (rates.most("full", "blocks", "002-y", 10) or 0) < 10
     assert 4 < (rates.most("full", "blocks", "001-x", 400) or 0) < 60
@@ -160,7 +159,7 @@ def silent(*must: str, trials: type[Trials] = Trials) -> Outcome:
 
 @pytest.mark.ci
 def test_a_finding_that_never_acts_is_a_divergence() -> None:
-    """Another one that does act is none."""
+    """Another finding that does act is not."""
     run = silent("000-acts-nowhere", acting())
     assert () == run.found
     assert (TooSeldom("000-acts-nowhere", CASES / 2, CASES, "blocks"),) == run.too_seldom
@@ -174,7 +173,9 @@ def test_a_case_that_ended_early_does_not_count() -> None:
 
 
 def test_few_cases_prove_nothing() -> None:
-    """What acts in half of the cases must act in many; what acts in one of 60, in very many; what never did, never."""
+    """A finding that acts in half of the cases must act in many; one that acts in one of 60, in very many; one that
+    never did, never.
+    """
     stored = Rates("stock", "1", (Counted("full", "blocks", 60, {"001-x": 30, "002-y": 1, "003-z": 0}),))
     assert {} == stored.certain("blocks", {"full": 10})
     assert {"001-x": 15.0} == stored.certain("blocks", {"full": 30})

@@ -1,7 +1,7 @@
 """The findings: each is written up, and is shown by its traces.
 
-Goal: what is written is true, and each finding is a difference of a system that has it, and of no other. Method: read
-what is written against the traces; run the traces on the reference with the findings of their release, and on the
+Goal: the pages of findings are true, and each finding is a difference of a system that has it, and of no other. Method:
+read the pages against the traces; run the traces on the reference with the findings of their release, and on the
 release itself.
 """
 
@@ -59,7 +59,7 @@ EXPLAINED = {
     "001-trace": ["001-new-block-ids-never-drained"],
     "037-trace": ["037-fewer-drafts-end-the-process"],
 }
-"""What is found and known where no rule of the reference is changed: what remains at the end, a failed assertion."""
+"""Findings that change no rule of the reference: the remains at the end, a failed assertion."""
 MODELLED = [path for path in TRACES if name_of(path) not in EXPLAINED]
 """Those of the findings that change a rule of the reference."""
 
@@ -108,12 +108,11 @@ OF_ENGINES = {
 }
 """Those that ghost memory knows by a mark on a block, and those that act on a rule under a scheduler alone."""
 
-# What is written
+# The pages
 
 
 def test_every_folder_is_a_finding() -> None:
-    """Goal: a folder has all of a finding. Method: its files; what it is recognised by, or why
-    by nothing."""
+    """Goal: a folder has all of a finding. Method: its files; its recogniser, or why it has none."""
     found = all_findings()
     assert {path.name for path in FOLDER.glob("f[0-9]*")} == {register.folder_of(finding.id) for finding in found}
     assert len(found) == len({finding.rank for finding in found})
@@ -155,11 +154,11 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
 
 @of_every_trace
 def test_the_reference_still_goes_the_way_of_a_trace(path: Path) -> None:
-    """Goal: a trace tells what the reference does today. Method: compare answers and digests."""
+    """Goal: a trace has what the reference does today. Method: compare answers and digests."""
     assert where_the_reference_changed(trace_at(path)) is None
 
 
-# What is shown
+# The traces
 
 
 def shown(run: CaseRun) -> tuple[list[str], list[str | None]]:
@@ -189,7 +188,7 @@ AS_BEGINNINGS = "012-trace", "012-trace-alias"
 
 
 def violated_at(path: Path) -> Violated | None:
-    """What a trace violates if its finding is not known."""
+    """The violation of a trace if its finding is not known."""
     if name_of(path) in AS_BEGINNINGS:
         return Violated("lockstep", "KV-OP-18", "boundaries inside block 2")
     return trace_at(path).header.violates
@@ -229,7 +228,7 @@ def test_the_reference_passes(path: Path) -> None:
 
 
 def check_release(path: Path, performed: int, acted: list[str], found: list[str | None]) -> None:
-    """That a run on the release that the trace names shows its finding, and goes on to its end."""
+    """A run on the release that the trace names shows its finding and continues to its end."""
     assert EXPLAINED.get(name_of(path), []) == found
     assert path not in MODELLED or expected_of(path) in acted
     assert len(trace_at(path).operations) == performed
@@ -312,7 +311,7 @@ def test_the_gate_is_counted_by_the_steps_that_its_release_counts() -> None:
     """Goal: where one step and all in flight count a request alike, 002 still takes off what the release counts."""
     geometry = Geometry((Group(Kind.CHUNKED_LOCAL, 16, window_tokens=64),))
     settings = Settings(geometry, 60, tokens_max=512, chunk_tokens=64, steps_in_flight_max=2)
-    # 164 tokens after a hit of 128, whose blocks are dead: three blocks are to come, whatever a step computes at most.
+    # 164 tokens after a hit of 128, whose blocks are dead: three blocks are still to be allocated for any step size.
     asked = (164, 128, ((0,) * 8,))
     assert blocks_to_take(settings, *asked) == blocks_to_take(all_at_once(settings), *asked) == 3
     assert counts_by(settings, blocks_to_take) == settings

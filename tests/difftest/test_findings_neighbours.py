@@ -1,8 +1,8 @@
 """A finding excuses nothing but itself.
 
-Goal: where findings act, a broken rule of the reference and another defect of the system are still divergences.
-Method: break each rule that has a delta, on the reference's side; plant neighbouring faults into a system that has the
-findings; change misreads that are known.
+Goal: where findings act, a broken rule of the reference and another defect of the system are still divergences. Method:
+break each rule that has a delta, on the reference's side; inject similar faults into a system that has the findings;
+change misreads that are known.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def shorter(longest: Callable[..., int], found: Sequence[Any], lengths: range, *
 
 
 def without_parents(events: Callable[..., list[Event]], *rest: Any) -> list[Event]:
-    """No event tells what its blocks follow."""
+    """No event names its parent block."""
     return [evolve(event, parent=None) if isinstance(event, Stored) else event for event in events(*rest)]
 
 
@@ -166,8 +166,9 @@ def _a_block_each(events: Callable[..., list[Event]], *rest: Any) -> list[Event]
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_rule_of_the_reference_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what a delta builds on is compared too. Method: break it on the reference's side alone; the same cases
-    without the break find nothing."""
+    """Goal: the rule under a delta is compared too. Method: break it on the reference's side alone; the same cases
+    without the break find nothing.
+    """
     fault = BROKEN[name]
     cases, system = fault.cases(), fault.system()
     assert first_found(system, cases[:3]) is None
@@ -221,7 +222,7 @@ def test_a_rule_that_is_broken_only_where_a_finding_acts_shows(
 
 
 def test_every_rule_with_a_delta_is_broken_once() -> None:
-    """Control: none is left out."""
+    """Control: no rule is missing."""
     traces = [read(path) for path in sorted(FOLDER.glob("f*/*.jsonl"))]
     rules = {
         delta.rule
@@ -231,9 +232,9 @@ def test_every_rule_with_a_delta_is_broken_once() -> None:
         for acts in [finding.acts(trace.header.settings, "0.33.0")]
         for delta in (*acts.deltas, *acts.follow, *acts.without)
     }
-    # What only a scheduler asks is broken in scheduling/test_engine_findings.py, what the work monitor asks in
-    # monitors/test_work.py.
-    # How far blocks are looked at differs between releases, too: it is compared with each of them.
+    # The calls that only a scheduler makes are broken in scheduling/test_engine_findings.py, those of the work monitor
+    # in monitors/test_work.py. How far blocks are looked at differs between releases, too: it is compared with each of
+    # them.
     of_schedulers = {"experts_returned", "tokens_read_whole", "blocks_still_valid", "prefixes_kept", "reported_stop"}
     of_schedulers |= {"tokens_passed", "tokens_counted"}
     assert rules - of_schedulers - {"tokens_looked_at", "nulls_passed"} == {fault.rule for fault in BROKEN.values()}
@@ -256,7 +257,7 @@ def off_by(factor: int) -> Callable[..., int]:
 
 
 LOADED_TOO_LONG = "f014*/trace-load.jsonl"
-PLANTED = {
+INJECTED = {
     "gate open": Fault("blocks_to_come_with", lambda _count, *_rest: 0, "swa"),
     "gate lenient": Fault("blocks_to_come_with", lambda count, *rest: count(*rest) - 1, "gemma-hybrid+mtp"),
     "salts ignored": Fault("names_of_piece", without_domain("salt"), "full"),
@@ -281,17 +282,17 @@ PLANTED = {
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_neighbouring_fault_is_not_excused(name: str) -> None:
-    """Goal: a fault that violates the guarantee of a finding is a divergence. Method: plant it into a system that has
+@pytest.mark.parametrize("name", INJECTED)
+def test_a_similar_fault_is_not_excused(name: str) -> None:
+    """Goal: a fault that violates the guarantee of a finding is a divergence. Method: inject it into a system that has
     all findings of its release."""
-    fault = PLANTED[name]
+    fault = INJECTED[name]
     run = first_found(fault.system(fault.delta), fault.cases())
     assert run is not None
     assert [None] == [each.finding for each in run.found()]
 
 
-# What is read from a wrong slot
+# Reads from a wrong slot
 
 
 class Recorder:
@@ -331,7 +332,7 @@ def of_another_salt(misread: Misread) -> Misread:
 
 
 def of_another_step(misread: Misread) -> Misread:
-    """What is computed was not loaded."""
+    """The computed tokens were not loaded."""
     return evolve(misread, reader=misread.reader._replace(again=False))
 
 
@@ -373,8 +374,9 @@ def test_another_misread_is_not_known(
 
 
 def test_after_a_known_misread_another_is_a_divergence() -> None:
-    """Goal: what is known does not switch ghost memory off. Method: the memory trace of 003; then its blocks hold
-    nothing any more."""
+    """Goal: a known misread does not switch ghost memory off. Method: the memory trace of 003; then its blocks hold
+    nothing any more.
+    """
     case = read(next(FOLDER.glob("f003*/trace-memory.jsonl"))).case
     lockstep = Bench(having()).set_up(evolve(case.settings, blocks=16, requests_max=3))
     assert [] == [found for each in case.operations if (found := lockstep.perform(each)) is not None]
@@ -391,7 +393,7 @@ def test_after_a_known_misread_another_is_a_divergence() -> None:
 
 @pytest.mark.parametrize("mark", [PREEMPTED, FAILED, LATE])
 def test_a_mark_is_known_by_its_own_finding(mark: str) -> None:
-    """Goal: 020, 021 and 022 are told apart by what a worker knows of a block. Method: each mark, and none."""
+    """Goal: 020, 021 and 022 are distinguished by what a worker knows of a block. Method: each mark, and none."""
     case = read(next(FOLDER.glob("f003*/trace-memory.jsonl"))).case
     (misread, *_) = misreads_of(case)
     settings = evolve(case.settings, loads_out_of_turn=True)
@@ -403,7 +405,7 @@ def test_a_mark_is_known_by_its_own_finding(mark: str) -> None:
 
 
 def misreads_of(case: Case) -> list[Misread]:
-    """What is read from wrong slots in a case."""
+    """The reads from wrong slots in a case."""
     lockstep, seen = Bench(having()).set_up(case.settings), Recorder()
     (ghost,) = (monitor for monitor in lockstep.monitors if isinstance(monitor, GhostMemory))
     ghost._physical.is_known = seen.wrapped(lockstep.known.is_known)

@@ -1,7 +1,7 @@
 """Where operations come from.
 
-Goal: every knob does what it says, and lengths lie where faults are. Method: draw many and count; a knob turned off,
-or lengths drawn evenly, are the control.
+Goal: every knob has its effect, and lengths lie where faults are. Method: generate many and count; a knob turned off,
+or evenly distributed lengths, are the control.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def tokens_of(arrival: Arrive) -> int:
 
 
 def at_a_boundary(tokens: int, generator: Generator) -> bool:
-    """Whether a length lies on a multiple of some block size, or one token before or behind it."""
+    """Whether a length is a multiple of some block size, or one token before or after one."""
     sizes = {group.block_size_tokens for group in generator.geometry.groups}
     return any((tokens + 1) % size <= 2 for size in sizes)
 
@@ -110,9 +110,9 @@ def test_few_lengths_lie_at_a_boundary(model: str) -> None:
 @pytest.mark.parametrize("preset", ["tiny", "hostile"])
 @pytest.mark.parametrize("model", SMALL_BLOCKS)
 def test_where_blocks_are_small_prompts_reach_the_alignment(model: str, preset: str) -> None:
-    """Nothing is hit before it: of what prompts share, a third lies at a multiple, and half reaches the first.
+    """Shorter prefixes hit nothing: of the shared prefixes, a third lies at a multiple, and half reaches the first.
 
-    Of all lengths there are, hardly any do, nor of all boundaries: these are the controls.
+    Of all lengths, and of all boundaries, hardly any do: these are the controls.
     """
     generator = GENERATORS[f"{model}-{preset}"]
     alignment, draw = generator.geometry.alignment_tokens, Seeded("prompts")
@@ -129,7 +129,7 @@ def test_where_blocks_are_small_prompts_reach_the_alignment(model: str, preset: 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name not in SMALL_BLOCKS])
 def test_elsewhere_the_alignment_is_a_boundary_like_others(model: str) -> None:
-    """There it is among what is drawn anyway, and no choice is spent on it."""
+    """There it is among the usual lengths, and no choice is spent on it."""
     alignment = MODELS[model].geometry.alignment_tokens
     generator = GENERATORS[f"{model}-hostile"]
     assert share([length % alignment == 0 for length in generator.boundaries]) >= 0.5
@@ -137,7 +137,7 @@ def test_elsewhere_the_alignment_is_a_boundary_like_others(model: str) -> None:
 
 
 def test_boundaries_are_where_something_changes() -> None:
-    """Blocks, alignments, windows, and windows behind a block: none of them beyond the longest prompt."""
+    """Blocks, alignments, windows, and windows after a block: none of them beyond the longest prompt."""
     generator = GENERATORS["mixed-blocks-hostile"]
     found = generator.boundaries
     assert sorted(set(found)) == found
@@ -148,7 +148,9 @@ def test_boundaries_are_where_something_changes() -> None:
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 def test_the_pool_holds_the_longest_request(generator: Generator) -> None:
-    """Whoever runs alone can finish: a refusal is never for good. In smaller pools some could not: the control."""
+    """A request that runs by itself can finish: a rejection is never permanent. In smaller pools some could not: the
+    control.
+    """
     draw = Seeded("settings")
     drawn = [generator.settings(draw) for _ in range(200)]
     for settings in drawn:
@@ -199,7 +201,7 @@ def test_keys_are_as_frequent_as_the_knob_says() -> None:
 
 @pytest.mark.parametrize("kind", ["salt", "lora", "media"])
 def test_every_kind_of_key_is_drawn_alone_and_with_others(kind: str) -> None:
-    """Two at once show whether their domains are told apart."""
+    """Two at once show whether their domains are distinguished."""
     kinds = [
         {name for name in ("salt", "lora", "media") if getattr(arrival.keys, name)}
         for arrival in arrivals(keys_percent=100)
@@ -284,7 +286,7 @@ FEATURES: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize(("model", "expected"), FEATURES.values(), ids=FEATURES)
 def test_settings_have_the_features_of_the_model(model: str, expected: dict[str, object]) -> None:
-    """All of them; without prefix caching there is no retention interval."""
+    """All of them; without prefix caching, no retention interval is drawn."""
     generator = Generator(HOSTILE, load(model).geometry, load(model).features)
     draw = Seeded("features")
     plain: dict[str, object] = {"retention_interval_tokens": None, "scratch_first": False, "pin_drop_blocks_min": None}
@@ -297,7 +299,7 @@ def test_settings_have_the_features_of_the_model(model: str, expected: dict[str,
 
 
 def test_prefix_caching_is_off_where_no_states_are_kept_for_it() -> None:
-    """A running state serves nobody else."""
+    """A running state serves no other request."""
     draw = Seeded("states")
     generator = GENERATORS["mamba-none-hostile"]
     assert not any(generator.settings(draw).caches for _ in range(200))
@@ -327,7 +329,7 @@ def test_drafts_are_no_more_than_there_are_states_for(mode: StateMode, states: i
 
 
 SWARM = 120
-"""How many cases are drawn of a swarm."""
+"""How many cases of a swarm are generated."""
 
 
 def swarm(level: str, percent: int) -> list[Case]:

@@ -1,8 +1,8 @@
 """Glances.
 
-Goal: between two comparisons of the whole states, what an operation may have changed is compared after it, and whatever
-else a system changed is found later and shown where it happened. Method: the reference as a system that can be read in
-part, and subclasses of it with a planted fault.
+Goal: between two comparisons of the whole states, the parts that an operation may have changed are compared after it.
+Any other change of the system is found later and shown where it happened. Method: the reference as a system that can be
+read in part, and subclasses of it with an injected fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """vLLM-Ascend 0.23.0 and 0.30.0rc2: their managers and schedulers, followed by the reference.
 
-Goal: what is run is theirs, agrees but for declared findings, and what they have not is refused. Method: drawn cases at
-both levels, each release in a process of its own; the traces of their findings; settings that they do not have.
+Goal: the code that runs is theirs and agrees but for declared findings; settings that they lack are rejected. Method:
+generated cases at both levels, each release in a process of its own; the traces of their findings; settings that they
+do not have.
 """
 
 from __future__ import annotations
@@ -40,30 +41,30 @@ from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
 
 name, traces, seeds, models = sys.argv[1], sys.argv[2].split(), sys.argv[3].split(), sys.argv[4:]
-system, told = load_system(name), {"cases": [], "shown": [], "schedulers": []}
+system, results = load_system(name), {"cases": [], "shown": [], "schedulers": []}
 for level in (SCHEDULER,) if name.partition("@")[0] != "ascend" else (MANAGER, SCHEDULER):
     bench = level.bench(system, level.gate)
     for model, seed in ((model, seed) for model in models for seed in seeds):
         run = run_case(bench, level.allowed(bench, level.draw(load(model), "legal", seed)))
         new = [str(each) for each in run.found() if each.finding is None]
-        told["cases"].append([run.performed, [each.finding for each in run.known()], new])
+        results["cases"].append([run.performed, [each.finding for each in run.known()], new])
         if level is SCHEDULER:
             kind = type(run.world.scheduler)
-            told["schedulers"].append(f"{kind.__module__}:{kind.__qualname__}")
+            results["schedulers"].append(f"{kind.__module__}:{kind.__qualname__}")
     for path in traces:
         trace = read(Path(path))
         if trace.case.level is level:
             run = run_case(bench, trace.case)
             known = [each.finding for each in run.known()]
-            told["shown"].append([Path(path).parent.name, known, [each.finding for each in run.found()]])
+            results["shown"].append([Path(path).parent.name, known, [each.finding for each in run.found()]])
 import vllm.v1.core.kv_cache_manager as manager
-told["coordinator"] = manager.get_kv_cache_coordinator.__module__
-print(json.dumps(told))
+results["coordinator"] = manager.get_kv_cache_coordinator.__module__
+print(json.dumps(results))
 """
 
 
-def told_by(release: Release, name: str, findings: str, *models: str, seeds: str = "1") -> Any:
-    """What a process says of a system, of the traces of its ``findings``, and of a case of each model and seed.
+def results_of(release: Release, name: str, findings: str, *models: str, seeds: str = "1") -> Any:
+    """A process's results for a system, for the traces of its ``findings``, and for a case of each model and seed.
 
     A finding is its number, and if it has several traces, the name of one after a slash.
     """
@@ -88,13 +89,13 @@ def told_by(release: Release, name: str, findings: str, *models: str, seeds: str
 def test_drawn_cases_agree_and_traces_show_their_findings(release: Release, slots: str, traces: list[str]) -> None:
     """At both levels, under the coordinator of vLLM-Ascend."""
     models = (f"compressed+mtp+masked+scratch{slots}", "gemma-hybrid+eagle+scratch", "mamba-align+scratch")
-    told = told_by(release, release.name, " ".join(traces), *models)
-    assert told["coordinator"] == "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
-    assert 2 * len(models) == len(told["cases"])
-    assert [] == [found for _, _, found in told["cases"] if found]
-    assert all(performed > 10 for performed, _, _ in told["cases"])
-    assert {name[:3] for name in traces} == {folder[1:4] for folder, *_ in told["shown"]}
-    for folder, known, found in told["shown"]:
+    results = results_of(release, release.name, " ".join(traces), *models)
+    assert results["coordinator"] == "vllm_ascend.patch.platform.patch_kv_cache_coordinator"
+    assert 2 * len(models) == len(results["cases"])
+    assert [] == [found for _, _, found in results["cases"] if found]
+    assert all(performed > 10 for performed, _, _ in results["cases"])
+    assert {name[:3] for name in traces} == {folder[1:4] for folder, *_ in results["shown"]}
+    for folder, known, found in results["shown"]:
         assert folder[1:4] in [(each or "")[:3] for each in (*known, *found)]
         assert None not in found
 
@@ -105,12 +106,14 @@ def test_its_own_schedulers_agree(name: str) -> None:
     """In drawn cases; of the scheduler of profiled chunks, the trace of 082 ends as it is declared."""
     own = OWN_SCHEDULERS[name]
     findings = "082" if "082-preemption-ends-the-engine" in own.release.findings else ""
-    told = told_by(own.release, name, findings, "gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", seeds="1 2")
-    assert set(own.classes) == set(told["schedulers"])
-    assert 4 == len(told["cases"])
-    assert [] == [found for _, _, found in told["cases"] if found]
-    assert all(performed >= 25 for performed, _, _ in told["cases"])
-    assert ["082"] * bool(findings) == [found[0][:3] for _, _, found in told["shown"]]
+    results = results_of(
+        own.release, name, findings, "gpt-oss-hybrid+scratch", "gemma-hybrid+eagle+scratch", seeds="1 2"
+    )
+    assert set(own.classes) == set(results["schedulers"])
+    assert 4 == len(results["cases"])
+    assert [] == [found for _, _, found in results["cases"] if found]
+    assert all(performed >= 25 for performed, _, _ in results["cases"])
+    assert ["082"] * bool(findings) == [found[0][:3] for _, _, found in results["shown"]]
 
 
 INTERVALS = """
@@ -196,7 +199,7 @@ def test_a_worker_is_of_the_same_release(release: Release) -> None:
         (NEWEST, "gpt-oss-hybrid+retention=256+scratch", "interval of 256 tokens: vLLM-Ascend 0.30.0rc2 has none"),
     ],
 )
-def test_what_they_do_not_have_is_refused(release: Release, model: str, refused: str) -> None:
+def test_what_they_do_not_have_is_rejected(release: Release, model: str, refused: str) -> None:
     """With what they have instead."""
     named = load(model)
     with pytest.raises(ValueError, match=refused):

@@ -1,8 +1,7 @@
 """vLLM 0.20.2's own free queue is the linked list of the proofs.
 
-Goal: what is proved of a doubly linked free queue is about the one that production runs. Method: the same scripts of
-random operations on both, the order from both ends and the counter compared after each; and a drift planted into
-vLLM's.
+Goal: the proofs of a doubly linked free queue hold for the one that production runs. Method: the same scripts of random
+operations on both, the order from both ends and the counter compared after each; and a drift injected into vLLM's.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def test_vllm_queues_as_the_linked_list_does() -> None:
 
 
 @pytest.mark.parametrize("kind", [Turned, Miscounted])
-def test_a_planted_drift_is_seen(kind: type[OfVllm]) -> None:
+def test_an_injected_drift_is_seen(kind: type[OfVllm]) -> None:
     """The control: the order of one call, and the counter."""
     assert drift(kind, SEEDS)
 

@@ -1,7 +1,7 @@
 """The lockstep: the same operations on two systems until they disagree.
 
-Goal: nothing that a system does escapes, and nothing is reported of a sound one. Method: the reference in lockstep
-with itself is the control; subclasses of it with one planted fault each are found at the operation that shows it.
+Goal: every fault of a system is seen, and a sound one raises no alarm. Method: the reference in lockstep with itself is
+the control; subclasses of it with one injected fault each are found at the operation that shows it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PROMPT = (Run(0, 12),)
 
 
 class Witness:
-    """A monitor that sees everything and finds what it is told to."""
+    """A monitor that sees everything and finds what a test sets."""
 
     name = "witness"
 
@@ -83,7 +83,7 @@ class Raises(Reference):
 
 
 class Unobservable(Reference):
-    """Cannot be looked at once a request is there."""
+    """Cannot be inspected once it has a request."""
 
     def snapshot(self) -> Snapshot:
         if self.population.alive:
@@ -92,7 +92,7 @@ class Unobservable(Reference):
 
 
 class ForgetsToRelease(Reference):
-    """Loses the blocks of whoever is aborted."""
+    """Loses the blocks of an aborted request."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):
@@ -150,7 +150,7 @@ def test_operations_are_performed_as_they_are_resolved() -> None:
 def test_a_system_that_raises_violates_its_first_duty(
     error: BaseException, checked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it raises: a system that ends the process would otherwise end the gate, with an exit code of its own."""
+    """For any exception: a system that ends the process would otherwise end the gate, with an exit code of its own."""
     monkeypatch.setattr(Raises, "error", error)
     run = lockstep(Raises, checked=checked)
     name = type(error).__name__
@@ -161,7 +161,7 @@ def test_a_system_that_raises_violates_its_first_duty(
 
 
 def test_an_interrupt_is_not_the_systems_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever interrupts is let through."""
+    """An interrupt is passed on."""
     monkeypatch.setattr(Raises, "error", KeyboardInterrupt())
     run = lockstep(Raises)
     with pytest.raises(KeyboardInterrupt):
@@ -169,7 +169,7 @@ def test_an_interrupt_is_not_the_systems_fault(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_operation_that_a_system_does_not_support_is_not_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says of itself is let through, to whoever asked for it."""
+    """Its exception is passed on to the caller."""
     monkeypatch.setattr(Raises, "error", UsageError("no look-ups here"))
     run = lockstep(Raises)
     with pytest.raises(UsageError, match=r"^no look-ups here$"):
@@ -186,7 +186,7 @@ def test_a_state_that_cannot_be_seen_is_found() -> None:
 
 
 def test_an_answer_is_compared_before_the_state() -> None:
-    """What was told first is told first; both answers can be asked for."""
+    """The answer comes first and is reported first; both answers can be read."""
     run = lockstep(LiesAboutTheHit)
     found = first(run, Arrive(0, PROMPT), Admit(0, 64))
     assert found is not None
@@ -209,7 +209,7 @@ def test_a_monitor_is_asked_where_the_reference_agrees() -> None:
 
 
 def test_monitors_check_without_the_reference() -> None:
-    """What differs from the reference passes, and the population is the system's own."""
+    """A difference from the reference passes, and the population is the system's own."""
     witness = Witness()
     run = lockstep(LiesAboutTheHit, witness, checked=False)
     assert first(run, Arrive(0, (Run(0, 3),)), Admit(0, 64)) is None
@@ -218,7 +218,7 @@ def test_monitors_check_without_the_reference() -> None:
 
 
 def test_at_rest_everything_that_remains_is_reported() -> None:
-    """Every difference of every monitor, behind the last operation."""
+    """Every difference of every monitor, after the last operation."""
     run = lockstep(Reference, Witness(at_rest=("one", "two")), Witness(at_rest=("three",)))
     assert run.perform(Arrive(0, PROMPT)) is None
     found = run.close()
@@ -242,7 +242,7 @@ dispatched."""
 
 
 def test_requests_end_wherever_they_stand() -> None:
-    """The step goes out first, then all are aborted, and then every transfer is over: nothing remains."""
+    """The step is dispatched first, then all are aborted, and then every transfer is over: nothing remains."""
     witness = Witness()
     run = Lockstep(Reference(FENCED), Manager(FENCED), (witness, LeakMonitor(FENCED)))
     assert first(run, *EVERYWHERE) is None
@@ -276,7 +276,7 @@ def test_nothing_is_dispatched_where_there_is_nothing_to_dispatch() -> None:
 
 
 class CachesEverything(Reference):
-    """Has no retention interval, whatever it is told."""
+    """Ignores the retention interval."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -294,14 +294,14 @@ def test_what_is_cached_is_checked_by_the_guarantee_for_these_settings() -> None
 
 
 def test_what_diverges_while_requests_end_is_reported_alone() -> None:
-    """What monitors would say of a state that is wrong means nothing."""
+    """What monitors would report of a wrong state means nothing."""
     run = lockstep(ForgetsToRelease, Witness(at_rest=("one",)))
     assert first(run, Arrive(0, PROMPT), Admit(0, 64)) is None
     assert ["KV-INV-01"] == [divergence.difference.statement for divergence in run.close()]
 
 
 def test_the_reference_speaks_the_protocol() -> None:
-    """The type checker agrees that it is a system; its roots hold its state, and its names tell requests apart."""
+    """The type checker accepts it as a system; its roots hold its state, and its names distinguish requests."""
     system: System = Reference(SETTINGS)
     roots: Mapping[str, object] = system.roots()
     assert {"tables", "pool", "prefixes"} == set(roots)

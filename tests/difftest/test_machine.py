@@ -1,8 +1,8 @@
 """The levels as Hypothesis state machines.
 
-Goal: what the seeded driver finds, Hypothesis finds too, and shrinks; what it finds replays. Method: the reference is
-the control; a faulty subclass fails while operations are performed, another one at rest. In vLLM's block manager, in
-its scheduler and in the connector between two nodes a mutant is injected, and what is printed is run.
+Goal: Hypothesis finds what the seeded driver finds, and shrinks it; its cases replay. Method: the reference is the
+control; a faulty subclass fails while operations are performed, another one at rest. In vLLM's block manager, in its
+scheduler and in the connector between two nodes a mutant is injected, and the printed test is run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Miscounts(Reference):
 
 
 class KeepsALog(Reference):
-    """Writes down who is aborted, for ever."""
+    """Logs aborted requests without bound."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -117,7 +117,7 @@ class GivesUpLoading(Reference):
 
 @pytest.mark.ci
 def test_what_only_some_models_do_is_searched() -> None:
-    """Transfers, say; where there are none, the same fault is none."""
+    """Transfers, for example; in models without them the same fault has no effect."""
     look(GivesUpLoading)
     with pytest.raises(DivergenceError, match="KV-OP-25"):
         look(GivesUpLoading, Lane(load("full+transfers"), "tiny"))
@@ -169,7 +169,9 @@ def test_every_kind_of_operation_has_a_rule(name: str) -> None:
 
 @pytest.mark.ci
 def test_a_rule_applies_if_its_operation_means_something() -> None:
-    """Goal: nothing is drawn in vain. Method: every operation of every case is performed, on the request it names."""
+    """Goal: no generated operation is useless. Method: every operation of every case is performed, on the request it
+    names.
+    """
     performed: set[type] = set()
 
     def names(operation: Operation) -> tuple[type, int | None]:

@@ -57,7 +57,7 @@ def nothing_of_odds(rule: Callable[[int], int], number: int) -> int:
 
 
 def asked(findings: Sequence[Finding], *numbers: int) -> tuple[Modelled, list[int]]:
-    """What is answered of numbers, and who acted."""
+    """The answer for given numbers, and which findings acted."""
     known = Modelled(tuple(findings))
     rules = known.rules(SETTINGS, "")
     answers = []
@@ -104,7 +104,7 @@ def test_changed_settings_are_counted_by_what_would_be_without_them() -> None:
     assert ("0", "6") == (known.first["settings"].ideal, known.first["settings"].answered)
 
 
-def test_outside_its_condition_it_is_told_once() -> None:
+def test_outside_its_condition_it_is_reported_once() -> None:
     """Of the arguments, and of both answers; inside it is not."""
 
     def is_odd(ideal: int, answered: int, number: int) -> bool:

@@ -1,7 +1,7 @@
 """Model geometries.
 
-Goal: a name or a file stands for exactly one geometry, and any other name or file for one message. Method: all
-presets, good files, and every way in which a file can be bad.
+Goal: a name or a file stands for exactly one geometry, and any other name or file for one message. Method: all presets,
+good files, and every kind of bad file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_a_preset_with_a_draft_layer(name: str) -> None:
 
 
 def test_a_draft_layer_takes_nothing_away() -> None:
-    """Whatever a model had stays."""
+    """A model keeps all its groups."""
     assert load("swa+pinned=2+eagle").features == load("swa+pinned=2").with_lookahead().features
 
 
@@ -75,7 +75,7 @@ def test_deepseek_v4_is_as_it_is_grouped(name: str) -> None:
 
 
 def test_every_kind_and_every_mode_is_a_preset() -> None:
-    """So is a group with compressed slots: whatever the reference has can be driven."""
+    """So is a group with compressed slots: every kind of the reference can be driven."""
     groups = [group for model in MODELS.values() for group in model.geometry.groups]
     assert set(Kind) == {group.kind for group in groups}
     assert set(StateMode) == {group.states for group in groups} - {None}
@@ -83,13 +83,13 @@ def test_every_kind_and_every_mode_is_a_preset() -> None:
 
 
 def test_published_models_are_presets() -> None:
-    """What runs by default."""
+    """They run by default."""
     assert set(GATED) < set(MODELS)
 
 
 @pytest.mark.parametrize("name", ["fulll", "fulll+eagle", "+eagle", "", "no/such.json", "no/such.json+eagle", "Full"])
-def test_other_names_are_refused(name: str) -> None:
-    """With the names that there are, and the suffixes."""
+def test_other_names_are_rejected(name: str) -> None:
+    """With the known names, and the suffixes."""
     with pytest.raises(
         UsageError,
         match=f"unknown model .*{'.*'.join(MODELS)}.*other suffixes: mtp, partial, whole-slots, hashed-ahead, masked",
@@ -98,8 +98,8 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["full+", "full+mtp", "full+eagle+eagle", "full++eagle", "full+Eagle", "full+masked"])
-def test_other_suffixes_are_refused(name: str) -> None:
-    """The name is told with what is wrong with it; see the tests of variants."""
+def test_other_suffixes_are_rejected(name: str) -> None:
+    """The message has the name and what is wrong with it; see the tests of variants."""
     with pytest.raises(UsageError, match=f"^model {re.escape(repr(name))}: .*suffix|needs a sliding-window or a mamba"):
         load(name)
 
@@ -112,7 +112,7 @@ def test_a_file_is_a_model(tmp_path: Path) -> None:
 
 
 def test_a_file_may_have_every_kind(tmp_path: Path) -> None:
-    """Chunks, states and compressed blocks are told as windows are."""
+    """Chunks, states and compressed blocks are written as windows are."""
     chunked = {**WINDOW, "kind": "chunked_local"}
     compressed = {**FULL, "compress_ratio": 4, "unit_tokens": 8}
     model = load(stored(tmp_path, chunked, {**STATES, "states": "align", "draft_states": 2}, compressed))
@@ -162,7 +162,7 @@ BAD_GROUPS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("group", "message"), BAD_GROUPS.values(), ids=BAD_GROUPS)
-def test_a_bad_group_is_refused(group: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_bad_group_is_rejected(group: dict[str, Any], message: str, tmp_path: Path) -> None:
     """On one line that names the file and what is wrong with it."""
     path = stored(tmp_path, FULL, group)
     with pytest.raises(UsageError) as error:
@@ -172,7 +172,7 @@ def test_a_bad_group_is_refused(group: dict[str, Any], message: str, tmp_path: P
     assert "\n" not in str(error.value)
 
 
-def test_block_sizes_without_a_common_multiple_are_refused(tmp_path: Path) -> None:
+def test_block_sizes_without_a_common_multiple_are_rejected(tmp_path: Path) -> None:
     """Each is small, yet no prompt would ever reach the alignment."""
     sizes = (2, 3, 5, 7, 11, 13, 17)
     assert load(stored(tmp_path, *({**FULL, "block_size_tokens": size} for size in sizes[:-1])))
@@ -201,7 +201,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_bad_file_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_rejected(content: bytes, message: str, tmp_path: Path) -> None:
     """On one line that names the file and what is wrong with it."""
     path = tmp_path / "model.json"
     path.write_bytes(content)
@@ -212,8 +212,8 @@ def test_a_bad_file_is_refused(content: bytes, message: str, tmp_path: Path) -> 
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    """A directory is an unknown model; a name that no file can have is told by the system's own words."""
+def test_what_is_not_a_file_is_rejected(tmp_path: Path) -> None:
+    """A directory is an unknown model; for a name that no file can have, the message is the operating system's."""
     with pytest.raises(UsageError, match="unknown model"):
         load(str(tmp_path))
     with pytest.raises(UsageError, match=r"cannot be read: .+"):

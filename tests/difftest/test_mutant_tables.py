@@ -1,6 +1,6 @@
 """The stored tables of mutants.
 
-Goal: a reader can go by them. Method: compare their names with the mutants that there are, and look for a reason beside
+Goal: a reader can rely on them. Method: compare their names with the existing mutants, and look for a reason next to
 each survivor.
 """
 
@@ -60,7 +60,7 @@ def test_a_table_has_every_mutant(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_whatever_survives_is_argued(name: str) -> None:
+def test_every_survivor_has_a_reason(name: str) -> None:
     """And nothing is argued that was killed when the table was written."""
     page = (ROOT / name).read_text(encoding="utf-8")
     argued = {each.name for each in TABLES[name] if each.survives}
@@ -75,7 +75,9 @@ def survivors(page: str) -> set[str]:
 
 
 def test_independent_mutants_are_listed_and_survivors_argued() -> None:
-    """Goal: what the proofs leave is argued, and nothing else. Method: the table's verdicts against the arguments."""
+    """Goal: every survivor has an argument, and nothing else has. Method: the table's verdicts against the
+    arguments.
+    """
     page = (ROOT / "mutants-independent.md").read_text(encoding="utf-8")
     proofs = rows(page.partition("\nNot killed by the proofs:\n")[0])
     left = {each.name for each in INDEPENDENT_MUTANTS if proofs[each.name][1] != "killed"}
@@ -96,7 +98,7 @@ def test_every_layer_says_what_it_kills() -> None:
 
 
 def test_an_argument_is_a_sentence() -> None:
-    """That says what is missing."""
+    """It says what is missing."""
     both: tuple[Mutant, ...] = (*FEATURE_MUTANTS, *REFERENCE_MUTANTS, *INDEPENDENT_MUTANTS, *CHECKER_MUTANTS)
     assert not [
         each.name for each in both if each.survives and not (len(each.survives) > 20 and each.survives[-1] == ".")

@@ -1,6 +1,6 @@
 """The run of injected faults.
 
-Goal: a mutant that changes something is found, one that changes nothing is said to survive, and a system as it is
+Goal: a mutant that changes something is found, one that changes nothing is reported to survive, and an unchanged system
 raises no alarm. Method: mutants of a system of these tests' own.
 """
 
@@ -78,7 +78,7 @@ def test_a_mutant_is_killed() -> None:
 
 
 def test_a_mutant_that_breaks_nothing_survives() -> None:
-    """Unless it is known that nobody can tell it from the original."""
+    """Unless it is known to be equivalent to the original."""
     assert hunted(mutant(unchanged)).survived
     assert not hunted(mutant(unchanged, equivalent="The operation is passed on.")).survived
 
@@ -104,7 +104,7 @@ def test_what_the_unmutated_system_shows_is_not_a_kill() -> None:
 
 
 def test_a_mutant_is_shown_by_its_check() -> None:
-    """The check is run while the mutant is planted, and no campaign is."""
+    """The check runs while the mutant is injected, and no campaign does."""
     system = Sound(SETTINGS)
 
     def operations_are_done() -> str | None:
@@ -144,7 +144,7 @@ def test_detectors_are_tried_alone() -> None:
 
 
 @pytest.mark.parametrize(("models", "expected"), [(("swa",), {"swa"}), (None, {"full", "swa"})])
-def test_a_hunt_goes_where_a_mutant_can_show(
+def test_a_mutation_run_goes_where_a_mutant_can_show(
     models: tuple[str, ...] | None, expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the models that it names, with and without a draft layer."""
@@ -159,14 +159,14 @@ def test_a_hunt_goes_where_a_mutant_can_show(
     assert [expected | with_drafts] == chased
 
 
-def test_a_hunt_where_nothing_can_show_is_none() -> None:
-    """Who looks where a mutant cannot show does not learn that it survives."""
+def test_a_mutation_run_that_can_show_nothing_is_none() -> None:
+    """A run that cannot show a mutant does not prove that it survives."""
     with pytest.raises(ValueError, match="unchanged shows on local, mixed-blocks, and none of the models is one"):
         hunted(mutant(unchanged, models=("local", "mixed-blocks")))
 
 
-def test_an_interrupt_ends_the_hunt() -> None:
-    """What was not hunted has not survived."""
+def test_an_interrupt_ends_the_mutation_run() -> None:
+    """A mutant that was not run has not survived."""
 
     def factory(_settings: Settings) -> Sound:
         raise KeyboardInterrupt

@@ -1,8 +1,8 @@
 """Other releases of vLLM, as published.
 
-Goal: each agrees with the reference but for what is declared, what it does not have is refused with a sentence, and a
-process has one vLLM for good. Method: refusals without any vLLM; the command in a process of its own for two releases,
-as they are and with a fault planted.
+Goal: each agrees with the reference except for declared findings, a setting that it lacks is rejected with one
+sentence, and a process has one vLLM permanently. Method: rejections without any vLLM; the command in a process of its
+own for two releases, as they are and with an injected fault.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def refusal(version: str, model: str, kind: type[Native] = Native, **more: bool)
 
 @pytest.mark.parametrize("name", [name for name, each in RELEASES.items() if each.system == "native" and each.gate])
 def test_every_release_takes_its_own_models(name: str) -> None:
-    """What a run without --model would do ends with no refusal."""
+    """A run without --model ends in no rejection."""
     models = models_of(RELEASES[name])
     assert [None] * len(models) == [refusal(name.removeprefix("native@"), model) for model in models]
 
 
 @pytest.mark.parametrize("name", RETENTION_RELEASES)
 def test_every_release_with_the_plug_in_takes_its_own_models(name: str) -> None:
-    """The same with what the plug-in adds: pins everywhere, and partial hits unless they are refused."""
+    """The same with what the plug-in adds: pins everywhere, and partial hits unless they are rejected."""
     release, models = RETENTION_RELEASES[name], retention_models_of(RETENTION_RELEASES[name])
     assert [None] * len(models) == [refusal(release.version, model, RetentionRelease) for model in models]
     assert any("pinned" in model for model in models)
@@ -75,7 +75,7 @@ def test_every_release_with_the_plug_in_takes_its_own_models(name: str) -> None:
         ("0.16.0", "full", "admission only of what fits as a whole: vLLM 0.16.0 asks for the first chunk alone"),
     ],
 )
-def test_what_a_release_does_not_have_is_refused(version: str, model: str, why: str) -> None:
+def test_what_a_release_does_not_have_is_rejected(version: str, model: str, why: str) -> None:
     """With what it has instead."""
     assert (refusal(version, model) or "").startswith(why)
 
@@ -91,7 +91,7 @@ def test_what_it_has_is_not(version: str, model: str) -> None:
 
 
 def test_a_process_has_one_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one is refused, the same one is not, and the first goes first on the path."""
+    """Another one is rejected, the same one is not, and the first goes first on the path."""
     other = ModuleType("vllm")
     other.__file__ = str(tmp_path / "other" / "vllm" / "__init__.py")
     monkeypatch.setitem(sys.modules, "vllm", other)
@@ -167,7 +167,7 @@ def test_the_plug_in_on_a_release_agrees(version: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("version", RUN)
 def test_the_plug_in_with_a_fault_does_not(version: str, tmp_path: Path) -> None:
-    """What a release frees later, or by itself, is not pinned."""
+    """Blocks that a release frees later, or by itself, are not pinned."""
     pytest.importorskip("vllm")
     fetched(version)
     patch = tmp_path / "patch.py"
@@ -205,7 +205,7 @@ plain = BlockPool.free_blocks
 BlockPool.free_blocks = lambda self, blocks: plain(self, reversed(list(blocks)))
 """,
 }
-"""What breaks the order of the free queue."""
+"""Faults in the order of the free queue."""
 
 
 @pytest.mark.deep

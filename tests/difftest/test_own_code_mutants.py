@@ -56,7 +56,7 @@ MASKED_BY_FINDINGS = (
 """Broken references that the check once took for findings 005 and 002."""
 
 
-# What is said of them
+# Their descriptions
 
 
 def test_there_are_enough_and_no_name_twice() -> None:
@@ -98,7 +98,7 @@ def test_a_stale_passage_is_rejected() -> None:
 def test_a_probe_that_cannot_be_run_kills_nothing(
     error: type[Exception], of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a missing system is no kill, and other exceptions are. Method: probes that raise either."""
+    """Goal: a missing system is not a kill, and other exceptions are. Method: probes that raise either."""
     found = Kill(Shown("check", "something"), 1, 0.0)
     mutants, run = {
         "reference": (REFERENCE_MUTANTS[:1], own_code_run.run_reference),
@@ -125,7 +125,9 @@ def test_a_probe_that_cannot_be_run_kills_nothing(
 
 @pytest.mark.parametrize("found", [None, Kill(Shown("check", "something"), 1, 0.0)])
 def test_a_probe_that_raises_kills_nothing(found: Kill | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: exit code 5 is no kill. Method: the first probe of a mutant raises, and the next one finds it, or none."""
+    """Goal: exit code 5 is not a kill. Method: the first probe of a mutant raises, and the next one finds
+    it, or none.
+    """
     mutant, calls = REFERENCE_MUTANTS[0], iter([RuntimeError("the gate failed"), found])
 
     def probe(*_given: object) -> Kill | None:
@@ -178,7 +180,7 @@ def test_each_probe_can_be_run() -> None:
 
 
 def _cases_of(checker: str) -> set[str]:
-    """What ``own_code_run`` can write wrong for a checker, by the words with which its code compares the case."""
+    """What ``own_code_run`` can spoil for a checker, by the words with which its code compares the case."""
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(WRITTEN[checker]))).body
     compared = [each for each in ast.walk(function) if isinstance(each, ast.Compare)]
     return {
@@ -195,9 +197,9 @@ REPEATS = {
     "kvgate.campaigns.case_workers:CaseWorkers": "what another process has found",
     "kvgate.findings.modelled:Acted": "how a finding acted, which is counted and no divergence",
 }
-"""What makes a difference and checks nothing."""
+"""Code that makes a difference and checks nothing."""
 OF_TIERS = {"kvgate.levels.tiers.engine:TierEngine", "kvgate.levels.tiers.memory:TierMemory"}
-"""The checkers of two tiers, which no mutant breaks yet: faults planted in a connector show that they find some."""
+"""The checkers of two tiers, which no mutant breaks yet: faults injected into a connector show that they find some."""
 OTHERS = {
     "kvgate.kernel.glance:Glance": "whether the states are compared",
     "kvgate.levels.scheduler.nodes:OtherNodes": "what other nodes still read",
@@ -209,11 +211,11 @@ OTHERS = {
     "kvgate.equality.table": "whether two engines' answers are equal",
     "kvreference.snapshot": "the invariants",
 }
-"""What makes no difference by itself, and what a checker asks it."""
+"""Code that makes no difference by itself, and the checker's question to it."""
 
 
 def _checkers() -> Iterator[str]:
-    """What in kvgate makes a difference: every class, and every function that is not private to its module."""
+    """The code of kvgate that makes a difference: every class, and every function that is not private to its module."""
     package = Path(kvgate.__path__[0])
     for path in sorted(package.rglob("*.py")):
         module = ".".join(("kvgate", *path.relative_to(package).with_suffix("").parts))
@@ -239,16 +241,16 @@ def test_every_checker_has_a_mutant() -> None:
 
 
 def test_an_entry_without_a_passage_is_rejected() -> None:
-    """Goal: a misprint in the list is no mutant less. Method: an entry that lacks its edit."""
+    """Goal: a misprint in the list cannot hide a mutant. Method: an entry that lacks its edit."""
     with pytest.raises(ValueError, match="not a mutant"):
         tuple(mutants_of("name KV-OP-01 swa\nA sentence.\n@ kvreference.content:Keys.of_block\n", words="probes"))
 
 
-# That they are found
+# Mutation runs
 
 
 def _survivors(server: ForkServer, of: str, *names: str, timeout: float = 600.0) -> list[str]:
-    """What ``kvgate mutants`` reports; in a process of its own, since the plug-in stays where it is loaded."""
+    """The report of ``kvgate mutants``; in a process of its own, since the plug-in stays where it is loaded."""
     arguments = ["mutants", *names, "--of", of, "--format", "json"]
     ended = server.run("-m", "kvgate.cli", *arguments, timeout=timeout)
     report = from_json(ended.stdout, "the table")

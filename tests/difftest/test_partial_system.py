@@ -1,9 +1,9 @@
 """vLLM 0.20.2 with the plug-in's partial hits, in lockstep with the reference.
 
-Goal: hits that end inside blocks are those that the reference says, with the same copies from the same blocks, beside
-drafts, retention, pins, transfers and a minimum; and no request ever reads what another one computed for other tokens.
-Method: lockstep over drawn cases, with ghost memory beside it, which knows what every slot holds; nothing may differ
-that is not declared of vLLM itself. The plug-in broken, one thing at a time, is for `kvgate mutants --sut retention`.
+Goal: hits that end inside blocks are those of the reference, with the same copies from the same blocks, together with
+drafts, retention, pins, transfers and a minimum. No request ever reads what another one computed for other tokens.
+Method: lockstep over generated cases, with ghost memory, which knows the content of every slot. Only differences
+declared of vLLM itself may occur. Faults of the plug-in are for `kvgate mutants --sut retention`.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ OPERATIONS = 1500
 
 
 def campaign(model: str, operations: int = OPERATIONS, kinds: int = 5) -> Outcome:
-    """What drawn cases show, until so many kinds of divergences are found."""
+    """The findings of generated cases, until so many kinds of divergences are found."""
     lanes = tuple(Lane(load(model), preset) for preset in ("tiny", "hostile", "long"))
     plan = Plan(lanes, operations, kinds_max=kinds, shrinks=False)
     return Campaign(Trials(Bench(load_system("retention").factory)), plan).run()
 
 
 def statements(outcome: Outcome) -> set[str]:
-    """What is violated by anything that nothing explains."""
+    """The violated guarantees that nothing explains."""
     return {found.divergence.difference.statement for found in outcome.found}
 
 
@@ -75,7 +75,7 @@ def test_it_agrees(model: str) -> None:
 
 @pytest.mark.ci
 def test_hits_do_end_inside_blocks() -> None:
-    """What agrees is not that nothing happens: copies are made, and hits wait until a step is dispatched."""
+    """Agreement does not mean that nothing happens: copies are made, and hits wait until a step is dispatched."""
     ordered, order = Counter[str](), PartialHits.entered
 
     def counted(self: PartialHits, request_id: str, tables: Any) -> None:
@@ -107,7 +107,7 @@ def looked_up(system: System, number: int) -> Hit:
 
 
 def test_what_diverges_inside_a_block_is_never_shared() -> None:
-    """Two prompts share 40 tokens of a block of 64 and part there: the second is served what is alike, and no more.
+    """Two prompts share 40 tokens of a block of 64 and then differ: the second is served what is alike, and no more.
 
     The third shares with the second what the first does not have: it is copied from the second one's block.
     """

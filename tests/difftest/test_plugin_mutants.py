@@ -1,7 +1,7 @@
-"""The plug-in's mutants: what is said of its mutants, and that the gate kills every one of them.
+"""The plug-in's mutants: the description of each is true, and the gate kills every one of them.
 
-Goal: if a patch does what it should not, or is left out, somebody sees it. Method: plant the mutants one by one, on the
-models that they name, until the lockstep with the reference, or a mutant's own check, sees it.
+Goal: a patch that does the wrong thing, or is left out, is seen. Method: inject the mutants one by one, on the models
+that they name, until the lockstep with the reference, or a mutant's own check, sees it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def never_broken(mutants: Iterable[Mutant]) -> set[str]:
 
 
 def test_every_patch_has_a_mutant() -> None:
-    """Of every feature; and one that has none is told."""
+    """Of every feature; a patch without one is reported."""
     assert set() == never_broken(PLUGIN_MUTANTS)
     touch = "vllm.v1.core.block_pool:BlockPool.touch"
     assert {touch} == never_broken(mutant for mutant in PLUGIN_MUTANTS if touch not in mutant.targets)
@@ -107,7 +107,7 @@ def test_each_can_be_called_as_its_target_is() -> None:
     assert not can_be_called(evolve(mutant, broken=lambda original, coordinator, configuration: None), attach)
 
 
-def test_the_zoo_is_read_without_vllm() -> None:
+def test_the_mutants_are_read_without_vllm() -> None:
     """Listing it is fast; the plug-in itself is not imported either."""
     heavy = "{'vllm', 'torch', 'swa_retention'}"
     program = f"import sys, kvgate_mutants.mutants.registry; print(*{heavy} & set(sys.modules))"

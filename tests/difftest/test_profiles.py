@@ -24,7 +24,7 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "0.0h", "-1s", "s", "5 m", "5d", "1h30m", "1e3", "nan", "inf", "5m\n"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_anything_else_is_rejected(text: str) -> None:
     """With what could have been written."""
     with pytest.raises(UsageError, match="not a time; write, for example, 60s, 5m or 2h"):
         parse_duration(text)

@@ -81,7 +81,7 @@ def trace(system: str = "reference", divergence: Divergence | None = DIVERGENCE,
 
 
 def test_the_file_says_everything_that_happens() -> None:
-    """Word for word; what stands at its default is left out."""
+    """Word for word; defaults are left out."""
     assert WHOLE == regression_test(trace(), "reference")
 
 

@@ -1,7 +1,7 @@
 """The mutants of later releases of vLLM: each edits a passage that its release has, and is found on that release.
 
-Goal: a fault in what a release has and vLLM 0.20.2 lacks is noticed. Method: read the release's files without importing
-it, and apply every edit to their text; and run a few mutants in a process of their own, for a process has one vLLM.
+Goal: a fault in a feature that vLLM 0.20.2 lacks is noticed. Method: read the release's files without importing it, and
+apply every edit to their text. Run a few mutants in a process of their own, for a process has one vLLM.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def source_of(folder: Path, target: str) -> str:
 @pytest.mark.ci
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name)
 def test_its_passage_is_there(mutant: Mutant) -> None:
-    """Once in its function, and what stands there instead is Python."""
+    """Once in its function, and its replacement is Python."""
     assert isinstance(mutant.broken, Edit)
     (target,) = mutant.targets
     ast.parse(mutant.broken.of(source_of(published(release_named(f"native@{VERSION}")), target)))

@@ -1,4 +1,4 @@
-"""What newer releases decide otherwise by design.
+"""How newer releases decide differently by design.
 
 Goal: a release's choices change the rules that they name, and no other; and findings act next to them.
 Method: the same few operations on the reference with its own choices and with those of each release; their free queues,
@@ -101,7 +101,7 @@ TWICE = (Arrive(0, (Run(0, 8),)), Admit(0, 8), Arrive(1, (Run(0, 8),)))
 
 @pytest.mark.parametrize(("choices", "tokens"), [("", 0), ("scratch", 0), ("look-ahead-at-the-end", 4)])
 def test_a_look_ahead_block_may_hold_the_last_token(choices: str, tokens: int) -> None:
-    """Where groups are several; a hit behind which nothing is matched is still none."""
+    """With several groups; a hit after which nothing is matched is still none."""
     manager = performed(built(choices, *LOOKAHEAD), *TWICE)
     answer = manager.apply(LookUp(1))
     assert isinstance(answer, Hit)

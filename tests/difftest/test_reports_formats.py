@@ -1,7 +1,7 @@
 """The reports of a verdict, in every format.
 
-Goal: each format says the same, in the four sections, escaped and bounded. Method: a verdict whose names are hostile
-to every format is rendered, and read back with that format's own reader where there is one.
+Goal: each format says the same, in the four sections, escaped and bounded. Method: a verdict whose names are hostile to
+every format is rendered, and read back with that format's own reader where one exists.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ Not tested
     assert expected == rendered(AGREEING, Format.TEXT)
 
 
-def test_the_text_report_tells_what_was_found() -> None:
+def test_the_text_report_has_what_was_found() -> None:
     """The story, and the declared difference with its finding and how often it was seen."""
     report = rendered(DIVERGING, Format.TEXT)
     assert report.startswith("1 divergence in 1200 operations, 42 cases\n")
@@ -151,32 +151,32 @@ def test_a_command_to_paste_is_not_wrapped() -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_no_report_says_correct(format_name: Format) -> None:
-    """What was not seen to differ is told in operations and cases."""
+    """The absence of differences is reported in operations and cases."""
     assert "correct" not in rendered(AGREEING, format_name).lower()
     assert "no divergence in 1200 operations, 42 cases" in rendered(AGREEING, format_name).replace("%2C", ",")
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_run_of_nothing_says_so(format_name: Format) -> None:
-    """An agreement about nothing is none."""
+    """An agreement about nothing does not count."""
     assert "no divergence in 0 operations, 0 cases: nothing was run" in rendered(
         evolve(AGREEING, tallies=()), format_name
     )
 
 
-def test_cases_that_ended_early_are_told() -> None:
-    """Goal: what a declared difference hides is said. Method: three of 42 cases ended at one; then none did."""
-    told = "3 of 42 cases ended early"
+def test_cases_that_ended_early_are_reported() -> None:
+    """Goal: a report says what a declared difference hides. Method: three of 42 cases ended at one; then none did."""
+    note = "3 of 42 cases ended early"
     cut = evolve(DIVERGING, tallies=(Tally("flash", "tiny", 40, 1100, cut=3), Tally("flash", "legal", 2, 100)))
-    assert [True, False] == [told in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]
+    assert [True, False] == [note in render(report_of(each), Format.TEXT) for each in (cut, DIVERGING)]
 
 
-def test_what_was_not_made_smaller_is_told() -> None:
+def test_what_was_not_made_smaller_is_reported() -> None:
     """How many of the divergences had no time left; nothing if all had."""
-    told = "the profile's time for them ended before 1 of 1 divergence had the smallest"
+    note = "the profile's time for them ended before 1 of 1 divergence had the smallest"
     late = evolve(DIVERGING, found=(evolve(DIVERGING.found[0], out_of_time=True),))
     assert [True, False] == [
-        told in render(report_of(each), Format.TEXT).replace("\n  ", " ") for each in (late, DIVERGING)
+        note in render(report_of(each), Format.TEXT).replace("\n  ", " ") for each in (late, DIVERGING)
     ]
 
 

@@ -46,14 +46,14 @@ def test_a_command_is_percent_encoded() -> None:
 
 
 def test_a_command_is_bounded_and_its_title_is_one_line() -> None:
-    """Longer ones would be cut or refused."""
+    """GitHub would cut or reject longer ones."""
     line = command("error", "t\n" * 1000, "m" * 10_000)
     assert len(line) < 4_500
     assert "more characters)::mmm" in line
 
 
 def test_a_divergence_is_an_error_and_the_declared_are_a_notice() -> None:
-    """The error tells the story without the operations."""
+    """The error has the story without the operations."""
     error, outcome, declared = report(VERDICT)
     assert error.startswith("::error title=KV-OP-07 at step 2%3A Finish request 0::KV-OP-07: A request that ends")
     assert r"%0Aexpected: 100%25\n```%0Agot: 1%0A" in error
@@ -81,7 +81,7 @@ def test_an_agreement_has_no_error() -> None:
 
 
 def test_what_github_would_not_show_is_counted() -> None:
-    """Ten annotations of a kind, the last of which says how many more there are."""
+    """Ten annotations of a kind, the last of which says how many more exist."""
     errors = [line for line in report(evolve(VERDICT, found=(FOUND,) * 25)) if line.startswith("::error")]
     assert len(errors) == 10
     assert errors[-1].endswith("::25 divergences in 100 operations, 2 cases; 16 divergences not shown")
@@ -95,7 +95,7 @@ def test_no_name_makes_a_command_of_its_own() -> None:
 
 
 def test_the_summary_is_appended_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What earlier steps wrote stays."""
+    """The output of earlier steps stays."""
     path = tmp_path / "summary.md"
     path.write_text("before\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))

@@ -1,8 +1,8 @@
 """vLLM 0.20.2 with the plug-in, in lockstep with the reference.
 
-Goal: what is switched on does what the reference says, on every mechanism that the plug-in has, with drafts and with
-transfers; and with nothing switched on, the plug-in's patches in place make no difference. Method: lockstep over drawn
-cases, in which nothing may differ that is not declared. The plug-in broken, one thing at a time, is in
+Goal: a switched-on feature does what the reference says, on every mechanism that the plug-in has, with drafts and with
+transfers. With nothing switched on, the plug-in's patches in place make no difference. Method: lockstep over generated
+cases, in which only declared findings may differ. The plug-in broken, one thing at a time, is in
 test_plugin_mutants.py.
 """
 
@@ -40,7 +40,7 @@ OPERATIONS = 1500
 
 
 def differences(model: str, operations: int = OPERATIONS) -> Counter[str]:
-    """What differs in drawn cases, by statement; what is declared apart."""
+    """The differences in generated cases, by statement, apart from declared findings."""
     bench, found, performed, index = Bench(load_system("retention").factory), Counter[str](), 0, 0
     while performed < operations:
         lane = Lane(load(model), ("tiny", "hostile", "long")[index % 3])

@@ -1,7 +1,7 @@
 """Single runs, and what checks them.
 
-Goal: a bench checks with the detectors it is given and no others, and a system that cannot be built is told apart
-from one that fails. Method: systems that each one detector alone can see, and factories that raise.
+Goal: a bench checks with the given detectors and no others, and a system that cannot be built is distinguished from one
+that fails. Method: systems that each one detector alone can see, and factories that raise.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def test_each_detector_can_check_alone(detector: str) -> None:
 
 
 def test_all_detectors_check_together() -> None:
-    """In one order, whatever the order they are asked for in."""
+    """In one order, however they are asked for."""
     lockstep = Bench(Counting, tuple(reversed(DETECTORS))).set_up(SETTINGS)
     assert lockstep.reference is not None
     assert [Invariants, GhostMemory, LeakMonitor, WorkMonitor] == list(map(type, lockstep.monitors))
     assert set(GATE) <= set(DETECTORS)
 
 
-def test_who_cannot_count_is_not_said_to_be_counted() -> None:
-    """What a report claims is what checked: the work of a system without a meter is no part of it."""
+def test_a_system_without_a_meter_does_not_count() -> None:
+    """A report claims what checked: a system without a meter has no checked work."""
     assert (GATE, GATE[:-1]) == (Bench(Counting).checkers, Bench(Reference).checkers)
     assert "work" not in [each.name for each in Bench(Reference).set_up(SETTINGS).monitors]
 
@@ -69,7 +69,7 @@ def test_a_bench_builds_a_fresh_system_for_every_run() -> None:
 
 
 class LosesBlocks(Reference):
-    """Whoever finishes keeps its blocks, and is forgotten."""
+    """A finished request keeps its blocks, and is forgotten."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Finish):
@@ -98,7 +98,7 @@ REFUSALS: dict[str, tuple[BaseException, type[Exception], str]] = {
 
 @pytest.mark.parametrize(("error", "expected", "message"), REFUSALS.values(), ids=REFUSALS)
 def test_a_system_that_cannot_be_built_says_why(error: BaseException, expected: type[Exception], message: str) -> None:
-    """Settings that it does not support are the user's to change; anything else means that there is no system."""
+    """The user can change settings that it does not support; any other error means that the system is missing."""
 
     def factory(_settings: Settings) -> Reference:
         raise error

@@ -1,8 +1,7 @@
 """Defects of the installed vLLM that no operation of the gate reaches, or that no guarantee excludes.
 
-Goal: what the findings' page says of them under "Seen, and not declared yet" is true of the release that is named.
-Method: vLLM's own block manager and scheduler, asked directly. A test fails when vLLM, or the gate, has moved on: then
-the page is to be corrected.
+Goal: the findings' page is true of the named release in "Seen, and not declared yet". Method: vLLM's own block manager
+and scheduler, called directly. A test fails when vLLM, or the gate, has moved on: then the page is to be corrected.
 """
 
 from __future__ import annotations
@@ -136,8 +135,10 @@ def session(settings: Settings, stage: Stage) -> tuple[Any, Callable[..., None],
         scheduler.add_request(request_of({**arguments_of(settings, part), **given}))
 
     def answered(output: Any, token: int) -> list[Any]:
-        told = scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), {0: [token]}, None))
-        return [(each.new_token_ids, str(each.finish_reason)) for outputs in told.values() for each in outputs.outputs]
+        by_client = scheduler.update_from_output(output, answer(tuple(output.num_scheduled_tokens), {0: [token]}, None))
+        return [
+            (each.new_token_ids, str(each.finish_reason)) for outputs in by_client.values() for each in outputs.outputs
+        ]
 
     return scheduler, send, answered
 

@@ -1,7 +1,7 @@
 """Shrinking.
 
-Goal: what remains of a case is as short and as simple as it can be, and the search ends. Method: predicates whose
-smallest case is known.
+Goal: the rest of a case is as short and as simple as it can be, and the search ends. Method: predicates whose smallest
+case is known.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ SIMPLER: dict[str, tuple[Operation, Callable[[Operation], bool], Operation]] = {
 def test_an_operation_becomes_as_simple_as_it_can(
     operation: Operation, wanted: Callable[[Operation], bool], expected: Operation
 ) -> None:
-    """And alone, whatever stood around it."""
+    """And by itself, in any surroundings."""
     assert (expected,) == shrunk(surrounded(operation), has(wanted))
 
 

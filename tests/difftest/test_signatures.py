@@ -1,7 +1,7 @@
-"""What the adapter for vLLM relies on.
+"""The symbols that the adapter for vLLM relies on.
 
-Goal: a vLLM that is not the one the adapter was written for is told by its first symbol that differs. Method: the
-installed vLLM as it is, which is the control, and pins that are wrong.
+Goal: if vLLM is not the version the adapter was written for, the message names the first symbol that differs. Method:
+the installed vLLM as it is, which is the control, and pins that are wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_the_installed_vllm_is_the_pinned_one() -> None:
 
 
 def test_the_file_of_the_installed_release_lacks_only_wheels() -> None:
-    """Its scheduler's symbols included. What would be missing is named: a symbol, the scheduler."""
+    """Its scheduler's symbols included. The message names what is missing: a symbol, the scheduler."""
     assert ["wheels: the sha256 of each published wheel"] == list(missing_from(INSTALLED))
     assert INSTALLED.scheduler is not None
     (path, names), *_ = INSTALLED.scheduler.signatures.items()
@@ -87,7 +87,7 @@ def test_every_release_that_is_fetched_is_as_described(name: str) -> None:
     assert [] == [line for line in lines if line not in lacks_rules and "nothing is missing" not in line]
 
 
-def test_what_fits_is_no_drift() -> None:
+def test_what_fits_is_not_a_drift() -> None:
     """The control of all that follows: a method, and a class as it is called."""
     assert [] == drift(FITTING)
 
@@ -101,15 +101,15 @@ DRIFTED = {
 }
 
 
-@pytest.mark.parametrize(("pinned", "told"), DRIFTED.values(), ids=DRIFTED)
-def test_what_does_not_fit_is_told(pinned: dict[str, str], told: str) -> None:
+@pytest.mark.parametrize(("pinned", "message"), DRIFTED.values(), ids=DRIFTED)
+def test_what_does_not_fit_is_reported(pinned: dict[str, str], message: str) -> None:
     """A sentence for each symbol, and none for those that fit."""
-    (found,) = drift({**FITTING, **pinned} if told.endswith("there") else pinned)
-    assert told in found
+    (found,) = drift({**FITTING, **pinned} if message.endswith("there") else pinned)
+    assert message in found
 
 
 def test_a_package_that_is_not_there_at_all_does_not_drift() -> None:
-    """Metadata may say that it is: then it cannot be imported, and no list of what it lacks is told."""
+    """Its metadata may claim otherwise: then it cannot be imported, and the message does not list missing symbols."""
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
         drift({"no_such_package.inside:Pinned": ""})
 

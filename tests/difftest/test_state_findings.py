@@ -99,7 +99,7 @@ def test_where_states_are_kept_the_list_of_new_blocks_is_emptied(monkeypatch: py
     ],
 )
 def test_what_052_puts_last(states: StateMode, blocks: list[int], last: list[int]) -> None:
-    """The states behind the first null block, of what is dead from its end on."""
+    """The states after the first null block, of what is dead from its end on."""
     from kvgate.findings.f052_older_state_goes_last import FINDING
 
     (delta,) = FINDING.acts(SETTINGS, "0.23.0").deltas

@@ -1,9 +1,9 @@
 """The adapter for vLLM 0.20.2 as published.
 
-Goal: what it drives is vLLM's own manager, the way vLLM's scheduler would, for every kind of group and for transfers;
-and what vLLM does not have is refused in one sentence. Method: lockstep over drawn cases, in which nothing may differ
-that is not declared; the groups as vLLM is given them; and settings, one for each refusal, beside some that are not
-refused.
+Goal: the adapter drives vLLM's own manager as vLLM's scheduler would, for every kind of group and for transfers; a
+setting that vLLM lacks is rejected in one sentence. Method: lockstep over generated cases, in which only declared
+findings may differ; the groups that vLLM receives; and settings, one for each rejection, together with some that are
+accepted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_vllm_and_the_reference_agree(model: str, operations: int) -> None:
 
 
 def what_happened(settings: Settings, performed: list[Operation]) -> Iterator[str]:
-    """What the operations of a case did, by the reference."""
+    """The effects of a case's operations, by the reference."""
     manager = reference_named("stock")(settings)
     for operation in performed:
         answer: Answer = manager.apply(operation)
@@ -115,8 +115,8 @@ def performed_on_vllm(settings: Settings, *operations: Operation) -> Answer | No
     return lockstep.answers[1]
 
 
-def test_an_admission_tells_the_blocks_for_external_tokens() -> None:
-    """vLLM's own answer leaves them out. What the window does not reach has none."""
+def test_an_admission_reports_the_blocks_for_external_tokens() -> None:
+    """vLLM's own answer leaves them out. Tokens before the window have none."""
     arrival = Arrive(0, (Run(0, 80),))
     at_once = performed_on_vllm(WINDOW_OF_32, arrival, Admit(0, 16, 64))
     assert Granted(0, ((1, 2, 3, 4, 7), (5, 6, 8)), external_tokens=64) == at_once
@@ -139,7 +139,7 @@ def test_an_admission_tells_the_blocks_for_external_tokens() -> None:
     ids=["sent", "aborted", "failed", "arrived"],
 )
 def test_blocks_are_held_until_a_transfer_is_over(ends: tuple[Operation, ...]) -> None:
-    """Whoever ends; afterwards nothing is left, in the books of either side."""
+    """For a finished or aborted request; afterwards neither side has anything of it."""
     pytest.importorskip("vllm")
     operations = (Arrive(0, (Run(0, 80),)), *ends)
     lockstep, divergences = run(Bench(load_system("stock").factory), WINDOW_OF_32, operations)
@@ -148,7 +148,7 @@ def test_blocks_are_held_until_a_transfer_is_over(ends: tuple[Operation, ...]) -
     assert not lockstep.system.population.alive
 
 
-def test_a_state_serves_nobody_before_its_step_is_dispatched() -> None:
+def test_a_state_serves_no_request_before_its_step_is_dispatched() -> None:
     """A step of vLLM ends when the next one starts."""
     settings = Settings(load("mamba-all").geometry, blocks=60, tokens_max=100)
     first = (Arrive(0, (Run(0, 32),)), Admit(0, 32), Arrive(1, (Run(0, 33),)))
@@ -184,7 +184,7 @@ def test_numbers_of_a_group_reach_vllm() -> None:
         each.kv_cache_spec for each in group_specs(Geometry((evolve(FULL, compress_ratio=4), WINDOW, LOCAL, mamba)))
     ]
     assert [16, 16, 16, 32] == [spec.block_size for spec in specs]
-    told = [
+    attributes = [
         (0, "compress_ratio", 4),
         (0, "storage_block_size", 4),
         (1, "sliding_window", 64),
@@ -192,7 +192,7 @@ def test_numbers_of_a_group_reach_vllm() -> None:
         (3, "mamba_cache_mode", "align"),
         (3, "num_speculative_blocks", 3),
     ]
-    assert told == [(index, name, getattr(specs[index], name)) for index, name, _ in told]
+    assert attributes == [(index, name, getattr(specs[index], name)) for index, name, _ in attributes]
 
 
 def test_vllm_flags_no_group_or_the_one_that_drafts() -> None:
@@ -204,7 +204,7 @@ def test_vllm_flags_no_group_or_the_one_that_drafts() -> None:
     assert [False, False] == [flag for _, flag in kinds(FULL, WINDOW)]
 
 
-# What vLLM does not have
+# Settings that vLLM does not have
 
 REFUSED = {
     "gemma-hybrid+masked": "a retention interval of 16 tokens: vLLM 0.20.2 caches every block that is full",
@@ -217,30 +217,30 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("model", "told"), REFUSED.items(), ids=REFUSED)
-def test_what_vllm_does_not_have_is_refused(model: str, told: str) -> None:
-    """With the setting, and what vLLM has instead. The same model without it is not refused."""
+@pytest.mark.parametrize(("model", "message"), REFUSED.items(), ids=REFUSED)
+def test_what_vllm_does_not_have_is_rejected(model: str, message: str) -> None:
+    """With the setting, and what vLLM has instead. The same model without it is accepted."""
     settings = load(model).features.applied_to(Settings(load(model).geometry, blocks=2000))
-    assert told == unsupported(settings)
+    assert message == unsupported(settings)
     assert unsupported(Settings(load(model.partition("+")[0]).geometry, blocks=2000)) is None
     pytest.importorskip("vllm")
     with pytest.raises(UsageError) as error:
         Bench(load_system("stock").factory).set_up(settings)
-    assert f"the system does not support the settings it was given: {told}" == str(error.value)
+    assert f"the system does not support the settings it was given: {message}" == str(error.value)
 
 
-def test_groups_that_vllm_would_not_make_are_refused() -> None:
+def test_groups_that_vllm_would_not_make_are_rejected() -> None:
     """It makes one group of those that are alike, and asserts the rest."""
     alike = Settings(Geometry((WINDOW, evolve(WINDOW, lookahead=True))), blocks=100)
     assert "2 groups that are alike: vLLM 0.20.2 makes one of them, and asserts that they differ" == unsupported(alike)
     sizes = Settings(Geometry((evolve(FULL, block_size_tokens=32), LOCAL)), blocks=100)
-    told = "group 1: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
-    assert told == unsupported(sizes)
+    message = "group 1: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
+    assert message == unsupported(sizes)
     assert unsupported(Settings(Geometry((WINDOW,)), blocks=100)) is None
 
 
-def test_transfers_of_states_at_block_ends_are_refused() -> None:
-    """That vLLM has none shows in its scheduler alone: so it is the operation that is refused."""
+def test_transfers_of_states_at_block_ends_are_rejected() -> None:
+    """Only vLLM's scheduler shows that it has none, so the operation is rejected."""
     pytest.importorskip("vllm")
     settings = Settings(load("mamba-align").geometry, blocks=60, tells_events=False)
     bench = Bench(load_system("stock").factory)

@@ -1,7 +1,7 @@
 """The story of a divergence.
 
-Goal: a reader learns what was promised, what happened and how to see it again. Method: a planted defect, found by
-the lockstep itself, is told and its fixed parts are compared; every operation and answer is described.
+Goal: a reader learns what was promised, what happened and how to see it again. Method: an injected defect, found by the
+lockstep itself, is described and its fixed parts are compared; every operation and answer is described.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class HeadFirst(Manager):
 
 
 def find(operations: tuple[Operation, ...]) -> Found:
-    """What the lockstep finds in ``HeadFirst``."""
+    """The first finding of the lockstep in ``HeadFirst``."""
     lockstep = Lockstep(HeadFirst(SETTINGS), Manager(SETTINGS), ())
     found = next(filter(None, map(lockstep.perform, operations)))
     return Found(found, MANAGER.case(SETTINGS, tuple(lockstep.performed), model="two groups", preset="tiny", seed=7))
@@ -175,20 +175,20 @@ def test_no_operation_and_no_answer_is_forgotten() -> None:
 
 
 def test_a_long_prompt_is_counted_beyond_a_limit() -> None:
-    """The runs beyond the limit are told by their number of tokens."""
-    told = describe(Arrive(0, tuple(Run(10 * i, 2) for i in range(20))))
-    assert told.endswith(", 110..111, and 16 more")
-    assert "prompt of 40 tokens" in told
+    """The runs beyond the limit are printed as a number of tokens."""
+    story = describe(Arrive(0, tuple(Run(10 * i, 2) for i in range(20))))
+    assert story.endswith(", 110..111, and 16 more")
+    assert "prompt of 40 tokens" in story
 
 
 def test_many_media_are_counted_beyond_a_limit() -> None:
-    """The items beyond the limit are told by their number."""
+    """The items beyond the limit are printed as a number."""
     media = tuple(Media(f"m{i}", i, 1) for i in range(8))
     assert describe(Arrive(0, PROMPT, Keys(media=media))).endswith("media 'm5' at 5; and 2 more media")
 
 
 def test_the_fixed_parts_come_in_their_order() -> None:
-    """The whole story of a planted defect."""
+    """The whole story of an injected defect."""
     expected = f"""\
 KV-OP-07: {STATEMENTS["KV-OP-07"]}
 step 2: Finish request 0
@@ -214,9 +214,9 @@ def test_a_headline_is_one_line() -> None:
 
 def test_without_a_trace_file_the_story_says_so() -> None:
     """No command that cannot work."""
-    told = tell(FOUND, system="stock", version="0.20.2")
-    assert "to see it again: no trace file was written" in told.splitlines()
-    assert "kvgate replay" not in told
+    story = tell(FOUND, system="stock", version="0.20.2")
+    assert "to see it again: no trace file was written" in story.splitlines()
+    assert "kvgate replay" not in story
 
 
 def test_a_long_run_shows_its_last_operations() -> None:
@@ -230,12 +230,12 @@ def test_a_long_run_shows_its_last_operations() -> None:
 
 def test_the_operations_may_be_left_out() -> None:
     """For a message that has little room."""
-    told = tell(FOUND, system="stock", version="0.20.2", operations_max=0)
-    assert "3 operations led there" in told.splitlines()
-    assert "Admit" not in told
+    story = tell(FOUND, system="stock", version="0.20.2", operations_max=0)
+    assert "3 operations led there" in story.splitlines()
+    assert "Admit" not in story
 
 
-def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
+def test_what_is_found_at_rest_is_reported_after_the_last_operation() -> None:
     """No operation diverges, so the end is what is marked."""
     divergence = Divergence(3, None, "leak", Difference("KV-LEAK-01", "blocks held", "none", "1: [4]"))
     lines = tell(evolve(FOUND, divergence=divergence), system="stock", version="0.20.2").splitlines()
@@ -259,7 +259,7 @@ def test_what_is_found_at_rest_is_told_after_the_last_operation() -> None:
     ],
 )
 def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, checked: str) -> None:
-    """It is told what was checked, with what was done to the scheduler before what it asked of its block manager."""
+    """The story says what was checked, with what was done to the scheduler before its calls to the block manager."""
     divergence = Divergence(3, None, detector, Difference("KV-LIVE-03", "progress", "somebody gets on", "nobody"))
     engine = SCHEDULER.case(FOUND.case.settings, (Submit(Arrive(0, PROMPT)), Step()), Stage(running_max=2))
     found = evolve(FOUND, divergence=divergence, driver=engine)
@@ -277,27 +277,27 @@ def test_what_a_scheduler_does_wrong_belongs_to_no_operation(detector: str, chec
     assert f"KV-LIVE-03 at step 3: {checked}" == headline(found)
 
 
-def test_a_scheduler_that_raises_is_told_as_such() -> None:
-    """Its books are not what was looked at."""
+def test_a_scheduler_that_raises_is_reported_as_such() -> None:
+    """Its bookkeeping was not checked."""
     divergence = Divergence(3, None, "scheduler", Difference("KV-SYS-01", "KeyError", "an answer", "KeyError: 3"))
     lines = tell(evolve(FOUND, divergence=divergence), system="s", version="v").splitlines()
     assert "step 3: the last thing that was done to the scheduler raises" == lines[1]
 
 
 def test_where_the_reference_does_not_follow_a_scheduler_nothing_is_made_up() -> None:
-    """It is said instead of an answer."""
+    """The report says so instead of an answer."""
     engine = SCHEDULER.case(FOUND.case.settings, (Step(),), Stage())
     found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)), driver=engine)
     assert ">    0  Finish request 0 -> the reference does not follow" in tell(found, system="s", version="v")
 
 
 def test_a_page_is_named() -> None:
-    """Behind the command that shows it again."""
+    """After the command that shows it again."""
     lines = tell(FOUND, system="s", version="v", reproducer=Path("a.jsonl"), page=Path("out/a\n.html")).splitlines()
     assert r"step by step, in a browser: out/a\n.html" == lines[lines.index("to see it again:") + 2]
 
 
-def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
+def test_a_case_that_may_get_smaller_is_reported_as_such() -> None:
     """With what to do for it."""
     lines = tell(evolve(FOUND, out_of_time=True), system="s", version="v").splitlines()
     expected = "the case may get smaller, there was no more time for it: a larger --profile has more"
@@ -305,7 +305,7 @@ def test_a_case_that_may_get_smaller_is_told_as_such() -> None:
     assert expected not in tell(FOUND, system="s", version="v")
 
 
-def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> None:
+def test_an_operation_that_the_reference_cannot_perform_is_reported_as_such() -> None:
     """Where monitors check alone, the system may stand where the reference does not."""
     found = evolve(FOUND, case=evolve(FOUND.case, operations=(Finish(0),)))
     assert ">    0  Finish request 0 -> not legal here, so not performed" in tell(found, system="s", version="v")
@@ -313,8 +313,8 @@ def test_an_operation_that_the_reference_cannot_perform_is_told_as_such() -> Non
 
 def test_a_declared_difference_names_its_finding() -> None:
     """Next to how often it was seen."""
-    told = tell(evolve(FOUND, finding="F-3", times=4), system="s", version="v")
-    assert told.endswith("found by lockstep, seen 4 times, declared as F-3")
+    story = tell(evolve(FOUND, finding="F-3", times=4), system="s", version="v")
+    assert story.endswith("found by lockstep, seen 4 times, declared as F-3")
 
 
 @pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\ud800b", "a\r\x00b"])
@@ -323,15 +323,15 @@ def test_what_comes_from_outside_neither_breaks_a_line_nor_steers_the_terminal(h
     divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", hostile, hostile, hostile))
     arrival = Arrive(0, PROMPT, Keys(salt=hostile, lora=hostile))
     case = evolve(FOUND.case, operations=(arrival,), model=hostile, preset=hostile)
-    told = tell(Found(divergence, case, 1, hostile), system=hostile, version=hostile, reproducer=Path("a.jsonl"))
-    assert all(line.isprintable() for line in told.splitlines())
-    assert len(told.splitlines()) == len(tell(FOUND, system="s", version="v", reproducer=Path("a")).splitlines()) - 2
-    told.encode()
+    story = tell(Found(divergence, case, 1, hostile), system=hostile, version=hostile, reproducer=Path("a.jsonl"))
+    assert all(line.isprintable() for line in story.splitlines())
+    assert len(story.splitlines()) == len(tell(FOUND, system="s", version="v", reproducer=Path("a")).splitlines()) - 2
+    story.encode()
 
 
 def test_a_story_is_bounded() -> None:
-    """Whatever the length of what differs."""
+    """However long the difference is."""
     divergence = evolve(FOUND.divergence, difference=Difference("KV-SYS-01", *("\n" * 10**6,) * 3))
-    told = tell(evolve(FOUND, divergence=divergence), system="s" * 10**6, version="v" * 10**6)
-    assert len(told) < 5_000
-    assert "more characters)" in told
+    story = tell(evolve(FOUND, divergence=divergence), system="s" * 10**6, version="v" * 10**6)
+    assert len(story) < 5_000
+    assert "more characters)" in story

@@ -1,7 +1,7 @@
 """Documents from outside.
 
-Goal: nothing is converted, nothing unknown is let through, and what is wrong is said on one line. Method: values that
-a lenient reader would take, beside those that are exact.
+Goal: nothing is converted, unknown keys are rejected, and a mistake is reported on one line. Method: values that a
+lenient reader would take, next to those that are exact.
 """
 
 from __future__ import annotations
@@ -60,40 +60,40 @@ BAD: dict[str, tuple[object, str]] = {
 }
 
 
-@pytest.mark.parametrize(("document", "told"), BAD.values(), ids=BAD)
-def test_anything_else_is_refused(document: object, told: str) -> None:
+@pytest.mark.parametrize(("document", "message"), BAD.values(), ids=BAD)
+def test_anything_else_is_rejected(document: object, message: str) -> None:
     """With one line that says where."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure(document)
-    assert told in explain(error.value)
+    assert message in explain(error.value)
     assert explain(error.value).isprintable()
 
 
-def test_everything_that_is_wrong_is_told() -> None:
+def test_everything_that_is_wrong_is_reported() -> None:
     """On one line all the same, each with its place, and no value at length."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure({"parts": [{"number": "1" * 1000}, {"word": 7}]})
-    told = explain(error.value)
-    assert 3 == len(told.split("; "))
-    assert "@ $.parts[0].number" in told
-    assert len(told) < 500
+    message = explain(error.value)
+    assert 3 == len(message.split("; "))
+    assert "@ $.parts[0].number" in message
+    assert len(message) < 500
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_reports_are_bounded() -> None:
     """However much was wrong."""
     with pytest.raises(DOCUMENT_ERRORS) as error:
         structure({"parts": [], **{f"more-{i}": 1 for i in range(10_000)}})
     assert len(explain(error.value)) < CHARACTERS_MAX + 100
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+def test_an_error_without_a_message_is_reported_by_its_name() -> None:
     """Never by nothing at all."""
     assert "RecursionError" == explain(RecursionError())
     assert "why" == explain(ValueError("why"))
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
-    """One byte more is refused, and so is what cannot be read."""
+    """One byte more is rejected, and so is a file that cannot be read."""
     path = tmp_path / "file"
     path.write_bytes(b"12345678")
     assert b"12345678" == read_bytes(path, 8)

@@ -1,6 +1,6 @@
-"""What releases add, and what the gate makes of it.
+"""Additions of releases, and how the gate treats them.
 
-Goal: no class, method or option that a release adds goes unnoticed, and what is said of each is true. Method: the
+Goal: no class, method or option that a release adds goes unnoticed, and the description of each is true. Method: the
 sources of the driven releases; their code that a short campaign enters, in a process of its own; and a made-up package.
 """
 
@@ -72,7 +72,7 @@ def test_every_release_of_vllm_says_what_it_adds() -> None:
     }
 
 
-# What is said of it is true
+# The descriptions are true
 
 PROGRAM = """
 import json, sys
@@ -89,7 +89,7 @@ with branches.measured():
     system = load_system(name)
     models = default_models(system, "quick")
     prepared = prepare(LevelChoice.BOTH, system, models, "quick")
-    # All of its cases, whatever they find: that is told by `kvgate check`.
+    # All of its cases: `kvgate check` reports what they find.
     unlimited = {"operations": 10**9, "kinds_max": 10**9, "shrinks": False}
     plans = [evolve(each.plan, cases=rounds * len(each.plan.lanes), **unlimited) for each in prepared]
     outcomes = [Campaign(each.trials, plan).run() for each, plan in zip(prepared, plans, strict=True)]
@@ -139,7 +139,7 @@ def test_what_is_compared_is_called_and_what_is_not_driven_is_not(version: str, 
     entered = entered_in(release, rounds)
     found = list(untrue(release.additions.mechanisms, names, entered))
     assert not found, "\n".join(found)
-    # The control: of functions that are said to be the opposite, each is reported.
+    # The control: of functions with the opposite description, each is reported.
     opposite = [
         Mechanism(each.names, **{"compared" if each.not_driven else "not_driven": "the opposite"})
         for each in release.additions.mechanisms
@@ -207,7 +207,7 @@ def test_a_release_that_is_not_described_is_printed(
     assert [*sorted(new), *sorted(gone)] == names
 
 
-def test_a_folder_that_is_no_vllm_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_vllm_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a line, and before anything is printed."""
     assert 2 == main(str(tmp_path))
     printed = capsys.readouterr()

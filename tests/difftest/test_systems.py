@@ -33,7 +33,7 @@ number = 7
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; what is imported from it is forgotten again."""
+    """An empty working directory; modules imported from it are forgotten again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -56,7 +56,7 @@ def test_a_reference_that_is_not_installed_has_no_version(monkeypatch: pytest.Mo
 
 
 def test_a_module_in_the_working_directory_is_a_system(here: Path) -> None:
-    """By its factory, with its own version; what is on the path already is not put there twice."""
+    """By its factory, with its own version; a folder that is on the path already is not added twice."""
     (here / "sound_system.py").write_text(SOUND, encoding="utf-8")
     loaded = load_system("sound_system:build")
     assert ("sound_system:build", "1.2.3") == (loaded.name, loaded.version)
@@ -86,25 +86,25 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize(("name", "source", "told"), FOREIGN.values(), ids=FOREIGN)
-def test_a_module_that_is_no_system_is_unavailable(name: str, source: str, told: str, here: Path) -> None:
-    """Whatever it does when it is imported."""
+@pytest.mark.parametrize(("name", "source", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_a_module_that_is_not_a_system_is_unavailable(name: str, source: str, message: str, here: Path) -> None:
+    """For anything that its import may do."""
     (here / "foreign_system.py").write_text(source, encoding="utf-8")
     with pytest.raises(SystemUnavailableError) as error:
         load_system(name)
-    assert str(error.value).startswith(f"{name}: {told}")
+    assert str(error.value).startswith(f"{name}: {message}")
 
 
 @pytest.mark.parametrize("name", ["", "vllm", "Stock", "reference2"])
-def test_an_unknown_name_is_refused(name: str) -> None:
-    """With the names that there are."""
+def test_an_unknown_name_is_rejected(name: str) -> None:
+    """With the known names."""
     names = "installed, stock, reference, retention, ascend, ascend-retention, ascend-recompute"
     names += ", ascend-worker, ascend-worker-retention, native"
     with pytest.raises(UsageError, match=f"unknown system .*: give one of {names}, or module:factory"):
         load_system(name)
 
 
-def test_without_vllm_there_is_no_stock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vllm_stock_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what to do about it."""
     monkeypatch.setattr(versions, "version", fail_to_find)
     with pytest.raises(
@@ -177,13 +177,13 @@ PRELOADS = {
 }
 
 
-@pytest.mark.parametrize(("name", "source", "told"), PRELOADS.values(), ids=PRELOADS)
-def test_a_preload_that_fails_is_told(name: str, source: str, told: str, here: Path) -> None:
+@pytest.mark.parametrize(("name", "source", "message"), PRELOADS.values(), ids=PRELOADS)
+def test_a_preload_that_fails_is_reported(name: str, source: str, message: str, here: Path) -> None:
     """A patch that was not applied must not pass for one that was."""
     (here / name).write_text(source, encoding="utf-8")
     with pytest.raises(UsageError) as error:
         load_system("reference", [Path(name)])
-    assert str(error.value).startswith(f"--preload {name}: {told}")
+    assert str(error.value).startswith(f"--preload {name}: {message}")
 
 
 UNREADABLE = {
@@ -194,21 +194,21 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "told"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_preload_that_cannot_be_read_is_told_before_anything_is_loaded(
-    name: str, content: bytes | None, told: str, here: Path
+@pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_preload_that_cannot_be_read_is_reported_before_anything_is_loaded(
+    name: str, content: bytes | None, message: str, here: Path
 ) -> None:
-    """Nobody waits for an import that is for nothing; a preload before it is not run either."""
+    """Useless imports cost no time; a preload before it is not run either."""
     (here / "late_system.py").write_text("raise AssertionError('loaded')", encoding="utf-8")
     (here / "first.py").write_text("raise AssertionError('run')", encoding="utf-8")
     if content is not None:
         (here / name).write_bytes(content)
     with pytest.raises(UsageError) as error:
         load_system("late_system:build", [Path("first.py"), Path(name)])
-    assert str(error.value).startswith(f"--preload {name}: {told}")
+    assert str(error.value).startswith(f"--preload {name}: {message}")
 
 
-def test_a_preload_that_is_no_file_is_told(here: Path) -> None:
+def test_a_preload_that_is_not_a_file_is_reported(here: Path) -> None:
     """Absent, a directory, a name that no file can have."""
     for path in (here / "absent.py", here):
         with pytest.raises(UsageError, match="no such file"):

@@ -1,7 +1,7 @@
 """Trace files: writing and reading again.
 
-Goal: what is read is what was written, and a reader sees whether the reference still walks the same way. Method:
-every operation with every kind of value goes through a file; digests are compared with those of other states.
+Goal: what is read is what was written, and a reader sees whether the reference still behaves the same. Method: every
+operation with every kind of value goes through a file; digests are compared with those of other states.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ groups = st.one_of(
 
 @st.composite
 def settings_of_systems(draw: st.DrawFn) -> Settings:
-    """Settings of whatever system, as far as they can be together."""
+    """Settings of any system, as far as they can be together."""
     drawn = draw(st.lists(groups, min_size=1, max_size=4))
     # All groups that keep states at block ends have blocks of one size.
     sizes = [group.block_size_tokens for group in drawn if group.attention.stops_at_block_ends]
@@ -162,7 +162,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_operation_goes_through_a_file(kind: type[Operation], path: Path, data: st.DataObject) -> None:
-    """With the header, the answer in words and the digest."""
+    """With the header, the answer as text and the digest."""
     lines = data.draw(st.lists(st.builds(Line, operations_of(kind), st.text(), st.text()), max_size=3).map(tuple))
     trace = Trace(MANAGER, data.draw(headers), lines)
     write(trace, path)
@@ -206,7 +206,7 @@ VERSION_1 = """\
 
 
 def test_a_trace_of_the_first_version_means_what_it_meant(tmp_path: Path) -> None:
-    """Whatever it does not say is at its default; the reference answers as it did, and stands where it stood."""
+    """Missing keys have their defaults; the reference answers as it did, and is in the same state."""
     path = tmp_path / "trace.jsonl"
     path.write_text(VERSION_1, encoding="utf-8")
     trace = read(path)
@@ -217,7 +217,7 @@ def test_a_trace_of_the_first_version_means_what_it_meant(tmp_path: Path) -> Non
 
 
 def test_a_trace_is_of_lines_that_a_person_can_read(tmp_path: Path) -> None:
-    """One JSON object a line, in ASCII, whatever the names; the directory is made."""
+    """One JSON object a line, in ASCII, with any names; the directory is made."""
     path = tmp_path / "a" / "b.jsonl"
     write(trace_of(evolve(CASE, model="模型"), DIVERGENCE, "stock", "0.20.2", ("lockstep",)), path)
     header, *lines = (json.loads(line) for line in path.read_text(encoding="ascii").splitlines())
@@ -237,13 +237,13 @@ def test_a_trace_replaces_what_was_there(path: Path) -> None:
 
 
 def test_what_stands_for_no_operation_is_left_out() -> None:
-    """What is written is what was performed."""
+    """The file has what was performed."""
     lines = list(annotated(SETTINGS, (Finish(0), *OPERATIONS[:2], Finish(9))))
     assert list(OPERATIONS) == [line.operation for line in lines]
 
 
 def test_a_digest_stands_for_a_state() -> None:
-    """Equal for equal states, whatever led there; another after every operation that changes something."""
+    """Equal for equal states, however they were reached; another after every operation that changes something."""
     case = draw_case(Generator(PRESETS["tiny"], MODELS["swa"].geometry), Lane(MODELS["swa"], "tiny"), "0", 0)
     lines = list(annotated(case.settings, case.operations))
     assert lines == list(annotated(case.settings, case.operations))
@@ -305,7 +305,7 @@ def test_what_is_pinned_begun_and_copied_is_part_of_a_digest() -> None:
 
 
 def test_a_reference_that_changed_is_noticed() -> None:
-    """By what it answers or where it stands; a trace without digests says nothing, and an unchanged one neither."""
+    """By its answer or its state; a trace without digests says nothing, and neither does an unchanged reference."""
     trace = trace_of(CASE, None, "s", "v", ("lockstep",))
     assert where_the_reference_changed(trace) is None
     other = evolve(trace.lines[1], answer="refused", digest="0")
@@ -319,7 +319,7 @@ def test_a_reference_that_changed_is_noticed() -> None:
 
 
 def test_operations_that_are_not_legal_any_more_are_noticed() -> None:
-    """They would be passed over without a word."""
+    """They would be silently skipped."""
     trace = trace_of(CASE, None, "s", "v", ("lockstep",))
     illegal = evolve(trace, lines=(*trace.lines, trace.lines[-1]))
     assert "1 of its operations are not legal any more" == where_the_reference_changed(illegal)

@@ -1,7 +1,7 @@
 """Trace files that are junk.
 
-Goal: whatever a file holds, it is refused in one message, or can be replayed, compared and exported. Method: bytes of
-any kind, a sound trace of a system that has everything with a wrong byte, and the same with other values.
+Goal: any file is rejected in one message, or can be replayed, compared and exported. Method: bytes of any kind, a sound
+trace of a system that has everything with a wrong byte, and the same with other values.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def sound(path: Path) -> bytes:
 
 
 def attempt(path: Path, content: bytes) -> Trace | None:
-    """The trace that ``content`` is, or None if it is refused; whatever else is raised fails the test."""
+    """The trace that ``content`` is, or None if it is rejected; any other exception fails the test."""
     path.write_bytes(content)
     try:
         return read(path)
     except UsageError as error:
-        told = str(error)
-    assert told.startswith(f"{path}: ")
-    assert "\n" not in told
+        message = str(error)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
     return None
 
 
@@ -97,14 +97,14 @@ many = settings(
 
 @many
 @given(content=st.binary(max_size=200))
-def test_junk_is_refused(content: bytes, path: Path, sound: bytes) -> None:
-    """Bytes of any kind; behind a sound header they are refused as well, unless there are none."""
+def test_junk_is_rejected(content: bytes, path: Path, sound: bytes) -> None:
+    """Bytes of any kind; after a sound header they are rejected as well, unless there are none."""
     assert attempt(path, content) is None
     header = sound.splitlines(keepends=True)[0]
     assert (attempt(path, header + content) is None) == bool(content)
 
 
-def test_a_file_with_a_wrong_byte_is_read_or_refused(path: Path, sound: bytes) -> None:
+def test_a_file_with_a_wrong_byte_is_read_or_rejected(path: Path, sound: bytes) -> None:
     """As a bad disk or a bad editor leaves it: both outcomes are met often."""
     outcomes: Counter[bool] = Counter()
 
@@ -141,7 +141,7 @@ def places(document: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str |
 
 
 @pytest.mark.ci
-def test_a_file_with_other_values_is_refused_or_can_be_replayed(path: Path, sound: bytes) -> None:
+def test_a_file_with_other_values_is_rejected_or_can_be_replayed(path: Path, sound: bytes) -> None:
     """Any value in any place: what is let through can be run, compared and written down as a test."""
     outcomes: Counter[bool] = Counter()
 

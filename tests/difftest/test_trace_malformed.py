@@ -1,8 +1,8 @@
 """Trace files that are not what they should be.
 
-Goal: a file from anywhere either is a trace or ends in one message that names the line; nothing else is ever raised,
-and no limit is passed before it is checked. Method: every way to be malformed that has a name; the file that all of
-them are made from is the control. Ways that have no name are tried by the thousand in ``test_trace_junk``.
+Goal: a file from anywhere either is a trace or ends in one message that names the line. Nothing else is ever raised,
+and no limit is exceeded before it is checked. Method: every kind of malformation that has a name; the file that all of
+them are made from is the control. ``test_trace_junk`` tries nameless ones by the thousand.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ def sound(path: Path) -> bytes:
 
 
 def message(path: Path, content: bytes) -> str:
-    """What reading ``content`` ends in: one line that starts with the path, which is left out here."""
+    """The message for ``content``: one line that starts with the path, which is left out here."""
     path.write_bytes(content)
     with pytest.raises(UsageError) as error:
         read(path)
-    told = str(error.value)
-    assert told.startswith(f"{path}: ")
-    return told.removeprefix(f"{path}: ")
+    wording = str(error.value)
+    assert wording.startswith(f"{path}: ")
+    return wording.removeprefix(f"{path}: ")
 
 
 def edited(content: bytes, line: int, edit: Callable[[Document], object]) -> bytes:
@@ -143,14 +143,14 @@ RAW: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "expected"), RAW.values(), ids=RAW)
-def test_a_spoiled_file_is_refused(spoil: Callable[[bytes], bytes], expected: str, path: Path, sound: bytes) -> None:
-    """What cannot be a line of JSON."""
-    told = message(path, spoil(sound))
-    assert expected == told[: len(expected)]
+def test_a_spoiled_file_is_rejected(spoil: Callable[[bytes], bytes], expected: str, path: Path, sound: bytes) -> None:
+    """Text that cannot be a line of JSON."""
+    wording = message(path, spoil(sound))
+    assert expected == wording[: len(expected)]
 
 
 def deep(document: Document, *keys: str | int) -> Any:
-    """What lies deep inside a document."""
+    """The values deep inside a document."""
     found: Any = document
     for key in keys:
         found = found[key]
@@ -194,7 +194,7 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
         lambda d: (d["settings"].update(drafts_max=10_001), deep(d, "settings", "geometry", "groups").pop(2)),
         "line 1: at most 10000 drafts",
     ),
-    "an interval that is no multiple": (
+    "an interval that is not a multiple": (
         lambda d: d["settings"].update(retention_interval_tokens=6),
         "line 1: a retention interval of 6 tokens is no multiple of the scheduler block size, 4 tokens",
     ),
@@ -228,10 +228,10 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
 
 
 @pytest.mark.parametrize(("edit", "expected"), HEADER.values(), ids=HEADER)
-def test_a_bad_header_is_refused(edit: Callable[[Document], object], expected: str, path: Path, sound: bytes) -> None:
+def test_a_bad_header_is_rejected(edit: Callable[[Document], object], expected: str, path: Path, sound: bytes) -> None:
     """The first line says what the trace is of."""
-    told = message(path, edited(sound, 1, edit))
-    assert expected == told[: len(expected)]
+    wording = message(path, edited(sound, 1, edit))
+    assert expected == wording[: len(expected)]
 
 
 LINES: dict[str, tuple[int, Callable[[Document], object], str]] = {
@@ -275,13 +275,13 @@ LINES: dict[str, tuple[int, Callable[[Document], object], str]] = {
 
 
 @pytest.mark.parametrize(("number", "edit", "expected"), LINES.values(), ids=LINES)
-def test_a_bad_line_is_refused(
+def test_a_bad_line_is_rejected(
     number: int, edit: Callable[[Document], object], expected: str, path: Path, sound: bytes
 ) -> None:
     """By its number, and by what is wrong with it; on one line, however much was wrong."""
-    told = message(path, edited(sound, number, edit))
-    assert expected == told[: len(expected)]
-    assert "\n" not in told
+    wording = message(path, edited(sound, number, edit))
+    assert expected == wording[: len(expected)]
+    assert "\n" not in wording
 
 
 def test_tokens_are_counted_over_the_whole_trace(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,8 +300,8 @@ def test_pieces_of_content_are_counted(path: Path, sound: bytes, monkeypatch: py
     path.write_bytes(header + arrival)
     assert 1 == len(read(path).lines)
     monkeypatch.setattr(trace_lines, "GRAINS_MAX", 4)
-    told = "line 2: 11 prompt tokens in pieces of 2: at most 4 pieces are kept"
-    assert told == message(path, header + arrival)
+    wording = "line 2: 11 prompt tokens in pieces of 2: at most 4 pieces are kept"
+    assert wording == message(path, header + arrival)
 
 
 def test_comparing_all_blocks_is_bounded(path: Path, sound: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_a_file_is_read_no_further_than_its_limit(path: Path, sound: bytes, monk
 def test_a_file_that_does_not_tell_its_size_is_read_no_further_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe says that it holds nothing, and goes on for as long as somebody writes."""
+    """A pipe reports no size, and continues for as long as its writer writes."""
     monkeypatch.setattr(trace_lines, "FILE_BYTES_MAX", 1000)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -341,7 +341,7 @@ def test_a_file_that_does_not_tell_its_size_is_read_no_further_either(
     writer.join(10)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
     """In the words of the operating system."""
     with pytest.raises(UsageError, match=r"absent\.jsonl: cannot be read: No such file or directory"):
         read(tmp_path / "absent.jsonl")

@@ -1,6 +1,7 @@
 """Traceability: every guarantee leads to what states, proves, checks and breaks it, and nothing leads nowhere.
 
-What is there is checked first. Then the same references with one thing wrong: each kind of complaint is made once.
+The existing references are checked first. Then the same references with one thing wrong: each kind of complaint is made
+once.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BECAUSE = "because this test says so, at length"
 
 @pytest.fixture(scope="module")
 def references() -> Sequence[Reference]:
-    """What is there."""
+    """The existing references."""
     return read()
 
 
@@ -60,7 +61,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_evidence_of_the_explorer_is_what_its_checks_name() -> None:
-    """Goal: B is said of what is checked in every state, and of nothing else. Method: compare with the checks.
+    """Goal: B stands for what is checked in every state, and for nothing else. Method: compare with the checks.
 
     KV-OP-25 is named by ghost memory as the cause of what it sees, and not checked for itself.
     """
@@ -86,7 +87,7 @@ def test_detectors_name_what_they_find() -> None:
 
 
 def test_every_source_is_read(references: Sequence[Reference]) -> None:
-    """Goal: no source is forgotten. Method: the kinds of references that there are."""
+    """Goal: no source is forgotten. Method: the existing kinds of references."""
     kinds = {each.kind for each in references}
     assert {"chapter", "known bug", "proof", "lemma", "design that z3 refutes", "tiny model", "detector"} < kinds
     assert {"test", "mutant", "design", "finding", "defect of the corpus"} < kinds
@@ -108,7 +109,7 @@ def test_a_missing_part_is_found(references: Sequence[Reference], part: str) -> 
 
 
 def test_an_unknown_guarantee_is_found(references: Sequence[Reference]) -> None:
-    """Goal: whatever names a guarantee names one. Method: let one reference of each kind name one that there is not."""
+    """Goal: every reference to a guarantee names one. Method: let one reference of each kind name an unknown one."""
     for kind, each in {each.kind: each for each in references}.items():
         strange = evolve(each, name="strange", statements=(UNKNOWN,))
         assert [f"the {kind} strange names {UNKNOWN}, which is no guarantee"] == complaints([*references, strange])
@@ -117,7 +118,7 @@ def test_an_unknown_guarantee_is_found(references: Sequence[Reference]) -> None:
 
 
 def test_a_proof_of_no_chapter_is_found(references: Sequence[Reference]) -> None:
-    """Goal: every proof is told somewhere. Method: read the proofs without any chapter."""
+    """Goal: every proof is described in a chapter. Method: read the proofs without any chapter."""
     homeless = [*references, next(each for each in of_proofs([]) if each.kind == "proof")]
     assert [f"the proof {homeless[-1].name} names a chapter, which is no guarantee"] == complaints(homeless)
 
@@ -132,7 +133,7 @@ def test_a_known_bug_names_a_guarantee(references: Sequence[Reference]) -> None:
 
 
 def test_a_design_without_its_model_is_found(references: Sequence[Reference], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a design is refuted in a model that there is. Method: name one that there is not."""
+    """Goal: a design is refuted in an existing model. Method: name an unknown one."""
     strange = evolve(DESIGNS["scratch-last"], model="tiny-none")
     monkeypatch.setattr("kvgate_mutants.traceability.DESIGNS", {"strange": strange})
     assert ["the design strange names tiny-none, which is no tiny model"] == complaints(references)
@@ -140,14 +141,14 @@ def test_a_design_without_its_model_is_found(references: Sequence[Reference], mo
 
 @pytest.mark.parametrize("function", ["hit_lookup:shortest_hit", "lookups:longest_hit"])
 def test_a_function_that_is_gone_is_found(function: str) -> None:
-    """Goal: whatever implements a guarantee is there. Method: name a function, and a module, that there is not."""
+    """Goal: the code that implements a guarantee exists. Method: name a function, and a module, that do not exist."""
     assert [] == list(functions_missing({"KV-OP-01": ("hit_lookup:longest_hit",)}))
     expected = [f"KV-OP-01 is implemented by {function}, which is not there"]
     assert expected == list(functions_missing({"KV-OP-01": (function,)}))
 
 
 def test_a_stale_exemption_is_found(references: Sequence[Reference]) -> None:
-    """Goal: an exemption goes when its reason has gone. Method: exempt what is there, and something twice."""
+    """Goal: an exemption goes when its reason has gone. Method: exempt an existing part, and something twice."""
     twice = EXEMPTIONS[0]
     found = complaints(references, [*EXEMPTIONS, Exemption("chapter", ("KV-OP-01",), BECAUSE), twice])
     assert "KV-OP-01 is exempt from having a chapter, and has one" in found
@@ -159,26 +160,28 @@ def test_a_stale_exemption_is_found(references: Sequence[Reference]) -> None:
     [("doubt", ("KV-OP-01",), BECAUSE), ("proof", (), BECAUSE), ("proof", ("KV-OP-01",), "so")],
 )
 def test_an_exemption_says_what_and_why(part: str, named: tuple[str, ...], reason: str) -> None:
-    """Goal: none for a part that there is not, for nothing, or without a reason. Method: make each."""
+    """Goal: no exemption is for an unknown part, for nothing, or without a reason. Method: make each."""
     with pytest.raises(ValueError, match=r"part|statements|reason"):
         Exemption(part, named, reason)
 
 
 def test_a_mutant_of_no_guarantee_cannot_be_made() -> None:
-    """Goal: a mutant names a guarantee that there is. Method: try another."""
+    """Goal: a mutant names an existing guarantee. Method: try another."""
     with pytest.raises(ValueError, match="statement"):
         evolve(BLOCK_MANAGER_MUTANTS[0], statement=UNKNOWN)
 
 
 def test_what_violates_nothing_counts_for_nothing(references: Sequence[Reference]) -> None:
-    """Goal: a mutant that cannot be told from vLLM is no evidence. Method: the equivalent ones."""
+    """Goal: a mutant that is equivalent to vLLM is not evidence. Method: the equivalent ones."""
     equivalent = {each.name for each in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS) if each.equivalent}
     assert equivalent
     assert {""} == {each.part for each in references if each.kind == "mutant" and each.name in equivalent}
 
 
 def test_of_several_trials_the_one_that_says_most_counts() -> None:
-    """Goal: a defect that published code shows is no analogue, and an analogue is not caught. Method: both, ordered."""
+    """Goal: a defect that published code shows is not an analogue, and an analogue is not caught. Method:
+    both, ordered.
+    """
     bug = next(bug for bug in BUGS.values() if Sort.ANALOGUE in {trial.sort for trial in bug.trials})
     analogue = next(trial for trial in bug.trials if trial.sort is Sort.ANALOGUE)
     published = analogue.without_mutants()

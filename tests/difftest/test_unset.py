@@ -1,8 +1,8 @@
 """vLLM with the plug-in and nothing switched on, operation by operation the same as vLLM without it.
 
-Goal: whoever installs the plug-in and sets no switch has stock vLLM; and so has a block manager for which nothing is
-switched on, in a process in which every patch is in place. Method: the same drawn cases in processes of their own, and
-a digest of all that can be observed behind each operation; one thing that is planted must be seen.
+Goal: with the plug-in installed and no switch set, vLLM is stock. So is a block manager for which nothing is switched
+on, in a process in which every patch is in place. Method: the same generated cases in processes of their own, and a
+digest of all that can be observed after each operation; one injected change must be seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SWITCHES = (
     "VLLM_PREFIX_CACHE_PARTIAL_HITS",
     "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE",
 )
-PLANTED = """
+INJECTED = """
 import json
 from kvgate.campaigns.digests import digests, factory_of
 from kvgate_mutants.mutants.plugin.retention import scratch_first_uninvited
@@ -42,7 +42,7 @@ with scratch_first_uninvited.applied():
 
 
 def printed_by(fork_server: ForkServer, *command: str) -> list[str]:
-    """What a clean process prints with no switch set; all of them hash alike."""
+    """The output of a clean process with no switch set; all of them hash alike."""
     environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
     environment |= {"PYTHONHASHSEED": "0", "VLLM_PLUGINS": "swa_retention", "VLLM_LOGGING_LEVEL": "ERROR"}
     finished = fork_server.run(*command, timeout=600, env=environment)
@@ -58,7 +58,7 @@ def digests_of(arm: str, fork_server: ForkServer) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def stock(fork_server: ForkServer) -> dict[str, list[str]]:
-    """What vLLM does without the plug-in."""
+    """The behaviour of vLLM without the plug-in."""
     return digests_of("stock", fork_server)
 
 
@@ -70,9 +70,9 @@ def test_it_is_stock_vllm(arm: str, stock: dict[str, list[str]], fork_server: Fo
     assert stock == digests_of(arm, fork_server)
 
 
-def test_what_is_planted_is_seen(stock: dict[str, list[str]], fork_server: ForkServer) -> None:
+def test_an_injected_fault_is_seen(stock: dict[str, list[str]], fork_server: ForkServer) -> None:
     """Every patch that fits is in place. With scratch that goes first uninvited, all is the same up to a release."""
-    states, lines = map(json.loads, printed_by(fork_server, "-c", PLANTED))
+    states, lines = map(json.loads, printed_by(fork_server, "-c", INJECTED))
     assert "patched" in states
     assert not {"fits", "differs", "missing"} & set(states)
     assert stock["full"][0] == lines[0]

@@ -1,7 +1,7 @@
 """Variants of a model.
 
-Goal: a suffix switches on one mechanism, whatever stands before or behind it, and any other suffix is refused with
-what there is. Method: every suffix alone against what it means, all orders of several, and every way to be wrong.
+Goal: a suffix switches on one mechanism, in any order of suffixes, and any other suffix is rejected with the known
+ones. Method: every suffix by itself against what it means, all orders of several, and every mistake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def lookaheads(name: str) -> list[int]:
     return [index for index, group in enumerate(load(name).geometry.groups) if group.lookahead]
 
 
-# What each means
+# The meaning of each
 
 DRAFTS = {
     "full+eagle": [0],
@@ -123,7 +123,7 @@ HASHED = "gemma-hybrid+eagle+hashed-ahead"
 
 @pytest.mark.parametrize("name", [HASHED, "gemma-hybrid+hashed-ahead+eagle"])
 def test_hashes_cover_a_token_more_instead_of_look_ahead(name: str) -> None:
-    """No hit needs a look-ahead block then; a draft layer there is still."""
+    """No hit needs a look-ahead block then; the model still has a draft layer."""
     geometry = load(name).geometry
     assert (1, [], 0, True) == (
         geometry.hashed_ahead_tokens,
@@ -136,8 +136,8 @@ def test_hashes_cover_a_token_more_instead_of_look_ahead(name: str) -> None:
 
 def test_no_suffix_and_no_feature_is_forgotten() -> None:
     """One that is added needs a row above; and one that nothing switches on is none."""
-    told = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS, HASHED) for word in name.split("+")[1:]}
-    assert set(GEOMETRIES) == told
+    words = {word.partition("=")[0] for name in (*DRAFTS, *UNITS, *SLOTS, HASHED) for word in name.split("+")[1:]}
+    assert set(GEOMETRIES) == words
     assert set(FEATURES) == {"min", "junctions", *(suffix.partition("=")[0] for suffix in KNOBS)}
     assert {each.name for each in fields(Features)} == {feature.knob for feature in FEATURES.values()}
     assert all(what for _, what in GEOMETRIES.values())
@@ -181,13 +181,13 @@ def test_the_order_means_nothing() -> None:
 
 
 def test_a_variant_can_be_varied_again() -> None:
-    """What it had stays, and the name says all."""
+    """Its features stay, and the name says all."""
     once, twice = load("mixed-blocks+pinned=2+mtp"), MODELS["mixed-blocks"].varied("pinned=2").varied("mtp")
     assert ("mixed-blocks+pinned=2+mtp", once) == (twice.name, twice)
 
 
 @pytest.mark.parametrize("name", sorted({name for each in MECHANISMS.values() for name in each.models}))
-def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
+def test_a_mechanism_is_driven_on_models(name: str) -> None:
     """With settings that can be made."""
     model = load(name)
     assert name == model.name
@@ -195,7 +195,7 @@ def test_whatever_a_mechanism_is_driven_on_is_a_model(name: str) -> None:
     assert model.features.applied_to(Settings(model.geometry, blocks=10, caches=serves)).blocks == 10
 
 
-# What is refused
+# Rejections
 
 REFUSED = {
     "unknown": (
@@ -232,14 +232,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("suffixes", "message"), REFUSED.values(), ids=REFUSED)
-def test_other_suffixes_are_refused(suffixes: str, message: str) -> None:
+def test_other_suffixes_are_rejected(suffixes: str, message: str) -> None:
     """With what is wrong with them, on one line; on the command line under the name of the model."""
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as refused:
         read(MODELS["mixed-blocks"].geometry, suffixes)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as words:
         load(f"mixed-blocks+{suffixes}")
-    assert f"model {f'mixed-blocks+{suffixes}'!r}: {refused.value}" == str(told.value)
-    assert "\n" not in str(told.value)
+    assert f"model {f'mixed-blocks+{suffixes}'!r}: {refused.value}" == str(words.value)
+    assert "\n" not in str(words.value)
 
 
 def test_the_largest_number_may_be_given() -> None:
@@ -264,7 +264,7 @@ NO_WINDOW = "a retention interval needs a sliding-window or a mamba group, and t
         ("full+partial", "suffix 'partial' changes nothing here: hits may end inside blocks that are compressed"),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused(name: str, message: str) -> None:
+def test_what_does_not_fit_the_model_is_rejected(name: str, message: str) -> None:
     """Here, and not when the first settings are drawn."""
     with pytest.raises(UsageError, match=message):
         load(name)

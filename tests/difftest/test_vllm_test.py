@@ -1,7 +1,7 @@
 """Exported tests that import vLLM and pytest alone.
 
-Goal: what is found can be given to vLLM as a test of its own: it fails with the fault, and passes without it. Method:
-ten faults, each as a diff of the installed vLLM; the exported test runs with a conftest that lets nobody import kvgate,
+Goal: a finding can be given to vLLM as a test of its own: it fails with the fault, and passes without it. Method: ten
+faults, each as a diff of the installed vLLM. The exported test runs with a conftest that blocks the import of kvgate,
 on a copy of the package with the fault and on one without.
 """
 
@@ -49,7 +49,7 @@ FAULTS = {
     ),
     "drafts-cached": ("kv_cache_manager", "num_tokens_to_cache = min(", "num_tokens_to_cache = max("),
 }
-"""By name, a file of vLLM, a passage in it, and what stands there instead."""
+"""By name: a file of vLLM, a passage in it, and its replacement."""
 WITHOUT_KVGATE = """
 import sys
 

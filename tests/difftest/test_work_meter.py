@@ -1,8 +1,8 @@
 """The work of the real vLLM, counted.
 
 Goal: a decode step costs the same at any length of the context, in vLLM's block manager, with the plug-in, and under
-vLLM's own scheduler; and if it did not, that would be seen. Method: the same steps behind prompts of several lengths,
-with vLLM as it is and with mutants.
+vLLM's own scheduler. If it did not, this would be seen. Method: the same steps after prompts of several lengths, with
+vLLM as it is and with mutants.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def counted(system_name: str, model: str) -> list[Work]:
     for context in CONTEXTS_TOKENS:
         system: Any = load_system(system_name).factory(settings)
         meter = system.count_work()
-        # The first step gives up what of the prompt is out of the windows.
+        # The first step frees the blocks of the prompt that are out of the windows.
         for operation in (Arrive(0, (Run(0, context),)), Admit(0, context), Sample(0, 0, 0, 0), Schedule(0, 1)):
             system.apply(operation)
         meter.take()
@@ -67,7 +67,7 @@ def costs(works: Sequence[Work]) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize(("system_name", "model"), CASES)
 def test_decoding_takes_the_same_at_any_context(system_name: str, model: str) -> None:
-    """Goal: no counter depends on the length. Method: 64 steps behind prompts of 512 to 4096 tokens, compared."""
+    """Goal: no counter depends on the length. Method: 64 steps after prompts of 512 to 4096 tokens, compared."""
     first, *others = costs(counted(system_name, model))
     assert first["hashes"] > 0
     assert sum(first.values()) > STEPS
@@ -92,7 +92,9 @@ def test_what_grows_is_counted(mutant: Mutant, counter: str) -> None:
 
 
 def decoded(steps: int = 40) -> str | None:
-    """Who finds what in a run of vLLM's scheduler: a request with a short prompt, then one with a long one."""
+    """Which detector finds what in a run of vLLM's scheduler: a request with a short prompt, then one with
+    a long one.
+    """
     engine = Engine(settings_of("full"), Stage(running_max=1))
     for number, prompt in enumerate((40, 400)):
         submit = Serve(Arrive(number, (Run(1000 * number, prompt),)), answers_max=steps)

@@ -1,7 +1,7 @@
 """The workflows and the hook that others copy.
 
-Goal: what is pasted into another repository works, and may run on anybody's pull request. Method: read them as data,
-and look up whatever they call; beside it what must be complained about.
+Goal: workflows to copy into another repository work there, and may run on any pull request. Method: read them as data,
+and look up everything they call; also inputs that must be reported.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def options_of_the_test_run() -> set[str]:
 
 
 def complaints(document: dict[Any, Any]) -> list[str]:
-    """What is wrong with a workflow."""
+    """The mistakes of a workflow."""
     # YAML takes the word ``on`` for a truth value.
     triggers = document.get("on", document.get(True, {}))
     found = ["runs with the rights of the repository"] if "pull_request_target" in triggers else []
     if document.get("permissions") != {"contents": "read"}:
         found.append("asks for more than to read the repository")
     if not document.get("concurrency", {}).get("cancel-in-progress"):
-        found.append("goes on for pushes that are outdated")
+        found.append("runs on for outdated pushes")
     if "secrets" in str(document):
         found.append("needs secrets, which a fork has not")
     for job in document["jobs"].values():
-        found += [] if "timeout-minutes" in job else ["may run for ever"]
+        found += [] if "timeout-minutes" in job else ["may run without end"]
         matrix = job.get("strategy", {}).get("matrix", {})
         for step in job["steps"]:
             if "uses" in step and not re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"]):
@@ -69,7 +69,7 @@ def complaints(document: dict[Any, Any]) -> list[str]:
 
 
 def wrong_commands(run: str, matrix: dict[str, list[str]]) -> Iterator[str]:
-    """What is wrong with the commands of one step."""
+    """The mistakes in the commands of one step."""
     called = re.findall(r"(?:^|/|\s)(kvgate|pytest) (\w+) ?(.*)", " ".join(run.split()))
     for program, command, arguments in called:
         known = options_of(command) if program == "kvgate" else options_of_the_test_run()
@@ -114,8 +114,8 @@ def test_a_workflow_can_be_copied(name: str) -> None:
         (('matrix.level }}" --profile', 'matrix.depth }}" --profile'), "the matrix has no depth"),
         (("contents: read", "contents: write"), "asks for more than to read the repository"),
         (("  pull_request:", "  pull_request_target:"), "runs with the rights of the repository"),
-        (("cancel-in-progress: true", "cancel-in-progress: false"), "goes on for pushes that are outdated"),
-        (("timeout-minutes: 45", "continue-on-error: true"), "may run for ever"),
+        (("cancel-in-progress: true", "cancel-in-progress: false"), "runs on for outdated pushes"),
+        (("timeout-minutes: 45", "continue-on-error: true"), "may run without end"),
         (("actions/checkout@v4", "actions/checkout@main"), "actions/checkout@main has no version"),
         (('KVGATE_OPTIONS: ""', "TOKEN: ${{ secrets.TOKEN }}"), "needs secrets, which a fork has not"),
     ],
@@ -129,8 +129,8 @@ def test_what_is_wrong_is_complained_about(change: tuple[str, str], expected: st
 
 @pytest.mark.parametrize(("set_to", "expected"), [("", 2), ("./kvgate[vllm]", 0)])
 def test_what_is_installed_must_be_named(set_to: str, expected: int, tmp_path: Path) -> None:
-    """Goal: nobody installs whatever holds kvgate's name on an index. Method: the step itself, with a ``uv`` that says
-    what it is asked for.
+    """Goal: the user names the package that is installed, never an unknown one called kvgate on an index. Method: the
+    step itself, with a ``uv`` that prints what it is asked for.
     """
     document = yaml.safe_load((ROOT / WORKFLOWS[0]).read_text(encoding="utf-8"))
     assert "" == document["env"]["KVGATE"]

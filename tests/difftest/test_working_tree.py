@@ -61,7 +61,7 @@ def git(at: Path, *arguments: str) -> str:
 
 
 def test_what_is_new_are_the_first_lines_of_statements(tree: Path, release: Path) -> None:
-    """The same by the repository and by the release; what is at the top of a module runs at once, and is left out."""
+    """The same by the repository and by the release; code at the top of a module runs at once, and is left out."""
     expected = {tree / "vllm" / "sums.py": {7, 8, 9}}
     assert expected == changes_since(tree, "HEAD").lines
     assert expected == changes_between(release, tree / "vllm").lines
@@ -106,18 +106,18 @@ def test_a_diff_that_does_not_apply_is_one_message(
         apply(tmp_path / "a.diff", release, tmp_path)
 
 
-def test_what_is_no_checkout_is_refused(tree: Path, release: Path, tmp_path: Path) -> None:
-    """A folder without vLLM, a revision that is not there, a folder that is no repository."""
+def test_what_is_not_a_checkout_is_rejected(tree: Path, release: Path, tmp_path: Path) -> None:
+    """A folder without vLLM, a revision that does not exist, a folder that is not a repository."""
     with pytest.raises(UsageError, match="give a checkout of vLLM"):
         lay_over(tmp_path / "empty", release)
     with pytest.raises(UsageError, match=r"git diff: .*nowhere"):
         changes_since(tree, "nowhere")
 
 
-def test_a_checkout_without_a_file_of_the_release_is_refused(
+def test_a_checkout_without_a_file_of_the_release_is_rejected(
     tree: Path, release: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The release's would be run in its place; of a file that the release does not have, nothing is said."""
+    """The release's would be run in its place; a file that the release does not have is ignored."""
     monkeypatch.setattr("kvgate.adapters.working_tree.lay_over", lambda *_given: None)
     (tree / "vllm" / "tools.py").write_text("", encoding="utf-8")
     git(tree, "add", "-A")
@@ -143,7 +143,7 @@ print(vllm.__path__ == [str(path / "vllm"), str(release)], sorted(*tree.changes.
 
 
 def test_modules_come_from_the_tree_and_then_from_the_release(tree: Path, release: Path) -> None:
-    """What the tree does not have, such as compiled parts, is the release's."""
+    """Parts that the tree lacks, such as compiled ones, are the release's."""
     (release / "compiled.py").write_text("", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, str(tree), str(release)], check=True, capture_output=True, text=True

@@ -62,7 +62,7 @@ def state() -> list[Any]:
     from swa_retention.features import PINS
     from swa_retention.register import look
 
-    # What is not installed here, or not imported yet, has nothing to be looked at.
+    # Packages that are not installed here, or not imported yet, cannot be inspected.
     states = {look(patch).state.value for patch in PINS.patches} - {"absent", "waiting"}
     return [sorted(states), {name: os.environ[name] for name in VARIABLES if name in os.environ}]
 
@@ -119,7 +119,7 @@ def contradiction() -> str:
 
 
 def refused() -> list[Any]:
-    """What one release does not take."""
+    """The settings that one release rejects."""
     load()
     return [error_of({"swa_retention": {"retention_interval": "auto"}}), "patched" in state()[0]]
 
@@ -134,7 +134,7 @@ def error_of(additional_config: object) -> str:
 
 
 def child(case: Callable[[], Any]) -> Any:
-    """What a case returns in a child of its own."""
+    """The result of a case in a child of its own."""
     reader, writer = os.pipe()
     if not os.fork():
         try:

@@ -1,7 +1,7 @@
-"""A program: import vLLM once, and start it several times in children that differ in what they are told.
+"""A program: import vLLM once, and start it several times in children with different inputs.
 
-Its argument is a JSON list of cases: variables of the environment, folders in front of and behind all others on the
-path, and what to do. It prints a JSON list: per case what was printed, and how it ended.
+Its argument is a JSON list of cases: variables of the environment, folders before and after all others on the path, and
+what to do. It prints a JSON list: per case what was printed, and how it ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def import_slowly() -> None:
-    """What every start imports, and no plug-in changes by being imported after it."""
+    """The imports of every start, which no plug-in changes by being imported after them."""
     import vllm.plugins
     import vllm.v1.core.kv_cache_manager  # noqa: F401 (for what importing it does)
 
@@ -42,8 +42,8 @@ def register_elsewhere() -> None:
     register()
 
 
-def register_beside_a_rival_method() -> None:
-    """Load this plug-in alone, where somebody else has given the queue a method of that name."""
+def register_with_a_rival_method() -> None:
+    """Load this plug-in alone, where another one has added a method of that name to the queue."""
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 
     queue: Any = FreeKVCacheBlockQueue

@@ -19,12 +19,12 @@ from kvreference.settings import Settings
 
 SYSTEM = "retention@0.33.0"
 FACTORY: list[Callable[[Settings], Any]] = []
-"""What makes the system, once it is loaded."""
+"""The factory of the system, once it is loaded."""
 GEOMETRY = Geometry((Group("full", 16), Group("sliding_window", 16, 32)))
 
 
 def settings(blocks: int) -> Settings:
-    """Pins, whatever a window drops."""
+    """Pins, for any drop of a window."""
     return Settings(GEOMETRY, blocks=blocks, tokens_max=256, chunk_tokens=64, pin_drop_blocks_min=1, scratch_first=True)
 
 
@@ -34,7 +34,7 @@ def serve(number: int, tokens: int, family: int) -> Serve:
 
 
 def perform(made: Any, *operations: Any) -> list[str]:
-    """What is found meanwhile that is not declared of the release."""
+    """The undeclared findings meanwhile."""
     found = [made.perform(operation) for operation in operations]
     return [each.difference.statement for each in found if each and explain(each, made.lockstep) is None]
 
@@ -68,7 +68,7 @@ def deferred_frees() -> Mapping[str, Any]:
 
 
 def kept_free() -> Mapping[str, Any]:
-    """What a request has demoted: as many blocks as are missing, and with others that run as the watermark says.
+    """The blocks that a request has demoted: as many as are missing, and with others that run as the watermark says.
 
     One that runs asks for no watermark. The gate for all of a request leaves nothing for others that load.
     """

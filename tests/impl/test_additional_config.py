@@ -1,8 +1,8 @@
 """The switches by vLLM's ``--additional-config``.
 
-Goal: they mean what the variables mean, on every release and in every process that vLLM starts; a contradiction, an
-unknown key and a value that cannot be meant are errors by their names; without the key nothing is changed. Method:
-values, one of each kind; and configurations of each release of vLLM, built in processes of their own.
+Goal: they mean what the variables mean, on every release and in every process that vLLM starts. A contradiction, an
+unknown key and an invalid value are errors that name them. Without the key nothing is changed. Method: values, one of
+each kind; and configurations of each release of vLLM, built in processes of their own.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ needs_vllm = pytest.mark.skipif(not {"pip", "torch"} <= INSTALLED, reason="vLLM 
     ],
 )
 def test_on_each_release(release: Release) -> None:
-    """What is in place, and in the environment, after a configuration was built, and in processes that follow."""
+    """The patches and the environment after a configuration was built, and in processes that follow."""
     pytest.importorskip("vllm")
     path = "" if release is RELEASES[0] else str(wheel_of(release.version))
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
@@ -135,7 +135,7 @@ def test_on_each_release(release: Release) -> None:
 
 
 def test_a_configuration_is_looked_at_once_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is not in the environment."""
+    """A rejected setting does not reach the environment."""
     from swa_retention import additional_config
 
     looked: list[Any] = []

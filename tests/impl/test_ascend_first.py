@@ -1,7 +1,7 @@
-"""vLLM-Ascend goes first.
+"""vLLM-Ascend is imported first.
 
-Goal: where it is installed it has changed vLLM before this plug-in imports any of it, and where it cannot be imported
-the operator is told. Method: a package of that name of our own, in interpreters of their own.
+Goal: where it is installed it has changed vLLM before this plug-in imports any of it, and if it cannot be imported the
+operator gets a message. Method: a package of that name of our own, in interpreters of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ print("went first:", sys.modules["vllm_ascend.utils"].before)
 
 
 def run(folder: Path, utils: str, level: str = "ERROR") -> subprocess.CompletedProcess[str]:
-    """The plug-in installed beside a vLLM-Ascend whose ``utils`` are these."""
+    """The plug-in installed together with a vLLM-Ascend whose ``utils`` are these."""
     pytest.importorskip("vllm")
     package = folder / "vllm_ascend"
     package.mkdir()
@@ -44,7 +44,7 @@ def run(folder: Path, utils: str, level: str = "ERROR") -> subprocess.CompletedP
 
 
 def test_it_has_changed_vllm_before_the_plug_in_imports_any_of_it(tmp_path: Path) -> None:
-    """It is asked in its own way, for all of it; what it has that does not fit is refused behind that."""
+    """It is asked with its own call, for all of it; what does not fit is rejected after that."""
     ended = run(
         tmp_path,
         "import sys\n\ndef adapt_patch(is_global_patch=False):\n    global before\n"
@@ -55,8 +55,8 @@ def test_it_has_changed_vllm_before_the_plug_in_imports_any_of_it(tmp_path: Path
     assert "vllm_ascend.utils:refresh_block_size: missing" in ended.stderr
 
 
-def test_one_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
-    """The plug-in goes on, up to what does not fit."""
+def test_one_that_cannot_be_imported_is_reported(tmp_path: Path) -> None:
+    """The plug-in continues, up to what does not fit."""
     ended = run(tmp_path, "import torch_npu\n", "WARNING")
     # vLLM's loggers print to standard output.
     assert "vLLM-Ascend is installed, and cannot be imported: No module named 'torch_npu'" in ended.stdout

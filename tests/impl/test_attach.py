@@ -1,7 +1,7 @@
-"""What a block manager that is built has switched on.
+"""The switches of a block manager that is built.
 
-Goal: a switch that has nothing to work on is reported, or ends the start if a number was given that can have no effect;
-`auto` and masked caching take what the model allows; pins lose nothing to masked caching. Method: vLLM's own block
+Goal: a switch that has nothing to work on is reported, or ends the start if a number was given that can have no effect.
+`auto` and masked caching take what the model allows. Pins lose nothing to masked caching. Method: vLLM's own block
 manager, of models with windows and without, with each switch.
 """
 
@@ -43,7 +43,7 @@ def _patched() -> None:
 
 @contextmanager
 def active(configuration: Configuration) -> Iterator[None]:
-    """What is built meanwhile has it."""
+    """A manager built meanwhile has it."""
     activate(configuration)
     try:
         yield
@@ -149,7 +149,7 @@ def test_retention_without_prefix_caching_is_reported(
     assert (set(), False) == kept(coordinator)
 
 
-def test_an_interval_without_windows_is_refused() -> None:
+def test_an_interval_without_windows_is_rejected() -> None:
     """As vLLM does from 0.23 on."""
     with pytest.raises(ConfigurationError, match=f"{INTERVAL}='64' .* no sliding-window or Mamba layers: "):
         coordinator_of("full", {INTERVAL: "64"})
@@ -187,7 +187,7 @@ def test_auto_is_rounded_up(partial: bool) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "+mtp"])
 def test_pins_lose_nothing_to_masked_caching(suffix: str) -> None:
-    """What is pinned of the drops of a running request is the same with masked caching and without.
+    """The pins of a running request's drops are the same with masked caching and without.
 
     So pins do not switch masked caching off, as the published ones do: those pin the end of a drop, wherever hits end.
     """

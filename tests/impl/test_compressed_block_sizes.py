@@ -34,7 +34,7 @@ def test_every_size_that_the_variable_takes_has_a_row() -> None:
 
 @pytest.mark.parametrize(("slots", "page_bytes"), [(128, 131072), (64, 65536), (32, 32768)])
 def test_pages_shrink_alike(slots: int, page_bytes: int) -> None:
-    """What a state is padded to is the page of another group, which has fewer slots too."""
+    """A state is padded to the page of another group, which has fewer slots too."""
     assert page_bytes == BLOCK_SIZES[slots].page_bytes(131072)
     assert slots * 130 == BLOCK_SIZES[slots].page_bytes(16640)
 
@@ -46,7 +46,7 @@ def test_either_may_ask(variable: int | None, option: int | None) -> None:
 
 
 def test_unset_is_vllm_ascends_own() -> None:
-    """Nobody asks, and nothing is scaled."""
+    """The setting is not read, and nothing is scaled."""
     assert None is resolve(None, None)
 
 
@@ -62,7 +62,7 @@ def test_a_contradiction_names_both() -> None:
 
 @pytest.mark.parametrize(("variable", "option", "named"), [(16, None, "COMPRESSED_KV"), (None, 256, "--block-size")])
 def test_a_size_that_there_is_not(variable: int | None, option: int | None, named: str) -> None:
-    """The message says which there are."""
+    """The message lists the existing ones."""
     with pytest.raises(ConfigurationError, match=f"{named}.* is not possible: give one of 32, 64, 128"):
         resolve(variable, option)
 

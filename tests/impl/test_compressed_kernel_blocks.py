@@ -66,6 +66,6 @@ def test_the_doctor_says_what_is_listed(home: Path) -> None:
 
 
 def test_sizes_that_are_not_known(home: Path) -> None:
-    """None is said to be supported."""
+    """None is reported as supported."""
     home.write_text(ONE.format("sizes_of(hardware)"), encoding="utf-8")
     assert "  its source does not list one set of kernel block sizes: none was checked" == doctor._kernels()[-1]

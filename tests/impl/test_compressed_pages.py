@@ -1,8 +1,8 @@
 """The KV-cache tensors of DeepSeek-V4.
 
-Goal: where every page size is in the first group and every tensor is shared, the layout is vLLM's own to the byte;
-where not, every layer has a tensor of its page size, none is anybody's, and memory is not exceeded. Method: vLLM's own
-functions beside the patched ones on drawn layouts of both sorts.
+Goal: where every page size is in the first group and every tensor is shared, the layout is vLLM's own to the byte.
+Elsewhere, every layer has a tensor of its page size, every tensor has a layer, and memory is not exceeded. Method:
+vLLM's own functions and the patched ones on generated layouts of both sorts.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ IRREGULAR = {
     ],
     "unequal in the first group": [group(*layers("c4", 4, LARGE), *layers("indexer", 1, SMALL))],
 }
-"""A page size that the first group does not have, or tensors of nobody."""
+"""A page size that the first group does not have, or tensors without a layer."""
 
 
 def config(blocks: int | None = None) -> Any:
-    """What vLLM's functions look at."""
+    """The attributes that vLLM's functions read."""
     return SimpleNamespace(cache_config=SimpleNamespace(num_gpu_blocks_override=blocks))
 
 
@@ -108,7 +108,7 @@ def test_it_is_vllms_layout_where_that_is_right(name: str, blocks: int | None) -
 
 @pytest.mark.parametrize("name", [*REGULAR, *IRREGULAR])
 def test_every_layer_has_one_tensor_of_its_size(name: str) -> None:
-    """No tensor is nobody's, no two layers of a group share one, and memory is not exceeded."""
+    """Every tensor has a layer, no two layers of a group share one, and memory is not exceeded."""
     groups = {**REGULAR, **IRREGULAR}[name]
     blocks, tensors = planned(groups)
     home = {layer: tensor for tensor in tensors for layer in tensor.shared_by}
@@ -131,7 +131,7 @@ def test_vllm_gives_some_layers_no_tensor() -> None:
     assert not {"c128.0", "c128.1", "c128.2"} & {layer for tensor in tensors for layer in tensor.shared_by}
 
 
-def test_vllm_gives_nobody_memory() -> None:
+def test_vllm_allocates_memory_without_a_layer() -> None:
     """Rounds in which no layer has small pages: what the patch saves is blocks."""
     groups = IRREGULAR["more windows than compressed layers"]
     blocks, tensors = original()[0](config(), groups, MEMORY_BYTES)

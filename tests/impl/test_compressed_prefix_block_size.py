@@ -64,7 +64,7 @@ def test_a_ratio_of_zero_is_none() -> None:
 
 
 def test_vllm_counts_tokens() -> None:
-    """Its block is 256 tokens, whatever a slot holds."""
+    """Its block is 256 tokens for every size of a slot."""
     assert [256, 256] == [prefix_block_size_tokens(mla(256, ratio)) for ratio in (4, 128)]
 
 
@@ -74,12 +74,12 @@ def test_windows_count_tokens() -> None:
 
 
 def test_a_group_of_many_specs_is_unpacked() -> None:
-    """It has no ratio itself; what its layers say counts."""
+    """It has no ratio itself; those of its layers count."""
     assert 16384 == prefix_block_size_tokens(uniform(a=ascend_mla(128, 128), b=ascend_mla(128, 128)))
     assert 256 == prefix_block_size_tokens(uniform(a=mla(256, 4), b=mla(256, 128)))
 
 
-def test_layers_that_disagree_are_refused() -> None:
+def test_layers_that_disagree_are_rejected() -> None:
     """One block table cannot serve both; the message names one of each."""
     with pytest.raises(DisagreementError) as caught:
         prefix_block_size_tokens(uniform(a=ascend_mla(128, 4), b=ascend_mla(128, 4), c=ascend_mla(128, 128)))

@@ -1,7 +1,7 @@
 """The check of raw KV-cache tensors.
 
 Goal: if a layer has no tensor, or a tensor is of a layer that no group knows, the error names them and lists the
-tensors, and no memory was allocated; otherwise vLLM's own allocation is untouched. Method: vLLM's own function on
+tensors, and no memory was allocated. Otherwise vLLM's own allocation is untouched. Method: vLLM's own function on
 configurations that do not fit, and a runner that records whether it was called.
 """
 
@@ -89,7 +89,7 @@ def test_an_assertion_of_the_runner_is_passed_on() -> None:
 
 
 def test_switched_off_it_is_vllms_own_assertion() -> None:
-    """Nothing is said beyond it."""
+    """It adds nothing."""
     activate(Configuration())
     with pytest.raises(AssertionError, match="not correctly initialized"):
         patched()(RUNNER, config([["a"]], []))

@@ -1,7 +1,7 @@
 """The configuration.
 
-Goal: what an operator writes is what is meant, and what cannot be meant is refused by its name, its value and what is
-allowed. Method: values, one of each kind.
+Goal: a valid setting means what the operator writes, and an invalid one is rejected with its name, its value and what
+is allowed. Method: values, one of each kind.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def test_scratch_first(switches: dict[str, str], first: bool | None, follows: bo
 
 @pytest.mark.parametrize(("text", "pins"), [("1", True), ("true", True), ("ON", True), ("0", False), ("", False)])
 def test_pins(text: str, pins: bool) -> None:
-    """What people write for yes and no."""
+    """Common spellings of yes and no."""
     assert Configuration(pins=pins) == read({PIN: text})
 
 
 def test_the_shortest_drop() -> None:
-    """Sixteen blocks, unless told otherwise."""
+    """Sixteen blocks by default."""
     assert 16 == read({PIN: "1"}).pin_min_drop_blocks
     assert 16 == read({PIN: "1", DROP: ""}).pin_min_drop_blocks
     assert 3 == read({PIN: "1", DROP: "3"}).pin_min_drop_blocks
@@ -98,13 +98,13 @@ def test_partial_hits(text: str, on: bool, unit_tokens: int | None) -> None:
 
 
 def test_the_shortest_partial_hit() -> None:
-    """Any, unless told otherwise."""
+    """Any length by default."""
     assert 0 == read({PARTIAL: "1"}).partial_min_tokens
     assert 2048 == read({PARTIAL: "1", SHORTEST: "2048"}).partial_min_tokens
 
 
 def test_compressed_blocks() -> None:
-    """As vLLM-Ascend has them, unless told otherwise."""
+    """By default, as vLLM-Ascend has them."""
     assert read({COMPRESSED: " "}).compressed_block_size_slots is None
     assert [32, 64, 128] == [read({COMPRESSED: text}).compressed_block_size_slots for text in ("32", "64", "128")]
 
@@ -144,7 +144,7 @@ def test_inert() -> None:
         (COMPRESSED, "many", "give one of 32, 64, 128"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(variable: str, value: str, allowed: str) -> None:
+def test_what_cannot_be_meant_is_rejected(variable: str, value: str, allowed: str) -> None:
     """By the variable, the value, and what is allowed."""
     with pytest.raises(ConfigurationError, match=f"^{variable}='{value}' is not possible: .*{allowed}"):
         read({variable: value})

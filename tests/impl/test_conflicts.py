@@ -1,7 +1,8 @@
-"""Conflicts: others who change the same vLLM, vLLMs that the plug-in is not for, and values that cannot be meant.
+"""Conflicts: other plug-ins that change the same vLLM, vLLMs that the plug-in is not for, and values that make no
+sense.
 
 Goal: the user sees one message that says what is wrong and what to do, or nothing is wrong. Method: real plug-ins of
-vLLM beside ours, in an order that is theirs; the published wheels of other versions; and a real start of an engine.
+vLLM together with ours, in either order; the published wheels of other versions; and a real start of an engine.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def rival(folder: Path, source: str) -> str:
 
 
 def starts(*cases: dict[str, Any], vllm: Path | None = None, **everywhere: str) -> list[list[str]]:
-    """What is seen in each of ``cases``: what was printed, and the error that ended it.
+    """The result of each of ``cases``: its output, and the error that ended it.
 
     With ``vllm``, the vLLM of that folder; ``everywhere`` is in the environment of all of them.
     """
@@ -78,7 +79,9 @@ def starts(*cases: dict[str, Any], vllm: Path | None = None, **everywhere: str) 
 
 
 def test_another_plug_in(tmp_path: Path) -> None:
-    """Whoever was here first is named, and whoever comes later and replaces a patch; who wraps one and says so may."""
+    """The message names an earlier plug-in, and a later one that replaces a patch; one that wraps a patch and says so
+    is accepted.
+    """
     replaces, wraps = rival(tmp_path / "replaces", REPLACES), rival(tmp_path / "wraps", WRAPS)
     on = {"do": "build", "environment": {INTERVAL: "0"}}
     first, first_wrapped, later, later_wrapped, both_off = starts(
@@ -98,14 +101,14 @@ def test_another_plug_in(tmp_path: Path) -> None:
     assert ["does not retain", ""] == [both_off[0].splitlines()[-1], both_off[1]]
 
 
-def test_a_method_of_somebody_else_is_not_vllm_s_own() -> None:
-    """It is refused by its name, and not taken for a vLLM that has the feature."""
-    ((_printed, error),) = starts({"do": "register_beside_a_rival_method", "environment": {INTERVAL: "0"}})
+def test_a_method_of_another_plug_in_is_not_vllm_s_own() -> None:
+    """It is rejected by its name, and not taken for a vLLM that has the feature."""
+    ((_printed, error),) = starts({"do": "register_with_a_rival_method", "environment": {INTERVAL: "0"}})
     assert "FreeKVCacheBlockQueue.prepend_n: differs (defined in " in error
 
 
-def test_a_vllm_that_nobody_has_looked_at() -> None:
-    """It is refused with the releases that are not, and only if something is switched on."""
+def test_an_unexamined_vllm() -> None:
+    """It is rejected with the list of known releases, and only if something is switched on."""
     refused, off = starts({"do": "register_elsewhere", "environment": {INTERVAL: "0"}}, {"do": "register_elsewhere"})
     assert refused[1].startswith(
         "UnsupportedError: swa_retention was not run on vLLM 0.22.0, and has changed nothing: "
@@ -115,21 +118,21 @@ def test_a_vllm_that_nobody_has_looked_at() -> None:
 
 @pytest.mark.parametrize("release", RELEASES[1:], ids=lambda release: release.version)
 def test_a_later_vllm(release: Release) -> None:
-    """Its symbols are those that the table of releases says, and what it has itself or is refused is named."""
+    """Its symbols are those of the releases table, and the message names what it has itself and what is rejected."""
     switches = {RETENTION: {INTERVAL: "0"}, PINS: {PIN: "1"}, MASKED: {"VLLM_PREFIX_CACHE_MASKED": "1"}}
     switches[PARTIAL_HITS] = {"VLLM_PREFIX_CACHE_PARTIAL_HITS": "auto"}
     refused = [feature for feature in switches if feature in release.refused]
     everything = {
         name: value for feature in switches if feature not in refused for name, value in switches[feature].items()
     }
-    put_in_place, told, *not_put = starts(
+    put_in_place, log, *not_put = starts(
         {"do": "register", "environment": everything},
         {"do": "doctor", "environment": everything},
         *({"do": "register", "environment": switches[feature]} for feature in refused),
         vllm=wheel_of(release.version),
     )
     assert ["registered", ""] == [put_in_place[0].splitlines()[-1], put_in_place[1]]
-    lines = told[0].splitlines()
+    lines = log[0].splitlines()
     assert {"exit 0", "the pinned tier: switched on, and fits this vLLM"} <= set(lines)
     for feature in switches.keys() & release.native.keys():
         said = f"vLLM {release.version} has {feature} itself ({release.native[feature]})"
@@ -141,7 +144,7 @@ def test_a_later_vllm(release: Release) -> None:
 
 
 def test_a_broken_value_at_a_real_start(tmp_path: Path) -> None:
-    """Whoever starts an engine reads one line: the variable, the value, and what is allowed.
+    """The operator reads one line: the variable, the value, and what is allowed.
 
     vLLM knows of the variables as soon as they switch something on.
     """

@@ -1,6 +1,6 @@
 """The copies of partial hits in the tensors that vLLM's backends lay out.
 
-Goal: of each copy exactly the slots before the boundary arrive, or the whole block where slots cannot be told apart,
+Goal: of each copy exactly the slots before the boundary arrive, or the whole block where slots cannot be distinguished,
 and no other byte changes. Method: random bytes in the shapes of real backends, with seeded copies, next to a copy slot
 by slot; every byte of the memory below is compared, padding too.
 """
@@ -66,7 +66,7 @@ def layouts() -> Iterator[tuple[str, tuple[int, ...], Layout]]:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_axes(name: str) -> None:
-    """They are found by sizes that nothing else has; slots are told apart where the kernels are known to do so."""
+    """They are found by unique sizes; slots are distinguished where the kernels are known to do so."""
     _, heads, axes, is_slotted = BACKENDS[name]
     assert (axes, is_slotted) == (
         axes_of(backend_of(name), spec_of(heads), "auto"),
@@ -106,7 +106,7 @@ def test_the_comparison_sees_a_slot() -> None:
 
 @pytest.mark.parametrize("tokens", [0, 3, 68])
 def test_no_whole_slots(tokens: int) -> None:
-    """A boundary inside a slot, before the first one or behind the last one is no boundary."""
+    """A boundary inside a slot, before the first one or after the last one is not a boundary."""
     layout = Layout(0, 1, 1, 16, 4, True)
     assert 16 == layout.slots_of(64)
     with pytest.raises(LayoutError, match=f"{tokens} tokens are no whole slots"):
@@ -114,7 +114,7 @@ def test_no_whole_slots(tokens: int) -> None:
 
 
 def test_whole_blocks_need_no_whole_slots() -> None:
-    """Where slots cannot be told apart, no boundary is looked for in them."""
+    """Where slots cannot be distinguished, no boundary is looked for in them."""
     import torch
 
     layout = evolve(Layout(0, 1, 2, 16, 4, True), is_slotted=False)

@@ -1,9 +1,9 @@
 """Partial hits in a real engine on a CPU: the same tokens, with less computed.
 
-Goal: a prompt that leaves another one's inside a block continues exactly as in an engine without prefix caching; and
-the tokens would tell if the copy were not done, done from another block, or done as if this backend kept slots apart.
-Method: Gemma 4 in small with random weights, of which vLLM itself makes two groups with blocks of 16 and of 64 tokens;
-two engines, each in a process of its own that this file starts from itself.
+Goal: a prompt that leaves another one's inside a block continues exactly as in an engine without prefix caching. The
+tokens would tell if the copy were not done, done from another block, or done as if this backend kept slots apart.
+Method: Gemma 4 in small with random weights, of which vLLM itself makes two groups with blocks of 16 and of 64 tokens.
+Two engines, each in a process of its own that this file starts from itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def engine(folder: str, caches: bool) -> Any:
 
 
 def continued(made: Any) -> list[tuple[int, list[int]]]:
-    """Of the first prompt, and then of the others in one step: how much was cached, and what comes behind it."""
+    """Of the first prompt, and then of the others in one step: how much was cached, and what comes after it."""
     from vllm import SamplingParams
 
     sampling = SamplingParams(temperature=0, max_tokens=TOKENS_MAX, ignore_eos=True, detokenize=False)
@@ -81,7 +81,7 @@ def broken(name: str, made: Any) -> Iterator[None]:
         "another block is copied": ("copy_blocks", from_another),
         "slots by the shape": ("keeps_slots_apart", lambda _backend: True),
     }[name]
-    # What was found about the tensors is kept with the runner.
+    # The tensors' layout is kept with the runner.
     vars(runner_of(made)).pop("swa_retention_regions", None)
     sound = getattr(runner, attribute)
     setattr(runner, attribute, by)
@@ -92,11 +92,11 @@ def broken(name: str, made: Any) -> Iterator[None]:
 
 
 def main(folder: str, caches: bool) -> None:
-    """What an engine says; with caching, also what it says with the plug-in broken."""
+    """An engine's tokens; with caching, also those with the plug-in broken."""
     made = engine(folder, caches)
     said = {"blocks": [size for _, size in groups_of(made)], "sound": continued(made)}
     for name in BREAKS if caches else ():
-        assert made.reset_prefix_cache(), "nobody holds a block"
+        assert made.reset_prefix_cache(), "no request holds a block"
         with broken(name, made):
             said[name] = continued(made)
     print(json.dumps(said))
@@ -104,7 +104,7 @@ def main(folder: str, caches: bool) -> None:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What both engines say, the one without caching as ``plain``."""
+    """The tokens of both engines, those without caching as ``plain``."""
     platforms = pytest.importorskip("vllm.platforms")
     if not platforms.current_platform.is_cpu():
         pytest.skip("this vLLM is not built for CPUs")
@@ -122,7 +122,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a process says in its last line."""
+    """A process's last line."""
     try:
         output, errors = process.communicate(timeout=300)
     finally:
@@ -143,7 +143,7 @@ def test_hits_end_inside_blocks(said: dict[str, Any]) -> None:
 
 
 def test_the_tokens_are_those_of_an_engine_without_caching(said: dict[str, Any]) -> None:
-    """All of them, for all prompts, of which three are let in by one step."""
+    """All of them, for all prompts, of which one step admits three."""
     assert [0, 0, 0, 0] == [cached or 0 for cached, _ in said["plain"]]
     assert [tokens for _, tokens in said["plain"]] == [tokens for _, tokens in said["sound"]]
 

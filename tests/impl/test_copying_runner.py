@@ -1,4 +1,4 @@
-"""What of a model runner is copied.
+"""The memory of a model runner that is copied.
 
 Goal: all tensors of all layers of the copy's group, in slots of each layer's own compress ratio, each tensor once, and
 nothing of other groups, though they share memory. Method: stand-ins for the runners of vLLM and of vLLM-Ascend with KV
@@ -26,7 +26,7 @@ BLOCKS = 10
 
 @pytest.fixture(params=[("cuda",), ("cpu",)], ids=["by views", "by index"], autouse=True)
 def _devices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways, on this device."""
+    """Both implementations, on this device."""
     monkeypatch.setattr("swa_retention.copying.runner.BY_INDEX", request.param)
 
 
@@ -188,7 +188,7 @@ def test_a_shared_kv_cache_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_new_kv_cache_is_looked_at_anew() -> None:
-    """What was found in the last one is forgotten with it."""
+    """The layout of the last one is forgotten with it."""
     runner = runner_of([full(64)], {"layer": (0, flash(), random_tensor((2, BLOCKS, 64, 2, 32)))})
     copy_blocks(runner, [BlockCopy(0, 3, 5, 32)])
     cache = random_tensor((2, BLOCKS, 64, 2, 32))
@@ -210,21 +210,21 @@ def test_a_new_kv_cache_is_looked_at_anew() -> None:
     ids=["from a destination", "into one destination", "into itself"],
 )
 def test_copies_that_get_in_each_others_way(copies: list[BlockCopy]) -> None:
-    """Are refused before anything is copied."""
+    """Rejected before anything is copied."""
     with pytest.raises(ValueError, match="in each other's way"):
         copy_blocks(None, copies)
 
 
 @pytest.mark.parametrize("shape", [(2, BLOCKS + 1, 64, 2, 32), (2, BLOCKS, 32, 2, 32)], ids=["blocks", "slots"])
 def test_another_layout_than_expected(shape: tuple[int, ...]) -> None:
-    """Is refused: nothing is copied where it might be something else."""
+    """Rejected: nothing is copied where the layout may mean something else."""
     runner = runner_of([full(64)], {"layer": (0, flash(), random_tensor(shape))})
     with pytest.raises(LayoutError, match="does not hold 10 blocks of 64"):
         copy_blocks(runner, [BlockCopy(0, 3, 5, 16)])
 
 
 def test_a_backend_without_an_axis_of_slots() -> None:
-    """Is refused too."""
+    """Rejected too."""
     backend = type(
         "Flat", (), {"get_kv_cache_shape": staticmethod(lambda blocks, slots, *_, **__: (blocks, slots * 2))}
     )
@@ -234,7 +234,7 @@ def test_a_backend_without_an_axis_of_slots() -> None:
 
 
 def test_a_layer_without_a_backend() -> None:
-    """Is refused by its name."""
+    """Rejected by its name."""
     runner = runner_of([full(64)], {"layer": (0, flash(), random_tensor((2, BLOCKS, 64, 2, 32)))})
     runner.attn_groups = []
     with pytest.raises(LayoutError, match="layer layer of KV-cache group 0"):

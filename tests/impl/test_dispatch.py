@@ -1,8 +1,8 @@
 """The copies of partial hits on their way from vLLM's scheduler to its workers.
 
-Goal: a hit that ends inside a block sends its copy with the step that it is let in by, exactly once, in a form that
-reaches other processes; a step without one carries nothing; and workers that would not do the copies are refused.
-Method: vLLM's real schedulers without a model, in front of two groups whose blocks differ in size.
+Goal: a hit that ends inside a block sends its copy with the step that admits the request, exactly once, in a form that
+reaches other processes. A step without one carries nothing. Workers that would not do the copies are rejected. Method:
+vLLM's real schedulers without a model, on two groups whose blocks differ in size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytest.importorskip("vllm")
 
 WINDOW, FULL = 0, 1
 FIRST = list(range(3, 203))
-"""A prompt of 200 tokens; what follows it shares some of them."""
+"""A prompt of 200 tokens; later prompts share some of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_a_step_carries_its_copies(model: Path, is_async: bool) -> None:
 
 
 def test_the_source_is_let_go_of(model: Path) -> None:
-    """It is held while the step is scheduled, and by nobody once it is sent."""
+    """It is held while the step is scheduled, and freed once the copy is sent."""
     scheduler = scheduler_of(model)
     (copy,) = copies_of(partially_hit(scheduler))
     pool = scheduler.kv_cache_manager.block_pool
@@ -168,14 +168,14 @@ def test_a_step_without_copies_carries_nothing(model: Path) -> None:
 
 
 def test_without_partial_hits_nothing_is_asked(model: Path) -> None:
-    """A scheduler that was built before they were switched on goes on as it was."""
+    """A scheduler that was built before they were switched on works as before."""
     activate(Configuration())
     step = partially_hit(scheduler_of(model))
     assert (64, ()) == (step.scheduled_new_reqs[0].num_computed_tokens, copies_of(step))
 
 
-def test_copies_are_done_behind_zeros_and_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner brings its states up to date, then copies; what vLLM's function returns is handed on."""
+def test_copies_are_done_after_zeros_and_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner brings its states up to date, then copies; the result of vLLM's function is returned."""
     done: list[object] = []
     monkeypatch.setattr("swa_retention.copying.runner.copy_blocks", lambda _runner, copies: done.extend(copies))
 
@@ -201,10 +201,10 @@ def test_copies_are_done_behind_zeros_and_before_the_step(monkeypatch: pytest.Mo
         ("vllm.v1.worker.cpu_worker.CPUWorker", False, "one", "a KV connector"),
     ],
 )
-def test_who_does_no_copies_in_order_is_refused(
+def test_a_worker_without_ordered_copies_is_rejected(
     model: Path, worker: str, is_second: bool, connector: str | None, says: str | None
 ) -> None:
-    """When the scheduler is built, in whatever process, with a message that names the variable."""
+    """When the scheduler is built, in any process, with a message that names the variable."""
     scheduler: Any = scheduler_of(model)
     scheduler.vllm_config.parallel_config.worker_cls = worker
     scheduler.vllm_config.kv_transfer_config = connector
@@ -215,6 +215,6 @@ def test_who_does_no_copies_in_order_is_refused(
         return
     with pytest.raises(ConfigurationError, match=f"VLLM_PREFIX_CACHE_PARTIAL_HITS.*{says}"):
         build(scheduler)
-    # Without partial hits it is nobody's business.
+    # Without partial hits it does not matter.
     scheduler.kv_cache_manager.coordinator.partial = None
     build(scheduler)

@@ -1,6 +1,6 @@
 """The doctor.
 
-Goal: an operator reads what would be patched, what is refused, and why. Method: the command, and the examination with
+Goal: an operator reads what would be patched, what is rejected, and why. Method: the command, and the examination with
 one thing wrong each.
 """
 
@@ -65,7 +65,7 @@ def test_nothing_is_switched_on() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("switches", "told"),
+    ("switches", "message"),
     [
         ({PARTIAL: "1"}, "  hits end inside blocks, wherever the model allows it"),
         (
@@ -74,16 +74,16 @@ def test_nothing_is_switched_on() -> None:
         ),
     ],
 )
-def test_partial_hits_are_told(switches: dict[str, str], told: str) -> None:
+def test_partial_hits_are_reported(switches: dict[str, str], message: str) -> None:
     """Where they end, and from which length on."""
     code, lines = examine(switches)
     assert 0 == code
-    assert told in lines
+    assert message in lines
     assert "partial hits: switched on, and fits this vLLM" in lines
 
 
 def test_a_broken_value() -> None:
-    """Nothing else is looked at."""
+    """Nothing else is checked."""
     code, lines = examine({"VLLM_PIN_SWA_TOKENS": "2048"})
     assert 2 == code
     assert "VLLM_PIN_SWA_TOKENS='2048' is not possible: give 1 or 0" in lines[-1]
@@ -124,7 +124,7 @@ def test_auto_where_vllm_reads_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.ci
 @pytest.mark.parametrize(("ascend", "code"), [(None, 0), ("0.20.2rc1", 0), ("0.23.0", 1), ("0.30.0rc2", 1)])
 def test_another_vllm_ascend(ascend: str | None, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the plug-in adds is refused there, with the version; what vLLM has itself is not."""
+    """What the plug-in adds is rejected there, with the version; vLLM's own features are not."""
     monkeypatch.setattr(releases, "ascend_version", lambda: ascend)
     found, lines = examine({"VLLM_PIN_SWA_TOKENS": "1"})
     assert code == found
@@ -157,7 +157,7 @@ def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.ci
 def test_a_release_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused as a whole where something is switched on."""
+    """It is rejected as a whole if something is switched on."""
     monkeypatch.setattr(releases, "running", lambda: "0.22.0")
     assert 0 == examine({})[0]
     code, lines = examine({INTERVAL: "0"})
@@ -167,7 +167,7 @@ def test_a_release_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.ci
 def test_the_row_of_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is native is handed over, what is refused is an error for those who switch it on."""
+    """Native features are vLLM's; a rejected one is an error if it is switched on."""
     row = releases.Release("0.20.2", {releases.RETENTION: "--flag"}, {releases.PINS: "no reason"})
     monkeypatch.setattr(releases, "RELEASES", (row,))
     code, lines = examine({INTERVAL: "0"})
@@ -180,7 +180,7 @@ def test_the_row_of_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to patch, and an exit code of its own."""
+    """The doctor has nothing to patch, and an exit code of its own."""
 
     def nowhere(_name: str) -> Any:
         return None
@@ -196,7 +196,7 @@ def test_the_command(fork_server: ForkServer) -> None:
     """``python -m swa_retention doctor``, and help without a command."""
     ended = fork_server.run("-m", "swa_retention", "doctor")
     assert 0 == ended.returncode
-    # What vLLM logs while it is imported may come first.
+    # vLLM's log lines while it is imported may come first.
     assert any(line.startswith("vLLM ") for line in ended.stdout.splitlines())
     bare = subprocess.run(
         [sys.executable, "-m", "swa_retention"], capture_output=True, text=True, check=False, timeout=60

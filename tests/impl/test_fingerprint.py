@@ -34,7 +34,7 @@ DIGEST = "3b976f1bd4eb6d7d"
 
 
 def test_the_same_under_every_python() -> None:
-    """Whatever Python this is: as written down."""
+    """On any Python, the digest is the recorded one."""
     assert DIGEST == digest(SAMPLE)
 
 
@@ -87,7 +87,7 @@ def _python(version: str) -> str | None:
 
 
 def plain(a: int) -> int:
-    """What is wrapped."""
+    """The wrapped function."""
     return a + 1
 
 
@@ -110,6 +110,6 @@ def test_a_wrapper_is_seen() -> None:
 
 
 def test_a_method_of_a_class_is_a_function() -> None:
-    """However it is bound, and whatever caches it."""
+    """Bound or cached, it is the same function."""
     assert fingerprint(plain) == fingerprint(staticmethod(plain))
     assert fingerprint(plain) == fingerprint(lru_cache(plain))

@@ -1,6 +1,6 @@
-"""What fits.
+"""The capacity of a pool.
 
-Goal: the operator is told what a pool can keep, in numbers that can be worked out by hand. Method: one full-attention
+Goal: the operator reads how much a pool can keep, in numbers that can be worked out by hand. Method: one full-attention
 group in blocks of 32 and five windows of 1024 in blocks of 16, as in Gemma 3, and the pool of a report.
 """
 
@@ -30,11 +30,11 @@ def test_a_prefix_keeps_what_a_hit_reads() -> None:
 
 
 def test_a_draft_layer_keeps_a_block_more() -> None:
-    """Behind the boundary."""
+    """The block after the boundary."""
     assert 65 == blocks_kept((Anchor(16, window_of(1024), 16, 32),), 2048)
 
 
-def test_the_operator_is_told() -> None:
+def test_the_operator_gets_a_message() -> None:
     """Prefixes of some lengths, up to the model's longest; 8192 tokens keep 256 + 320 = 576 blocks."""
     line = told(GEMMA, 189_244, 28672)
     assert line.startswith("of 189244 blocks, at most this many prefixes can be kept while nothing runs: ")

@@ -1,8 +1,8 @@
-"""What the plug-in counts, in vLLM's own metrics.
+"""The plug-in's counts in vLLM's own metrics.
 
-Goal: usage of the KV cache counts pinned blocks as free; what is pinned, demoted and copied is in vLLM's endpoint, and
-counted once; vLLM's own statistics are as they were. Method: vLLM's block manager and scheduler without a model;
-statistics that are encoded and decoded as on their way to another process; vLLM's own loggers.
+Goal: usage of the KV cache counts pinned blocks as free; pins, demotions and copies are in vLLM's endpoint, and counted
+once; vLLM's own statistics are as they were. Method: vLLM's block manager and scheduler without a model; statistics
+that are encoded and decoded as on their way to another process; vLLM's own loggers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BLOCKS = 64
 
 @pytest.fixture(autouse=True)
 def _patched() -> Iterator[None]:
-    # What waits for its module is patched now.
+    # Patches that wait for their module are put in place now.
     import_module("vllm.v1.core.sched.scheduler")
     import_module("vllm.v1.metrics.loggers")
     for feature in (PINS, PARTIAL_HITS):

@@ -1,7 +1,7 @@
-"""What newer vLLM says by keyword.
+"""The keywords of newer vLLM.
 
-Goal: the scheduler's block size reaches everybody who counts in it, and a coordinator that is written for a newer vLLM
-can be built on 0.20.2. Method: real constructors with the plug-in's patches, and a coordinator of the newer form.
+Goal: the scheduler's block size reaches every part that counts in it, and a coordinator that is written for a newer
+vLLM can be built on 0.20.2. Method: real constructors with the plug-in's patches, and a coordinator of the newer form.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def manager_of(**newer: Any) -> Any:
 
 
 def test_from_the_manager_to_every_group() -> None:
-    """Said once, known everywhere; and unknown where nobody said it."""
+    """Set once, known everywhere; and unknown where it was not set."""
     coordinator = manager_of(scheduler_block_size=4 * ALIGNMENT).coordinator
     known = [each.scheduler_block_size for each in (coordinator, *coordinator.single_type_managers)]
     assert {4 * ALIGNMENT} == set(known)
@@ -64,13 +64,13 @@ def test_from_the_manager_to_every_group() -> None:
 
 
 def test_from_the_scheduler() -> None:
-    """Whatever it builds is told; what is built next is not."""
+    """Everything that it builds gets the keyword; later objects do not."""
     with saying({SCHEDULER_BLOCK: 2 * ALIGNMENT}):
         assert 2 * ALIGNMENT == manager_of().coordinator.scheduler_block_size
     assert {} == dict(said())
 
 
-def test_another_block_than_hits_have_is_refused() -> None:
+def test_another_block_than_hits_have_is_rejected() -> None:
     """By both sizes."""
     with pytest.raises(ValueError, match=rf"counts in blocks of 24 tokens, .* multiples of {ALIGNMENT}"):
         manager_of(scheduler_block_size=24)
@@ -110,7 +110,7 @@ def test_a_newer_coordinator_is_built() -> None:
 
 
 def test_a_newer_coordinator_caches() -> None:
-    """What it says of retention is passed over where vLLM's own function caches."""
+    """Its retention keyword is ignored where vLLM's own function caches."""
     from vllm.v1.core.kv_cache_utils import BlockHash
 
     coordinator = newer_coordinator()
@@ -139,14 +139,14 @@ def test_an_interval_by_keyword_goes_before_the_environment() -> None:
         attach(newer_coordinator(retention_interval=ALIGNMENT + 1), Configuration(0), COUNTS["max_model_len"])
 
 
-def test_a_word_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_word_is_an_error() -> None:
     """Only what is known to be newer is set aside."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'scheduler_blocks'"):
         manager_of(scheduler_blocks=16)
 
 
 def built_by(specs: list[Any], block_size: int, **hashed: int) -> tuple[int, int | None, int]:
-    """What a scheduler of these groups is given, and what it says: block size, hash block size, block size said."""
+    """The block size and hash block size of a scheduler of these groups, and the block size that it passes on."""
     from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 
     seen: list[Any] = []
@@ -159,8 +159,8 @@ def built_by(specs: list[Any], block_size: int, **hashed: int) -> tuple[int, int
 
     groups = [KVCacheGroupSpec([f"layer.{index}"], spec) for index, spec in enumerate(specs)]
     scheduler(build)(None, None, KVCacheConfig(9, [], groups), block_size=block_size, **hashed)
-    block, hash_block, told = seen
-    return block, hash_block, told
+    block, hash_block, value = seen
+    return block, hash_block, value
 
 
 def test_the_scheduler_counts_in_tokens() -> None:

@@ -33,7 +33,7 @@ DEMOTED = {
 
 @pytest.fixture(scope="module")
 def seen() -> Any:
-    """What the program prints."""
+    """The program's output."""
     pytest.importorskip("vllm")
     published(release_named("native@0.33.0"))
     ended = subprocess.run(
@@ -45,20 +45,22 @@ def seen() -> Any:
 
 @pytest.mark.ci
 def test_deferred_frees_end_in_the_pinned_tier(seen: Any) -> None:
-    """Cached blocks are pinned and held until the step is over; whoever hits them meanwhile holds them longer."""
-    told = seen["deferred_frees"]
-    assert [] == told["wrong"]
-    pinned = [place for place, (is_pinned, _held) in enumerate(told["deferred"]) if is_pinned]
-    assert (8, 6) == (len(told["deferred"]), len(pinned))
-    assert {1} == {held for _is_pinned, held in told["deferred"]}
-    assert 0 == told["waiting"]
+    """Cached blocks are pinned and held until the step is over; a request that hits them meanwhile holds
+    them longer.
+    """
+    frees = seen["deferred_frees"]
+    assert [] == frees["wrong"]
+    pinned = [place for place, (is_pinned, _held) in enumerate(frees["deferred"]) if is_pinned]
+    assert (8, 6) == (len(frees["deferred"]), len(pinned))
+    assert {1} == {held for _is_pinned, held in frees["deferred"]}
+    assert 0 == frees["waiting"]
     # Three blocks of full attention, and the two of the window that a resume at 48 tokens reads.
-    hit = [place for place, held in enumerate(told["hit"]) if held == 2]
+    hit = [place for place, held in enumerate(frees["hit"]) if held == 2]
     assert 5 == len(hit)
     assert set(hit) < set(pinned)
-    assert [1 if place in hit else 0 for place in pinned] == told["after"]
-    assert 0 == told["left"]
-    assert ([0] * 6, 6) == (told["at the end"], told["in the tier"])
+    assert [1 if place in hit else 0 for place in pinned] == frees["after"]
+    assert 0 == frees["left"]
+    assert ([0] * 6, 6) == (frees["at the end"], frees["in the tier"])
 
 
 @pytest.mark.ci

@@ -45,7 +45,7 @@ def hashes_of() -> Callable[..., Sequence[bytes]]:
 
 
 def test_a_key_stands_for_the_whole_prefix(hashes_of: Callable[..., Sequence[bytes]]) -> None:
-    """Whatever differs before a boundary of 12 tokens, the first one, the last, salt or adapter, makes another key."""
+    """A difference before a boundary of 12 tokens, in the first one, the last, salt or adapter, makes another key."""
     tokens = list(range(16))
     others: dict[str, Any] = {
         "the same": hashes_of(tokens),
@@ -58,7 +58,7 @@ def test_a_key_stands_for_the_whole_prefix(hashes_of: Callable[..., Sequence[byt
     }
     keys = {name: key_of(hashes, 12, GRAIN, 0) for name, hashes in others.items()}
     assert all(one != other for one, other in combinations(keys.values(), 2))
-    # What comes behind the boundary is not part of it, and each group has its own.
+    # Tokens after the boundary are not part of it, and each group has its own.
     assert keys["the same"] == key_of(hashes_of([*tokens[:12], 99, 99, 99, 99]), 12, GRAIN, 0)
     assert keys["the same"] != key_of(others["the same"], 12, GRAIN, 1)
 

@@ -1,7 +1,7 @@
 """The look-up of hits that end inside blocks.
 
-Goal: it finds the reference's longest hit, whatever is cached, and its cost is linear in the request's length. Method:
-caches with holes, drawn from a seed, given to both; and counted look-ups.
+Goal: it finds the reference's longest hit in any cache, and its cost is linear in the request's length. Method: caches
+with holes, drawn from a seed, given to both; and counted look-ups.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NULL = 0
 
 
 def geometries() -> list[Geometry]:
-    """Groups that are copied beside whole ones, windows, attention chunks; with and without look-ahead."""
+    """Groups that are copied next to whole ones, windows, attention chunks; with and without look-ahead."""
     found = []
     for lookahead in ((False,) * 4, (True,) * 4, (False, False, True, False), (True, False, False, True)):
         first, second, third, fourth = lookahead
@@ -52,7 +52,7 @@ def geometries() -> list[Geometry]:
 
 
 class Cache:
-    """What is cached of one long prompt, by chance, and the look-ups that the plug-in's code makes in it."""
+    """A random cache of one long prompt, and the look-ups that the plug-in's code makes in it."""
 
     def __init__(self, geometry: Geometry, tokens: int, density: float, random: Random) -> None:
         self.geometry, self.tokens = geometry, tokens

@@ -1,6 +1,6 @@
 """Partial hits in vLLM's block manager, where a drawn case hardly ever goes.
 
-Goal: what is loaded may be copied at once, a copy is no holder, a block that is copied twice is free once, the ratios
+Goal: loaded blocks may be copied at once, a copy is not a holder, a block that is copied twice is free once, the ratios
 of all layers are known, and where the model has no use for it the switch has no effect. Method: small managers, and
 operations by hand, in lockstep with the reference; the plug-in broken must differ.
 """
@@ -78,7 +78,7 @@ TWICE = (
     Admit(2, ALL),
     Dispatch(),
 )
-"""Two requests of one step copy from the same blocks, which nobody else holds."""
+"""Two requests of one step copy from the same blocks, which no other request holds."""
 
 
 @pytest.mark.parametrize("operations", [LOADED, SHARED, TWICE], ids=["loaded", "shared", "twice"])
@@ -109,7 +109,7 @@ BROKEN: dict[str, tuple[Sequence[Operation], str, Any, str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_plug_in_does_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guarantee that is violated is told."""
+    """The difference names the violated guarantee."""
     operations, target, by, statement = BROKEN[name]
     load_system("retention")
     monkeypatch.setattr(f"swa_retention.partial.hits.{target}", by, raising=not isinstance(by, property))
@@ -136,7 +136,7 @@ def test_with_vllms_own_release(lets_go: Any, sound: bool, monkeypatch: pytest.M
 
 
 def test_copies_are_taken_once() -> None:
-    """The worker is told each, and where nothing is copied, nothing."""
+    """The worker receives each, and where nothing is copied, nothing."""
     system = load_system("retention").factory(SETTINGS)
     for operation in SHARED[:-1]:
         system.apply(operation)
@@ -188,7 +188,7 @@ WINDOW = Group("sliding_window", 16, 32)
 def test_where_it_has_no_effect(
     groups: tuple[Group, ...], message: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A warning says why, and nothing is attached: vLLM goes on as it is."""
+    """A warning says why, and nothing is attached: vLLM works as it is."""
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
     with caplog.at_level(logging.WARNING, "vllm.swa_retention"):
         built = coordinator(*groups)

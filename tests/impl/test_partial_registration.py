@@ -1,8 +1,8 @@
 """The registration of boundaries inside blocks.
 
-Goal: what is offered, and when, is what the reference says, each boundary once; and a step that reaches nothing costs
-one comparison. Method: requests that grow in steps of chance, on the plug-in's side and the reference's; and a counted
-decode on vLLM's own manager.
+Goal: the plug-in offers what the reference offers, and when it does, each boundary once; and a step that reaches
+nothing costs one comparison. Method: requests that grow in random steps, on the plug-in's side and the reference's; and
+a counted decode on vLLM's own manager.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COPYING = [
 
 
 def expected(retention: Retention, start: int, end: int, prompt: int) -> set[tuple[int, int]]:
-    """What the reference offers between ``start`` and ``end`` tokens: ends of blocks, and entries."""
+    """The reference's offers between ``start`` and ``end`` tokens: ends of blocks, and entries."""
     found = set()
     for index, group in enumerate(GEOMETRY.groups):
         if not group.copies:
@@ -59,7 +59,7 @@ def expected(retention: Retention, start: int, end: int, prompt: int) -> set[tup
 
 @pytest.mark.parametrize("interval", [None, 0, 8, 24, 40])
 def test_as_the_reference_says(interval: int | None) -> None:
-    """Each once, and at once, with tokens one by one or in chunks, behind a hit or not, with a junction or not."""
+    """Each once, and at once, with tokens one by one or in chunks, after a hit or not, with a junction or not."""
     random = Random(5)
     whole: Retention = Dense(GEOMETRY) if interval is None else Sparse(GEOMETRY, interval)
     for _ in range(100):

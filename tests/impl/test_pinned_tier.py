@@ -13,7 +13,7 @@ from swa_retention.pinned_tier import PinnedTier
 
 
 def waiting(count: int) -> tuple[BlockPool, PinnedTier, list[Any]]:
-    """A pool of nine blocks, of which so many are pinned and held by nobody."""
+    """A pool of nine blocks, of which so many are pinned and not held."""
     pool = BlockPool(10, True, 16)
     tier = PinnedTier(pool, 1)
     blocks: list[Any] = pool.get_new_blocks(count)
@@ -43,7 +43,7 @@ def test_a_block_may_be_hit_twice_in_one_call() -> None:
 
 
 def test_what_is_hit_is_counted() -> None:
-    """Where vLLM measures how long blocks stay, it hears of each block once."""
+    """Where vLLM measures how long blocks stay, each block is reported to it once."""
     pool, tier, blocks = waiting(2)
     seen: list[Any] = []
 

@@ -1,7 +1,7 @@
 """The plug-in in a process of its own, as vLLM loads it.
 
-Goal: with no switch set nothing is changed and nothing is imported; with one, exactly its patches are in place; and a
-switch that cannot be meant stops the start with one clear message. Method: interpreters with an environment each.
+Goal: with no switch set nothing is changed and nothing is imported. With one, exactly its patches are in place. An
+invalid switch stops the start with one clear message. Method: interpreters with an environment each.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_with_nothing_switched_on_nothing_happens() -> None:
     assert ("[]\n", 0) == (finished.stdout, finished.returncode), finished.stderr
 
 
-def test_vllm_is_told_of_it() -> None:
+def test_vllm_is_notified_of_it() -> None:
     """By the entry point that vLLM reads, and the only one that the plug-in brings."""
     entries = [(entry.group, entry.name, entry.value) for entry in distribution("swa-retention").entry_points]
     assert [("vllm.general_plugins", "swa_retention", "swa_retention.plugin:register")] == entries
@@ -78,7 +78,7 @@ def test_vllm_is_told_of_it() -> None:
 def test_vllm_loads_what_is_switched_on(
     switches: dict[str, str], states: tuple[str, ...], fork_server: ForkServer
 ) -> None:
-    """Once, however often it is called; what two features share is put in place for either."""
+    """Once, however often it is called; a patch shared by two features is put in place for either."""
     finished = fork_server.run("-c", PATCHED, env=environment(**switches))
     assert 0 == finished.returncode, finished.stderr
     found = dict(line.split("|", 1) for line in finished.stdout.splitlines()[-4:])

@@ -1,4 +1,4 @@
-"""What is reachable.
+"""Reachable blocks.
 
 Goal: the plug-in's formulas, which know nothing of the reference, say what the reference says. Method: all small sizes,
 and numbers that were worked out by hand.
@@ -26,7 +26,7 @@ def reach_of(geometry: Geometry, group: Group, interval: int) -> Reach:
 
 
 def expected(due: list[int | None], start: int, tokens: int) -> tuple[set[int], int]:
-    """What is due of the full blocks from ``start`` on, and the first that is due later; after that none is."""
+    """The full blocks due from ``start`` on, and the first that is due later; after that none is."""
     pending = next((i for i in range(start, len(due)) if (due[i] or 0) > tokens), len(due))
     return {i for i in range(start, len(due)) if (due[i] or tokens + 1) <= tokens}, pending
 
@@ -41,9 +41,9 @@ def said(reach: Reach, start: int, tokens: int, *boundaries: int) -> tuple[set[i
 @pytest.mark.ci
 @pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.ci), 2, pytest.param(4, marks=pytest.mark.ci)])
 def test_as_the_reference_says(block: int) -> None:
-    """Every block of every prompt of up to 24 tokens, in windows and beside them, with and without look-ahead.
+    """Every block of every prompt of up to 24 tokens, in windows and next to them, with and without look-ahead.
 
-    The junction is nowhere, before the replay boundary, or behind it as after a preemption.
+    The junction is nowhere, before the replay boundary, or after it as after a preemption.
     """
     compared = 0
     for window, lookahead, alignments, junction in product((2, 3, 8), (False, True), (0, 1, 2), (0, 8, 20)):
@@ -76,7 +76,7 @@ def test_worked_numbers() -> None:
 
 
 def test_anchors_are_as_the_reference_says() -> None:
-    """What is pinned of a window drop, at every end, with and without look-ahead, in blocks beside larger ones."""
+    """The pins of a window drop, at every end, with and without look-ahead, in blocks next to larger ones."""
     compared = 0
     for block, window, lookahead in product((1, 2, 4), (2, 3, 8), (False, True)):
         group = Group("sliding_window", block, window, lookahead=lookahead)

@@ -1,7 +1,7 @@
 """The register.
 
-Goal: a patch is put in place only where it fits, with all the others or not at all, and whoever knows the old object by
-name has the new one. Method: a module of our own, patched and looked at.
+Goal: a patch is put in place only where it fits, with all the others or not at all, and code that knows the old object
+by name has the new one. Method: a module of our own, patched and inspected.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def patch(target: str, replaced: Any, by: Callable[..., Any]) -> Patch:
 
 
 def larger(_self: Any = None) -> int:
-    """What the patches put in place of everything."""
+    """The replacement of every patched function."""
     return 10
 
 
 def test_everything_that_fits_is_put_in_place(module: Any) -> None:
-    """A method, a function that somebody has imported by name, and something new; and it can be taken back."""
+    """A method, a function imported by name elsewhere, and something new; and it can be undone."""
     patches = (
         patch("patched:Pool.size", module.Pool.size, larger),
         patch("patched:count", module.count, lambda: 11),
@@ -93,7 +93,7 @@ def test_if_one_does_not_fit_nothing_is_changed(module: Any, target: str, state:
     assert 1 == module.Pool().size()
 
 
-def test_whoever_was_there_first_is_named(module: Any) -> None:
+def test_an_earlier_plug_in_is_named(module: Any) -> None:
     """Another plug-in has replaced the symbol: it is not overwritten."""
     wanted = patch("patched:Pool.size", module.Pool.size, larger)
     stranger = types.FunctionType(larger.__code__, globals())
@@ -105,8 +105,8 @@ def test_whoever_was_there_first_is_named(module: Any) -> None:
     assert stranger is module.Pool.size
 
 
-def test_what_would_be_added_and_is_there_is_somebody_elses(module: Any) -> None:
-    """It is refused by its name, and stays."""
+def test_what_would_be_added_and_is_there_is_not_ours(module: Any) -> None:
+    """It is rejected by its name, and stays."""
     patches = (patch("patched:Pool.other", None, larger), patch("patched:count", module.count, larger))
     with pytest.raises(IncompatibleError, match=r"patched:Pool\.other: differs \(defined in patched\)"):
         apply(patches)
@@ -150,7 +150,7 @@ def test_what_is_not_installed_is_left_out(module: Any, absent: str) -> None:
 
 
 def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
-    """Then it is a patch like the others: put in place, or refused."""
+    """Then it is a patch like the others: put in place, or rejected."""
     there = evolve(patch("patched:Pool.size", module.Pool.size, larger), only_where="patched")
     other = evolve(patch("patched:Pool.other", module.Pool.size, larger), only_where="patched")
     gone = evolve(patch("patched:Gone.size", module.Pool.size, larger), only_where="json")
@@ -162,7 +162,7 @@ def test_where_it_is_installed_the_patch_must_fit(module: Any) -> None:
 
 
 def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
-    """What is patched is the class that the patch was written for, for all that derive from it."""
+    """The patch changes the class that it was written for, for all that derive from it."""
 
     class Balanced(module.Pool):  # type: ignore[misc]  # of a module that mypy does not see
         def size(self) -> int:
@@ -177,7 +177,7 @@ def test_a_subclass_in_its_place_is_looked_through(module: Any) -> None:
 
 
 def test_two_features_may_patch_the_same(module: Any) -> None:
-    """The second is put on top of the first, both once; what is on top is taken back first."""
+    """The second is put on top of the first, both once; the one on top is undone first."""
 
     def adds(number: int) -> Callable[..., Any]:
         return lambda original: lambda self: original(self) + number
@@ -211,7 +211,7 @@ def test_fingerprints_are_of_what_the_code_says(tmp_path: Any, monkeypatch: pyte
     """Comments, docstrings and layout do not count; anything else does."""
     variants = {
         "plain": "def f(a):\n    return a + 1\n",
-        "told": 'def f(a):\n    """Words."""\n\n    # why\n    return (a +\n        1)\n',
+        "documented": 'def f(a):\n    """Words."""\n\n    # why\n    return (a +\n        1)\n',
         "other": "def f(a):\n    return a + 2\n",
         "renamed": "def f(b):\n    return b + 1\n",
     }
@@ -220,5 +220,5 @@ def test_fingerprints_are_of_what_the_code_says(tmp_path: Any, monkeypatch: pyte
     for name, source in variants.items():
         (tmp_path / f"variant_{name}.py").write_text(source)
         seen[name] = fingerprint(__import__(f"variant_{name}").f)
-    assert seen["plain"] == seen["told"]
+    assert seen["plain"] == seen["documented"]
     assert 3 == len(set(seen.values()))

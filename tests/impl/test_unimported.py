@@ -1,7 +1,7 @@
-"""Patches for modules that nobody has imported yet.
+"""Patches for modules that are not imported yet.
 
-Goal: such a module is not imported for the patch; the patch is checked against its file, and put in place behind its
-first import, for whoever imported a name from it too. Method: a package of our own in a temporary folder.
+Goal: such a module is not imported for the patch. The patch is checked against its file, and put in place after its
+first import, also for code that imported a name from it. Method: a package of our own in a temporary folder.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PATCHES = (patch("Pool.size", digest(SIZE), lambda self: 10), patch("count", COU
 
 @pytest.mark.usefixtures("package")
 def test_it_is_patched_when_it_is_imported() -> None:
-    """Not before, and not for being looked for; whoever has a name from it has the new one."""
+    """Not before, and looking it up does not patch it; code that has a name from it has the new one."""
     assert [State.WAITING] * 2 == [found.state for found in apply(PATCHES)]
     assert "late_pool.patched" not in sys.modules
     assert importlib.util.find_spec("late_pool.patched") is not None
@@ -99,7 +99,7 @@ def test_what_is_taken_back_waits_no_more() -> None:
 @pytest.mark.parametrize(
     ("name", "state"), [("Pool.size", State.DIFFERS), ("Pool.gone", State.MISSING), ("Gone.size", State.MISSING)]
 )
-def test_what_does_not_fit_is_refused_before_it_is_imported(name: str, state: State) -> None:
+def test_what_does_not_fit_is_rejected_before_it_is_imported(name: str, state: State) -> None:
     """The file says so."""
     with pytest.raises(IncompatibleError, match=f"{name}: {state.value}"):
         apply((patch(name, COUNT, lambda: 0), *PATCHES))
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_before_it_is_imported(name: str, state: St
 
 
 @pytest.mark.usefixtures("package")
-def test_what_a_decorator_hides_is_refused_at_the_import() -> None:
+def test_what_a_decorator_hides_is_rejected_at_the_import() -> None:
     """The file does not tell what becomes of it: then the import says so."""
     wanted = patch("Pool.decorated", COUNT, lambda self: 0)
     assert State.WAITING is apply((wanted,))[0].state
@@ -117,7 +117,7 @@ def test_what_a_decorator_hides_is_refused_at_the_import() -> None:
 
 @pytest.mark.usefixtures("package")
 def test_what_would_be_added_may_be_there() -> None:
-    """Then it is somebody else's; where it is not, it is added at the import."""
+    """Then it belongs to other code; where it is not, it is added at the import."""
     assert State.DIFFERS is look(patch("Pool.size", None, lambda self: 0)).state
     added = patch("Pool.added", None, lambda self: 40)
     assert State.WAITING is apply((added,))[0].state

@@ -1,16 +1,16 @@
 """Flags: which fields are some, and in which functions of a source they are tested.
 
-A *flag* is a field that is on or off, or that may be left out: ``bool``, or something ``| None``. Whatever carries it
-on under the same name and is again on or off, or left out, is the same flag: a parameter, a field of another class.
+A *flag* is a field that is on or off, or that may be left out: ``bool``, or something ``| None``. A parameter or a
+field of another class that carries it under the same name, and is again on or off or left out, is the same flag.
 
 It is *tested* where its value is read, but for two cases:
 
-- in a validator: that refuses what does not go together, and decides nothing;
-- where it is handed on unchanged, as an argument of a call: then whoever is called decides. A call of a built-in
+- in a validator, which rejects contradictory values and decides nothing;
+- where it is passed on unchanged, as an argument of a call: then the called function decides. A call of a built-in
   function decides here and now.
 
 Types are not inferred. Whose attribute is read is known if it is ``self``, or a parameter with a class as annotation;
-in all other cases an attribute of that name counts. A flag that is handed on under another name is lost from sight.
+in all other cases an attribute of that name counts. A flag that is passed on under another name is not followed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The same once more, naively: what each block was filled with is spelled out, and every hit is found by scanning.
 
-Nothing here is interned, counted ahead or aligned by formula. What is spelled out is the tokens themselves; what is
-worth caching is found by trying every boundary; and what a step caches is what was not worth it before.
+Nothing here is interned, counted ahead or aligned by formula. The tokens themselves are spelled out; trying every
+boundary finds what is worth caching; and a step caches what was not worth it before.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def _label(keys: Keys, token: int) -> Hashable:
 
 def spelled(request: Request, group: int, end: int) -> Hashable:
     """All that the first ``end`` tokens of a request depend on in one group."""
-    assert end <= len(request.tokens), "a token that was not said is no content"
+    assert end <= len(request.tokens), "only known tokens are content"
     keys = request.keys
     return group, keys.salt, keys.lora, tuple((request.tokens[i], _label(keys, i)) for i in range(end))
 
 
 def tokens_read(group: Group, length: int) -> range:
-    """The tokens before ``length`` that the token there reads; of states, the one behind the last of them."""
+    """The tokens before ``length`` that the token there reads; of states, the one after the last of them."""
     window = group.window_tokens or 0
     start = {
         Kind.FULL: 0,
@@ -47,7 +47,7 @@ def tokens_read(group: Group, length: int) -> range:
 
 
 class Ledger:
-    """What each cached block was filled with, and what others begin with, in the order in which they were cached."""
+    """The content of each cached block, and the beginnings in others, in the order in which they were cached."""
 
     def __init__(self, system: Settings) -> None:
         self.system = system
@@ -56,13 +56,13 @@ class Ledger:
         self.begun: list[tuple[int, Hashable, int]] = []
         """Block, what it begins with, and how many tokens that is."""
         self.computed_now: set[Hashable] = set()
-        """What this step computes, in groups where that matters."""
+        """The tokens that this step computes, in groups where that matters."""
         self.offered: dict[int, int] = {}
         """Per request with blocks, how many of its tokens were offered to the cache."""
         self.hits: dict[int, int] = {}
         """Per request with blocks, the hit that it began with, in tokens."""
 
-    # What is worth caching
+    # Which blocks are worth caching
 
     def _fits(self, length: int) -> bool:
         """Whether a hit may end at ``length``."""
@@ -113,10 +113,10 @@ class Ledger:
         matched = {length + self._more(group) for length in self._admitted(request, tokens, False) if length > hit}
         return {end for end in matched if end <= tokens and end % group.block_size_tokens}
 
-    # What happens
+    # Operations
 
     def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager) -> None:
-        """Enter what ``operation`` took, forgot and cached; all that is said to be cached must be in here then."""
+        """Enter what ``operation`` took, forgot and cached; everything reported as cached must be in here then."""
         if isinstance(operation, Evict):
             self._forget({operation.block})
         elif isinstance(operation, Reset) and answer == Success(succeeded=True):
@@ -172,8 +172,8 @@ class Ledger:
         contents = manager.pool.cached.contents()
         assert set(self.filled) == {block for block, content in enumerate(contents) if content is not None}
         partial = manager.pool.partial
-        told = {(block, prefix.tokens) for block in partial.blocks() for _, prefix in partial.contents_of(block)}
-        assert {(block, tokens) for block, _, tokens in self.begun} == told
+        entries = {(block, prefix.tokens) for block in partial.blocks() for _, prefix in partial.contents_of(block)}
+        assert {(block, tokens) for block, _, tokens in self.begun} == entries
 
     # Hits
 

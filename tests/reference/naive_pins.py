@@ -1,4 +1,4 @@
-"""What is pinned, once more: found by comparing tables before and after an operation, not by being told."""
+"""An independent count of pins: found by comparing tables before and after an operation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Pins:
     def observe(self, before: Manager, operation: Operation, answer: Answer, after: Manager, hit: Hit) -> None:
         """Follow an operation; ``hit`` is what an admission held before anything was taken."""
         if self.drop_blocks_min is not None:
-            self.blocks |= _given_up(before, operation, after, self.drop_blocks_min)
+            self.blocks |= _freed(before, operation, after, self.drop_blocks_min)
         if isinstance(operation, Evict):
             self.blocks -= {operation.block}
         if isinstance(operation, Reset) and answer == Success(succeeded=True):
@@ -43,7 +43,7 @@ class Pins:
         kept = _held(after, operation.request, answer, hit)
         oldest = [block for block in waited if block not in kept][: len(demoted)]
         assert set(oldest) <= demoted
-        # Whatever this very operation pinned is younger than all that waited.
+        # Blocks pinned by this very operation are younger than all that waited.
         assert not (demoted - set(oldest)) & set(waited)
         if isinstance(operation, Schedule) or not before.settings.full_sequence_must_fit:
             assert isinstance(answer, Granted)
@@ -58,11 +58,11 @@ def _held(after: Manager, number: int, answer: Answer, hit: Hit) -> set[int]:
 
 
 def _is_boundary(before: Manager, tokens: int, tokens_max: int) -> bool:
-    """Whether a hit may end at ``tokens``, and what must match behind it end by ``tokens_max`` with it."""
+    """Whether a hit may end at ``tokens``, and what must match after it ends by ``tokens_max`` with it."""
     return tokens % before.geometry.alignment_tokens == 0 and tokens <= max(0, tokens_max)
 
 
-def _given_up(before: Manager, operation: Operation, after: Manager, drop_blocks_min: int) -> set[int]:
+def _freed(before: Manager, operation: Operation, after: Manager, drop_blocks_min: int) -> set[int]:
     """The blocks that ``operation`` should have pinned."""
     number = getattr(operation, "request", None)
     if number not in before.tables:

@@ -54,7 +54,7 @@ def hit(manager: Manager, *prompt: Run) -> int:
 
 
 def hit_of(manager: Manager, shared: int, own: int = 0) -> int:
-    """The hit of a request that shares its first tokens with the prompt ``Run(0, ...)``, and goes on by itself."""
+    """The hit of a request that shares its first tokens with the prompt ``Run(0, ...)``, and then differs."""
     return hit(manager, Run(0, shared), *((Run(ELSE, own),) if own else ()))
 
 

@@ -31,7 +31,7 @@ def manager_of(*groups: Group, blocks: int = 64, **limits: Any) -> Manager:
 
 
 def perform(manager: Manager, *operations: Operation) -> Answer:
-    """Apply each operation, which must be legal as it stands and leave a sound state; the last answer."""
+    """Apply each operation, which must be legal and leave a sound state; the last answer."""
     answer: Answer = Done()
     for operation in operations:
         assert operation == manager.population.resolve(operation)
@@ -61,13 +61,13 @@ def compute_prompt(manager: Manager, number: int) -> Iterator[Answer]:
 
 
 def pass_through(manager: Manager, number: int, tokens: int, first: int = 0, **rest: Any) -> None:
-    """A request arrives, is admitted and finishes; what it computed stays cached behind it."""
+    """A request arrives, is admitted and finishes; what it computed stays cached."""
     enter(manager, number, tokens, first, **rest)
     perform(manager, Finish(number))
 
 
 def dispatched(manager: Manager) -> tuple[Copy, ...]:
-    """The step goes to the worker; what that copies first."""
+    """The step goes to the worker; the copies that it makes first."""
     answer = perform(manager, Dispatch())
     assert isinstance(answer, Copies)
     return answer.copies
@@ -105,7 +105,7 @@ def cached(manager: Manager) -> list[int]:
 
 
 def pinned(manager: Manager) -> tuple[list[int], list[int]]:
-    """The pinned blocks, held or not, by id; and those that nobody holds, the oldest first."""
+    """The pinned blocks, held or not, by id; and those that no request holds, the oldest first."""
     now = manager.snapshot().pinned
     return sorted(now.blocks), list(now.queue)
 

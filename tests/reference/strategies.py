@@ -1,7 +1,7 @@
-"""What random traces are drawn from: small geometries, tiny pools, prompts that share, every operation.
+"""The generator of random traces: small geometries, tiny pools, prompts that share, every operation.
 
-Numbers are small, so that requests meet: two prompts often agree for a while, and what is sampled is often what
-another prompt goes on with. Operations are raw; ``Population.resolve`` says what each stands for.
+Numbers are small, so that requests meet: two prompts often agree for a while, and a sampled token is often the next one
+of another prompt. Operations are raw; ``Population.resolve`` says what each stands for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GEOMETRIES = (
     Geometry((Group("full", 2), Group("sliding_window", 2, 4, lookahead=True))),
     Geometry((Group("sliding_window", 2, 2), Group("full", 3), Group("sliding_window", 2, 6))),
 )
-"""What vLLM has always served: full attention and sliding windows."""
+"""The kinds that vLLM has always served: full attention and sliding windows."""
 
 MORE_GEOMETRIES = (
     Geometry((Group("full", 4), Group("sliding_window", 2, 5), Group("sliding_window", 1, 3, lookahead=True))),
@@ -122,7 +122,7 @@ speculations = numbers.flatmap(
         dispatches,
     )
 )
-"""A request that has its prompt drafts, and goes on with what was accepted."""
+"""A request with drafts for its prompt, which continues with what was accepted."""
 
 SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
     "serve": st.tuples(arrivals, admissions, dispatches, schedules, dispatches),
@@ -149,7 +149,7 @@ SCENES: dict[str, st.SearchStrategy[tuple[Operation, ...]]] = {
     "events": st.tuples(st.builds(TakeEvents)),
     "statistics": st.tuples(st.builds(TakeStatistics)),
 }
-"""What may happen next: mostly one operation, and the everyday sequences that single draws seldom hit upon."""
+"""The next operation: mostly one, and the everyday sequences that single draws seldom hit upon."""
 
 scenes = st.sampled_from([*SCENES, *["serve", "decode"] * 5, *["speculate", "together", "load", "send"] * 2]).flatmap(
     SCENES.__getitem__

@@ -55,7 +55,7 @@ def test_the_peak(group: Group, tokens: int, computed: int, expected: int) -> No
 
 
 def test_what_is_still_to_come() -> None:
-    """Goal: what a request has counts, in its own group only. Method: peaks of 11 and 5; it has 3 and 7."""
+    """Goal: blocks that a request has count, in their own group only. Method: peaks of 11 and 5; it has 3 and 7."""
     settings = settings_of(FULL, WINDOW)
     assert 16 == blocks_to_come(settings, 41, 0, (0, 0))
     assert 8 == blocks_to_come(settings, 41, 0, (3, 7))
@@ -70,7 +70,7 @@ def test_what_fits_an_empty_pool(blocks: int, expected: bool) -> None:
 @pytest.mark.parametrize(("blocks", "expected"), [(9, True), (8, False)])
 def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
     """Goal: a hit does not make a request too large. Method: 80 tokens are 2 and 5 blocks; the source of a copy, which
-    nobody else may hold, is one more.
+    no other request may hold, is one more.
     """
     settings = settings_of(UNIT, SHORT, blocks=blocks, chunk_tokens=64, tokens_max=1024)
     assert expected == fits_empty_pool(settings, 80)
@@ -85,7 +85,7 @@ def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
     ],
 )
 def test_the_blocks_of_a_hit(computed: int, expected: list[list[int]]) -> None:
-    """Goal: of a hit, what a later token reads. Method: a hit of 16, window 9; more is provided behind it."""
+    """Goal: of a hit, what a later token reads. Method: a hit of 16, window 9; more is provided after it."""
     hit = Hit(16, ((1, 2, 3, 4), (0, 0, 6, 7)))
     assert expected == tables_of_hit(settings_of(FULL, WINDOW), hit, computed)
 
@@ -94,8 +94,9 @@ def test_the_blocks_of_a_hit(computed: int, expected: list[list[int]]) -> None:
     ("usable", "held", "expected"), [(9, [], True), (8, [], False), (9, [1, 2], True), (8, [1, 2], False)]
 )
 def test_the_gate(usable: int, held: list[int], expected: bool) -> None:
-    """Goal: what is still to come, and the free blocks of the hit, must fit what is free. Method: 36 tokens are nine
-    blocks, two of them a hit. If those are free, all nine must be; if another holds them, it is seven of the others.
+    """Goal: the blocks still to come, and the free blocks of the hit, must fit into the free ones. Method: 36 tokens
+    are nine blocks, two of them a hit. If those are free, all nine must be; if another holds them, it is seven of the
+    others.
     """
     pool = BlockPool(usable + 1)
     pool.touch(held)

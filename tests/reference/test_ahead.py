@@ -1,7 +1,7 @@
 """Steps that are scheduled before the answers of earlier ones are known.
 
-Goal: the scheduler's books, what is cached, what a window leaves and what is freed are right while answers are awaited.
-Method: few requests with the numbers by hand; and the same answers taken at once and late, which end alike.
+Goal: the scheduler's bookkeeping, what is cached, what a window leaves and what is freed are right while answers are
+awaited. Method: few requests with the numbers by hand; and the same answers taken at once and late, which end alike.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ahead(*groups: Group, steps: int = 2, **limits: Any) -> Manager:
 
 
 def perform(manager: Manager, *operations: Operation) -> Manager:
-    """Perform operations that are legal as they stand."""
+    """Perform operations, each of which must be legal."""
     for operation in operations:
         assert operation == manager.population.resolve(operation)
         manager.apply(operation)
@@ -115,7 +115,7 @@ def test_a_draft_that_was_not_verified_is_not_accepted() -> None:
 
 
 def test_a_preempted_request_takes_its_answers() -> None:
-    """It waits with them, nothing computed; then all of its tokens are computed anew."""
+    """It waits with them, nothing computed; then all of its tokens are computed again."""
     manager = perform(ahead(), *PROMPT, Schedule(0, 16), Dispatch(), Preempt(0))
     for token in (100, 101):
         answered(manager, Sample(0, 0, token, 0))
@@ -181,7 +181,7 @@ def test_a_failed_load_takes_back_drafts_in_flight() -> None:
     assert (0, 5) == (request.drafts_in_flight, request.tokens_pending)
 
 
-def test_who_shares_a_failed_block_is_set_back_to_before_its_first_step() -> None:
+def test_a_request_that_shares_a_failed_block_is_set_back_to_before_its_first_step() -> None:
     """Another request hits both blocks of the load, and computes four tokens in two steps: all of them again."""
     others = Arrive(1, (Run(0, 8), Run(50, 4))), Schedule(0, 16), Admit(1, 3), Dispatch(), Schedule(1, 16), Dispatch()
     manager = loaded(*others)
@@ -217,7 +217,7 @@ def test_a_window_keeps_what_drafts_in_flight_may_need() -> None:
 
 
 def test_no_step_writes_a_block_of_another_node() -> None:
-    """What a request gives up while steps with it are in flight is free when all that were dispatched are over."""
+    """Blocks that a request frees while its steps are in flight become free when all dispatched steps are over."""
     manager = perform(ahead(loads_out_of_turn=True), *PROMPT, Schedule(0, 16), Dispatch(), Abort(0))
     assert ([1, 1], 13) == (list(manager.pool.references[1:3]), len(manager.pool.free))
     manager.returned([0])
@@ -307,7 +307,7 @@ def test_answers_that_come_late_change_nothing_in_the_end(
         assert [once.population[number].tokens for number in (0, 1)] == [
             late.population[number].tokens for number in (0, 1)
         ]
-        # What drafts filled is cached with the answer there, and with the next allocation here.
+        # A block filled by drafts is cached with the answer there, and with the next allocation here.
         cached_late, cached_once = set(lengths_cached(late)), set(lengths_cached(once))
         assert cached_once <= cached_late if drafts else cached_once == cached_late
     for number in (0, 1):
@@ -349,8 +349,8 @@ def over(manager: Manager, computed: list[int], given: list[int], answers: Seque
             given[number] += 1
 
 
-def test_a_table_that_is_freed_late_is_pinned_when_it_is_given_up() -> None:
-    """Whatever is cached of it: it waits in the pinned tier when the step in flight is over."""
+def test_a_table_that_is_freed_late_is_pinned_when_its_request_ends() -> None:
+    """All of it that is cached waits in the pinned tier when the step in flight is over."""
     manager = perform(ahead(loads_out_of_turn=True, pin_drop_blocks_min=1), *PROMPT, Abort(0))
     assert (frozenset({1}), ()) == (manager.pool.pinned_blocks().blocks, manager.pool.pinned_blocks().queue)
     assert [1, 1] == list(manager.pool.references[1:3])

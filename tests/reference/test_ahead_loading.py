@@ -24,7 +24,7 @@ def loading() -> Manager:
 
 
 def perform(manager: Manager, *operations: Operation) -> Manager:
-    """Perform operations that are legal as they stand."""
+    """Perform operations, each of which must be legal."""
     for operation in operations:
         assert operation == manager.population.resolve(operation)
         manager.apply(operation)
@@ -43,8 +43,8 @@ def answered(manager: Manager, token: int) -> Manager:
     return perform(manager, Sample(0, 0, token, 0))
 
 
-def test_who_loads_takes_its_answers() -> None:
-    """And stays where it stands: of nine tokens six are loaded."""
+def test_a_loading_request_takes_its_answers() -> None:
+    """It keeps its state: of nine tokens six are loaded."""
     request = answered(answered(loading(), 100), 101).population[0]
     assert (Status.LOADING, [*range(7), 100, 101], 6) == (request.status, request.tokens, request.tokens_computed)
 

@@ -98,7 +98,7 @@ def test_tokens_before_chunk_counts_what_the_next_token_does_not_read() -> None:
     [(Full(), (0, 0)), (SlidingWindow(64), (257, 237)), (ChunkedLocal(64), (320, 256))],
 )
 def test_what_each_kind_gives_up_and_leaves_unread(kind: Attention, dead_and_unread: tuple[int, int]) -> None:
-    """Goal: what is dead behind 320 tokens, and what a resume at token 300 does not read, are each kind's formula.
+    """Goal: the dead tokens after 320, and those that a resume at token 300 does not read, are each kind's formula.
 
     Method: full: nothing. Window: 320 - 63, 300 - 63. Chunks of 64: 5 * 64 lie before token 320, 4 * 64 before 300.
     """
@@ -123,7 +123,7 @@ def test_chunked_local_bound_by_hand(chunk: int, tokens_max: int, blocks: int) -
 
 
 def held_at_once(kind: Attention, computed: int, chunk: int, size: int) -> int:
-    """How many blocks are held while ``chunk`` tokens behind ``computed`` ones are computed."""
+    """How many blocks are held while ``chunk`` tokens after ``computed`` ones are computed."""
     return blocks_occupied(computed + chunk, size) - kind.tokens_dead(computed) // size
 
 
@@ -173,7 +173,7 @@ def test_grown() -> None:
 
 
 def test_kinds_are_named_by_their_words() -> None:
-    """Goal: a kind can be written as a word in a file. Method: every word, and one that is none."""
+    """Goal: a kind can be written as a word in a file. Method: every word, and an unknown one."""
     words = ["full", "sliding_window", "chunked_local", "mamba"]
     assert list(Kind) == [Kind(word) for word in words]
     with pytest.raises(ValueError, match="chunked"):

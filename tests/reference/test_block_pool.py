@@ -12,7 +12,7 @@ TWO = (0, Prefix(None, "two", 16))
 
 
 def test_a_new_pool_is_free_but_for_the_null_block() -> None:
-    """Goal: block 0 is never handed out. Method: a pool of five blocks."""
+    """Goal: block 0 is never allocated. Method: a pool of five blocks."""
     pool = BlockPool(5)
     assert [1, 2, 3, 4] == list(pool.free)
     assert [0, 0, 0, 0, 0] == pool.references
@@ -28,7 +28,7 @@ def test_blocks_are_taken_from_the_front() -> None:
 
 
 def test_content_is_lost_with_the_block_taken() -> None:
-    """Goal: a block handed out is cached no longer, and what was lost is told in order.
+    """Goal: an allocated block is cached no longer, and losses are reported in order.
 
     Method: blocks 2 and 3 of the free queue 1, 2, 3, 4 hold content; take three.
     """
@@ -40,7 +40,7 @@ def test_content_is_lost_with_the_block_taken() -> None:
 
 
 def test_more_than_there_is_cannot_be_taken() -> None:
-    """Goal: whoever asks checks first. Method: take three of two."""
+    """Goal: the caller checks first. Method: take three of two."""
     with pytest.raises(LookupError, match="empty"):
         BlockPool(3).take(3)
 
@@ -70,7 +70,7 @@ def test_released_blocks_go_to_the_back_in_order() -> None:
 
 
 def test_content_stays_with_a_released_block() -> None:
-    """Goal: the prefix cache is what nobody holds and nobody took. Method: release a block with content."""
+    """Goal: the prefix cache is what no request holds and none took. Method: release a block with content."""
     pool = BlockPool(3)
     pool.take(1)
     pool.cached.register(ONE, 1)
@@ -79,7 +79,7 @@ def test_content_stays_with_a_released_block() -> None:
 
 
 def test_reset_needs_an_idle_pool() -> None:
-    """Goal: content is forgotten only if nobody holds a block, and the queue keeps its order. Method: hold, release."""
+    """Goal: content is forgotten only if no block is held, and the queue keeps its order. Method: hold, release."""
     pool = BlockPool(4)
     pool.take(1)
     pool.cached.register(ONE, 1)
@@ -101,15 +101,17 @@ def pool_of(blocks: int, *cached: int, scratch_first: bool = False) -> BlockPool
 
 
 def test_what_counts_as_cached() -> None:
-    """Goal: whatever a hit could use is cached: a block's whole content, or a beginning. Method: 2 has a beginning, 3
-    a content, 1 and the null block nothing.
+    """Goal: everything that a hit could use is cached: a block's whole content, or a beginning. Method: 2 has a
+    beginning, 3 a content, 1 and the null block nothing.
     """
     pool = pool_of(5, 2, 3)
     assert [False, False, True, True, False] == [pool.is_cached(block) for block in range(5)]
 
 
 def test_a_beginning_is_lost_with_the_block_taken() -> None:
-    """Goal: a block handed out serves no copy, and nothing is told of a beginning. Method: 2 begins, 3 is content."""
+    """Goal: an allocated block serves no copy, and the loss of a beginning is not an event. Method: 2 begins, 3 is
+    content.
+    """
     pool = pool_of(5, 2, 3)
     content = pool.cached.content_of(3)
     assert ([1, 2, 3], [content]) == pool.take(3)
@@ -118,7 +120,7 @@ def test_a_beginning_is_lost_with_the_block_taken() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(0, True), (4, True), (5, False)])
 def test_there_is_room_for_what_is_free(count: int, expected: bool) -> None:
-    """Goal: whatever is in the free queue can be taken, nothing else. Method: four free blocks, whatever is kept."""
+    """Goal: all blocks of the free queue can be taken, and no others. Method: four free blocks, two of them a hit."""
     assert expected == BlockPool(5).make_room(count, [1, 2])
 
 
@@ -143,7 +145,7 @@ def test_without_pins_every_release_is_the_same(how: str) -> None:
 
 @pytest.mark.parametrize(("scratch_first", "expected"), [(False, [5, 4, 3, 2, 1]), (True, [4, 1, 5, 3, 2])])
 def test_released_scratch(scratch_first: bool, expected: list[int]) -> None:
-    """Goal: scratch is worth least; a block with a beginning is no scratch. Method: 4, 3, 2, 1 are released behind 5.
+    """Goal: scratch is worth least; a block with a beginning is not scratch. Method: 4, 3, 2, 1 are released after 5.
 
     3 has a beginning, 2 a content; 4 and 1 are scratch.
     """
@@ -159,7 +161,7 @@ def test_released_scratch(scratch_first: bool, expected: list[int]) -> None:
 )
 def test_an_evicted_block(scratch_first: bool, block: int, expected: list[int]) -> None:
     """Goal: content and beginnings are forgotten by id; a free block turns scratch. Method: 2 has a beginning, 3 a
-    content; the content alone is told.
+    content; only the content is reported.
     """
     pool = pool_of(4, 2, 3, scratch_first=scratch_first)
     content = pool.cached.content_of(block)
@@ -169,7 +171,7 @@ def test_an_evicted_block(scratch_first: bool, block: int, expected: list[int]) 
 
 
 def test_an_evicted_block_that_is_held() -> None:
-    """Goal: whoever holds a block keeps it. Method: evict a held block with content, and release it: scratch."""
+    """Goal: the holder keeps its block. Method: evict a held block with content, and release it: scratch."""
     pool = pool_of(4, 3, 2, scratch_first=True)
     pool.touch([2])
     pool.evict(2)

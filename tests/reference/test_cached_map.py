@@ -21,9 +21,9 @@ def filled() -> CachedMap:
 
 
 def test_the_block_registered_first_serves() -> None:
-    """Goal: of several blocks with one content, the oldest entry serves, whatever its id.
+    """Goal: of several blocks with one content, the oldest entry serves, regardless of its id.
 
-    Method: 5 is registered before 3; once 5 is forgotten, 3 serves; once both are, nobody.
+    Method: 5 is registered before 3; once 5 is forgotten, 3 serves; once both are, none does.
     """
     cached = filled()
     assert 5 == cached.find(ONE)
@@ -33,7 +33,7 @@ def test_the_block_registered_first_serves() -> None:
     assert cached.find(ONE) is None
 
 
-def test_a_block_registered_again_queues_up_behind() -> None:
+def test_a_block_registered_again_queues_up_last() -> None:
     """Goal: order is the order of registration, not of a block's first appearance. Method: forget 5, register it."""
     cached = filled()
     cached.forget(5)
@@ -49,7 +49,7 @@ def test_forgetting_a_later_one_leaves_the_first() -> None:
 
 
 def test_what_is_not_cached_is_forgotten_without_a_word() -> None:
-    """Goal: most blocks handed out hold nothing. Method: forget a block never registered, and one twice."""
+    """Goal: most allocated blocks hold nothing. Method: forget a block never registered, and one twice."""
     cached = filled()
     assert cached.forget(9) is None
     cached.forget(4)
@@ -66,7 +66,7 @@ def test_groups_do_not_share() -> None:
 
 
 def test_both_directions() -> None:
-    """Goal: what blocks hold and where contents are agree. Method: read all of both."""
+    """Goal: the map from blocks to contents and its inverse agree. Method: read all of both."""
     cached = filled()
     assert {ONE: (5, 3), TWO: (4,)} == cached.entries()
     assert [None, None, None, ONE, TWO, ONE, None, None, None, None] == cached.contents()
@@ -93,7 +93,7 @@ def test_a_copy_is_independent() -> None:
     assert {ONE: (3,), TWO: (4, 7)} == copy.entries()
 
 
-def test_what_was_told_does_not_change() -> None:
+def test_what_was_reported_does_not_change() -> None:
     """Goal: a snapshot is a value. Method: read the entries, then forget a block."""
     cached = filled()
     entries = cached.entries()

@@ -1,4 +1,4 @@
-"""Caching: which blocks become known when, which boundaries inside them, and what is told."""
+"""Caching: which blocks become known when, which boundaries inside them, and which events report it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cache:
         self.fenced = 0
 
     def register(self, tokens: int) -> list[tuple[int, int, int]]:
-        """Register the first ``tokens`` tokens; per event its group, its first token and the one behind its last."""
+        """Register the first ``tokens`` tokens; per event its group, its first token and the one after its last."""
         events, fenced = register(
             self.pool, self.geometry, self.retention, self.request, self.prefixes, self.tables, tokens
         )
@@ -88,7 +88,7 @@ def test_a_block_forgotten_is_not_offered_again() -> None:
 
 def test_what_the_window_has_passed_is_never_cached() -> None:
     """Goal: a null block holds nothing; the events name the blocks on either side of it. Method: of five blocks the
-    second is gone. Its neighbours are two events, the second behind the content that is not there.
+    second is gone. The blocks next to it are two events, the second after the content that is not there.
     """
     cache = Cache(WINDOW, passed=[1])
     assert [(0, 0, 2), (0, 4, 10)] == cache.register(10)
@@ -129,8 +129,8 @@ def test_the_tail_of_a_segment_is_cached_when_its_boundary_is_reached() -> None:
     ],
 )
 def test_segments_of_one_pass(interval_tokens: int, expected: list[tuple[int, int, int]]) -> None:
-    """Goal: one event per run of neighbours, of exactly their tokens. Method: 40 tokens at once; the latest boundary
-    that a replay of 40 hits is 32, and its tail is cached whatever the interval.
+    """Goal: one event per run of adjacent blocks, of exactly their tokens. Method: 40 tokens at once; the latest
+    boundary that a replay of 40 hits is 32, and its tail is cached for every interval.
     """
     cache = Cache(Group("full", 8), WINDOW, interval_tokens=interval_tokens)
     assert [(0, 0, 40), *expected] == cache.register(40)
@@ -169,8 +169,8 @@ def test_a_look_ahead_moves_the_entry() -> None:
 
 
 def test_entries_at_admitted_boundaries_only() -> None:
-    """Goal: a boundary that is not retained is no entry either. Method: interval 12 of alignment 4, 40 tokens: 12, 24,
-    and the replay's 36. Without retention every fourth but the block ends.
+    """Goal: a boundary that is not retained is not an entry either. Method: interval 12 of alignment 4, 40 tokens: 12,
+    24, and the replay's 36. Without retention every fourth but the block ends.
     """
     cache = Cache(UNIT, Group("sliding_window", 4, 5), interval_tokens=12)
     cache.register(39)
@@ -182,8 +182,8 @@ def test_entries_at_admitted_boundaries_only() -> None:
 
 @pytest.mark.parametrize(("group", "fenced"), [(FULL, 0), (WINDOW, 0), (STATES, 5), (UNIT, 1 + 4)])
 def test_what_cannot_serve_before_the_dispatch(group: Group, fenced: int) -> None:
-    """Goal: states, and the blocks in which copies may begin, are told apart. Method: 20 tokens: 5 states of 4 tokens;
-    a block of 16 and the boundaries 4, 8, 12, 20.
+    """Goal: states, and the blocks in which copies may begin, are distinguished. Method: 20 tokens: 5 states of 4
+    tokens; a block of 16 and the boundaries 4, 8, 12, 20.
     """
     cache = Cache(group)
     cache.register(20)

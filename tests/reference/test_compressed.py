@@ -100,7 +100,7 @@ def test_the_draft_layer_is_in_the_second_window_group(build: Callable[..., Geom
 
 @pytest.mark.parametrize("block_size", [0, 16, 96, 256])
 def test_a_block_size_that_is_none(block_size: int) -> None:
-    """Goal: what vLLM-Ascend refuses is refused. Method: sizes around those it has."""
+    """Goal: the sizes that vLLM-Ascend rejects are rejected. Method: sizes around those it has."""
     with pytest.raises(ValueError, match=f"block size {block_size} is not one of 128, 64, 32"):
         dsv4_flash_ascend(block_size)
 
@@ -143,6 +143,6 @@ def test_a_unit_that_does_not_fit(unit: int) -> None:
 
 
 def test_uncompressed_full_attention_stays_whole() -> None:
-    """Goal: only compressed blocks are worth copying. Method: a full group of plain tokens beside a compressed one."""
+    """Goal: only compressed blocks are worth copying. Method: a full group of plain tokens next to a compressed one."""
     plain = Geometry((Group(Kind.FULL, 64), Group(Kind.FULL, 64, compress_ratio=4)))
     assert [64, 16] == [group.unit for group in with_partial_hits(plain, Tokens(16)).groups]

@@ -55,8 +55,9 @@ def test_a_prefix_is_a_shorter_one_and_a_piece() -> None:
 
 
 def test_content_may_cover_the_token_after_it() -> None:
-    """Goal: what a draft layer has read decides, too. Method: change token 8; the second grain, 4..7, differs as well,
-    and the third has no identity before a token follows it. An item that begins at token 8 counts for the second grain.
+    """Goal: the token that a draft layer has read decides, too. Method: change token 8; the second grain, 4..7, differs
+    as well, and the third has no identity before a token follows it. An item that begins at token 8 counts for the
+    second grain.
     """
     interned = Prefixes(4, ahead_tokens=1)
     changed = [*TOKENS[:8], 7, *TOKENS[9:]]
@@ -151,7 +152,7 @@ def test_the_salt_is_named_once_in_blocks_of_one_token() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("", 0, 1), ("cat", -1, 1), ("cat", 0, 0)])
-def test_what_is_no_item(arguments: tuple[str, int, int]) -> None:
+def test_what_is_not_an_item(arguments: tuple[str, int, int]) -> None:
     """Goal: an item has a name, a place and a token. Method: leave each of them out."""
     with pytest.raises(ValueError, match="must be"):
         Media(*arguments)

@@ -35,14 +35,14 @@ def test_removal_keeps_the_others_in_order() -> None:
 
 
 def test_a_block_removed_and_put_back_goes_to_the_back() -> None:
-    """Goal: what was used lately outlives the rest. Method: remove 1 of 1, 2, 3 and append it."""
+    """Goal: a block used lately outlives the rest. Method: remove 1 of 1, 2, 3 and append it."""
     queue = FreeQueue([1, 2, 3])
     queue.remove(1)
     queue.append(1)
     assert [2, 3, 1] == list(queue)
 
 
-def test_misuse_is_refused() -> None:
+def test_misuse_is_rejected() -> None:
     """Goal: a double free or a take of what is not there never passes. Method: each, and the queue stays as it was."""
     queue = FreeQueue([1, 2])
     with pytest.raises(ValueError, match="block 2 is already in the free queue"):
@@ -69,7 +69,7 @@ def test_a_copy_is_independent() -> None:
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["append", "prepend", "remove", "pop"]), st.integers(1, 6)), max_size=30))
 def test_it_is_a_list(steps: list[tuple[str, int]]) -> None:
-    """Goal: nothing but order and membership. Method: do the same to a plain list, whatever is legal."""
+    """Goal: nothing but order and membership. Method: do the same to a plain list, with any legal operations."""
     queue = FreeQueue()
     plain: list[int] = []
     for what, block in steps:
@@ -89,7 +89,7 @@ def test_it_is_a_list(steps: list[tuple[str, int]]) -> None:
 )
 def test_where_blocks_that_become_free_go(kind: type[FreeQueue], expected: list[int]) -> None:
     """Goal: with scratch first, scratch goes to the front and what is cached to the back, both in the order of release;
-    without, all go to the back. Method: 4, 5, 6, 7 become free behind 8, 9; 5 and 7 are scratch.
+    without, all go to the back. Method: 4, 5, 6, 7 become free after 8, 9; 5 and 7 are scratch.
     """
     queue = kind([8, 9])
     queue.put([4, 5, 6, 7], {5, 7})
@@ -98,7 +98,7 @@ def test_where_blocks_that_become_free_go(kind: type[FreeQueue], expected: list[
 
 @pytest.mark.parametrize(("kind", "expected"), [(FreeQueue, [1, 2, 3]), (ScratchFirstQueue, [3, 1, 2])])
 def test_a_queued_block_that_turns_scratch(kind: type[FreeQueue], expected: list[int]) -> None:
-    """Goal: what lost its content has nothing to lose. Method: 3 of 1, 2, 3 is cached no longer."""
+    """Goal: a block without content has nothing to lose. Method: 3 of 1, 2, 3 is cached no longer."""
     queue = kind([1, 2, 3])
     queue.turned_scratch(3)
     assert expected == list(queue)

@@ -1,4 +1,4 @@
-"""Groups and geometries: what a hit needs, what is dead, what is aligned, and what is no geometry at all."""
+"""Groups and geometries: what a hit needs, what is dead, what is aligned, and what is not a geometry at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DRAFTING_PARTIAL = Group("full", 64, lookahead=True, compress_ratio=4, unit_toke
         (CHUNKED, 288, (18, 18)),  # at a chunk's start nothing is read
         (MAMBA, 320, (19, 20)),  # one state
         (ALIGNED, 16, (0, 1)),
-        (PARTIAL, 112, (0, 1)),  # 64 whole, and a beginning, which is no full block
+        (PARTIAL, 112, (0, 1)),  # 64 whole, and a beginning, which is not a full block
         (DRAFTING_PARTIAL, 112, (0, 2)),  # 112 and a unit of 16 are two blocks
         (DRAFTING_PARTIAL, 128, (0, 2)),  # 128 and 16: the beginning of the third
         (FULL, 0, (0, 0)),
@@ -43,7 +43,7 @@ DRAFTING_PARTIAL = Group("full", 64, lookahead=True, compress_ratio=4, unit_toke
     ],
 )
 def test_blocks_needed_by_hand(group: Group, hit_tokens: int, needed: tuple[int, int]) -> None:
-    """Goal: a resume needs what its token reads, and the unit behind it where a draft layer lives; at 0, nothing.
+    """Goal: a resume needs what its token reads, and the unit after it where a draft layer lives; at 0, nothing.
 
     Method: block 16, window 64, attention chunks of 72; compressed blocks of 64 with hits at every 16.
     """
@@ -134,7 +134,7 @@ def test_anchors(lookahead: bool, alignment: int, end: int, anchor: tuple[int, i
     assert anchor == geometry.anchor(window, end)
 
 
-def test_before_the_first_boundary_there_is_no_anchor() -> None:
+def test_before_the_first_boundary_nothing_is_an_anchor() -> None:
     """Goal: where hits end at every token, too, a hit of nothing reads nothing. Method: a window of 3 in blocks of one
     token: no block at all; one block, which is the look-ahead of a hit of nothing; two, of which one serves a hit of 1.
     """
@@ -144,7 +144,7 @@ def test_before_the_first_boundary_there_is_no_anchor() -> None:
 
 
 def test_an_anchor_is_what_a_hit_reads() -> None:
-    """Goal: nothing but the anchor is needed, and there is no later one. Method: all small windows, sizes and ends."""
+    """Goal: nothing but the anchor is needed, and none ends later. Method: all small windows, sizes and ends."""
     for window, size, lookahead, end in product(range(2, 9), range(1, 5), (False, True), range(12)):
         group = Group("sliding_window", size, window, lookahead=lookahead)
         geometry = Geometry((Group("full", 4), group))
@@ -157,7 +157,7 @@ def test_an_anchor_is_what_a_hit_reads() -> None:
 
 
 def test_only_windows_have_anchors() -> None:
-    """Goal: elsewhere nothing is left behind that a hit asks for. Method: the other kinds."""
+    """Goal: other kinds drop nothing that a hit asks for. Method: the other kinds."""
     for group in (FULL, CHUNKED, MAMBA):
         assert (9, 9) == Geometry((group,)).anchor(group, 9)
 
@@ -177,7 +177,7 @@ def test_only_windows_have_anchors() -> None:
     ],
 )
 def test_traits(group: Group, traits: set[str]) -> None:
-    """Goal: what a mechanism asks of a group is told in one word. Method: each kind, and hits inside blocks."""
+    """Goal: a mechanism's question to a group has one name. Method: each kind, and hits inside blocks."""
     known = ("keeps_all", "slides", "keeps_states", "copies", "fences")
     assert traits == {trait for trait in known if getattr(group, trait)}
 
@@ -201,15 +201,15 @@ def test_where_the_chunks_of_a_prompt_end() -> None:
 def test_a_group_that_serves_no_hits_aligns_nothing() -> None:
     """Goal: a running state alone spans the longest request, and no hit waits for its end.
 
-    Method: beside full attention of 16, a block of 1000 changes nothing. By itself it leaves hits, of which there are
-    none, at every token.
+    Method: next to full attention of 16, a block of 1000 changes nothing. By itself it leaves hits, which never occur,
+    at every token.
     """
-    beside, alone = Geometry((FULL, RUNNING)), Geometry((RUNNING,))
-    assert [(16, 16), (1, 1)] == [(geometry.alignment_tokens, geometry.grain_tokens) for geometry in (beside, alone)]
+    mixed, alone = Geometry((FULL, RUNNING)), Geometry((RUNNING,))
+    assert [(16, 16), (1, 1)] == [(geometry.alignment_tokens, geometry.grain_tokens) for geometry in (mixed, alone)]
 
 
 def test_the_longest_look_ahead_counts() -> None:
-    """Goal: a hit must leave room for whoever looks furthest ahead. Method: no flag; 16; 16 beside a unit of 64."""
+    """Goal: a hit must leave room for the longest look-ahead. Method: no flag; 16; 16 next to a unit of 64."""
     assert [0, 16, 64] == [
         Geometry(groups).lookahead_tokens
         for groups in ((FULL, WINDOW), (FULL, DRAFTING_WINDOW), (Group("full", 64, lookahead=True), DRAFTING_WINDOW))
@@ -222,7 +222,7 @@ def test_blocks_occupied() -> None:
 
 
 def test_alignment_and_grain() -> None:
-    """Goal: hits end where all groups' blocks end, content is told apart at what divides them all.
+    """Goal: hits end where all groups' blocks end, content is distinguished at what divides them all.
 
     Method: blocks of 16 and 24 have least common multiple 48 and greatest common divisor 8.
     """
@@ -234,7 +234,7 @@ def test_alignment_and_grain() -> None:
 
 
 def test_a_kind_may_be_a_word() -> None:
-    """Goal: what is read from a file compares equal to what is written in code. Method: a word for the kind."""
+    """Goal: a word from a file compares equal to the value in code. Method: a word for the kind."""
     assert Geometry((Group(Kind.FULL, 16),)) == Geometry((Group("full", 16),))
 
 
@@ -249,7 +249,7 @@ def test_a_window_group_needs_a_window(kind: str, window_tokens: Any) -> None:
 
 @pytest.mark.parametrize("states", [None, "all"])
 def test_other_groups_take_no_window(states: str | None) -> None:
-    """Goal: a window that would be passed over in silence is refused. Method: full attention and states, with 64."""
+    """Goal: a window that would be silently ignored is rejected. Method: full attention and states, with 64."""
     kind = "mamba" if states else "full"
     with pytest.raises(ValueError, match=f"a {kind} group takes no window_tokens, got 64"):
         Group(kind, 16, 64, states=states)
@@ -277,14 +277,14 @@ def test_other_groups_take_no_window(states: str | None) -> None:
         ),
     ],
 )
-def test_what_is_no_group(given: dict[str, Any], message: str) -> None:
-    """Goal: what means nothing, or would be passed over, is refused at once. Method: one thing wrong in each."""
+def test_what_is_not_a_group(given: dict[str, Any], message: str) -> None:
+    """Goal: a meaningless or ignored value is rejected at once. Method: one thing wrong in each."""
     with pytest.raises(ValueError, match=message):
         Group(**{"block_size_tokens": 16, **given})
 
 
 def test_states_at_block_ends_need_room_for_drafts() -> None:
-    """Goal: more states than a table has places for are refused, but only where the places are few.
+    """Goal: more states than a table has places for are rejected, but only where the places are few.
 
     Method: two steps of 7 drafts and a token each are 16 tokens, one block. With all states kept, 8 drafts fit as well.
     """
@@ -293,13 +293,13 @@ def test_states_at_block_ends_need_room_for_drafts() -> None:
 
 
 def test_what_is_a_group_though_it_says_nothing_new() -> None:
-    """Goal: what is said in so many words is no error. Method: a unit that is the block, no drafts, ratio 1."""
+    """Goal: a redundant value is not an error. Method: a unit that is the block, no drafts, ratio 1."""
     spelled_out = Group("sliding_window", 16, 64, False, 1, 16, None, 0)
     assert (16, WINDOW.attention) == (spelled_out.unit, spelled_out.attention)
 
 
-def test_what_is_no_geometry() -> None:
-    """Goal: a geometry that means nothing is refused at once. Method: block size 0 or 1.5, no such kind."""
+def test_what_is_not_a_geometry() -> None:
+    """Goal: a geometry that means nothing is rejected at once. Method: block size 0 or 1.5, no such kind."""
     with pytest.raises(ValueError, match="block_size_tokens"):
         Group("full", 0)
     with pytest.raises(TypeError, match="block_size_tokens"):

@@ -36,7 +36,7 @@ class Cached:
                     self.map.register(self.content(index, position), 100 * (index + 1) + position)
 
     def content(self, index: int, position: int) -> tuple[int, Prefix]:
-        """What the block at ``position`` holds in a group."""
+        """The content of the block at ``position`` in a group."""
         grains = self.geometry.groups[index].block_size_tokens // self.geometry.grain_tokens
         return index, self.prefixes[(position + 1) * grains - 1]
 
@@ -107,16 +107,16 @@ def test_hits_are_aligned_to_all_block_sizes() -> None:
     ("group", "tokens", "hit"),
     [
         (FULL, 1000, 320),
-        (DRAFTING_FULL, 1000, 304),  # the block behind 320 is not cached, the one behind 304 is
+        (DRAFTING_FULL, 1000, 304),  # the block after 320 is not cached, the one after 304 is
         (DRAFTING_FULL, 321, 304),
-        (DRAFTING_FULL, 320, 288),  # 304 and a block behind are 320 tokens, more than the 319 that may be served
+        (DRAFTING_FULL, 320, 288),  # 304 and a block after it are 320 tokens, more than the 319 that may be served
         (DRAFTING_FULL, 33, 16),
         (DRAFTING_FULL, 32, 0),
         (DRAFTING_WINDOW, 1000, 304),
         (DRAFTING_WINDOW, 320, 288),
     ],
 )
-def test_a_draft_layer_needs_the_block_behind_the_hit(group: Group, tokens: int, hit: int) -> None:
+def test_a_draft_layer_needs_the_block_after_the_hit(group: Group, tokens: int, hit: int) -> None:
     """Goal: with a look-ahead one block more must match than is served. Method: 320 tokens are cached."""
     assert hit == Cached(group).look_up(tokens).tokens
 
@@ -124,7 +124,7 @@ def test_a_draft_layer_needs_the_block_behind_the_hit(group: Group, tokens: int,
 def test_look_ahead_is_a_matter_of_each_group() -> None:
     """Goal: a group without a draft layer needs no block more. Method: the last block is missing in one of two groups.
 
-    Block 19 is the one behind 304: the group with the draft layer needs it, the other does not.
+    Block 19 is the one after 304: the group with the draft layer needs it, the other does not.
     """
     groups = (FULL, DRAFTING_WINDOW)
     assert 304 == Cached(*groups).look_up(1000).tokens
@@ -133,7 +133,7 @@ def test_look_ahead_is_a_matter_of_each_group() -> None:
 
 
 def test_the_look_ahead_block_is_not_served() -> None:
-    """Goal: what matches behind the hit is computed anew. Method: the window's table ends with the hit at 304.
+    """Goal: tokens that match after the hit are computed anew. Method: the window's table ends with the hit at 304.
 
     Token 304 reads 241..304: the blocks 15..18 serve, 0..14 are null.
     """
@@ -220,7 +220,7 @@ def test_an_entry_needs_the_blocks_before_it() -> None:
 
 @pytest.mark.parametrize(("tokens_min", "hit"), [(0, 96), (96, 96), (97, 64), (64, 96), (1000, 64)])
 def test_a_hit_that_is_too_short_ends_inside_no_block(tokens_min: int, hit: int) -> None:
-    """Goal: a copy must be worth it; what ends where a block does is served however short. Method: 110 tokens are
+    """Goal: a copy must be worth it; a hit that ends where a block does is served however short. Method: 110 tokens are
     computed, so that 96 end inside a block, and 64 do not.
     """
     begun = Begun(UNIT, tokens=110)
@@ -278,7 +278,7 @@ def test_the_whole_block_as_a_source() -> None:
 
 
 def test_a_later_whole_block_as_a_source() -> None:
-    """Goal: what is copied is of the block in which the hit ends, and no other. Method: two blocks are computed, all
+    """Goal: the copied slots are of the block in which the hit ends, and no other. Method: two blocks are computed, all
     128 tokens match: of 112 served, 48 are copied from the second.
     """
     assert Hit(112, ((100,),), (Partial(0, 101, 48),)) == Begun(DRAFTING_UNIT, tokens=128).look_up(1000)
@@ -305,7 +305,7 @@ def test_units_align_with_the_other_groups() -> None:
     ],
 )
 def test_chunked_local_reads_its_own_chunk(tokens: int, holes: Iterable[int], hit: int) -> None:
-    """Goal: a resume needs the attention chunk that it goes on with, and nothing where that begins. Method: chunks of
+    """Goal: a resume needs the attention chunk in which it continues, and nothing where that begins. Method: chunks of
     32 in blocks of 16: 80 needs block 4 and 48 block 2; 32, 64 and 96 need none.
     """
     groups = (Group("full", 16), Group("chunked_local", 16, 32))
@@ -317,7 +317,7 @@ def test_chunked_local_reads_its_own_chunk(tokens: int, holes: Iterable[int], hi
 
 @pytest.mark.parametrize(("holes", "hit"), [([], 96), ([5], 80), ([0, 1, 2, 3, 4], 96), ([4, 5], 64)])
 def test_a_state_stands_for_all_before_it(holes: list[int], hit: int) -> None:
-    """Goal: a state-space layer needs the state behind the hit's last token alone. Method: states of 16 tokens."""
+    """Goal: a state-space layer needs only the state after the hit's last token. Method: states of 16 tokens."""
     groups = (Group("full", 16), Group("mamba", 16, states="all"))
     found = Cached(*groups, tokens=110, holes=[(1, hole) for hole in holes]).look_up(1000)
     assert (NULL,) * (hit // 16 - 1) + (199 + hit // 16,) == found.blocks[1]

@@ -24,7 +24,7 @@ NO_HIT = Hit(0, ((), ()))
 
 
 def holdings_of(*groups: Group, blocks: int = 12, **rest: Any) -> Holdings:
-    """Nobody holds anything; requests have up to 40 tokens."""
+    """No request holds anything; requests have up to 40 tokens."""
     return Holdings(Settings(Geometry(groups), blocks, **{"tokens_max": 40, **rest}))
 
 
@@ -44,7 +44,7 @@ def tables(holdings: Holdings, request: int) -> list[list[int]]:
 @pytest.mark.parametrize("scratch_first", [False, True])
 @pytest.mark.parametrize(("drop_blocks_min", "kind"), [(None, BlockPool), (3, PinnedPool)])
 def test_the_pool_is_what_the_settings_say(scratch_first: bool, drop_blocks_min: int | None, kind: type) -> None:
-    """Goal: pins and scratch first are settings of their own. Method: all four; one block is never handed out."""
+    """Goal: pins and scratch first are independent settings. Method: all four; one block is never allocated."""
     settings = Settings(Geometry((FULL,)), 5, scratch_first=scratch_first, pin_drop_blocks_min=drop_blocks_min)
     pool = new_pool(settings)
     assert type(pool) is kind
@@ -54,8 +54,8 @@ def test_the_pool_is_what_the_settings_say(scratch_first: bool, drop_blocks_min:
 
 
 def test_group_by_group_from_the_front() -> None:
-    """Goal: who gets which block is specified, and what is lost with it is told in order. Method: 9 tokens are 3 blocks
-    in either group; 2 and 5 were cached.
+    """Goal: the order of allocation is specified, and losses are reported in order. Method: 9 tokens are 3 blocks in
+    either group; 2 and 5 were cached.
     """
     holdings = holdings_of(FULL, WINDOW)
     lost = cache(holdings, 2, 5)
@@ -65,15 +65,15 @@ def test_group_by_group_from_the_front() -> None:
 
 
 def test_what_is_provided_comes_first_in_all_groups() -> None:
-    """Goal: one order, whoever provides. Method: of 13 tokens another node provides the first 6, two blocks in either
+    """Goal: one order, for any provider. Method: of 13 tokens another node provides the first 6, two blocks in either
     group; with those in place, the other two of each follow.
     """
     holdings = holdings_of(FULL, FULL)
     assert Allocation(((1, 2, 5, 6), (3, 4, 7, 8)), ()) == holdings.allocate(0, Span(6, 7, provided=6), NO_HIT)
 
 
-def test_all_that_is_lost_is_told() -> None:
-    """Goal: what is lost to what another node provides is told before what is lost to the rest. Method: the same
+def test_all_that_is_lost_is_reported() -> None:
+    """Goal: content lost to tokens from another node is reported before content lost to the rest. Method: the same
     allocation; 2, taken for what is provided, and 7, taken for the rest, were cached.
     """
     holdings = holdings_of(FULL, FULL)
@@ -82,8 +82,8 @@ def test_all_that_is_lost_is_told() -> None:
 
 
 def test_nothing_is_given_for_what_is_dead() -> None:
-    """Goal: what no token reads has no block, though another node could provide it. Method: 10 tokens provided, window
-    5: 6 of them are dead, one block. The tokens 4..9 get blocks first, 10..12 after.
+    """Goal: tokens that are never read have no block, though another node could provide them. Method: 10 tokens
+    provided, window 5: 6 of them are dead, one block. The tokens 4..9 get blocks first, 10..12 after.
     """
     holdings = holdings_of(WINDOW)
     assert Allocation(((1, 2, 3),), ()) == holdings.allocate(0, Span(10, 3, provided=10), Hit(0, ((),)))
@@ -114,9 +114,10 @@ def test_all_or_nothing(tokens: int, given: bool) -> None:
     assert ({0} if given else set()) == set(holdings.tables)
 
 
-def test_the_release_stands_if_the_rest_is_refused() -> None:
-    """Goal: what is dead is dead. Method: window 5, 8 tokens in two of three blocks: 4 are dead. Of 13 tokens more,
-    4 blocks, three fit at most: 1 and 3. Refused; 8 tokens fit, and get 3 and 1.
+def test_the_release_stands_if_the_rest_is_rejected() -> None:
+    """Goal: dead blocks are released even if the request is rejected. Method: window 5, 8 tokens in two of three
+    blocks: 4 are dead. Of 13 tokens more, 4 blocks, three fit at most: 1 and 3. Rejected; 8 tokens fit, and get 3 and
+    1.
     """
     holdings = holdings_of(WINDOW, blocks=4)
     holdings.allocate(0, Span(0, 8), Hit(0, ((),)))
@@ -126,8 +127,8 @@ def test_the_release_stands_if_the_rest_is_refused() -> None:
 
 
 def test_look_ahead_slots() -> None:
-    """Goal: slots behind the tokens, but never behind the longest request. Method: 7 tokens and 2 slots are 3 blocks;
-    39 tokens and 2 slots end at 40 tokens, 10 blocks.
+    """Goal: slots after the tokens, but never beyond the longest request. Method: 7 tokens and 2 slots are 3 blocks; 39
+    tokens and 2 slots end at 40 tokens, 10 blocks.
     """
     holdings = holdings_of(FULL)
     assert Allocation(((1, 2, 3),), ()) == holdings.allocate(0, Span(0, 7, 2), Hit(0, ((),)))
@@ -151,7 +152,7 @@ def test_a_hit_inside_a_block_is_copied() -> None:
 
 def test_copies_in_order() -> None:
     """Goal: copies are made in the order in which they were scheduled, and every one holds its source. Method: two
-    requests copy from block 1, which nobody else holds.
+    requests copy from block 1, which no other request holds.
     """
     holdings = holdings_of(UNIT, blocks=4)
     for request in (0, 1):
@@ -181,19 +182,19 @@ def test_a_request_without_a_table_has_nothing_dead() -> None:
 
 
 def test_an_anchor_is_in_the_order_of_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a pool is told what a hit reads in the order in which it is told what is dropped. Method: window 9, 21
-    tokens, 13 of them dead: of three dropped blocks a hit of 12 tokens reads the last two, 4..11.
+    """Goal: a pool receives the anchor of a hit in the order of the dropped blocks. Method: window 9, 21 tokens, 13 of
+    them dead: of three dropped blocks a hit of 12 tokens reads the last two, 4..11.
     """
     holdings = holdings_of(Group("sliding_window", 4, 9))
-    told: list[tuple[list[int], list[int]]] = []
-    monkeypatch.setattr(holdings.pool, "slide", lambda blocks, anchor: told.append((blocks, anchor)))
+    observed: list[tuple[list[int], list[int]]] = []
+    monkeypatch.setattr(holdings.pool, "slide", lambda blocks, anchor: observed.append((blocks, anchor)))
     holdings.allocate(0, Span(0, 21), Hit(0, ((),)))
     holdings.release_dead(0, 21)
-    assert [([3, 2, 1], [3, 2])] == told
+    assert [([3, 2, 1], [3, 2])] == observed
 
 
 def test_the_end() -> None:
-    """Goal: group by group, the tail first; who holds nothing has nothing to release. Method: 9 tokens, window 5 and 5
+    """Goal: group by group, the tail first; a request without blocks releases none. Method: 9 tokens, window 5 and 5
     dead; then once more.
     """
     holdings = holdings_of(FULL, WINDOW, blocks=7)
@@ -228,7 +229,7 @@ def test_the_gate_knows_what_a_request_holds() -> None:
 
 
 def test_the_gate_knows_which_states_stay_held() -> None:
-    """Goal: what no token reads, and is not freed, makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
+    """Goal: a block that is not read but still held makes no room. Method: 5 of 9 or 13 tokens, with two drafts, hold
     four of five blocks; no token reads the first. A block is missing, or two.
     """
     holdings = holdings_of(Group("mamba", 4, states="all", draft_states=2), blocks=6)
@@ -257,15 +258,15 @@ def test_a_copy_is_independent() -> None:
     holdings.allocate(0, Span(8, 8), Hit(8, ((),), (Partial(0, 1, 8),)))
     copy = holdings.copy()
 
-    def told(each: Holdings) -> tuple[object, ...]:
+    def observed(each: Holdings) -> tuple[object, ...]:
         held = {number: [table.copy() for table in of_one] for number, of_one in each.tables.items()}
         return held, list(each.pool.references), list(each.pool.free), list(each.copies)
 
-    before = told(holdings)
-    assert before == told(copy)
+    before = observed(holdings)
+    assert before == observed(copy)
     copy.allocate(0, Span(16, 8), Hit(0, ((),)))
     copy.allocate(1, Span(8, 8), Hit(8, ((),), (Partial(0, 1, 8),)))
     copy.dispatch()
     copy.release_all(1)
-    assert before == told(holdings)
-    assert before != told(copy)
+    assert before == observed(holdings)
+    assert before != observed(copy)

@@ -13,7 +13,7 @@ from kvreference.mamba import AlignedMamba, Mamba, RunningMamba, StateMode, toke
 
 
 def test_modes_are_named_by_their_words() -> None:
-    """Goal: a mode can be written as a word in a file. Method: every word, and one that is none."""
+    """Goal: a mode can be written as a word in a file. Method: every word, and an unknown one."""
     assert list(StateMode) == [StateMode(word) for word in ("none", "all", "align")]
     with pytest.raises(ValueError, match="some"):
         StateMode("some")
@@ -24,7 +24,7 @@ def test_modes_are_named_by_their_words() -> None:
     [(RunningMamba(0), (False, False)), (Mamba(0), (True, False)), (AlignedMamba(0), (True, True))],
 )
 def test_what_the_modes_are_for(kind: Attention, traits: tuple[bool, bool]) -> None:
-    """Goal: a running state serves nobody else; only aligned states ask for chunks that end where blocks end.
+    """Goal: a running state serves no other request; only aligned states ask for chunks that end where blocks end.
 
     Method: each mode.
     """
@@ -35,16 +35,18 @@ def test_what_the_modes_are_for(kind: Attention, traits: tuple[bool, bool]) -> N
     ("draft_states", "computed", "dead"), [(0, 0, 0), (0, 1, 0), (0, 2, 1), (0, 320, 319), (2, 2, 0), (2, 320, 317)]
 )
 def test_tokens_dead(draft_states: int, computed: int, dead: int) -> None:
-    """Goal: the next token reads the state behind the last one, or as many before it as drafts may be taken back.
+    """Goal: the next token reads the state after the last one, or as many before it as drafts may be taken back.
 
-    Method: behind 320 tokens that is the state of token 319; with two drafts in flight 318 or 317 may be wanted again.
+    Method: after 320 tokens that is the state of token 319; with two drafts in flight 318 or 317 may be wanted again.
     """
     assert (dead, dead) == (Mamba(draft_states).tokens_dead(computed), AlignedMamba(draft_states).tokens_dead(computed))
 
 
 @pytest.mark.parametrize(("hit", "unread"), [(0, 0), (1, 0), (16, 15), (320, 319)])
 def test_tokens_unread(hit: int, unread: int) -> None:
-    """Goal: a resume reads one state, behind the token before it, drafts or not. Method: token 319 for a hit of 320."""
+    """Goal: a resume reads one state, after the token before it, with or without drafts. Method: token 319 for a hit of
+    320.
+    """
     assert (unread, unread) == (Mamba(0).tokens_unread(hit), AlignedMamba(2).tokens_unread(hit))
 
 
@@ -60,9 +62,10 @@ def test_a_table_of_all_states() -> None:
 
 
 def test_a_running_state_alone() -> None:
-    """Goal: where nothing is kept, a request holds one state in place, and one per draft.
+    """Goal: without kept states, a request holds one state in place, and one per draft.
 
-    Method: the block spans the longest request, 1000 tokens: one entry, whatever is computed, and three drafts.
+    Method: the block spans the longest request, 1000 tokens: one entry for any number of computed tokens, and three
+    drafts.
     """
     kind = RunningMamba(3)
     assert (4, 4, 4) == (
@@ -82,10 +85,10 @@ def test_an_aligned_table_has_no_entries_for_look_ahead() -> None:
 @pytest.mark.parametrize(
     ("draft_states", "blocks", "entries", "fresh", "expected"),
     [
-        # First step of 80 tokens, five blocks of 16: only the state behind the last one is kept, and the drafts'.
+        # First step of 80 tokens, five blocks of 16: only the state after the last one is kept, and the drafts'.
         (0, [], 5, True, [0, 0, 0, 0, None]),
         (2, [], 7, True, [0, 0, 0, 0, None, None, None]),
-        # Behind a hit of 48, the state in block 9; nothing in it is a draft's, though it is the last.
+        # After a hit of 48, the state in block 9; nothing in it is a draft's, though it is the last.
         (0, [0, 0, 9], 5, True, [0, 0, 9, 0, None]),
         (2, [0, 0, 9], 7, True, [0, 0, 9, 0, None, None, None]),
         # The running state stays within its block.
@@ -93,7 +96,7 @@ def test_an_aligned_table_has_no_entries_for_look_ahead() -> None:
         # It moves by one block: into what was the first draft's.
         (0, [0, 0, 9], 4, False, [0, 0, 9, None]),
         (2, [0, 0, 9, 4, 5], 6, False, [0, 0, 9, 4, 5, None]),
-        # By two: the first draft's block is passed over, and used again behind.
+        # By two: the first draft's block is passed over, and used again after it.
         (2, [0, 0, 9, 4, 5], 7, False, [0, 0, 9, 0, 5, 4, None]),
         # By four: so are both, and the running state goes into the first of them.
         (2, [0, 0, 9, 4, 5], 9, False, [0, 0, 9, 0, 0, 0, 4, 5, None]),
@@ -102,7 +105,7 @@ def test_an_aligned_table_has_no_entries_for_look_ahead() -> None:
     ],
 )
 def test_layout_by_hand(draft_states: int, blocks: Layout, entries: int, fresh: bool, expected: Layout) -> None:
-    """Goal: what lies between two steps is null, the state that it came from stays, one block per step is new.
+    """Goal: blocks between two steps are null, the state that it came from stays, one block per step is new.
 
     Method: each case as its comment says. The running state is the last entry but the drafts'.
     """
@@ -126,8 +129,8 @@ def steps(prefill: int, chunk: int, decode: int, drafts: int, size: int) -> Iter
 def test_an_aligned_table_holds_two_states_and_the_drafts() -> None:
     """Goal: no more blocks than the bound, no block in two places, the running state and its origin always there.
 
-    Method: run many prompts and answers, with blocks numbered as they are handed out. A block has room for two steps
-    of drafts at least: in a smaller one, more states than two stay within reach of what may be taken back.
+    Method: run many prompts and answers, with blocks numbered as they are allocated. A block has room for two steps of
+    drafts at least: in a smaller one, more states than two stay within reach of what may be taken back.
     """
     for drafts, chunk, prefill in product(range(3), (3, 8, 20, 64), (5, 16, 37, 64)):
         for size in range(2 * drafts + 1, 10):
@@ -165,8 +168,8 @@ def test_tokens_to_boundary_by_hand(computed: int, tokens: int, chunk: int) -> N
     assert chunk == tokens_to_boundary(computed, tokens, 16)
 
 
-def test_every_cached_state_is_the_one_behind_its_block() -> None:
-    """Goal: chunks never leave a state behind inside a block that counts as full (KV-OP-26).
+def test_every_cached_state_is_the_one_after_its_block() -> None:
+    """Goal: no chunk leaves a state inside a block that counts as full (KV-OP-26).
 
     Method: compute with every budget from every place. The block that the state stands in when a step begins may be
     full after it only if the step ended there, or it was full before.

@@ -23,8 +23,8 @@ def test_the_whole_sequence_must_fit(tokens: int, passes: bool) -> None:
 
 
 def test_without_the_gate_the_first_chunk_must_fit() -> None:
-    """Goal: with the gate off only this step counts. Method: two usable blocks, 161 tokens: a budget of 32 passes,
-    33 does not; what is refused takes nothing.
+    """Goal: with the gate off only this step counts. Method: two usable blocks, 161 tokens: a budget of 32 passes, 33
+    does not; a rejected request takes nothing.
     """
     manager = manager_of(FULL, blocks=3, full_sequence_must_fit=False)
     perform(manager, arrive(0, 161))
@@ -55,7 +55,7 @@ def test_groups_add_up(blocks: int, passes: bool) -> None:
 
 
 @pytest.mark.parametrize(("usable", "passes"), [(10, True), (9, False)])
-def test_blocks_of_the_hit_count_if_nobody_holds_them(usable: int, passes: bool) -> None:
+def test_blocks_of_the_hit_count_if_they_are_free(usable: int, passes: bool) -> None:
     """Goal: a hit on free blocks takes them out of the free queue. Method: 80 tokens are cached in 5 free blocks.
 
     The request of 160 tokens hits them and needs 5 more: 10 in all, and none but those is free.
@@ -94,7 +94,7 @@ def long_hit(others: int) -> Manager:
 
 @pytest.mark.parametrize(("others", "passes"), [(15, True), (16, False)])
 def test_a_long_hit_asks_for_what_is_left(others: int, passes: bool) -> None:
-    """Goal: behind a long hit only the rest counts, not the window's cap. Method: a hit of 320 of 330 tokens.
+    """Goal: after a long hit only the rest counts, not the window's cap. Method: a hit of 320 of 330 tokens.
 
     16 of its 20 blocks are dead and 4 live ones are held by another: of 21 - 16 = 5 blocks one is missing. The cap,
     ceil((63 + 961) / 16) + 1 = 65, or all 21 blocks would never fit.
@@ -108,8 +108,8 @@ def test_a_long_hit_asks_for_what_is_left(others: int, passes: bool) -> None:
 def test_a_long_hit_on_free_blocks(tokens: int, passes: bool) -> None:
     """Goal: the live blocks of the hit, now free, count besides the one that is missing: 5 in all.
 
-    Method: request 0 ends, its 5 blocks go behind the free ones, the tail 21 first. Request 3 takes what is before
-    them, and one block more where it is refused; what it takes, 21, held no part of the hit.
+    Method: request 0 ends, its 5 blocks go after the free ones, the tail 21 first. Request 3 takes what is before them,
+    and one block more where it is rejected; what it takes, 21, held no part of the hit.
     """
     manager = long_hit(1)
     perform(manager, Finish(0))
@@ -123,8 +123,8 @@ def test_a_long_hit_on_free_blocks(tokens: int, passes: bool) -> None:
 def test_the_hit_is_held_before_anything_is_taken() -> None:
     """Goal: a request never takes a block of its own hit. Method: the hit's blocks are at the front of the queue.
 
-    Four usable blocks: a request of 32 tokens leaves its two behind the other two, one of 32 other tokens takes those
-    and leaves them behind the first. A request that hits 32 tokens of the first and needs one block more takes 4.
+    Four usable blocks: a request of 32 tokens frees its two after the other two, one of 32 other tokens takes those and
+    frees them after the first. A request that hits 32 tokens of the first and needs one block more takes 4.
     """
     manager = manager_of(FULL, blocks=5)
     pass_through(manager, 0, 32)
@@ -148,13 +148,13 @@ def test_the_first_chunk() -> None:
 
 
 def test_admission_gets_no_look_ahead_slots() -> None:
-    """Goal: nothing is drafted behind a first step. Method: 16 tokens fill one block; three drafts would need two."""
+    """Goal: nothing is drafted after a first step. Method: 16 tokens fill one block; three drafts would need two."""
     manager = manager_of(Group("full", 16, lookahead=True), drafts_max=3)
     assert Granted(0, ((1,),)) == enter(manager, 0, 16)
 
 
-def test_a_refused_request_may_be_admitted_later() -> None:
-    """Goal: a refusal is no end. Method: refused while another holds the pool, admitted after it."""
+def test_a_rejected_request_may_be_admitted_later() -> None:
+    """Goal: a rejection is not an end. Method: rejected while another holds the pool, admitted after it."""
     manager = manager_of(FULL, blocks=3)
     enter(manager, 0, 32)
     perform(manager, Arrive(1, (Run(5000, 32),)))

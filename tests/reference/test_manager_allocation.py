@@ -58,7 +58,7 @@ def test_duplicates_keep_their_own_blocks() -> None:
 
 
 def test_a_window_recycles() -> None:
-    """Goal: what no later token reads is released at the next allocation, the later ones first, and used again.
+    """Goal: blocks that no later token reads are released at the next allocation, the later ones first, and used again.
 
     Method: window 64, chunk 64, block 16, 9 usable blocks: a request of 1000 tokens passes. Before the chunk at 64
     token 64 reads 1..64: nothing is dead; at 128, 65 tokens are: blocks 0..3; at 192, 129 tokens: blocks 4..7.
@@ -75,8 +75,8 @@ def test_a_window_recycles() -> None:
     assert 63 == len(table(manager, 0))
 
 
-def test_the_release_stands_if_the_step_is_refused() -> None:
-    """Goal: what is dead is dead, whether or not the step fits. Method: window 17, block 16, four usable blocks.
+def test_the_release_stands_if_the_step_is_rejected() -> None:
+    """Goal: dead blocks are released, whether or not the step fits. Method: window 17, block 16, four usable blocks.
 
     Request 0 has 64 tokens in all four; 64 - 16 = 48 are dead, blocks 0..2. With a chunk of 64 it wants four more and
     gets none: three are free. A chunk of 48 fits.
@@ -90,7 +90,7 @@ def test_the_release_stands_if_the_step_is_refused() -> None:
     assert Granted(0, ((3, 2, 1),)) == perform(manager, Schedule(0, 48))
 
 
-def test_a_refused_step_takes_nothing() -> None:
+def test_a_rejected_step_takes_nothing() -> None:
     """Goal: all or nothing. Method: two groups want a block each, and one is free."""
     manager = manager_of(FULL, FULL, blocks=4, full_sequence_must_fit=False)
     enter(manager, 0, 16)

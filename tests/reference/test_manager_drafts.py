@@ -28,7 +28,7 @@ def test_drafts_get_slots() -> None:
 
 
 def test_draft_layers_get_look_ahead_slots() -> None:
-    """Goal: where a draft layer lives, there are slots for the drafts to come. Method: 3 more slots, 11: 3 blocks."""
+    """Goal: a group with a draft layer has slots for the drafts to come. Method: 3 more slots, 11: 3 blocks."""
     manager = manager_of(Group("full", 4, lookahead=True), drafts_max=3)
     enter(manager, 0, 4)
     assert Granted(0, ((2, 3),)) == perform(manager, Sample(0, 0, 100, 3), Schedule(0, BUDGET))
@@ -37,8 +37,8 @@ def test_draft_layers_get_look_ahead_slots() -> None:
 def test_hashes_that_cover_a_token_more_need_no_look_ahead_block() -> None:
     """Goal: a block of a draft layer is cached when the token after it is known, and a hit drops none.
 
-    Method: two blocks of four tokens, of which the second is cached when its first answer is scheduled. Who has both,
-    and the answer after them, hits both; with another token there, only the first.
+    Method: two blocks of four tokens, of which the second is cached when its first answer is scheduled. A request that
+    has both, and the answer after them, hits both; with another token there, only the first.
     """
     geometry = Geometry((FOUR,), hashed_ahead_tokens=1)
     manager = Manager(Settings(geometry, blocks=16, drafts_max=3, chunk_tokens=BUDGET, tokens_max=64))
@@ -51,7 +51,7 @@ def test_hashes_that_cover_a_token_more_need_no_look_ahead_block() -> None:
 
 
 def test_rejected_drafts_are_never_cached() -> None:
-    """Goal: nobody is served what was not said. Method: the drafts 101..103 fill block 2 and are rejected; 500..503
+    """Goal: no request is served what was not said. Method: the drafts 101..103 fill block 2 and are rejected; 500..503
     are said instead, and fill it again.
     """
     manager = manager_of(FOUR, drafts_max=3)
@@ -70,7 +70,7 @@ def test_rejected_drafts_are_never_cached() -> None:
 
 def test_accepted_drafts_are_cached_with_the_next_step() -> None:
     """Goal: a draft is cached once it is verified. Method: 101..103 fill block 2 and are accepted; it is cached when
-    the token behind them is scheduled, not before, and not at all if the request ends first.
+    the token after them is scheduled, not before, and not at all if the request ends first.
     """
     for goes_on in (True, False):
         manager = manager_of(FOUR, drafts_max=3)
@@ -104,7 +104,7 @@ def test_the_look_ahead_is_each_groups_own() -> None:
 
 def test_drafts_that_outrun_the_window() -> None:
     """Goal: a block that is dead before it could be cached never is. Method: block 4, window 2; 1 token and 7 drafts
-    are computed behind the first 4, all accepted: 12 are, 11 of them dead, that is the blocks 0 and 1.
+    are computed after the first 4, all accepted: 12 are, 11 of them dead, that is the blocks 0 and 1.
 
     Block 1 was filled by drafts, so it was not cached when it was computed, and it is gone when it could be. Block 2
     was filled by drafts too, and is cached.

@@ -1,4 +1,4 @@
-"""KV events: every block cached or forgotten is told, in order, with exactly the tokens it holds."""
+"""KV events: every block cached or forgotten is reported, in order, with exactly the tokens it holds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def events(manager: Manager) -> tuple[Event, ...]:
 
 
 def test_blocks_stored_together_are_one_event() -> None:
-    """Goal: a router learns which tokens are cached, and behind what. Method: 50 tokens in chunks of 32 and 18.
+    """Goal: a router learns which tokens are cached, and after what. Method: 50 tokens in chunks of 32 and 18.
 
-    The first two blocks have no parent; the third, 32..47, stands behind the second; the fourth is not full.
+    The first two blocks have no parent; the third, 32..47, follows the second; the fourth is not full.
     """
     manager = manager_of(FULL)
     perform(manager, arrive(0, 50), Admit(0, 32))
@@ -35,7 +35,7 @@ def test_blocks_stored_together_are_one_event() -> None:
 
 
 def test_groups_tell_one_after_the_other() -> None:
-    """Goal: each group tells its own blocks, in its own size. Method: 48 tokens in blocks of 16 and of 24."""
+    """Goal: each group reports its own blocks, in its own size. Method: 48 tokens in blocks of 16 and of 24."""
     manager = manager_of(FULL, Group("full", 24))
     enter(manager, 0, 48)
     seen = [
@@ -45,7 +45,7 @@ def test_groups_tell_one_after_the_other() -> None:
 
 
 def test_a_hit_is_not_stored_again() -> None:
-    """Goal: what is cached already is not told twice; what was computed twice is. Method: prompt 32, then again.
+    """Goal: cached content is not reported twice; content that was computed twice is. Method: prompt 32, then again.
 
     The second hits 16 and computes 16..31 into a block of its own, whose content is known.
     """
@@ -58,7 +58,7 @@ def test_a_hit_is_not_stored_again() -> None:
     assert (Stored(0, (two,), one, tuple(range(16, 32)), 16, None, ((),)),) == events(manager)
 
 
-def test_extra_keys_are_told_block_by_block() -> None:
+def test_extra_keys_are_reported_block_by_block() -> None:
     """Goal: a router can tell tenants, adapters and pictures apart. Method: all three over two blocks; the salt with
     the first, the adapter with both, the item in tokens 20..23 with the second, 4 from its start.
     """
@@ -71,9 +71,9 @@ def test_extra_keys_are_told_block_by_block() -> None:
     assert ((lora, ExtraKey("salt", "s")), (lora, ExtraKey("media", "cat", 4))) == stored.extra_keys
 
 
-def test_sampled_tokens_are_told() -> None:
-    """Goal: the tokens told are the request's own, answers included, rejected drafts not. Method: 14 tokens, then 100
-    with the drafts 101 and 102; 101 is accepted, 200 said: the block is full with 100 and 101.
+def test_sampled_tokens_are_reported() -> None:
+    """Goal: the reported tokens are the request's own, answers included, rejected drafts not. Method: 14 tokens, then
+    100 with the drafts 101 and 102; 101 is accepted, 200 said: the block is full with 100 and 101.
     """
     manager = manager_of(FULL, drafts_max=2)
     enter(manager, 0, 14)
@@ -85,8 +85,8 @@ def test_sampled_tokens_are_told() -> None:
     assert (*range(14), 100, 101) == stored.tokens
 
 
-def test_content_lost_with_a_block_is_told_first() -> None:
-    """Goal: what is forgotten is told when it is, in order. Method: two of two blocks are taken by other tokens.
+def test_content_lost_with_a_block_is_reported_first() -> None:
+    """Goal: a loss is reported when it happens, in order. Method: two of two blocks are taken by other tokens.
 
     Their queue is 2, 1. Both are taken, and lost, before the new content is stored.
     """
@@ -101,16 +101,16 @@ def test_content_lost_with_a_block_is_told_first() -> None:
     assert (Removed(two), Removed(one), stored) == events(manager)
 
 
-def test_what_nobody_took_is_kept() -> None:
-    """Goal: whoever asks late misses nothing. Method: a prompt is cached, and its one block lost to another prompt."""
+def test_what_was_not_taken_is_kept() -> None:
+    """Goal: a late reader misses nothing. Method: a prompt is cached, and its one block lost to another prompt."""
     manager = manager_of(FULL, blocks=2)
     pass_through(manager, 0, 16)
     enter(manager, 1, 16, first=5000)
     assert [Stored, Removed, Stored] == [type(event) for event in events(manager)]
 
 
-def test_evictions_are_told_once() -> None:
-    """Goal: an eviction that forgets nothing tells nothing. Method: evict a cached block twice."""
+def test_evictions_are_reported_once() -> None:
+    """Goal: an eviction that forgets nothing reports nothing. Method: evict a cached block twice."""
     manager = manager_of(FULL)
     enter(manager, 0, 16)
     events(manager)
@@ -119,7 +119,7 @@ def test_evictions_are_told_once() -> None:
 
 
 @pytest.mark.parametrize(("ends", "expected"), [(True, (Cleared(),)), (False, ())])
-def test_a_reset_is_told_if_it_happens(ends: bool, expected: tuple[Event, ...]) -> None:
+def test_a_reset_is_reported_if_it_happens(ends: bool, expected: tuple[Event, ...]) -> None:
     """Goal: a router forgets everything when the cache does. Method: reset while a block is held, and after."""
     manager = manager_of(FULL)
     enter(manager, 0, 32)
@@ -131,15 +131,17 @@ def test_a_reset_is_told_if_it_happens(ends: bool, expected: tuple[Event, ...]) 
 
 
 def test_events_are_taken_once() -> None:
-    """Goal: nobody is told twice. Method: take, and take again."""
+    """Goal: no event is reported twice. Method: take, and take again."""
     manager = manager_of(FULL)
     enter(manager, 0, 16)
     assert 1 == len(events(manager))
     assert () == events(manager)
 
 
-def test_without_prefix_caching_nothing_is_told() -> None:
-    """Goal: what is not cached is no event. Method: caching off; a request passes, its block is evicted."""
+def test_without_prefix_caching_nothing_is_reported() -> None:
+    """Goal: tokens that are not cached are not an event. Method: caching off; a request passes, its block
+    is evicted.
+    """
     manager = manager_of(FULL, caches=False)
     pass_through(manager, 0, 32)
     perform(manager, Evict(1))
@@ -148,24 +150,24 @@ def test_without_prefix_caching_nothing_is_told() -> None:
 
 def test_the_tokens_are_those_of_the_blocks_named() -> None:
     """Goal: tokens never span a block that is not named. Method: drafts outrun a window of 2: of the blocks 1 and 2,
-    filled by drafts, block 1 (tokens 4..7) is dead before it can be cached. Block 2 alone is told, behind block 1.
+    filled by drafts, block 1 (tokens 4..7) is dead before it can be cached. Only block 2 is reported, after block 1.
     """
     manager = manager_of(Group("sliding_window", 4, 2), drafts_max=7)
     perform(manager, Arrive(0, (Run(0, 4),)), Admit(0, BUDGET), Sample(0, 0, 100, 7), Schedule(0, BUDGET))
     events(manager)
     perform(manager, Sample(0, 7, 200, 0), Schedule(0, 1))
-    dead, told = manager.content(0, 0, 1), manager.content(0, 0, 2)
-    assert (Stored(0, (told,), dead, (104, 105, 106, 107), 4, None, ((),)),) == events(manager)
+    dead, live = manager.content(0, 0, 1), manager.content(0, 0, 2)
+    assert (Stored(0, (live,), dead, (104, 105, 106, 107), 4, None, ((),)),) == events(manager)
 
 
-def test_nothing_is_told_where_events_are_off() -> None:
-    """Goal: who did not ask for events gets none. Method: cache and evict a block, with events off and, as the control,
-    on.
+def test_nothing_is_reported_where_events_are_off() -> None:
+    """Goal: without a request for events none are reported. Method: cache and evict a block, with events off and, as
+    the control, on.
     """
-    told = []
+    content = []
     for tells in (False, True):
         manager = manager_of(FULL, tells_events=tells)
         enter(manager, 0, 32)
         perform(manager, Evict(1))
-        told.append(len(events(manager)))
-    assert [0, 2] == told
+        content.append(len(events(manager)))
+    assert [0, 2] == content

@@ -61,8 +61,8 @@ def test_the_last_token_is_computed_here(offered: int, loads: bool, taken: int, 
 
 @pytest.mark.parametrize("loads", [False, True])
 def test_it_follows_the_hit(loads: bool) -> None:
-    """Goal: what is here is not fetched. Method: 32 tokens are a hit; 50 are offered behind it, and 17, or 18 for a
-    load, are missing.
+    """Goal: tokens of the hit are not fetched. Method: 32 tokens are a hit; 50 are offered after it, and 17, or 18 for
+    a load, are missing.
     """
     manager = manager_of(FULL)
     pass_through(manager, 0, 32)
@@ -73,7 +73,7 @@ def test_it_follows_the_hit(loads: bool) -> None:
 
 
 def test_nothing_to_load() -> None:
-    """Goal: a load of nothing is no load. Method: no token is offered; the request computes."""
+    """Goal: a load of nothing is not a load. Method: no token is offered; the request computes."""
     manager = manager_of(FULL)
     perform(manager, arrive(0, 40))
     assert Granted(0, ((1, 2, 3),)) == perform(manager, Admit(0, BUDGET, 0, loads=True))
@@ -101,8 +101,8 @@ def test_no_group_takes_what_another_hits() -> None:
 @pytest.mark.parametrize("groups", [(FULL, Group("full", 32), Group("sliding_window", 16, 16)), "compressed"])
 def test_every_full_group_ends_with_the_hit(groups: Any) -> None:
     """Goal: a hit that shrinks to nothing leaves no group with blocks of it. Method: the window's blocks of a prompt
-    are evicted; the same prompt again hits nothing, in either full group, and what another node provides has blocks
-    for all of its tokens in both. (vLLM-Ascend pull request 14810.)
+    are evicted. The same prompt again hits nothing, in either full group, and what another node provides has blocks for
+    all of its tokens in both. (vLLM-Ascend pull request 14810.)
     """
     given = dsv4_flash_ascend(128).groups if groups == "compressed" else groups
     manager = manager_of(*given, blocks=5000, tokens_max=8192)
@@ -122,8 +122,8 @@ def test_every_full_group_ends_with_the_hit(groups: Any) -> None:
 
 
 def test_nothing_is_loaded_for_what_is_dead() -> None:
-    """Goal: no block for tokens that nobody will read. Method: 160 of 200 tokens are loaded, of which 97 are dead in
-    the window: six blocks. The other four are taken; then the rest.
+    """Goal: no block for tokens that are never read. Method: 160 of 200 tokens are loaded, of which 97 are dead in the
+    window: six blocks. The other four are taken; then the rest.
     """
     manager = manager_of(WINDOW)
     perform(manager, arrive(0, 200))
@@ -133,8 +133,8 @@ def test_nothing_is_loaded_for_what_is_dead() -> None:
 
 
 def test_a_load_is_cached_when_it_has_arrived() -> None:
-    """Goal: nobody is served what is not there yet. Method: 40 tokens, 36 loaded; a second request finds nothing while
-    they are on their way, and two blocks afterwards; that is when it is told.
+    """Goal: no request is served what is not there yet. Method: 40 tokens, 36 loaded; a second request finds nothing
+    while they are on their way, and two blocks afterwards; that is when the event comes.
     """
     manager = manager_of(FULL)
     perform(manager, arrive(0, 40), arrive(1, 40), Admit(0, BUDGET, 36, loads=True))
@@ -142,14 +142,14 @@ def test_a_load_is_cached_when_it_has_arrived() -> None:
     assert Happened(()) == perform(manager, TakeEvents())
     assert Done() == perform(manager, Transferred(0))
     assert Hit(32, ((1, 2),)) == perform(manager, LookUp(1))
-    told = perform(manager, TakeEvents())
-    assert isinstance(told, Happened)
-    assert [tuple(range(32))] == [event.tokens for event in told.events if isinstance(event, Stored)]
-    assert 1 == len(told.events)
+    happened = perform(manager, TakeEvents())
+    assert isinstance(happened, Happened)
+    assert [tuple(range(32))] == [event.tokens for event in happened.events if isinstance(event, Stored)]
+    assert 1 == len(happened.events)
 
 
-def test_it_goes_on_behind_the_load() -> None:
-    """Goal: what was loaded is not looked up, nor computed again. Method: 16 tokens hit, 20 loaded of 40; the rest is
+def test_it_continues_after_the_load() -> None:
+    """Goal: loaded tokens are not looked up, nor computed again. Method: 16 tokens hit, 20 loaded of 40; the rest is
     four tokens in the third block. One look-up was counted.
     """
     manager = manager_of(FULL)
@@ -162,8 +162,8 @@ def test_it_goes_on_behind_the_load() -> None:
 
 
 def test_a_load_of_one_token_is_not_looked_up_again() -> None:
-    """Goal: however little was loaded, the request goes on behind it. Method: one of two tokens; one look-up was
-    counted, and no other when it goes on.
+    """Goal: however little was loaded, the request continues after it. Method: one of two tokens; one look-up was
+    counted, and no other when it continues.
     """
     manager = manager_of(FULL)
     perform(manager, arrive(0, 2), Admit(0, BUDGET, 1, loads=True), Transferred(0))
@@ -187,7 +187,7 @@ def test_a_load_of_everything(tokens: int, dead: int) -> None:
 
 
 def test_a_load_of_one_token() -> None:
-    """Goal: the shortest prompt goes on as well. Method: its only token is loaded, and computed again."""
+    """Goal: the shortest prompt continues as well. Method: its only token is loaded, and computed again."""
     manager = manager_of(FULL)
     perform(manager, arrive(0, 1), Admit(0, BUDGET, 1, loads=True), Transferred(0))
     assert Granted(0, ((),)) == perform(manager, Admit(0, BUDGET))
@@ -195,8 +195,8 @@ def test_a_load_of_one_token() -> None:
 
 
 def test_a_load_that_fails() -> None:
-    """Goal: nothing of it is cached, its blocks are given up, and the request starts anew. Method: 16 tokens hit, 20
-    fail to come; the hit is still one.
+    """Goal: nothing of it is cached, its blocks are freed, and the request starts anew. Method: 16 tokens hit, 20 fail
+    to come; the hit is still one.
     """
     manager = manager_of(FULL, blocks=6)
     pass_through(manager, 0, 16)
@@ -209,8 +209,8 @@ def test_a_load_that_fails() -> None:
 
 @pytest.mark.parametrize("succeeded", [True, False])
 def test_an_abort_while_it_loads(succeeded: bool) -> None:
-    """Goal: blocks that another node writes are not given to anybody else. Method: abort; the blocks stay until the
-    transfer is over, and hold nothing then, however it ended.
+    """Goal: blocks that another node writes are not allocated to another request. Method: abort; the blocks stay until
+    the transfer is over, and hold nothing then, however it ended.
     """
     manager = manager_of(FULL, blocks=6)
     perform(manager, arrive(0, 40), Admit(0, BUDGET, 36, loads=True))
@@ -224,15 +224,15 @@ def test_an_abort_while_it_loads(succeeded: bool) -> None:
 
 
 def test_an_abort_after_a_load() -> None:
-    """Goal: what has arrived is as good as computed. Method: abort before it goes on; two blocks stay cached."""
+    """Goal: loaded tokens are as good as computed. Method: abort before it continues; two blocks stay cached."""
     manager = manager_of(FULL, blocks=6)
     perform(manager, arrive(0, 40), Admit(0, BUDGET, 36, loads=True), Transferred(0), Abort(0))
     assert ([4, 5, 3, 2, 1], [1, 2], {}) == (free(manager), cached(manager), manager.tables)
 
 
 def test_a_request_that_sends() -> None:
-    """Goal: what another node reads is held, and no more. Method: 200 tokens in 13 blocks of either group; 137 are dead
-    in the window: the blocks 14..21. The others wait for the transfer, then go tail first.
+    """Goal: blocks that another node reads are held, and no more. Method: 200 tokens in 13 blocks of either group; 137
+    are dead in the window: the blocks 14..21. The others wait for the transfer, then go tail first.
     """
     manager = manager_of(FULL, WINDOW, blocks=27)
     enter(manager, 0, 200)
@@ -258,7 +258,7 @@ def test_what_is_sent_still_serves() -> None:
 
 
 @pytest.mark.parametrize(("usable", "answer"), [(3, Granted(0, ((3,),))), (2, Refused(0, gate=False))])
-def test_behind_a_load_there_is_look_ahead(usable: int, answer: object) -> None:
+def test_after_a_load_comes_look_ahead(usable: int, answer: object) -> None:
     """Goal: a request that has its prompt may draft in its first step. Method: 8 tokens in blocks of 4, all loaded: the
     last is computed, one slot is for it and three for drafts, 11: a third block. The gate does not count that one.
     """
@@ -279,7 +279,9 @@ def test_without_a_load_there_is_none() -> None:
 
 @pytest.mark.parametrize(("usable", "passes"), [(13, True), (12, False)])
 def test_the_gate_asks_for_everything(usable: int, passes: bool) -> None:
-    """Goal: a load is let in only if the rest fits as well. Method: 160 of 200 tokens are loaded; 200 are 13 blocks."""
+    """Goal: a load is admitted only if the rest fits as well. Method: 160 of 200 tokens are loaded; 200 are
+    13 blocks.
+    """
     manager = manager_of(FULL, blocks=usable + 1)
     perform(manager, arrive(0, 200))
     expected = Granted(0, (tuple(range(1, 11)),), 160, loads=True) if passes else Refused(0, gate=True)
@@ -287,8 +289,8 @@ def test_the_gate_asks_for_everything(usable: int, passes: bool) -> None:
 
 
 def test_a_load_that_cannot_go_on_keeps_what_it_has() -> None:
-    """Goal: a request refused behind its load loses nothing. Method: 32 of 48 tokens are loaded into two of three
-    blocks; another takes the third. Refused; when it is free again the request goes on.
+    """Goal: a request rejected after its load loses nothing. Method: 32 of 48 tokens are loaded into two of three
+    blocks; another takes the third. Rejected; when it is free again the request continues.
     """
     manager = manager_of(FULL, blocks=4)
     perform(manager, arrive(0, 48), Admit(0, BUDGET, 32, loads=True))
@@ -332,7 +334,7 @@ def test_what_a_load_did_not_bring_is_computed_again() -> None:
 
 
 def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
-    """Goal: what arrived counts. Method: 40 tokens are loaded, and those from 16 on did not arrive."""
+    """Goal: tokens that arrived count. Method: 40 tokens are loaded, and those from 16 on did not arrive."""
     manager = manager_of(FULL)
     perform(manager, arrive(0, 60), Admit(0, BUDGET, 40, loads=True))
     assert Done() == perform(manager, Rewind(0, 16))
@@ -342,7 +344,7 @@ def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
 
 
 def test_drafts_are_taken_back_with_it() -> None:
-    """Goal: what was drafted behind it is worth nothing. Method: a request that drafts is taken back to its hit."""
+    """Goal: drafts after it are worth nothing. Method: a request that drafts is taken back to its hit."""
     manager = manager_of(FULL, drafts_max=2)
     perform(manager, arrive(0, 20), Admit(0, BUDGET), Sample(0, 0, 500, 2), Schedule(0, BUDGET), Rewind(0, 16))
     request = manager.population[0]

@@ -1,4 +1,4 @@
-"""Chunked local attention through the manager: attention chunks of 8 tokens in blocks of 4, unless told otherwise."""
+"""Chunked local attention through the manager: by default, attention chunks of 8 tokens in blocks of 4."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ def test_what_a_resume_reads(tokens: int, needed: tuple[int, int]) -> None:
     ],
 )
 def test_a_hit_has_its_own_chunk(tokens: int, hit: Hit) -> None:
-    """Goal: a hit names the blocks of the chunk that it goes on with, and null before. Method: 20 tokens in two groups,
-    computed 8, 4, 4 and 4 at a time, so that each step takes a block in either: 1, 2 and 3, 4; 5 and 6; 7 and 8.
+    """Goal: a hit names the blocks of the chunk in which it continues, and null before. Method: 20 tokens in two
+    groups, computed 8, 4, 4 and 4 at a time, so that each step takes a block in either: 1, 2 and 3, 4; 5 and 6; 7 and
+    8.
     """
     manager = manager_of(FULL, LOCAL)
     perform(manager, arrive(0, 20), Admit(0, 8), Schedule(0, 4), Schedule(0, 4), Schedule(0, 4))
     assert hit == perform(manager, arrive(1, tokens), LookUp(1))
 
 
-def test_a_chunk_is_given_up_as_a_whole() -> None:
+def test_a_chunk_is_freed_as_a_whole() -> None:
     """Goal: with the last token of a chunk, all of it is dead. Method: 15 tokens: 8 are; 16: all of them; window 8
     would keep seven.
     """
@@ -75,8 +76,8 @@ def test_it_recycles() -> None:
     ],
 )
 def test_the_gate(group: Group, usable: int, passes: bool) -> None:
-    """Goal: what counts is the peak; where chunks begin within blocks it is a block more. Method: 100 tokens in steps
-    of 8: ceil((8 + 8) / 4) = 4 blocks; with chunks of 10, ceil((10 + 8) / 4) + 1 = 6.
+    """Goal: the peak counts; where chunks begin within blocks it is a block more. Method: 100 tokens in steps of 8:
+    ceil((8 + 8) / 4) = 4 blocks; with chunks of 10, ceil((10 + 8) / 4) + 1 = 6.
     """
     manager = manager_of(group, blocks=usable + 1, chunk_tokens=8)
     answer = enter(manager, 0, 100, reads_cache=False)
@@ -84,8 +85,8 @@ def test_the_gate(group: Group, usable: int, passes: bool) -> None:
 
 
 def test_a_hole_in_an_older_chunk_does_not_matter() -> None:
-    """Goal: what no later token reads may be gone. Method: 20 tokens; of the local group's blocks 6..10 all but 8, the
-    third, are evicted: a hit of 12 needs that one alone, 16 and 8 none, 4 the first.
+    """Goal: blocks that no later token reads may be gone. Method: 20 tokens; of the local group's blocks 6..10 all but
+    8, the third, are evicted: a hit of 12 needs that one alone, 16 and 8 none, 4 the first.
     """
     manager = manager_of(FULL, LOCAL)
     pass_through(manager, 0, 20)
@@ -101,7 +102,7 @@ def test_a_hole_in_an_older_chunk_does_not_matter() -> None:
 
 def test_alone_it_resumes_at_a_chunk_without_anything() -> None:
     """Goal: where nothing is read nothing need be cached. Method: chunked local attention alone, an empty cache: no
-    token behind 16 depends on one before it, so a prompt of 20 begins there.
+    token after 16 depends on one before it, so a prompt of 20 begins there.
     """
     assert Granted(16, ((1,),)) == enter(manager_of(LOCAL), 0, 20)
     assert Granted(0, ((1, 2, 3, 4, 5), (6, 7, 8, 9, 10))) == enter(manager_of(FULL, LOCAL), 0, 20)

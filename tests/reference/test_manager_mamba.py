@@ -63,8 +63,8 @@ def test_the_running_state_stays_in_place() -> None:
 
 
 def test_every_state_is_kept() -> None:
-    """Goal: mode all: a block for every 16 tokens, each the state behind its last one, and cached when full; what lies
-    before the last of them is released like any block that is passed. Method: 40 tokens.
+    """Goal: mode all: a block for every 16 tokens, each the state after its last one, and cached when full. Blocks
+    before the last of them are released like any block that is passed. Method: 40 tokens.
     """
     manager = manager_of(ALL)
     assert Granted(0, ((1, 2, 3),)) == serve(manager, 0, 40)
@@ -83,8 +83,8 @@ def test_every_state_is_kept() -> None:
     ],
 )
 def test_every_draft_has_a_state(group: Group, tokens: int, expected: list[int]) -> None:
-    """Goal: a state cannot be taken back by a token: with two drafts there are two blocks more, and what may be
-    released lags two tokens behind. Method: the skipped are released; without drafts, all but the last token's block.
+    """Goal: a state cannot be taken back by a token: with two drafts a request has two blocks more, and what may be
+    released lags by two tokens. Method: the skipped are released; without drafts, all but the last token's block.
     """
     manager = manager_of(group, drafts_max=group.draft_states)
     serve(manager, 0, tokens)
@@ -93,7 +93,7 @@ def test_every_draft_has_a_state(group: Group, tokens: int, expected: list[int])
 
 
 def test_a_hit_needs_one_state() -> None:
-    """Goal: the state behind the hit's last token stands for all before it. Method: 40 tokens; the first state is
+    """Goal: the state after the hit's last token stands for all before it. Method: 40 tokens; the first state is
     evicted: 32 tokens hit, by the second. With that one gone too, none.
     """
     manager = manager_of(ALL)
@@ -105,11 +105,11 @@ def test_a_hit_needs_one_state() -> None:
 
 
 def test_the_running_state_moves() -> None:
-    """Goal: mode align: the running state stands in the block of the last token computed, the drafts' behind it; where
-    it has passed is null, and what it came from is released a step later.
+    """Goal: mode align: the running state is in the block of the last token computed, the drafts' after it. Where it
+    has passed is null, and what it came from is released a step later.
 
-    Method: 100 tokens in chunks of 64, 32 and 4. The running state is in 1, with 2 and 3 behind it for drafts. At 96
-    it is in 3, and 2 moves behind it; at 100 it is in 2, and 1 is released.
+    Method: 100 tokens in chunks of 64, 32 and 4. The running state is in 1, with 2 and 3 after it for drafts. At 96 it
+    is in 3, and 2 moves after it; at 100 it is in 2, and 1 is released.
     """
     manager = manager_of(ALIGNED_DRAFTING, blocks=16, chunk_tokens=64, drafts_max=2)
     assert Granted(0, ((0, 0, 0, 1, 2, 3),)) == serve(manager, 0, 100)
@@ -157,8 +157,8 @@ def test_chunks_end_where_blocks_end() -> None:
 
 
 def test_no_chunk_is_of_no_token() -> None:
-    """Goal: a small budget goes on slowly, but it goes on. Method: states of 100 tokens, 160 of 1000 computed: a budget
-    of 5, 10 or 99 computes 5, 10 and 40. (vLLM issue 40707: none, for ever.)
+    """Goal: a small budget is slow, but makes progress. Method: states of 100 tokens, 160 of 1000 computed: a budget of
+    5, 10 or 99 computes 5, 10 and 40. (vLLM issue 40707: none, permanently.)
     """
     for budget, expected in [(5, 165), (10, 170), (99, 200)]:
         manager = manager_of(Group("full", 100), Group("mamba", 100, states="align"))
@@ -170,7 +170,7 @@ def test_no_chunk_is_of_no_token() -> None:
 
 
 def test_a_hit_is_where_the_state_comes_from() -> None:
-    """Goal: the first step behind a hit reads the hit's state and writes its own; the hit is given up a step later.
+    """Goal: the first step after a hit reads the hit's state and writes its own; the hit is freed a step later.
 
     Method: 48 of 100 tokens are a hit, the state in 2. A chunk of 32 ends at 80, with the running state in 5; the next
     ends at 96, with 6.
@@ -203,8 +203,8 @@ def test_what_a_chunk_passes_is_not_kept(group: Group, hit: int) -> None:
 
 @pytest.mark.parametrize("group", [ALL, ALIGNED])
 def test_a_state_waits_for_the_step_that_computes_it(group: Group) -> None:
-    """Goal: a state is read before the step writes it, so this step's serve nobody. Method: the same prompt again, in
-    the same step; beside it a full group, whose blocks could be shared.
+    """Goal: a state is read before the step writes it, so this step's serve no request. Method: the same prompt again,
+    in the same step; next to it a full group, whose blocks could be shared.
     """
     manager = manager_of(FULL, group)
     enter(manager, 0, 32)
@@ -228,7 +228,7 @@ def test_a_state_that_was_loaded_waits_for_nothing() -> None:
 @pytest.mark.parametrize("group", [ALL, ALIGNED, ALIGNED_DRAFTING])
 def test_a_load_leaves_a_token(group: Group) -> None:
     """Goal: a state that is there cannot be taken back by a token, so the last one is not loaded. Method: all of 40
-    tokens are offered: 39 are loaded, the state behind them in block 2 of the table; the last is computed in place.
+    tokens are offered: 39 are loaded, the state after them in block 2 of the table; the last is computed in place.
     """
     manager = manager_of(group)
     perform(manager, arrive(0, 40))
@@ -242,9 +242,9 @@ def test_a_load_leaves_a_token(group: Group) -> None:
     assert loaded == table(manager, 0)
 
 
-def test_behind_a_load_the_drafts_move_along() -> None:
-    """Goal: a request that has loaded holds states as any other. Method: 32 of 100 tokens are loaded: the state behind
-    them in 1, the drafts' in 2 and 3. A chunk of 32 ends at 64: 3 is the running state, and 2 moves behind it.
+def test_after_a_load_the_drafts_move_along() -> None:
+    """Goal: a request that has loaded holds states as any other. Method: 32 of 100 tokens are loaded: the state after
+    them in 1, the drafts' in 2 and 3. A chunk of 32 ends at 64: 3 is the running state, and 2 moves after it.
     """
     manager = manager_of(ALIGNED_DRAFTING, chunk_tokens=32, drafts_max=2)
     perform(manager, arrive(0, 100), Admit(0, BUDGET, 32, loads=True))
@@ -257,7 +257,7 @@ def test_behind_a_load_the_drafts_move_along() -> None:
 
 @pytest.mark.parametrize("end", [Finish(0), Preempt(0)])
 def test_the_end(end: Operation) -> None:
-    """Goal: what is held is released, tail first; null blocks are nobody's. Method: 100 tokens as above, in chunks of
+    """Goal: held blocks are released, tail first; null blocks have no holder. Method: 100 tokens as above, in chunks of
     64, 32 and 4: the table ends with 3, 2, 4, 5.
     """
     manager = manager_of(ALIGNED_DRAFTING, blocks=8, chunk_tokens=64, drafts_max=2)

@@ -1,6 +1,6 @@
 """Hits that end inside a compressed block: boundaries, copies, and the step they wait for.
 
-Blocks of 64 tokens in which a hit may end at every 16, beside a window of two blocks of 16.
+Blocks of 64 tokens in which a hit may end at every 16, next to a window of two blocks of 16.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_boundaries_are_offered_once() -> None:
 
 
 def test_a_hit_inside_a_block_is_a_copy() -> None:
-    """Goal: what was computed of a block serves, though the block is not full, and its holder keeps it to itself.
+    """Goal: the computed part of a block serves, though the block is not full, and its holder keeps it to itself.
 
     Method: 40 tokens are in block 1, and 2, 3, 4 of the window. 33 tokens agree with them: 32 are a hit; token 32 reads
     1..32, the blocks 2 and 3. Of block 1 the first 32 tokens go to 5.
@@ -119,7 +119,7 @@ def test_full_blocks_are_shared_and_the_rest_is_copied() -> None:
     assert (Copy(0, 2, 10, 32),) == dispatched(manager)
 
 
-def test_a_source_that_nobody_holds_is_held_until_the_dispatch() -> None:
+def test_a_source_without_a_holder_is_held_until_the_dispatch() -> None:
     """Goal: a source is not recycled before it was copied; then it is the youngest of the free.
 
     Method: 7 usable blocks; 1..4 are released, the hit holds 2 and 3, the copy 1; 5 and 6 are new.
@@ -146,7 +146,9 @@ def test_a_source_outlives_its_holder() -> None:
 
 
 def test_one_source_for_two() -> None:
-    """Goal: every copy holds its source, and copies are told in the order of admission. Method: 33 and 20 tokens."""
+    """Goal: every copy holds its source, and copies are reported in the order of admission. Method: 33 and
+    20 tokens.
+    """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 40)
     perform(manager, Finish(0))
@@ -160,7 +162,7 @@ def test_one_source_for_two() -> None:
 
 @pytest.mark.parametrize(("usable", "answer"), [(5, Granted(32, ((5,), (4,)))), (4, Refused(32, gate=True))])
 def test_a_source_takes_room(usable: int, answer: object) -> None:
-    """Goal: what is held for a copy cannot be given. Method: the hit's two blocks and the source are free, and two
+    """Goal: a block held for a copy cannot be allocated. Method: the hit's two blocks and the source are free, and two
     new ones are needed: five in all.
     """
     manager = manager_of(UNIT, SHORT, blocks=usable + 1)
@@ -177,8 +179,9 @@ def test_an_eviction_takes_the_entries_along() -> None:
     assert Hit(0, ((), ())) == hit_of(manager, 1, 40)
 
 
-def test_a_block_handed_out_has_no_entries() -> None:
-    """Goal: what is overwritten serves nobody. Method: five usable blocks; other tokens take 5, 1 and 4 after the end.
+def test_an_allocated_block_has_no_entries() -> None:
+    """Goal: overwritten content serves no request. Method: five usable blocks; other tokens take 5, 1 and 4 after the
+    end.
 
     The window's first two blocks are still cached, and are of no use.
     """
@@ -191,9 +194,9 @@ def test_a_block_handed_out_has_no_entries() -> None:
     assert frozenset() == manager.pool.partial.blocks()
 
 
-def test_what_was_copied_is_no_entry_again() -> None:
-    """Goal: each boundary is an entry once per request; what a request copied it did not compute. Method: 60 tokens, of
-    which 32 are copied into 5: 48 is an entry of 5, and 32 still one of block 1 alone.
+def test_what_was_copied_is_not_an_entry_again() -> None:
+    """Goal: each boundary is an entry once per request; copied tokens were not computed. Method: 60 tokens, of which 32
+    are copied into 5: 48 is an entry of 5, and 32 still one of block 1 alone.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 40)
@@ -208,7 +211,8 @@ def test_what_was_copied_is_no_entry_again() -> None:
 @pytest.mark.parametrize("gate", [True, False])
 def test_a_copy_waits_for_the_step_that_computes_its_source(gate: bool) -> None:
     """Goal: the worker copies before it computes, so nothing is copied that this step computes. Method: a request with
-    the same 32 tokens is refused in the same step, whatever the gate, and takes nothing; it is admitted in the next.
+    the same 32 tokens is rejected in the same step, with and without the gate, and takes nothing; it is admitted in the
+    next.
     """
     manager = manager_of(UNIT, SHORT, full_sequence_must_fit=gate)
     enter(manager, 0, 40)
@@ -232,9 +236,9 @@ def test_full_blocks_are_shared_in_the_same_step() -> None:
     assert () == dispatched(manager)
 
 
-def test_an_older_step_is_no_obstacle() -> None:
-    """Goal: the fence is the step's own. Method: 20 tokens of the last step serve a copy; of this step's 40 those
-    behind them do not.
+def test_an_older_step_does_not_matter() -> None:
+    """Goal: the fence is the step's own. Method: 20 tokens of the last step serve a copy; of this step's 40 those after
+    them do not.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 20)
@@ -272,7 +276,7 @@ def test_a_look_ahead_in_a_unit_group(tokens: int, hit: Hit) -> None:
     [Sample(0, 0, 7, 0), Schedule(0, 16), Preempt(0), Finish(0), Finish(0, sends=True), Abort(0), ReleaseSkipped(0)],
 )
 def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
-    """Goal: blocks that a copy goes to are not given up before it was made. Method: 0 is to be answered, or has more to
+    """Goal: the target blocks of a copy are not freed before it was made. Method: 0 is to be answered, or has more to
     compute; nothing of it before the dispatch.
     """
     manager = manager_of(UNIT, SHORT, chunk_tokens=32)
@@ -282,10 +286,10 @@ def test_a_step_on_its_way_is_left_alone(operation: Operation) -> None:
     assert operation == manager.population.resolve(operation)
 
 
-def test_a_load_behind_a_copy() -> None:
-    """Goal: what another node writes goes into the block that the copy begins. Method: 16 tokens of block 1 are copied
-    into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor given up, before the dispatch. When
-    it is, no step computes it, so it serves a copy at once.
+def test_a_load_after_a_copy() -> None:
+    """Goal: tokens that another node writes go into the block that the copy begins. Method: 16 tokens of block 1 are
+    copied into 4, and 20 more are loaded, up to 36 of 40. The load cannot be over, nor aborted, before the dispatch.
+    When it is, no step computes it, so it serves a copy at once.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 17)
@@ -300,7 +304,7 @@ def test_a_load_behind_a_copy() -> None:
 
 
 def test_nothing_of_this_without_units() -> None:
-    """Goal: where no block is copied there are no steps, no entries and no waiting. Method: the plain geometry; a
+    """Goal: without copied blocks, a model has no steps, no entries and no waiting. Method: the plain geometry; a
     request is admitted in the same step as the one that computes its hit.
     """
     manager = manager_of(FULL, WINDOW)
@@ -313,8 +317,8 @@ def test_nothing_of_this_without_units() -> None:
 
 
 def test_a_copied_block_is_not_shared() -> None:
-    """Goal: the common prefix is what everyone holds; whoever copies a block does not. Method: 1 copies from block 1,
-    the only block of 0. The one who copies has it no more before the dispatch than after.
+    """Goal: the common prefix is what everyone holds; a request that copies a block does not. Method: 1 copies from
+    block 1, the only block of 0. The one who copies has it no more before the dispatch than after.
     """
     manager = manager_of(UNIT, SHORT)
     serve(manager, 0, 40)

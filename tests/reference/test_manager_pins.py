@@ -50,7 +50,7 @@ from .stage import (
     [(2, 64, [2, 1]), (3, 64, []), (3, 128, [6, 5]), (6, 128, [6, 5]), (7, 128, [])],
 )
 def test_a_long_drop_pins_its_tail(drop_blocks_min: int, chunk_tokens: int, blocks: list[int]) -> None:
-    """Goal: of what a window slides past at once, a hit behind it would read the last two blocks. Method: window 32:
+    """Goal: of what a window slides past at once, a hit after it would read the last two blocks. Method: window 32:
     after a chunk of 64, two blocks are dead; after one of 128, six. A drop that is too short pins none.
     """
     manager = manager_of(SHORT, chunk_tokens=chunk_tokens, pin_drop_blocks_min=drop_blocks_min)
@@ -60,7 +60,7 @@ def test_a_long_drop_pins_its_tail(drop_blocks_min: int, chunk_tokens: int, bloc
 
 
 def test_decoding_pins_nothing() -> None:
-    """Goal: blocks dropped one by one are nobody's anchor. Method: 46 tokens and 40 sampled, one by one; drops of two
+    """Goal: blocks dropped one by one are not an anchor. Method: 46 tokens and 40 sampled, one by one; drops of two
     blocks and more are pinned.
     """
     manager = manager_of(SHORT, pin_drop_blocks_min=2)
@@ -72,7 +72,9 @@ def test_decoding_pins_nothing() -> None:
 
 
 def test_what_is_released_when_asked_is_a_drop_too() -> None:
-    """Goal: it does not matter who lets the window slide. Method: 128 tokens; the skipped are released, six blocks."""
+    """Goal: it does not matter which call lets the window slide. Method: 128 tokens; the skipped are released, six
+    blocks.
+    """
     manager = manager_of(SHORT, pin_drop_blocks_min=2)
     enter(manager, 0, 128)
     perform(manager, ReleaseSkipped(0))
@@ -80,8 +82,8 @@ def test_what_is_released_when_asked_is_a_drop_too() -> None:
 
 
 def test_the_anchor_is_that_of_a_boundary() -> None:
-    """Goal: what is pinned serves a hit. Method: alignment 64: after 112 tokens, 81 are dead, five blocks. No hit ends
-    behind the last of them; one at 64 reads 2 and 3.
+    """Goal: pinned blocks serve a hit. Method: alignment 64: after 112 tokens, 81 are dead, five blocks. No hit ends
+    after the last of them; one at 64 reads 2 and 3.
     """
     manager = manager_of(Group("full", 64), SHORT, pin_drop_blocks_min=2, retention_interval_tokens=64)
     enter(manager, 0, 112)
@@ -92,7 +94,7 @@ def test_the_anchor_is_that_of_a_boundary() -> None:
 
 def test_an_anchor_with_a_draft_layer() -> None:
     """Goal: pins serve a hit where a draft layer looks ahead. Method: 128 tokens are dropped but for the last two
-    blocks; a hit at 80 reads the two before it and the one behind it. All else is evicted, and a second prompt hits 80.
+    blocks; a hit at 80 reads the two before it and the one after it. All else is evicted, and a second prompt hits 80.
     """
     manager = manager_of(FULL, evolve(SHORT, lookahead=True), pin_drop_blocks_min=2)
     enter(manager, 0, 128)
@@ -108,7 +110,7 @@ def test_an_anchor_with_a_draft_layer() -> None:
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])
-def test_an_end_pins_whatever_is_cached(end: Operation) -> None:
+def test_an_end_pins_all_that_is_cached(end: Operation) -> None:
     """Goal: the next turn of a conversation finds all of it. Method: 40 tokens are two full blocks and a half."""
     manager = manager_of(FULL, blocks=6, pin_drop_blocks_min=2)
     enter(manager, 0, 40)
@@ -118,7 +120,7 @@ def test_an_end_pins_whatever_is_cached(end: Operation) -> None:
 
 
 def test_without_prefix_caching_nothing_is_pinned() -> None:
-    """Goal: what is never cached is never pinned. Method: caching off; a request passes."""
+    """Goal: blocks that are never cached are never pinned. Method: caching off; a request passes."""
     manager = manager_of(SHORT, caches=False, pin_drop_blocks_min=1)
     enter(manager, 0, 128)
     perform(manager, ReleaseSkipped(0), Finish(0))
@@ -140,8 +142,8 @@ def test_blocks_that_were_sent_are_pinned_at_last() -> None:
 
 
 def test_a_pin_outlives_hits() -> None:
-    """Goal: what was asked for again stays. Method: two pinned blocks are a hit, and released behind the request's own
-    third, pinned in turn.
+    """Goal: blocks that were asked for again stay. Method: two pinned blocks are a hit, and released after the
+    request's own third, pinned in turn.
     """
     manager = manager_of(FULL, pin_drop_blocks_min=2)
     pass_through(manager, 0, 32)
@@ -153,7 +155,7 @@ def test_a_pin_outlives_hits() -> None:
 
 def test_a_copy_from_a_pinned_block() -> None:
     """Goal: a source is held like a hit, and its pin stays as well. Method: 40 tokens, of which 32 are copied from the
-    pinned block 1; it waits again behind the others.
+    pinned block 1; it waits again after the others.
     """
     manager = manager_of(UNIT, SHORT, pin_drop_blocks_min=2)
     serve(manager, 0, 40)
@@ -241,9 +243,9 @@ def test_decoding_demotes() -> None:
 @pytest.mark.parametrize("gate", [True, False])
 @pytest.mark.parametrize(("others", "queue"), [(1, [2, 1, 4]), (2, [1, 4]), (6, None)])
 def test_a_request_that_has_loaded_demotes(gate: bool, others: int, queue: list[int] | None) -> None:
-    """Goal: whoever lets a request go on behind its load makes room as well. Method: 8 usable blocks; 2, 1 and 4 are
-    pinned, four are free. Of 64 tokens 16 are loaded, and three blocks are still to come. Others take one of the four,
-    or two, so that a pin is in the way; or six, so that one is left of what there was.
+    """Goal: continuing a request after its load makes room as well. Method: 8 usable blocks; 2, 1 and 4 are pinned,
+    four are free. Of 64 tokens 16 are loaded, and three blocks are still to come. Others take one of the four, or two,
+    so that a pin is in the way; or six, so that one is left of what there was.
     """
     manager = manager_of(FULL, blocks=9, pin_drop_blocks_min=2, full_sequence_must_fit=gate)
     pass_through(manager, 0, 32)
@@ -260,7 +262,7 @@ def test_a_request_that_has_loaded_demotes(gate: bool, others: int, queue: list[
 
 def test_a_demoted_block_serves_until_it_is_taken() -> None:
     """Goal: demotion forgets nothing. Method: the gate counts 3 blocks of a request of 48 tokens, demotes 2 and 1, and
-    the first chunk takes but one; 2 and 1 are free, behind, and a hit.
+    the first chunk takes but one; 2 and 1 are free, at the back, and a hit.
     """
     manager = manager_of(FULL, blocks=8, pin_drop_blocks_min=2, chunk_tokens=32)
     pass_through(manager, 0, 32)
@@ -272,7 +274,7 @@ def test_a_demoted_block_serves_until_it_is_taken() -> None:
 
 
 def test_an_eviction_unpins() -> None:
-    """Goal: forgotten content keeps no block. Method: evict the pinned 2 while nobody holds it, and 1 while it is
+    """Goal: forgotten content keeps no block. Method: evict the pinned 2 while no request holds it, and 1 while it is
     held as a hit.
     """
     manager = manager_of(FULL, blocks=6, pin_drop_blocks_min=2)
@@ -285,7 +287,7 @@ def test_an_eviction_unpins() -> None:
 
 
 def test_a_reset_unpins() -> None:
-    """Goal: after a reset everything is free. Method: two pinned blocks; refused while one is held, then done."""
+    """Goal: after a reset everything is free. Method: two pinned blocks; rejected while one is held, then done."""
     manager = manager_of(FULL, blocks=6, pin_drop_blocks_min=2)
     pass_through(manager, 0, 32)
     enter(manager, 1, 17)

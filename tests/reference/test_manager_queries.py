@@ -1,4 +1,4 @@
-"""What the manager answers without changing anything: the longest hit, and the common prefix."""
+"""The manager's answers that change nothing: the longest hit, and the common prefix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .stage import BUDGET, FULL, WINDOW, arrive, enter, manager_of, pass_through
 
 
 def test_a_prompt_that_was_served_hits() -> None:
-    """Goal: what one request computed serves the next. Method: block 16, a prompt of 320 and then the same again.
+    """Goal: tokens that one request computed serve the next. Method: block 16, a prompt of 320 and then the same again.
 
     The 20 blocks are cached; the last token must be computed, so 19 of them serve, 304 tokens.
     """
@@ -97,7 +97,7 @@ def test_without_prefix_caching_nothing_hits() -> None:
 
 
 def test_common_prefix() -> None:
-    """Goal: the leading blocks that every request with blocks holds; never told for a window.
+    """Goal: the leading blocks that every request with blocks holds; never reported for a window.
 
     Method: 48 tokens each, 32 in common: two blocks. A third request shares only the first. One that merely waits
     does not count; alone, a request shares all its blocks with everyone, full or not.
@@ -135,6 +135,6 @@ def test_generated_tokens_serve_too() -> None:
 
 
 @pytest.mark.parametrize("scratch_first", [False, True])
-def test_a_snapshot_tells_what_is_promised(scratch_first: bool) -> None:
-    """Goal: what checks a state knows whether scratch goes first, KV-INV-08. Method: both settings."""
+def test_a_snapshot_has_what_is_promised(scratch_first: bool) -> None:
+    """Goal: the check of a state knows whether scratch goes first, KV-INV-08. Method: both settings."""
     assert scratch_first is manager_of(FULL, scratch_first=scratch_first).snapshot().scratch_first

@@ -26,7 +26,7 @@ from .stage import BUDGET, FULL, WINDOW, arrive, cached, compute_prompt, enter, 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0), Preempt(0)])
 def test_a_request_that_ends_releases_tail_first_group_by_group(end: Operation) -> None:
-    """Goal: a prefix is worth more than what follows it, so the tail is handed out first.
+    """Goal: a prefix is worth more than what follows it, so the tail is allocated first.
 
     Method: 48 tokens are the blocks 1..3 in one group and 4..6 in the other, of nine.
     """
@@ -38,7 +38,9 @@ def test_a_request_that_ends_releases_tail_first_group_by_group(end: Operation) 
 
 
 def test_null_blocks_are_not_released() -> None:
-    """Goal: what the window has passed was released before. Method: 160 tokens, window 17: 144 are dead, 9 blocks."""
+    """Goal: blocks that the window has passed were released before. Method: 160 tokens, window 17: 144 are dead, 9
+    blocks.
+    """
     manager = manager_of(Group("sliding_window", 16, 17), blocks=11)
     enter(manager, 0, 160)
     perform(manager, ReleaseSkipped(0))
@@ -48,7 +50,8 @@ def test_null_blocks_are_not_released() -> None:
 
 
 def test_release_of_the_skipped() -> None:
-    """Goal: what no later token reads can be released between steps, once. Method: window 64, 144 tokens computed.
+    """Goal: blocks that no later token reads can be released between steps, once. Method: window 64, 144 tokens
+    computed.
 
     Token 144 reads 81..144: the tokens 0..80 are dead, that is the blocks 0..4 and one token of block 5. Full
     attention keeps all.
@@ -65,7 +68,9 @@ def test_release_of_the_skipped() -> None:
 
 
 def test_shared_blocks_stay_with_their_last_holder() -> None:
-    """Goal: a block is free once nobody holds it. Method: 49 tokens share three blocks with 48; end one, the other."""
+    """Goal: a block is free once no request holds it. Method: 49 tokens share three blocks with 48; end
+    one, the other.
+    """
     manager = manager_of(FULL, blocks=5)
     enter(manager, 0, 48)
     enter(manager, 1, 49)
@@ -87,7 +92,7 @@ def test_a_waiting_request_has_nothing_to_release() -> None:
 
 
 def test_a_preempted_request_hits_its_own_blocks() -> None:
-    """Goal: preemption costs little while nobody takes the blocks. Method: 40 tokens and one sampled; preempt, resume.
+    """Goal: preemption costs little while the blocks stay free. Method: 40 tokens and one sampled; preempt, resume.
 
     The two full blocks serve 32 of 41 tokens; the third, not full, was not cached, and a block is taken for it.
     """
@@ -110,7 +115,7 @@ def test_a_preempted_request_may_lose_its_blocks() -> None:
 
 
 def test_an_evicted_block_serves_no_more() -> None:
-    """Goal: content is forgotten by block id; whoever holds the block keeps it, and it is not cached again.
+    """Goal: content is forgotten by block id; the holder keeps the block, and it is not cached again.
 
     Method: evict block 2 of a running request, and 5, which holds nothing.
     """
@@ -133,7 +138,7 @@ def test_an_eviction_leaves_a_duplicate_in_service() -> None:
     assert Hit(32, ((1, 3),)) == perform(manager, LookUp(2))
 
 
-def test_reset_is_refused_while_a_block_is_held() -> None:
+def test_reset_is_rejected_while_a_block_is_held() -> None:
     """Goal: content that is read is not forgotten. Method: a running request, then the same after it has ended."""
     manager = manager_of(FULL, blocks=5)
     enter(manager, 0, 48)

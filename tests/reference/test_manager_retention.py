@@ -1,4 +1,4 @@
-"""Retention: what is cached of a sliding window, when, what is told of it, and what a replay finds.
+"""Retention: what is cached of a sliding window, when, which events report it, and what a replay finds.
 
 Full blocks of 64, so that hits end at multiples of 64; a window of 32 in blocks of 16, two blocks before each of them.
 """
@@ -84,7 +84,7 @@ def asks(manager: Manager, number: int, *runs: Run) -> int:
     [(False, False, [0, 0, 0, 0]), (True, False, [0, 0, 128, 128]), (True, True, [0, 0, 64, 64])],
 )
 def test_a_shared_beginning(keeps_junctions: bool, lookahead: bool, hits: list[int]) -> None:
-    """Goal: what prompts share is hit from the third of them on, with an interval of 0 too (KV-OP-27).
+    """Goal: a shared beginning is hit from the third prompt on, with an interval of 0 too (KV-OP-27).
 
     Method: 150 tokens that all share, and 60 of each one's own. The second finds 128 of them in full attention and no
     window before 128. With a draft layer, the block after 64 is the last that all share.
@@ -137,7 +137,7 @@ def test_a_preempted_request_keeps_where_it_was() -> None:
 
 
 @pytest.mark.parametrize(("reads_cache", "interval_tokens"), [(False, 0), (True, None)])
-def test_who_has_no_junction(reads_cache: bool, interval_tokens: int | None) -> None:
+def test_requests_without_a_junction(reads_cache: bool, interval_tokens: int | None) -> None:
     """Goal: a request that may not read the cache parts from nothing, and dense caching leaves nothing out.
 
     Method: a prompt that shares 150 tokens with one before it.
@@ -149,7 +149,7 @@ def test_who_has_no_junction(reads_cache: bool, interval_tokens: int | None) -> 
 
 
 def test_without_full_attention_nothing_is_known() -> None:
-    """Goal: where every group is a window, nothing says that prompts share a beginning, and no junction is kept.
+    """Goal: if every group is a window, nothing shows that prompts share a beginning, and no junction is kept.
 
     Method: four prompts that share 150 tokens, over a window alone. None hits anything.
     """
@@ -184,8 +184,8 @@ def test_a_tail_is_cached_when_its_boundary_is_reached() -> None:
 
 @pytest.mark.parametrize(("interval_tokens", "expected"), [(64, [1, 2, 5, 6, 9, 10]), (0, [1, 2, 5, 6])])
 def test_answers_reach_boundaries_too(interval_tokens: int, expected: list[int]) -> None:
-    """Goal: the interval goes on behind the prompt, the replay does not. Method: 120 tokens and 9 sampled. The window's
-    blocks are 3..10: 5 and 6 are the tail of 64, the replay's boundary; 9 and 10 that of 128.
+    """Goal: the interval continues after the prompt, the replay does not. Method: 120 tokens and 9 sampled. The
+    window's blocks are 3..10: 5 and 6 are the tail of 64, the replay's boundary; 9 and 10 that of 128.
     """
     manager = manager_of(LONG, SHORT, retention_interval_tokens=interval_tokens)
     enter(manager, 0, 120)
@@ -195,7 +195,7 @@ def test_answers_reach_boundaries_too(interval_tokens: int, expected: list[int])
 
 
 def test_the_replay_is_that_of_the_prompt() -> None:
-    """Goal: what is sampled does not move the replay's boundary, not even when the request is computed again.
+    """Goal: sampled tokens do not move the replay's boundary, not even when the request is computed again.
 
     Method: 65 tokens and 70 sampled, preempted and admitted anew: 64 is cached, 128 is not.
     """
@@ -209,8 +209,9 @@ def test_the_replay_is_that_of_the_prompt() -> None:
 
 
 def test_the_tail_that_a_look_ahead_needs() -> None:
-    """Goal: what is written is what is read: with a draft layer one block more. Method: 200 tokens; the tails of 64 and
-    128 are the blocks 2, 3, 4 and 6, 7, 8. Of 192 two blocks are full, and 12, behind it, is not. So a replay hits 128.
+    """Goal: the written blocks are those that are read: with a draft layer one block more. Method: 200 tokens; the
+    tails of 64 and 128 are the blocks 2, 3, 4 and 6, 7, 8. Of 192 two blocks are full, and 12, after it, is not. So a
+    replay hits 128.
     """
     drafting = Group("sliding_window", 16, 32, lookahead=True)
     manager = manager_of(LONG, drafting, retention_interval_tokens=64)
@@ -219,8 +220,8 @@ def test_the_tail_that_a_look_ahead_needs() -> None:
     assert 128 == hit_of(manager, 1, Run(0, 200))
 
 
-def test_the_block_behind_a_boundary_waits_for_itself() -> None:
-    """Goal: a tail is cached when its boundary is reached, the look-ahead behind it when it is full. Method: 79 tokens,
+def test_the_block_after_a_boundary_waits_for_itself() -> None:
+    """Goal: a tail is cached when its boundary is reached, the look-ahead after it when it is full. Method: 79 tokens,
     and one more. Of the window's blocks 3..7, 5 and 6 are the tail of 64, and 7 is full with token 79.
     """
     manager = manager_of(LONG, Group("sliding_window", 16, 32, lookahead=True), retention_interval_tokens=64)
@@ -232,8 +233,8 @@ def test_the_block_behind_a_boundary_waits_for_itself() -> None:
 
 @pytest.mark.parametrize(("interval_tokens", "hit"), [(None, 64), (64, 64), (128, 0), (0, 0)])
 def test_what_a_branch_finds(interval_tokens: int | None, hit: int) -> None:
-    """Goal: who shares less than the whole prompt finds the admitted boundaries. Method: 200 tokens are computed, and
-    a prompt agrees in 100: 64 could be read, if it was kept.
+    """Goal: a request that shares less than the whole prompt finds the admitted boundaries. Method: 200 tokens are
+    computed, and a prompt agrees in 100: 64 could be read, if it was kept.
     """
     manager = manager_of(LONG, SHORT, retention_interval_tokens=interval_tokens)
     pass_through(manager, 0, 200)
@@ -242,8 +243,8 @@ def test_what_a_branch_finds(interval_tokens: int | None, hit: int) -> None:
 
 @pytest.mark.parametrize(("interval_tokens", "hit"), [(None, 8), (4, 4)])
 def test_accepted_drafts_may_outrun_a_tail(interval_tokens: int | None, hit: int) -> None:
-    """Goal: a block that is given up before its boundary is reached is never cached. Method: a window of 5 in blocks of
-    2, alignment 4. 6 tokens, one sampled; of four drafts three are accepted: 10 are computed, 6 of them dead.
+    """Goal: a block that is freed before its boundary is reached is never cached. Method: a window of 5 in blocks of 2,
+    alignment 4. 6 tokens, one sampled; of four drafts three are accepted: 10 are computed, 6 of them dead.
 
     The tail of 8 is the blocks 2 and 3. Dense caching had block 2 once it was full; with retention it waited for 8, and
     the window has passed it when 8 is reached.
@@ -257,20 +258,20 @@ def test_accepted_drafts_may_outrun_a_tail(interval_tokens: int | None, hit: int
     assert hit == hit_of(manager, 1, Run(0, 6), Run(500, 4), Run(600, 3))
 
 
-def test_each_run_of_neighbours_is_told() -> None:
+def test_each_run_of_adjacent_blocks_is_reported() -> None:
     """Goal: an event names exactly its blocks' tokens and the content before them. Method: 130 tokens, masked: two full
-    blocks; of the window the blocks 2 and 3, then 6 and 7, each behind one that is not cached.
+    blocks; of the window the blocks 2 and 3, then 6 and 7, each after one that is not cached.
     """
     manager = manager_of(LONG, SHORT, retention_interval_tokens=64)
     enter(manager, 0, 130)
     full = tuple(manager.content(0, 0, position) for position in range(2))
     window = [manager.content(0, 1, position) for position in range(8)]
-    told = (
+    events = (
         Stored(0, full, None, tuple(range(128)), 64, None, ((), ())),
         Stored(1, (window[2], window[3]), window[1], tuple(range(32, 64)), 16, None, ((), ())),
         Stored(1, (window[6], window[7]), window[5], tuple(range(96, 128)), 16, None, ((), ())),
     )
-    assert Happened(told) == perform(manager, TakeEvents())
+    assert Happened(events) == perform(manager, TakeEvents())
     perform(manager, Evict(3))
     assert Happened(()) == perform(manager, TakeEvents())
     perform(manager, Evict(6))
@@ -290,7 +291,7 @@ def test_the_order_in_which_a_window_lets_go(
     """Goal: with scratch first, what no hit could read is used again at once, and what is cached stays.
 
     Method: 11 usable blocks, chunks of 64. Block 1 is full attention's, 2..5 the window's, 4 and 5 cached. At 64, 33
-    tokens are dead: 2 and 3. At 128, 97: of the next six, 5 and 4 are cached, and the two behind them are not.
+    tokens are dead: 2 and 3. At 128, 97: of the next six, 5 and 4 are cached, and the two after them are not.
     """
     manager = manager_of(
         *(LONG, SHORT), blocks=12, chunk_tokens=64, retention_interval_tokens=64, scratch_first=scratch_first
@@ -334,8 +335,8 @@ def test_the_order_of_an_eviction(scratch_first: bool, before: list[int], after:
 
 
 def test_a_window_released_between_steps() -> None:
-    """Goal: the order is the same whoever asks. Method: 128 tokens, masked, scratch first; the skipped are released:
-    97 tokens are dead, six blocks, of which two are cached.
+    """Goal: the order does not depend on the caller. Method: 128 tokens, masked, scratch first; the skipped are
+    released: 97 tokens are dead, six blocks, of which two are cached.
     """
     manager = manager_of(LONG, SHORT, blocks=12, retention_interval_tokens=64, scratch_first=True)
     enter(manager, 0, 128)

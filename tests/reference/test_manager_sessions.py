@@ -79,7 +79,7 @@ def test_what_depends_on_the_last_answer_goes_with_it(answer: Run, expected: int
 
 
 def test_a_part_is_cut_to_the_longest_request() -> None:
-    """As a prompt is; if there is no room for a token, it is not legal."""
+    """As a prompt is; if not even a token fits, it is not legal."""
     manager = performed(*FIRST, Pause(0))
     resolved = manager.population.resolve(Continue(7, (Run(1000, 40), Run(2000, 40))))
     assert Continue(0, (Run(1000, 40), Run(2000, 8))) == resolved

@@ -44,7 +44,7 @@ def test_preempted_requests_count_apart() -> None:
     assert expected == perform(manager, TakeStatistics())
 
 
-def test_a_refused_admission_counts() -> None:
+def test_a_rejected_admission_counts() -> None:
     """Goal: the look-up happened. Method: 161 tokens and ten usable blocks."""
     manager = manager_of(FULL, blocks=11)
     assert isinstance(enter(manager, 0, 161), Refused)
@@ -52,15 +52,15 @@ def test_a_refused_admission_counts() -> None:
 
 
 @pytest.mark.parametrize(("caches", "reads_cache"), [(False, True), (True, False)])
-def test_who_may_not_read_does_not_count(caches: bool, reads_cache: bool) -> None:
-    """Goal: a request that never asks the cache is no miss. Method: caching off, and a request kept from it."""
+def test_a_request_that_may_not_read_does_not_count(caches: bool, reads_cache: bool) -> None:
+    """Goal: a request that never asks the cache is not a miss. Method: caching off, and a request kept from it."""
     manager = manager_of(FULL, caches=caches)
     enter(manager, 0, 40, reads_cache=reads_cache)
     assert Statistics() == perform(manager, TakeStatistics())
 
 
 def test_a_reset_is_marked_if_it_happens() -> None:
-    """Goal: numbers from before and after a reset are not mixed unawares. Method: refused while held; then not.
+    """Goal: counts from before and after a reset are not mixed silently. Method: rejected while held; then not.
 
     What was counted before the reset stays counted.
     """

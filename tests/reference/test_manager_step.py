@@ -43,7 +43,7 @@ def busy() -> Manager:
 
 
 def everything(manager: Manager) -> list[object]:
-    """All that a manager will ever tell, read from a copy."""
+    """All that a manager will ever report, read from a copy."""
     copy = manager.copy()
     requests = [request.copy() for request in copy.population.alive.values()]
     taken = [copy.apply(TakeEvents()), copy.apply(TakeStatistics())]
@@ -52,7 +52,7 @@ def everything(manager: Manager) -> list[object]:
 
 def in_a_step() -> Manager:
     """Request 0 is to be answered, 1 copies from it and computes in a step that is not dispatched, as do 2, which loads
-    behind a copy, and 3, of whose tokens 4, waiting, would copy. 5 has ended and sends; 6, ended, left pinned blocks.
+    after a copy, and 3, of whose tokens 4, waiting, would copy. 5 has ended and sends; 6, ended, left pinned blocks.
     """
     manager = manager_of(
         *(UNIT, SHORT, Group("mamba", 16, states="align", draft_states=2)),
@@ -107,7 +107,7 @@ def between_steps() -> Manager:
     ],
 )
 def test_a_step_leaves_the_given_state_alone(start: Callable[[], Manager], operation: Operation) -> None:
-    """Goal: a state is a value, so that it can be kept and compared. Method: everything told before and after; and
+    """Goal: a state is a value, so that it can be kept and compared. Method: everything readable before and after; and
     the same operation in place answers and leaves the same.
     """
     manager = start()
@@ -143,7 +143,7 @@ def test_a_step_from_a_step() -> None:
 
 
 def test_a_new_manager() -> None:
-    """Goal: in the beginning there is nothing. Method: ask a new one."""
+    """Goal: a new manager is empty. Method: ask one."""
     manager = manager_of(FULL, blocks=4)
     assert ({}, [0, 0, 0, 0], [1, 2, 3], 3, [None] * 4, {}, Pinned(), (), frozenset()) == seen(manager)
     assert Happened(()) == perform(manager, TakeEvents())
@@ -163,7 +163,7 @@ def test_arriving_and_answering_tell_nothing() -> None:
 
 
 def test_a_snapshot_keeps_what_it_lists() -> None:
-    """Goal: what was observed does not change afterwards. Method: keep what it lists; end the requests."""
+    """Goal: a snapshot does not change afterwards. Method: keep what it lists; end the requests."""
     manager = busy()
     snapshot = manager.snapshot()
     tables, references, free, contents = (

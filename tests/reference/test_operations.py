@@ -48,14 +48,14 @@ def test_an_arrival_says_little_if_little_is_special() -> None:
         (Evict, (-1,)),
     ],
 )
-def test_numbers_below_their_limit_are_refused(operation: Any, arguments: tuple[Any, ...]) -> None:
+def test_numbers_below_their_limit_are_rejected(operation: Any, arguments: tuple[Any, ...]) -> None:
     """Goal: an operation that cannot be is never built. Method: each number once below its limit."""
     with pytest.raises(ValueError, match="must be >="):
         operation(*arguments)
 
 
 @pytest.mark.parametrize(("operation", "arguments"), [(Run, (0, 1.0)), (LookUp, ("0",)), (Admit, (0, None))])
-def test_what_is_no_number_is_refused(operation: Any, arguments: tuple[Any, ...]) -> None:
+def test_what_is_not_a_number_is_rejected(operation: Any, arguments: tuple[Any, ...]) -> None:
     """Goal: a trace that was read wrongly is noticed at once. Method: a float, a word and nothing for a number."""
     with pytest.raises(TypeError, match="must be <class 'int'>"):
         operation(*arguments)

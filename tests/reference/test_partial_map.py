@@ -19,8 +19,8 @@ def filled() -> PartialMap:
 
 
 def test_the_block_registered_first_serves() -> None:
-    """Goal: of several blocks that begin alike, the oldest entry serves. Method: 5 came first; without it, 3; then
-    nobody.
+    """Goal: of several blocks that begin alike, the oldest entry serves. Method: 5 came first; without it,
+    3; then none.
     """
     partial = filled()
     assert [5, 5, 3] == [partial.find(content) for content in (ONE, TWO, THREE)]
@@ -40,7 +40,7 @@ def test_forgetting_a_later_one_leaves_the_first() -> None:
 
 
 def test_both_directions() -> None:
-    """Goal: what blocks begin with and where beginnings are agree. Method: read all of both."""
+    """Goal: the map from blocks to beginnings and its inverse agree. Method: read all of both."""
     partial = filled()
     assert {ONE: (5, 3), TWO: (5,), THREE: (3,)} == partial.entries()
     assert {3: (ONE, THREE), 5: (ONE, TWO), 4: ()} == {block: partial.contents_of(block) for block in (3, 5, 4)}
@@ -48,7 +48,7 @@ def test_both_directions() -> None:
 
 
 def test_what_was_never_registered() -> None:
-    """Goal: most blocks handed out have no entries. Method: forget one without, and one twice."""
+    """Goal: most allocated blocks have no entries. Method: forget one without, and one twice."""
     partial = filled()
     before = partial.entries()
     partial.forget(4)

@@ -1,4 +1,4 @@
-"""The scheduler's books: where requests stand, and what follows from answers."""
+"""The scheduler's bookkeeping: the states of requests, and what follows from answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def population_of(**limits: Any) -> Population:
 
 
 def settle(population: Population, *operations: Operation, hit: int = 0) -> Request:
-    """Settle operations that the manager grants, each legal as it stands; the request of the first."""
+    """Settle operations that the manager grants, each of them legal; the request of the first."""
     first = operations[0]
     assert isinstance(first, (Arrive, Admit, Schedule, Sample, Preempt))
     for operation in operations:
@@ -48,7 +48,7 @@ def settle(population: Population, *operations: Operation, hit: int = 0) -> Requ
 
 
 def decoding(tokens: int = 20, drafts: int = 3, **limits: Any) -> tuple[Population, Request]:
-    """Request 0, its prompt computed, one token sampled and drafts proposed behind it."""
+    """Request 0, its prompt computed, one token sampled and drafts proposed after it."""
     population = population_of(**limits)
     arrival = Arrive(0, (Run(0, tokens),))
     request = settle(population, arrival, Admit(0, 64))
@@ -80,14 +80,14 @@ def test_prefill_in_chunks() -> None:
 
 
 def test_a_hit_counts_as_computed() -> None:
-    """Goal: the chunk begins behind the hit. Method: 20 tokens, a hit of 12: the 8 others are one chunk."""
+    """Goal: the chunk begins after the hit. Method: 20 tokens, a hit of 12: the 8 others are one chunk."""
     population = population_of()
     settle(population, Arrive(0, (Run(0, 20),)))
     assert 20 == settle(population, Admit(0, 64), hit=12).tokens_computed
 
 
 def test_a_refusal_changes_nothing() -> None:
-    """Goal: a refused request stands where it stood. Method: refuse an admission and a decode step."""
+    """Goal: a rejected request keeps its state. Method: reject an admission and a decode step."""
     population = population_of()
     request = settle(population, Arrive(0, (Run(0, 20),)))
     before = request.copy()
@@ -119,10 +119,10 @@ def test_sampling_with_drafts() -> None:
     )
 
 
-def test_a_small_budget_leaves_drafts_behind() -> None:
+def test_a_small_budget_leaves_drafts_out() -> None:
     """Goal: only scheduled drafts are in flight, and only they can be accepted. Method: a budget of 2 of 4 tokens.
 
-    The two drafts left behind are not scheduled later: the model's answer comes first, and replaces them.
+    The two drafts left over are not scheduled later: the model's answer comes first, and replaces them.
     """
     population, request = decoding()
     settle(population, Schedule(0, 2))
@@ -152,7 +152,7 @@ def test_the_end() -> None:
 
 
 def loading(tokens: int = 20, external: int = 12) -> tuple[Population, Request]:
-    """Request 0, whose first 4 tokens are a hit; those behind them are loaded."""
+    """Request 0, whose first 4 tokens are a hit; those after them are loaded."""
     population = population_of()
     request = settle(population, Arrive(0, (Run(0, tokens),)))
     population.settle(Admit(0, 64, external, loads=True), Granted(4, (), external, loads=True))
@@ -160,7 +160,7 @@ def loading(tokens: int = 20, external: int = 12) -> tuple[Population, Request]:
 
 
 def test_what_another_node_provides_counts_as_computed() -> None:
-    """Goal: the chunk begins behind the hit and what follows it. Method: 20 tokens, a hit of 4, 3 provided at once, a
+    """Goal: the chunk begins after the hit and what follows it. Method: 20 tokens, a hit of 4, 3 provided at once, a
     budget of 5.
     """
     population = population_of()
@@ -170,7 +170,7 @@ def test_what_another_node_provides_counts_as_computed() -> None:
 
 
 def test_while_it_loads_nothing_is_computed() -> None:
-    """Goal: a load counts as computed, and the request waits for it. Method: 12 tokens behind a hit of 4."""
+    """Goal: a load counts as computed, and the request waits for it. Method: 12 tokens after a hit of 4."""
     _, request = loading()
     assert (16, Status.LOADING, False) == (request.tokens_computed, request.status, request.answers_next)
 
@@ -179,7 +179,7 @@ def test_while_it_loads_nothing_is_computed() -> None:
     ("tokens", "succeeded", "computed"), [(20, True, 16), (17, True, 16), (16, True, 15), (20, False, 0)]
 )
 def test_a_transfer_ends(tokens: int, succeeded: bool, computed: int) -> None:
-    """Goal: a request goes on behind what it loaded, but computes its last token; after a failure, it starts anew.
+    """Goal: a request continues after what it loaded, but computes its last token; after a failure, it starts anew.
 
     Method: 16 tokens are there, of 20, 17 and 16.
     """
@@ -212,7 +212,8 @@ def test_a_request_that_sends_lives_on(sends: bool, alive: list[int]) -> None:
 
 @pytest.mark.parametrize(("group", "undispatched"), [(UNIT, True), (Group("full", 4), False)])
 def test_a_step_is_on_its_way(group: Group, undispatched: bool) -> None:
-    """Goal: where blocks are copied, a step is not over before it was dispatched; elsewhere nobody asks.
+    """Goal: where blocks are copied, a step is not over before it was dispatched; elsewhere the dispatch does not
+    matter.
 
     Method: one request computes, one loads, one waits; then the step goes to the worker.
     """
@@ -311,7 +312,7 @@ def test_a_copy_is_independent() -> None:
 
 
 def test_a_copied_request_has_lists_of_its_own() -> None:
-    """Goal: whoever changes a copy changes nothing else. Method: empty both of its lists."""
+    """Goal: changing a copy changes nothing else. Method: empty both of its lists."""
     population, request = decoding()
     request.drafts = [7, 8]
     copy = population.copy()[0]

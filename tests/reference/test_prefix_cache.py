@@ -1,4 +1,4 @@
-"""The prefix cache: whom it serves, what it counts, and what is not ready yet."""
+"""The prefix cache: which requests it serves, what it counts, and what is not ready yet."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_retention_is_what_the_settings_say(interval_tokens: int | None, kind: t
 
 
 def test_switched_off_it_knows_nothing() -> None:
-    """Goal: nothing is found, counted, told, shared or waited for. Method: ask for each."""
+    """Goal: nothing is found, counted, reported, shared or waited for. Method: ask for each."""
     geometry = Geometry((UNIT, STATES))
     cache = NoPrefixCache(geometry)
     pool, prefixes = computed(geometry, cache, 40, now=True)
@@ -165,7 +165,7 @@ def test_a_request_that_may_not_read_is_not_counted() -> None:
     assert Statistics(1, 9, 8, 1, 9, 8) == cache.statistics
 
 
-def test_what_everyone_holds_is_told() -> None:
+def test_what_all_requests_hold_is_reported() -> None:
     """Goal: with caching, the common prefix is what it is. Method: three and no block."""
     assert (3, 0) == PrefixCache(Geometry((WINDOW, UNIT)), Dense(Geometry((WINDOW, UNIT)))).shared([3, 0])
 

@@ -107,8 +107,9 @@ def transferring() -> Population:
         (CommonPrefix(0), [1, 2, 3]),
     ],
 )
-def test_who_transfers_does_nothing_else(operation: Any, eligible: list[int]) -> None:
-    """Goal: a request that loads can only be aborted, one that sends is over; what has loaded waits, and has no hit.
+def test_a_request_that_transfers_does_nothing_else(operation: Any, eligible: list[int]) -> None:
+    """Goal: a request that loads can only be aborted, one that sends is over; one that has loaded waits, and has no
+    hit.
 
     Method: every number up to 12, as above.
     """
@@ -134,8 +135,8 @@ def test_who_transfers_does_nothing_else(operation: Any, eligible: list[int]) ->
     ],
 )
 def test_nothing_happens_to_a_step_on_its_way(operation: Any, undispatched: list[int], dispatched: list[int]) -> None:
-    """Goal: what a step writes is not given up before the worker has begun it. Method: 0 is to be answered, 1 has more
-    to compute, 2 loads, all in one step; 3 waits. Before and after the dispatch.
+    """Goal: blocks that a step writes are not freed before the worker has begun it. Method: 0 is to be answered, 1 has
+    more to compute, 2 loads, all in one step; 3 waits. Before and after the dispatch.
     """
     population = Population(evolve(LIMITS, geometry=Geometry((UNIT,))))
     for number in range(4):
@@ -164,8 +165,8 @@ def test_nothing_happens_to_a_step_on_its_way(operation: Any, undispatched: list
     ],
 )
 def test_a_dispatch_matters_where_something_is_copied(group: Group, legal: bool) -> None:
-    """Goal: where nothing is copied there are no steps to tell apart. Method: one group of each kind beside a
-    full one.
+    """Goal: where nothing is copied, steps need not be distinguished. Method: one group of each kind next
+    to a full one.
     """
     population = Population(evolve(LIMITS, geometry=Geometry((Group("full", 4), group))))
     assert (Dispatch() if legal else None) == population.resolve(Dispatch())
@@ -176,13 +177,13 @@ def test_a_dispatch_matters_where_something_is_copied(group: Group, legal: bool)
     [LookUp(0), Admit(0, 1), Schedule(0, 1), Sample(0, 0, 7, 0), Preempt(0), Finish(0), Abort(0), Transferred(0)],
 )
 def test_without_anyone_eligible_there_is_nothing_to_do(operation: Operation) -> None:
-    """Goal: what stands for no legal operation is passed over. Method: nobody is alive."""
+    """Goal: an operation that stands for no legal one is passed over. Method: no request is alive."""
     assert Population(LIMITS).resolve(operation) is None
 
 
 @pytest.mark.parametrize("operation", [Reset(), TakeEvents(), TakeStatistics()])
-def test_what_names_nobody_is_always_legal(operation: Operation) -> None:
-    """Goal: operations on the whole need nobody. Method: nobody is alive, and five are."""
+def test_what_names_no_request_is_always_legal(operation: Operation) -> None:
+    """Goal: operations on the whole need no request. Method: none is alive, and five are."""
     assert operation == Population(LIMITS).resolve(operation)
     assert operation == standing().resolve(operation)
 
@@ -197,7 +198,7 @@ def test_evictions_name_a_usable_block() -> None:
 def test_an_arrival_takes_the_next_number() -> None:
     """Goal: numbers are never given twice, not even after their request ended. Method: 0..4 arrived, 2 is gone.
 
-    A number not yet reached is kept, and those before it are passed over: behind 9 comes 10.
+    A number not yet reached is kept, and those before it are passed over: 10 comes after 9.
     """
     population = standing()
     population.settle(Finish(ANSWERING), Done())

@@ -38,7 +38,7 @@ def dues(retention: Retention, group: Group, blocks: int, prompt_tokens: int = P
 
 def test_boundaries_at_every_token() -> None:
     """Goal: the formulas hold for the shortest blocks, too. Method: blocks of one token: a prompt of one token leaves
-    nothing to replay, one of two leaves one; the first boundary behind the first block is 1, behind the second 2.
+    nothing to replay, one of two leaves one; the first boundary after the first block is 1, after the second 2.
     """
     geometry = Geometry((Group("sliding_window", 1, 3),))
     assert [0, 1] == [replay_boundary(geometry, prompt_tokens) for prompt_tokens in (1, 2)]
@@ -88,13 +88,13 @@ def test_auto_fits_every_published_geometry() -> None:
         (PLAIN, 33, 32),
         (PLAIN, 64, 32),
         (PLAIN, 65, 64),
-        (DRAFTED, 40, 0),  # 32 and a block of 8 behind are 40, one more than the 39 that may match
+        (DRAFTED, 40, 0),  # 32 and a block of 8 after it are 40, one more than the 39 that may match
         (DRAFTED, 41, 32),
         (DRAFTED, 5, 0),
     ],
 )
 def test_replay_boundary(geometry: Geometry, prompt: int, boundary: int) -> None:
-    """Goal: the boundary, and the look-ahead behind it, lie before the prompt's last token. Method: around 32, 64."""
+    """Goal: the boundary, and the look-ahead after it, lie before the prompt's last token. Method: around 32, 64."""
     assert boundary == replay_boundary(geometry, prompt)
 
 
@@ -103,15 +103,15 @@ def test_replay_boundary(geometry: Geometry, prompt: int, boundary: int) -> None
     [(0, 0, 32), (3, 0, 32), (4, 0, 64), (7, 0, 64), (0, 8, 32), (4, 8, 32), (5, 8, 64)],
 )
 def test_next_boundary(index: int, lookahead: int, boundary: int) -> None:
-    """Goal: the first multiple behind a block, or before it where it looks ahead; never 0. Method: every 32, block 8.
+    """Goal: the first multiple after a block, or before it where it looks ahead; never 0. Method: every 32, block 8.
 
-    Block 4 is the tokens 32..39: with a look-ahead of 8 it is the one behind the boundary 32.
+    Block 4 is the tokens 32..39: with a look-ahead of 8 it is the one after the boundary 32.
     """
     assert boundary == next_boundary(index, 32, 8, lookahead)
 
 
 def test_dense() -> None:
-    """Goal: every block, when it is full; every aligned boundary. Method: the first blocks; boundaries behind 32."""
+    """Goal: every block, when it is full; every aligned boundary. Method: the first blocks; boundaries after 32."""
     dense = Dense(PLAIN)
     assert {0: 8, 1: 16, 2: 24} == dues(dense, WINDOW, 3)
     assert {0: 32, 1: 64, 2: 96} == dues(dense, FULL, 3)
@@ -247,7 +247,7 @@ def test_admitted_boundaries(interval: int, start: int, end: int, boundaries: li
 
 
 def test_boundaries_inside_compressed_blocks() -> None:
-    """Goal: where hits end inside a block, they end at every unit. Method: DeepSeek-V4-Flash on Ascend, unit 512.
+    """Goal: hits that end inside a block end at every unit. Method: DeepSeek-V4-Flash on Ascend, unit 512.
 
     The alignment is 512 instead of 16384, so the replay of 20000 tokens hits 39 * 512 = 19968 and not 16384.
     """

@@ -102,7 +102,7 @@ def test_the_replay_boundary_is_the_longest_hit_there_can_be(geometry: Geometry,
 def test_cached_is_what_a_hit_at_an_admitted_boundary_reads(geometry: Geometry, prompt: int, multiple: int) -> None:
     """Goal: no block is missing, none is superfluous, each is due at the first boundary that reads it, and full then.
 
-    Method: for each block, try every boundary that could read it, far behind it as well.
+    Method: for each block, try every boundary that could read it, far after it as well.
     """
     interval = multiple * geometry.alignment_tokens
     retention = Sparse(geometry, interval)
@@ -126,7 +126,7 @@ def due_dates(retention: Retention, group: Group, prompt: int) -> dict[int, int]
 @quietly
 @given(geometries, prompts, multiples)
 def test_blocks_become_due_in_order(geometry: Geometry, prompt: int, multiple: int) -> None:
-    """Goal: whoever waits for the first block that is not due yet misses none. Method: dates never decrease."""
+    """Goal: waiting for the first block that is not due yet misses none. Method: dates never decrease."""
     for group in geometry.groups:
         for retention in (Dense(geometry), Sparse(geometry, multiple * geometry.alignment_tokens)):
             dates = list(due_dates(retention, group, prompt).values())
@@ -175,7 +175,9 @@ def system_of(geometry: Geometry, multiple: int | None, chunk: int) -> Settings:
 @quietly
 @given(geometries, prompts, intervals, st.sampled_from([1, 3, 7, 16, 90]))
 def test_a_replay_hits_its_boundary(geometry: Geometry, prompt: int, multiple: int | None, chunk: int) -> None:
-    """Goal: whatever is left out, a replay hits the latest boundary it can: KV-OP-16. Method: compute, and replay."""
+    """Goal: a replay hits the latest boundary it can, for any blocks left out: KV-OP-16. Method: compute,
+    and replay.
+    """
     manager = computed(system_of(geometry, multiple, chunk), Run(0, prompt))
     assert longest_replay(geometry, prompt) == hit_of(manager, prompt)
 
@@ -185,7 +187,7 @@ def test_a_replay_hits_its_boundary(geometry: Geometry, prompt: int, multiple: i
 def test_a_shared_prefix_hits_an_interval(
     geometry: Geometry, prompt: int, multiple: int, chunk: int, data: st.DataObject
 ) -> None:
-    """Goal: retention costs a shared prefix at most what lies behind the interval's last multiple.
+    """Goal: retention costs a shared prefix at most what lies after the interval's last multiple.
 
     Method: a prompt that shares any number of tokens, with everything cached and with an interval.
     """

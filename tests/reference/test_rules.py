@@ -74,7 +74,7 @@ def test_deltas_apply_in_turn(deltas: list[Callable[..., int]], answer: int) -> 
 
 
 def test_a_delta_can_ask_the_rule_by_its_name() -> None:
-    """What it is given has the name of the rule."""
+    """The argument has the name of the rule."""
     seen: list[str] = []
 
     def named(rule: Callable[[int], int], number: int) -> int:
@@ -131,7 +131,7 @@ RULES = (
 
 
 def answers(*deltas: Delta) -> list[Any]:
-    """What a manager with these deltas answers, and its state in between."""
+    """The answers of a manager with these deltas, and its state in between."""
     manager = Manager(SETTINGS, Choices(rules=Rules(deltas)))
     seen: list[Any] = []
     for operation in RUN:
@@ -159,7 +159,7 @@ def test_the_run_has_a_hit_loads_and_loses_content() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_is_asked_for_its_deltas(name: str) -> None:
-    """Whoever needs its answer: a delta that only watches is called, and changes nothing."""
+    """A rule with a delta asks it: a delta that only watches is called, and changes nothing."""
     called: list[tuple[Any, ...]] = []
 
     def watch(rule: Callable[..., Any], *arguments: Any) -> Any:
@@ -193,7 +193,7 @@ CHANGED: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_changed_rule_shows(name: str) -> None:
-    """What the manager answers, or its state, is not what it was."""
+    """The manager's answer, or its state, changes."""
     assert as_text(answers()) == as_text(answers())
     assert as_text(answers()) != as_text(answers(Delta(name, CHANGED[name])))
 

@@ -1,4 +1,4 @@
-"""The settings of a system: what is refused, and what follows from them."""
+"""The settings of a system: what is rejected, and what follows from them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_lookahead_slots_are_for_draft_layers(
 
 
 def test_defaults() -> None:
-    """Goal: caching, events and the admission gate are on unless told otherwise, all else off. Method: say nothing."""
+    """Goal: by default caching, events and the admission gate are on, all else off. Method: give no values."""
     settings = Settings(GEOMETRY, 8)
     assert (True, True, True) == (settings.caches, settings.tells_events, settings.full_sequence_must_fit)
     assert (0, False) == (settings.drafts_max, settings.scratch_first)
@@ -71,13 +71,13 @@ def test_a_retention_interval(interval_tokens: int | None) -> None:
 
 @pytest.mark.parametrize("interval_tokens", [1, 16, 24, 47, 72])
 def test_a_retention_interval_between_alignments(interval_tokens: int) -> None:
-    """Goal: windows kept where no hit can end are refused. Method: no multiples of 48, though some of 16 or 24."""
+    """Goal: windows kept where no hit can end are rejected. Method: no multiples of 48, though some of 16 or 24."""
     with pytest.raises(ValueError, match=f"{interval_tokens} tokens is no multiple of the scheduler block size, 48"):
         Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)
 
 
 @pytest.mark.parametrize(("interval_tokens", "error"), [(-48, ValueError), (48.0, TypeError), ("auto", TypeError)])
-def test_what_is_no_retention_interval(interval_tokens: Any, error: type[Exception]) -> None:
+def test_what_is_not_a_retention_interval(interval_tokens: Any, error: type[Exception]) -> None:
     """Goal: a number of tokens or nothing. Method: negative, not whole, a word that was not read yet."""
     with pytest.raises(error, match="retention_interval_tokens"):
         Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)
@@ -89,7 +89,7 @@ def test_what_is_no_retention_interval(interval_tokens: Any, error: type[Excepti
 )
 @pytest.mark.parametrize("interval_tokens", [0, 16])
 def test_retention_is_for_sliding_windows_and_states(group: Group, interval_tokens: int) -> None:
-    """Goal: an interval that would be passed over in silence is refused. Method: models without either, and with."""
+    """Goal: an interval that would be silently ignored is rejected. Method: models without either, and with."""
     with pytest.raises(ValueError, match="needs a sliding-window or a mamba group, and the model has neither"):
         Settings(Geometry((group,)), 8, retention_interval_tokens=interval_tokens)
     assert None is Settings(Geometry((group,)), 8).retention_interval_tokens
@@ -120,7 +120,7 @@ def test_the_minimum_of_partial_hits_is_a_number_of_tokens() -> None:
 
 
 def test_caching_needs_the_states_kept() -> None:
-    """Goal: a cache that could never serve is refused. Method: a state-space group in each mode, with and without."""
+    """Goal: a cache that could never serve is rejected. Method: a state-space group in each mode, with and without."""
     running_alone = Geometry((FULL, Group("mamba", 1024, states="none")))
     with pytest.raises(ValueError, match="needs the states of a mamba group kept"):
         Settings(running_alone, 8)
@@ -131,9 +131,9 @@ def test_caching_needs_the_states_kept() -> None:
 
 @pytest.mark.parametrize("states", ["none", "all", "align"])
 def test_every_draft_in_flight_has_a_state(states: str) -> None:
-    """Goal: a state that was drafted away cannot be taken back, so drafts without one are refused.
+    """Goal: the state before a draft cannot be restored, so drafts without a state of their own are rejected.
 
-    Method: room for two drafts, beside full attention that needs none: two, three, and in full attention alone three.
+    Method: room for two drafts, next to full attention that needs none: two, three, and in full attention alone three.
     """
     geometry = Geometry((FULL, Group("mamba", 16, states=states, draft_states=2)))
     assert 2 == Settings(geometry, 8, caches=False, drafts_max=2).drafts_max

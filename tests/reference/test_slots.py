@@ -47,14 +47,14 @@ def test_every_slot_has_one_place(ranks: int, interleave: int, ratio: int) -> No
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_kernel_blocks_have_the_same_slots(size: int) -> None:
-    """Slot by slot, whatever part of a block a kernel's block is."""
+    """Slot by slot, for any size of a kernel's block."""
     blocks = Layout(4).kernel_blocks(TABLE, size)
     assert [Layout(4).slot(TABLE, token) for token in range(16)] == [
         Layout(size).slot(blocks, token) for token in range(16)
     ]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_rejected() -> None:
     """Kernel blocks that are no part of a block, a worker too many, and rows that end inside the next block."""
     with pytest.raises(ValueError, match="not whole blocks of 3"):
         Layout(4).kernel_blocks(TABLE, 3)

@@ -1,4 +1,4 @@
-"""The invariants of a state: for each, a state that violates it and nothing else, beside one that does not."""
+"""The invariants of a state: for each, a state that violates it and nothing else, and one that does not."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("statement", "detail", "broken", "control"), BROKEN)
 def test_each_invariant_alone(statement: str, detail: str, broken: dict[str, Any], control: dict[str, Any]) -> None:
     """Goal: each check finds its own violation and no other's. Method: change the sound state so that exactly one
-    statement breaks; beside it a change like it that keeps all.
+    statement breaks; also make a similar change that keeps all.
     """
     assert [statement] == ids(changed(broken))
     assert detail in [violation.detail for violation in check(changed(broken))]
@@ -191,19 +191,19 @@ def test_every_invariant_has_its_negative_control() -> None:
     assert invariants == sorted({statement for statement, *_ in BROKEN})
 
 
-def test_a_source_that_nobody_holds() -> None:
+def test_a_source_without_a_holder() -> None:
     """Goal: a copy never reads what may be recycled. Method: it reads block 5, of which nothing is said to be held."""
     assert ["KV-INV-01", "KV-INV-09"] == ids(changed({"copies": (Copy(0, 5, 2, 2),)}))
 
 
 def test_only_a_promise_is_held_to() -> None:
-    """Goal: without scratch first, order is no invariant. Method: the order that breaks the promise, and nothing is
+    """Goal: without scratch first, order is not an invariant. Method: the order that breaks the promise, and nothing is
     promised.
     """
     assert [] == check(changed({"free": [5, 6]}))
 
 
-def test_all_violations_are_told() -> None:
+def test_all_violations_are_reported() -> None:
     """Goal: one finding does not hide another. Method: break three statements at once."""
     broken = {"references": [0, 1, 1, 1, 1, 0, 0], "blocks_free": 9, "contents": ["c", *SOUND.contents[1:]]}
     assert ["KV-INV-01", "KV-INV-03", "KV-INV-05", "KV-INV-06"] == ids(changed(broken))

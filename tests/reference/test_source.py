@@ -21,7 +21,7 @@ SOURCES = {
     for file in sorted(ROOT.glob("**/*.py"))
 }
 
-# What did not work is kept to be read and tested. Nobody needs to believe it.
+# What did not work is kept to be read and tested. It need not be trusted.
 BELIEVED = {module: source for module, source in SOURCES.items() if not module.startswith("refuted.")}
 
 ALLOWED = {*sys.stdlib_module_names, "attrs", "kvreference"}
@@ -39,7 +39,7 @@ def imported(source: str) -> set[str]:
 
 
 def test_it_imports_the_standard_library_and_attrs_only() -> None:
-    """Goal: whoever trusts the reference need not trust vLLM, torch or z3. Method: read every import statement."""
+    """Goal: trusting the reference takes no trust in vLLM, torch or z3. Method: read every import statement."""
     strangers = {module: imported(source) - ALLOWED for module, source in SOURCES.items()}
     assert {} == {module: found for module, found in strangers.items() if found}
 
@@ -51,7 +51,7 @@ def test_a_stranger_would_be_found() -> None:
 
 
 def test_nothing_stands_on_what_was_refuted() -> None:
-    """Goal: a reader may leave the refuted designs out. Method: search whatever is not one of them for their name."""
+    """Goal: a reader may leave the refuted designs out. Method: search all other modules for their names."""
     assert len(SOURCES) > len(BELIEVED)
     assert set() == {module for module, source in BELIEVED.items() if "kvreference.refuted" in source}
 
@@ -77,14 +77,14 @@ def test_no_flag_is_tested_in_more_than_one_place() -> None:
     option and wrong with the other.
 
     Method: find the functions that read each flag of a system or a request (see ``flags``); exceptions are named, and
-    none is named without need. What a flag was turned into, such as ``Group.fences``, may be asked anywhere.
+    none is named without need. Values derived from a flag, such as ``Group.fences``, may be asked anywhere.
     """
     found = {flag: functions for flag, functions in places(BELIEVED, FLAGS).items() if len(functions) > 1}
     assert {flag: set(functions) for flag, functions in TWICE.items()} == found
 
 
 def test_every_flag_is_tested() -> None:
-    """Goal: there is no option without an effect, and the scan loses none. Method: each has a place."""
+    """Goal: every option has an effect, and the scan loses none. Method: each has a place."""
     assert {"caches", "lookahead", "window_tokens", "states", "reads_cache", "loads", "sends"} < FLAGS
     assert set() == {flag for flag, functions in places(BELIEVED, FLAGS).items() if not functions}
 
@@ -113,7 +113,7 @@ class Queue:
     ("more", "expected"),
     [
         ("", {"brisk": {"m.Queue.__init__"}, "window": set()}),
-        # A test in a second function, of the class itself or of whatever it hangs on, and in a nested one.
+        # A test in a second function, of the class itself or of an object that holds it, and in a nested one.
         ("def again(system: System): return system.brisk", {"brisk": {"m.Queue.__init__", "m.again"}, "window": set()}),
         ("def far(x): return not x.y[0].window", {"brisk": {"m.Queue.__init__"}, "window": {"m.far"}}),
         ("def f(s):\n def g(): return s.window", {"brisk": {"m.Queue.__init__"}, "window": {"m.f.g"}}),
@@ -124,7 +124,7 @@ class Queue:
         # A parameter that is a flag by its name and by what it may be; one that is not.
         ("def f(window=None): return window", {"brisk": {"m.Queue.__init__"}, "window": {"m.f"}}),
         ("def f(window: int): return window", {"brisk": {"m.Queue.__init__"}, "window": set()}),
-        # What is written is not read; what is another class's, and no flag there, is not this one.
+        # A write is not a read; a field of another class, and no flag there, is not this one.
         ("def f(s): s.window = 1", {"brisk": {"m.Queue.__init__"}, "window": set()}),
         ("def f(o: Other): return o.window", {"brisk": {"m.Queue.__init__"}, "window": set()}),
     ],

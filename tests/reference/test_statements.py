@@ -13,7 +13,7 @@ FAMILIES = re.findall(r"``(KV-[A-Z]+)``", statements.__doc__ or "")
 
 
 def test_ids_are_well_formed_and_in_order() -> None:
-    """Goal: an id names its family and number, and what a family is about is told.
+    """Goal: an id names its family and number, and each family has a description.
 
     Method: match each; families stand in the order in which the module introduces them, and in each the numbers run
     from 01.
@@ -36,6 +36,6 @@ def test_no_sentence_is_given_twice() -> None:
 
 
 def test_they_cannot_be_changed() -> None:
-    """Goal: nobody redefines a guarantee while running. Method: try."""
+    """Goal: a guarantee cannot be redefined at run time. Method: try."""
     with pytest.raises(TypeError, match="does not support item assignment"):
         STATEMENTS["KV-INV-01"] = "Anything goes."  # type: ignore[index]  # what it refuses

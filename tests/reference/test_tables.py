@@ -20,7 +20,7 @@ def tables_of(*blocks: list[int]) -> list[Table]:
 
 
 def test_live_blocks() -> None:
-    """Goal: the null block is nobody's. Method: a table that a window has passed."""
+    """Goal: the null block has no holder. Method: a table that a window has passed."""
     assert [7, 3] == Table([0, 0, 7, 3], 0, 0).live()
     assert [] == Table([0], 0, 0).live()
 
@@ -34,10 +34,10 @@ def test_live_blocks() -> None:
     ],
 )
 def test_the_tables_of_a_hit(computed: int, full: list[int], window: list[int]) -> None:
-    """Goal: of a hit a request holds what its next token reads; what another node provides moves that on.
+    """Goal: of a hit a request holds the blocks that its next token reads; tokens from another node move that on.
 
-    Method: a hit of 8 tokens in blocks of 4 and, window 5, of 2; none, 2 and 9 tokens are provided behind it. All that
-    a table begins with was offered to the cache before.
+    Method: a hit of 8 tokens in blocks of 4 and, window 5, of 2; none, 2 and 9 tokens are provided after it. All that a
+    table begins with was offered to the cache before.
     """
     tables = tables_of_hit(GEOMETRY, Hit(8, ((1, 2), (0, 0, 7, 8))), computed)
     dead = next((i for i, block in enumerate(window) if block), len(window))
@@ -64,7 +64,7 @@ def test_no_hit_no_table() -> None:
 )
 def test_what_tables_must_become(provided: int, first: Plan, tokens: int, slots: int, second: Plan) -> None:
     """Goal: new blocks for what is provided in every group, then for the rest; a table never shrinks, and one that is
-    long enough stays as it is. Method: 8 tokens are there; slots behind the tokens count as well.
+    long enough stays as it is. Method: 8 tokens are there; slots after the tokens count as well.
     """
     tables = tables_of([1, 2], [0, 0, 7, 8])
     assert first == plan_provided(GEOMETRY, tables, provided)
@@ -81,8 +81,8 @@ def test_what_tables_must_become(provided: int, first: Plan, tokens: int, slots:
     ],
 )
 def test_new_blocks_are_counted_over_all_groups(first: Plan, second: Plan, expected: int) -> None:
-    """Goal: one pool serves all groups, and what is planned twice is taken once. Method: the second plan goes on from
-    the first; the null block is no new one.
+    """Goal: one pool serves all groups, and what is planned twice is taken once. Method: the second plan continues from
+    the first; the null block is not a new one.
     """
     assert expected == blocks_new(second, first)
 

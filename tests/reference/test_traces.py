@@ -1,4 +1,4 @@
-"""Random operations on small systems: what must hold after every one of them, whatever they are."""
+"""Random operations on small systems: what must hold after every one of them."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ from .strategies import (
 
 
 def check_slots(before: Manager, after: Manager, operation: Admit | Schedule, answer: Granted) -> None:
-    """Every token computed has a slot that nobody else holds, and all that it reads is in the request's table."""
+    """Every token computed has a slot that no other request holds, and all that it reads is in the request's table."""
     number = operation.request
     request = after.population[number]
     start = before.population[number].tokens_computed + answer.hit_tokens + answer.external_tokens
     end = request.tokens_computed
-    # What has arrived as a whole may be shared by the time that its last token is computed again.
+    # A block that has arrived as a whole may be shared by the time that its last token is computed again.
     again = isinstance(operation, Admit) and number in before.tables and start == len(request.tokens) - 1
     for group, table in zip(after.geometry.groups, after.tables[number], strict=True):
         if group.kind is Kind.MAMBA:
@@ -70,7 +70,7 @@ def check_slots(before: Manager, after: Manager, operation: Admit | Schedule, an
 
 
 def check_states(group: Group, table: list[int], end: int, manager: Manager) -> None:
-    """There is a state for the last token computed, and one for each draft behind it."""
+    """The last token computed has a state, and so has each draft after it."""
     running = len(table) - 1 - group.draft_states
     assert running >= (end - 1) // group.block_size_tokens
     if group.states is StateMode.ALIGN:
@@ -111,7 +111,7 @@ def check_hits(manager: Manager, ledger: Ledger) -> int:
 
 
 def hit_of(manager: Manager, ledger: Ledger, operation: Operation) -> Hit:
-    """What an operation is about to hold, by scanning."""
+    """The blocks that an operation is about to hold, by scanning."""
     nothing = Hit(0, ((),) * len(manager.geometry.groups))
     if not isinstance(operation, Admit) or manager.population[operation.request].tokens_computed:
         return nothing
@@ -119,12 +119,12 @@ def hit_of(manager: Manager, ledger: Ledger, operation: Operation) -> Hit:
 
 
 def check_answer(before: Manager, after: Manager, operation: Admit | Schedule, answer: Answer, ready: bool) -> None:
-    """What is not ready is refused; what is refused for want of blocks takes more than there are."""
+    """A request that is not ready is rejected; one rejected for want of blocks takes more than are free."""
     loaded = before.population[operation.request].tokens_computed > 0
     if not ready:
         assert isinstance(answer, Refused)
     elif isinstance(answer, Refused) and isinstance(operation, Admit):
-        # Behind a load there are look-ahead slots, which no gate counts.
+        # After a load come look-ahead slots, which no gate counts.
         assert answer.gate or loaded or not before.settings.full_sequence_must_fit
     elif isinstance(answer, Refused):
         assert isinstance(operation, Schedule)
@@ -146,7 +146,7 @@ def blocks_wanted(before: Manager, after: Manager, operation: Schedule) -> int:
 
 
 def check_copies(before: Manager, after: Manager, hit: Hit, answer: Granted) -> None:
-    """A hit inside a block is copied into the block behind the full ones, and every copy is told once."""
+    """A hit inside a block is copied into the block after the full ones, and every copy is reported once."""
     added = after.copies[len(before.copies) :]
     assert before.copies == after.copies[: len(before.copies)]
     assert [(partial.group, partial.source, partial.tokens) for partial in hit.partials] == [
@@ -159,7 +159,7 @@ def witness(operation: Operation, answer: Answer, before: Manager, after: Manage
     """Which of the things that a trace should reach were reached by one operation."""
     reached = []
     if isinstance(answer, Refused):
-        reached.append("gate" if answer.gate else f"{type(operation).__name__} refused")
+        reached.append("gate" if answer.gate else f"{type(operation).__name__} rejected")
     if isinstance(answer, Granted):
         assert isinstance(operation, (Admit, Schedule))
         preempted = after.population[operation.request].preemptions
@@ -215,7 +215,9 @@ def run(system: Settings, trace: Sequence[Operation], reached: Counter[str]) -> 
 
 
 def shortest(system: Settings, trace: Sequence[Operation]) -> list[Operation]:
-    """A failing trace without whatever it fails without: far quicker than to shrink what it was drawn from."""
+    """A failing trace without the operations that it fails without: far quicker than to shrink what it was
+    drawn from.
+    """
     kept = list(trace)
     for position in reversed(range(len(trace))):
         shorter = kept[:position] + kept[position + 1 :]
@@ -228,7 +230,7 @@ def shortest(system: Settings, trace: Sequence[Operation]) -> list[Operation]:
 
 FAMILIES = ((*GEOMETRIES, *MORE_GEOMETRIES), COPYING_GEOMETRIES, STATE_GEOMETRIES)
 WITNESSES = (
-    *("gate", "Admit refused", "Schedule refused", "hit", "resumed with a hit", "accepted", "rejected"),
+    *("gate", "Admit rejected", "Schedule rejected", "hit", "resumed with a hit", "accepted", "rejected"),
     *("duplicates", "recycled", "shared", "copied", "not ready", "demoted", "loads", "provided"),
     *(f"transfer {status} {succeeded}" for status in ("loading", "ending") for succeeded in (True, False)),
 )
@@ -236,8 +238,9 @@ WITNESSES = (
 
 @pytest.mark.ci
 def test_what_holds_after_every_operation() -> None:
-    """Goal: the invariants hold, a step leaves its state alone; a hit is what a scan finds, and is served as it says; a
-    token has its slots; cached, pinned and refused is what should be, and nothing else.
+    """Goal: the invariants hold, and a step leaves its state alone. A hit is what a scan finds, and is served as
+    reported. A token has its slots. Exactly the right blocks are cached and pinned, and exactly the right requests are
+    rejected.
 
     Method: fifty traces, always the same, for windows, for copies and for states; together they reach what they are
     meant to reach.
@@ -258,7 +261,7 @@ def test_what_holds_after_every_operation() -> None:
 
 
 def perform_all(system: Settings, trace: Sequence[Operation]) -> tuple[Manager, list[tuple[Operation, Answer]]]:
-    """Perform what a trace stands for; what was performed, each with its answer."""
+    """Perform a trace; return the performed operations, each with its answer."""
     manager = Manager(system)
     return manager, perform_each(manager, trace)
 
@@ -290,7 +293,9 @@ def test_every_part_of_a_trace_is_legal(system: Settings, trace: list[Operation]
 
 
 def _comparable(performed: list[tuple[Operation, Answer]]) -> list[object]:
-    """What was performed and answered. Identities in events are of one manager, so events count by their kind."""
+    """The performed operations and their answers. Identities in events are of one manager, so events count by their
+    kind.
+    """
     return [
         (operation, [type(event) for event in answer.events] if isinstance(answer, Happened) else answer)
         for operation, answer in performed
@@ -329,9 +334,9 @@ REPLAYED = tuple(
     st.lists(st.tuples(st.one_of(starts, continued), st.lists(budgets, min_size=1)), min_size=1, max_size=5),
 )
 def test_a_replay_hits_its_latest_boundary(system: Settings, served: list[tuple[tuple[Run, ...], list[int]]]) -> None:
-    """Goal: as long as nothing cached was lost, a replay of a computed prompt hits all that a replay can hit, whatever
-    the retention. Method: prompts that share, computed one after the other in chunks of any size; each is then asked
-    for again.
+    """Goal: if nothing cached was lost, resending a computed prompt hits the last possible boundary under any
+    retention. Method: prompts that share, computed one after the other in chunks of any size; each is then asked for
+    again.
     """
     manager, geometry = Manager(system), system.geometry
     for prompt, chunks in served:

@@ -19,7 +19,7 @@ from kvreference.settings import Settings
 from .strategies import ALL_GEOMETRIES, systems_of, traces
 
 SLIDING = tuple(geometry for geometry in ALL_GEOMETRIES if any(group.slides for group in geometry.groups))
-Told = TypeVar("Told")
+Reported = TypeVar("Reported")
 
 PLENTY = 1000
 """Blocks enough that nothing cached is ever taken."""
@@ -27,8 +27,10 @@ PLENTY = 1000
 each_trace = settings(derandomize=True, max_examples=40, deadline=None, phases=[Phase.generate])
 
 
-def in_lockstep(trace: Sequence[Operation], systems: Sequence[Settings], told: Callable[[Answer], Told]) -> list[Told]:
-    """Perform a trace on all ``systems``, which must tell the same of every answer; all that was told.
+def in_lockstep(
+    trace: Sequence[Operation], systems: Sequence[Settings], reported: Callable[[Answer], Reported]
+) -> list[Reported]:
+    """Perform a trace on all ``systems``, which must report the same in every answer; return all reports.
 
     Blocks are evicted by their ids, which differ: so none is.
     """
@@ -38,7 +40,7 @@ def in_lockstep(trace: Sequence[Operation], systems: Sequence[Settings], told: C
         operation = managers[0].population.resolve(raw)
         if operation is None or isinstance(operation, Evict):
             continue
-        answers = [told(manager.apply(operation)) for manager in managers]
+        answers = [reported(manager.apply(operation)) for manager in managers]
         assert [answers[0]] * len(answers) == answers, operation
         everything.append(answers[0])
     return everything
@@ -55,8 +57,8 @@ def _masked(geometry: Geometry) -> st.SearchStrategy[Settings]:
 
 
 def test_masked_caching_loses_no_hit() -> None:
-    """Goal: what masked caching leaves out, no hit could have read. Method: dense and masked, on the same traces, in
-    pools so large that nothing is lost: the same hits. Without drafts: accepted ones may outrun a window.
+    """Goal: no hit could have read the blocks that masked caching leaves out. Method: dense and masked, on the same
+    traces, in pools so large that nothing is lost: the same hits. Without drafts: accepted ones may outrun a window.
     """
     longest: Counter[bool] = Counter()
 
@@ -64,8 +66,8 @@ def test_masked_caching_loses_no_hit() -> None:
     @given(st.sampled_from(SLIDING).flatmap(_masked), traces)
     def try_one(system: Settings, trace: list[Operation]) -> None:
         dense = evolve(system, retention_interval_tokens=None)
-        told = in_lockstep(trace, [dense, system], _hits)
-        longest[any(hit_tokens for _, hit_tokens in told)] += 1
+        reported = in_lockstep(trace, [dense, system], _hits)
+        longest[any(hit_tokens for _, hit_tokens in reported)] += 1
 
     try_one()
     assert longest[True] >= 20
@@ -74,7 +76,7 @@ def test_masked_caching_loses_no_hit() -> None:
 @each_trace
 @given(systems_of(*ALL_GEOMETRIES, blocks=PLENTY, scratch_first=False), traces)
 def test_scratch_first_changes_no_hit_while_nothing_is_lost(system: Settings, trace: list[Operation]) -> None:
-    """Goal: which block is handed out first decides only what is lost. Method: both orders, pools of plenty."""
+    """Goal: which block is allocated first decides only what is lost. Method: both orders, pools of plenty."""
     in_lockstep(trace, [system, evolve(system, scratch_first=True)], _hits)
 
 
@@ -83,8 +85,9 @@ def _outcome(answer: Answer) -> tuple[type, bool | None]:
 
 
 def test_pins_refuse_nothing() -> None:
-    """Goal: with everything pinned an allocation succeeds exactly if it would have without pins. Method: nobody reads
-    the cache, so that hits cannot differ; the same traces with pins, short drops too, and without: the same refusals.
+    """Goal: with everything pinned an allocation succeeds if and only if it would have without pins. Method: no request
+    reads the cache, so that hits cannot differ; the same traces with pins, short drops too, and without: the same
+    rejections.
     """
     refused: Counter[tuple[type, bool | None]] = Counter()
 

@@ -22,7 +22,9 @@ def all_flagged(geometry: Geometry) -> Geometry:
 
 
 def drafted(geometry: Geometry, with_mtp: Geometry, flags: str) -> Geometry:
-    """One of the three ways to run a model: without drafts, with the draft layer's group flagged, with all of them."""
+    """One of three configurations of a model: without drafts, with the draft layer's group flagged, with
+    all of them.
+    """
     return {"none": geometry, "one": with_mtp, "all": all_flagged(geometry)}[flags]
 
 
@@ -62,8 +64,8 @@ def test_smallest_hit_on_ascend(block_size: int, flags: str, smallest: int, shor
 def test_with_all_groups_flagged_two_blocks_of_c128_are_not_enough() -> None:
     """Goal: at block size 128 a prompt of 32k tokens hits nothing, if no group is known to hold the draft layer.
 
-    Method: the hit of 16384 needs the C128 block behind it, up to 32768, and one token more to compute. 32768 tokens
-    are two C128 blocks exactly; 32767 is the most that may match.
+    Method: the hit of 16384 needs the C128 block after it, up to 32768, and one token more to compute. 32768 tokens are
+    two C128 blocks exactly; 32767 is the most that may match.
     """
     geometry = all_flagged(dsv4_flash_ascend(128))
     assert 2 == geometry.groups[1].blocks_occupied(32768)
@@ -95,7 +97,7 @@ def test_blocks_that_a_prefill_goes_through_on_ascend() -> None:
 @pytest.mark.parametrize(
     ("tokens", "none", "one", "every"),
     [
-        (16584, 16384, 16384, 0),  # 16583 - 128 = 16455 is still behind 16384; 16583 - 16384 is not
+        (16584, 16384, 16384, 0),  # 16583 - 128 = 16455 is still after 16384; 16583 - 16384 is not
         (20000, 16384, 16384, 0),
         (32768, 16384, 16384, 0),  # 32767 - 16384 = 16383: one token short of a hit
         (33000, 32768, 32768, 16384),  # 32999 - 128 = 32871
@@ -108,7 +110,7 @@ def test_a_replay_loses_one_block_of_the_draft_layers_group(tokens: int, none: i
 
     Method: the largest multiple of 16384 that is at most ``tokens - 1 - look-ahead``, where the look-ahead is 0, a
     window block of 128, or a C128 block of 16384. The last column is what vLLM-Ascend 0.20.2rc does: its replays of
-    20000, 32768 and 40000 tokens were seen to hit 0, 0 and 16384. So it is no defect of the look-up but of the flags.
+    20000, 32768 and 40000 tokens were seen to hit 0, 0 and 16384. So the defect is in the flags, not in the look-up.
     """
     for geometry, expected in (
         (dsv4_flash_ascend(128), none),
@@ -121,10 +123,10 @@ def test_a_replay_loses_one_block_of_the_draft_layers_group(tokens: int, none: i
 
 @pytest.mark.parametrize(("flags", "expected"), [("none", 16384), ("one", 16384), ("all", 0)])
 def test_a_shared_prefix_just_short_of_two_units(flags: str, expected: int) -> None:
-    """Goal: what diverges before a boundary hits the one before, if its look-ahead is shared as well.
+    """Goal: a prompt that diverges before a boundary hits the one before, if its look-ahead is shared as well.
 
-    Method: of 64530 tokens the first 32274 are shared, less than 2 * 16384 = 32768. The C128 block behind 16384 ends at
-    32768 and is not shared, the window block behind it ends at 16512 and is.
+    Method: of 64530 tokens the first 32274 are shared, less than 2 * 16384 = 32768. The C128 block after 16384 ends at
+    32768 and is not shared, the window block after it ends at 16512 and is.
     """
     geometry = drafted(dsv4_flash_ascend(128), dsv4_flash_ascend(128, mtp=True), flags)
     assert expected == hit_of(computed(system(geometry, 64530), Run(0, 64530)), 32274, 32256)
@@ -133,7 +135,7 @@ def test_a_shared_prefix_just_short_of_two_units(flags: str, expected: int) -> N
 def test_all_groups_look_ahead_once() -> None:
     """Goal: three groups with draft layers lose one block together, not one each, round after round, down to 0.
 
-    Method: blocks of 16, windows of 64 and 128, 320 tokens cached. At 320 the block behind is not there; at 304 it is
+    Method: blocks of 16, windows of 64 and 128, 320 tokens cached. At 320 the block after it is missing; at 304 it is
     the last one, 304..319, in all three groups. A request of 320 tokens may match 319 only: 288.
     """
     groups = [Group("full", 16, lookahead=True)]
@@ -170,9 +172,9 @@ def test_a_state_group_aligns_hits_to_4096() -> None:
 def test_states_are_there_only_where_a_chunk_ended(chunk: int, expected: int) -> None:
     """Goal: with states kept at the ends of chunks alone, a shared prefix hits only if a chunk ended within it.
 
-    Method: 1500 of 2200 tokens are shared, blocks of 528. In one chunk the states are those behind 4 * 528 = 2112,
-    which is not shared, and 2200: nothing is hit, though full attention has 2 * 528 = 1056. In chunks of 528 the state
-    behind 1056 is there. What a hit needs is the same in both; this is a matter of where a scheduler cuts.
+    Method: 1500 of 2200 tokens are shared, blocks of 528. In one chunk the states are those after 4 * 528 = 2112, which
+    is not shared, and 2200: nothing is hit, though full attention has 2 * 528 = 1056. In chunks of 528 the state after
+    1056 is there. What a hit needs is the same in both; this is a matter of where a scheduler cuts.
     """
     geometry = Geometry((Group("full", 528), Group("mamba", 528, states="align")))
     manager = computed(system(geometry, 2200, chunk), Run(0, 2200))

@@ -26,7 +26,7 @@ def due(retention: Retention, group: Group, tokens: int) -> list[int]:
 
 @cache
 def prefilled(geometry: Geometry, tokens: int, interval: int | None, chunk_tokens: int = 8192) -> Manager:
-    """A manager that has computed a prompt with this retention interval. Whoever changes its cache takes a copy."""
+    """A manager that has computed a prompt with this retention interval. A test that changes its cache takes a copy."""
     settings = system(geometry, tokens, chunk_tokens, retention_interval_tokens=interval)
     return computed(settings, Run(0, tokens))
 
@@ -48,11 +48,11 @@ def test_a_tail_of_one_block() -> None:
     assert list(range(8)) == cached_positions(prefilled(geometry, 64, None), 1)
 
 
-def test_nothing_is_cached_behind_the_last_boundary() -> None:
+def test_nothing_is_cached_after_the_last_boundary() -> None:
     """Goal: after 112 tokens the blocks 0 to 5 are cached and block 6 is not; it is once 128 are computed.
 
     Method: full attention 32, window 32 in blocks of 16: a boundary reads ceil(31 / 16) = 2 blocks, and there are two
-    between boundaries, so all are read. 96 is reached, that is blocks 0 to 5; block 6 waits for 128.
+    between boundaries, so all are read. 96 is reached, that is blocks 0 to 5. Block 6 waits for 128.
     """
     window = Group("sliding_window", 16, 32)
     geometry = Geometry((Group("full", 32), window))
@@ -66,10 +66,10 @@ def test_nothing_is_cached_behind_the_last_boundary() -> None:
 
 
 def test_a_tail_is_one_block_longer_for_a_draft_layer() -> None:
-    """Goal: with a look-ahead a tail ends one block later, behind the boundary. Method: 128 tokens, as above.
+    """Goal: with a look-ahead a tail ends one block later, after the boundary. Method: 128 tokens, as above.
 
-    Window 8 in blocks of 8: block 3 and, behind 32, block 4; 7 and 8; 11 and 12; 15 before 128, behind which nothing
-    is computed yet.
+    Window 8 in blocks of 8: block 3 and, after 32, block 4; 7 and 8; 11 and 12; 15 before 128, after which nothing is
+    computed yet.
     """
     window = Group("sliding_window", 8, 8, lookahead=True)
     geometry = Geometry((Group("full", 32), window))
@@ -87,8 +87,8 @@ def test_look_ahead_blocks_are_written_as_they_are_read(interval: int | None) ->
     """Goal: masked caching and a draft layer agree, so that replays hit (vLLM's pull request 44082).
 
     Method: full attention 256, window 128 in blocks of 64, look-ahead. A hit at 256 * k reads ceil(127 / 64) = 2 blocks
-    before it and one behind: 4k - 2, 4k - 1, 4k. 4096 tokens are computed in chunks of 2048. Then 300 more tokens
-    follow: 4096 lacks the block behind it, 4096..4159, which was never computed with these tokens; so the hit is 3840,
+    before it and one after: 4k - 2, 4k - 1, 4k. 4096 tokens are computed in chunks of 2048. Then 300 more tokens
+    follow: 4096 lacks the block after it, 4096..4159, which was never computed with these tokens; so the hit is 3840,
     of which block 60 is the look-ahead. With 64 tokens more computed, it is 4096.
     """
     manager = prefilled(EAGLE, 4096, interval, chunk_tokens=2048)
@@ -141,7 +141,7 @@ def test_admitted_boundaries_of_a_long_prompt(interval: int, boundaries: list[in
 
 
 def test_dense_and_masked_caching_of_a_long_prompt() -> None:
-    """Goal: what the same prompt caches without an interval, and with the alignment as interval.
+    """Goal: the blocks that the same prompt caches without an interval, and with the alignment as interval.
 
     Method: dense: 100,000 / 64 = 1562 in each window group, 25,000 and 12,500 of state. Masked: 390 boundaries, with
     2, 2, 2 and 16 blocks each. 32768 keeps 8, 8, 8 and 64.
@@ -160,7 +160,7 @@ def test_dense_and_masked_caching_of_a_long_prompt() -> None:
     ],
 )
 def test_what_a_shared_prefix_hits(interval: int | None, hits: list[int]) -> None:
-    """Goal: masking costs nothing, an interval what lies behind its last multiple, an interval of 0 all but replays.
+    """Goal: masking costs nothing, an interval what lies after its last multiple, an interval of 0 all but replays.
 
     Method: share 2100, 70,000, 99,839 and 99,840 of 100,000 tokens, then go on otherwise. Multiples of 256: 8 * 256 =
     2048, 273 * 256 = 69888, 389 * 256 = 99584, 390 * 256 = 99840. Of 32768: 0, 65536, 98304. The last is the boundary
@@ -177,9 +177,9 @@ def test_a_prompt_that_diverges_in_its_last_segment_hits_nothing() -> None:
     """Goal: a known limit of an interval of 0 (vLLM's issue 57610): the tail is exactly what one boundary needs.
 
     Method: full attention 32, window 1024 in blocks of 16, 4100 tokens. The replay's boundary is 4096, where the window
-    reads 3073..4095: blocks 192 to 255, ceil(1023 / 16) = 64. Who shares 4090 or 4064 tokens could hit 4064, but there
-    the window reads from 3041 on: blocks 190 to 253, of which 190 and 191 were not kept. Every lower boundary lacks
-    more. The definition says 0, and so does the reference; with every boundary kept it is 4064.
+    reads 3073..4095: blocks 192 to 255, ceil(1023 / 16) = 64. A request that shares 4090 or 4064 tokens could hit 4064,
+    but there the window reads from 3041 on: blocks 190 to 253, of which 190 and 191 were not kept. Every lower boundary
+    lacks more. The definition says 0, and so does the reference; with every boundary kept it is 4064.
     """
     window = Group("sliding_window", 16, 1024)
     geometry = Geometry((Group("full", 32), window))
@@ -197,7 +197,7 @@ def test_windows_are_kept_where_compressed_blocks_end(mtp: bool, interval: int |
     """Goal: on Ascend, retention keeps the windows of boundaries that the look-up accepts (vllm-ascend's 11383).
 
     Method: 40,000 tokens in chunks of 8192, hits at multiples of 16384: 2 * 16384 = 32768. Its window is the 127 tokens
-    before it: block 32768 / 128 - 1 = 255, and the draft layer's group also needs block 256 behind it.
+    before it: block 32768 / 128 - 1 = 255, and the draft layer's group also needs block 256 after it.
     """
     geometry = dsv4_flash_ascend(128, mtp)
     manager = prefilled(geometry, 40_000, interval)
@@ -211,7 +211,7 @@ def test_windows_are_kept_where_compressed_blocks_end(mtp: bool, interval: int |
 def test_with_all_groups_flagged_an_interval_costs_nothing_either() -> None:
     """Goal: retention and look-ahead agree where the look-ahead is as long as the alignment. Method: flagged C128.
 
-    33,000 tokens: 16384 and the block of 16384 behind it are 32768, so 16384 is hit, with and without an interval.
+    33,000 tokens: 16384 and the block of 16384 after it are 32768, so 16384 is hit, with and without an interval.
     """
     plain = dsv4_flash_ascend(128)
     groups = tuple(Group(g.kind, g.block_size_tokens, g.window_tokens, True, g.compress_ratio) for g in plain.groups)
@@ -223,7 +223,7 @@ def test_with_all_groups_flagged_an_interval_costs_nothing_either() -> None:
 @pytest.mark.parametrize(
     ("groups", "tokens", "boundary"),
     [
-        ((Group("full", 16, lookahead=True),), 40, 16),  # 16 and 16 behind are 32; the chunk ended at 32
+        ((Group("full", 16, lookahead=True),), 40, 16),  # 16 and 16 after it are 32; the chunk ended at 32
         ((Group("full", 48),), 90, 48),  # the chunk ended at 80
     ],
 )
@@ -232,7 +232,7 @@ def test_a_replay_may_miss_where_states_are_kept_at_chunk_ends(
 ) -> None:
     """Goal: a known limit of states kept at the ends of chunks: they need not be where the replay's boundary is.
 
-    Method: states of 16 tokens beside full attention that looks ahead, or has longer blocks; the whole prompt is one
+    Method: states of 16 tokens next to full attention that looks ahead, or has longer blocks; the whole prompt is one
     chunk up to the last multiple of 16. In chunks of 16 every state is kept, and the boundary is hit.
     """
     geometry = Geometry((*groups, Group("mamba", 16, states="align")))

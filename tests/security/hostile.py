@@ -1,4 +1,4 @@
-"""Values and bytes that programs trip over: numbers at the edges of types, text that is none, nesting, repetition."""
+"""Values and bytes that break programs: numbers at the edges of types, text that is not text, nesting, repetition."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PACKED = (
     *(b"\x91" * DEPTH, b"\x81" * DEPTH, b"\xc9\xff\xff\xff\xff\x01", b"\xd4\x01\x00", b"\xcf" + b"\xff" * 8, b"\xc0"),
     *(b"\xca\x7f\xc0\x00\x00", b"\xdc\xff\xff" + b"\xc0" * 65_535, b"\x90", b"\x80", b"\xa0"),
 )
-"""MessagePack that announces more than there is, nests for ever, or is of a type that nobody asked for."""
+"""MessagePack that announces more than there is, nests without end, or is of an unexpected type."""
 
 
 def value(chance: Random) -> Any:
@@ -81,7 +81,7 @@ def spelt(document: Any) -> bytes:
     verbatim: list[str] = []
 
     def stand_in(each: object) -> str:
-        assert isinstance(each, Verbatim), "nothing else is no value"
+        assert isinstance(each, Verbatim), "all others are values"
         verbatim.append(each.text)
         return f"verbatim {len(verbatim) - 1} in its place"
 

@@ -1,7 +1,7 @@
 """The limits in SECURITY.md.
 
-Goal: what the page says is what the code does. Method: the table is made of the constants, and compared.
-``python tests/security/test_limits.py`` writes it.
+Goal: the page agrees with the code. Method: the table is made of the constants, and compared. ``python
+tests/security/test_limits.py`` writes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Names and texts from outside on pages.
 
-Goal: whatever a model, a preset, a salt, an exception, a file or a finding is called, a page has the elements that it
-has for plain names, and a browser would run no other script. Method: hostile words in every place that a page tells,
-in each of the forms that HTML gives a meaning; what an HTML parser and an XML parser make of them, beside plain words.
+Goal: with any name of a model, a preset, a salt, an exception, a file or a finding, a page has the elements that it has
+for plain names, and a browser would run no other script. Method: hostile words in every place that a page prints, in
+each of the forms that HTML gives a meaning. What an HTML parser and an XML parser make of them, compared with plain
+words.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ HOSTILE = (
 
 
 class Raises(Reference):
-    """No look-up succeeds; the exception says what it is told to."""
+    """No look-up succeeds; the exception has a given message."""
 
     words = PLAIN
 
@@ -62,7 +63,7 @@ class Raises(Reference):
 
 @mutable
 class Page(HTMLParser):
-    """What a browser makes of a page."""
+    """A page as a browser reads it."""
 
     text: str
     tags: Counter[str] = field(factory=Counter)
@@ -119,14 +120,14 @@ def pages_of(words: str, folder: Path) -> dict[str, Page]:
     again = once_more(Loaded(words, words, type("Words", (Raises,), {"words": words})), verdict.detectors)
     # A file's name holds no slash and no zero.
     trace = folder / words.translate({ord("/"): "_", 0: "0"})
-    told = write_pages(verdict, folder, again, not_tested=(words,), reproducers={0: trace}, files=(trace.name,))
-    assert () == told.missing
-    return {path.name: Page(path.read_text(encoding="utf-8")) for path in told.written if path.suffix == ".html"}
+    pages = write_pages(verdict, folder, again, not_tested=(words,), reproducers={0: trace}, files=(trace.name,))
+    assert () == pages.missing
+    return {path.name: Page(path.read_text(encoding="utf-8")) for path in pages.written if path.suffix == ".html"}
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
-    """What the pages are with nothing in them that has a meaning."""
+    """The pages with plain names."""
     return pages_of(PLAIN, tmp_path_factory.getbasetemp() / "plain")
 
 
@@ -148,9 +149,9 @@ def test_a_page_has_no_element_more(words: str, plain: dict[str, Page], tmp_path
 
 @pytest.mark.parametrize("words", HOSTILE)
 def test_documents_stay_documents(words: str) -> None:
-    """Goal: what programs read says the same words, as words. Method: XML, JSON and trace events, read back."""
-    usual, told = (ElementTree.fromstring(rendered(each, "junit")).iter() for each in (PLAIN, words))
-    assert [element.tag for element in usual] == [element.tag for element in told]
+    """Goal: documents for programs have the same words, as words. Method: XML, JSON and trace events, read back."""
+    usual, written = (ElementTree.fromstring(rendered(each, "junit")).iter() for each in (PLAIN, words))
+    assert [element.tag for element in usual] == [element.tag for element in written]
     assert words == json.loads(rendered(words, "json"))["circumstances"]["system"]
     verdict = verdict_of(words)
     recording = record(Bench(Raises, ("lockstep",)), verdict.found[0].case)
@@ -158,15 +159,15 @@ def test_documents_stay_documents(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_a_workflow_is_told_no_command(words: str) -> None:
-    """Goal: nothing in GitHub's log is a command but the gate's own. Method: words behind a newline, and plain ones."""
-    usual, told = (rendered(each, "github") for each in (PLAIN, f"{words}\n::error::{words}"))
-    commands = [[line.partition(" ")[0] for line in text.splitlines()] for text in (usual, told)]
+def test_a_workflow_gets_no_command(words: str) -> None:
+    """Goal: nothing in GitHub's log is a command but the gate's own. Method: words after a newline, and plain ones."""
+    usual, written = (rendered(each, "github") for each in (PLAIN, f"{words}\n::error::{words}"))
+    commands = [[line.partition(" ")[0] for line in text.splitlines()] for text in (usual, written)]
     assert commands[0] == commands[1]
-    assert all(line.startswith("::") for line in told.splitlines())
+    assert all(line.startswith("::") for line in written.splitlines())
 
 
-def test_the_page_would_be_told_apart() -> None:
+def test_the_page_would_differ() -> None:
     """Goal: the comparison can fail. Method: a page in which words are markup."""
     fine, broken = (Page(f'<p title="{words}">{words}</p>') for words in (PLAIN, HOSTILE[2]))
     assert {"p"} == set(fine.tags)

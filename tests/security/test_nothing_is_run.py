@@ -1,8 +1,8 @@
-"""What runs code, and that nothing else does.
+"""The places that run code, and that nothing else does.
 
-Goal: bytes from outside never become code, commands or objects, but where somebody names them as code on a command
-line. Method: look through the syntax tree of every file for what could do it; each place that remains has its reason
-here, and a reason without its place fails as well.
+Goal: bytes from outside never become code, commands or objects, unless the user names them as code on a command line.
+Method: look through the syntax tree of every file for what could do it. Each place that remains has its reason here,
+and a reason without its place fails as well.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ CALLS = frozenset(
     }
 )
 METHODS = frozenset({"extractall", "extract", "exec_module", "import_module", "unpack_archive"})
-"""Called on whatever it is; ``import_module`` of a name that is written there is an import like any other."""
+"""Called on any object; ``import_module`` of a literal name is an import like any other."""
 
 _OURS = "the names stand in a table of this repository"
 ARGUED = {
     (
         "mutants/kvgate_mutants/mutants/scheduler/edited.py",
         "exec",
-    ): "a planted fault: the installed vLLM's own source, with a line of ours in it",
+    ): "an injected fault: the installed vLLM's own source, with a line of ours in it",
     ("spec/kvspec/pictures/gallery.py", "exec"): "the examples of our own chapters, when pictures are drawn",
     ("difftest/kvgate/adapters/fetching.py", "extractall"): "a wheel whose sha256 is one in its release's description",
-    ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: whoever types it names the code",
+    ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: the user names the code",
     ("difftest/kvgate/adapters/registry.py", "exec_module"): "--preload FILE.py: likewise",
     ("difftest/kvgate/levels/tiers/adapter/own.py", "import_module"): "--connector MODULE:CLASS: likewise",
     ("difftest/kvgate/adapters/cpu_engine/answering.py", "import_module"): "what the process that started it says, "
-    "through a pipe that nobody else has",
+    "through a pipe that no other process has",
     ("difftest/kvgate/adapters/cpu_engine/checkpoint.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/ascend_wheel.py", "import_module"): _OURS,
     ("difftest/kvgate/levels/scheduler/adapter/stage.py", "import_module"): _OURS,
@@ -81,7 +81,7 @@ ARGUED = {
 
 
 def found_in(text: str) -> Iterator[str]:
-    """What a file does that could run what it was given."""
+    """The code of a file that could run its input."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in UNPACKS_OBJECTS)
@@ -90,7 +90,7 @@ def found_in(text: str) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             yield from _called(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
-            # A program in a string, such as one behind "-c".
+            # A program in a string, such as one after "-c".
             with suppress(SyntaxError, ValueError):
                 yield from list(found_in(node.value))
 

@@ -1,7 +1,7 @@
 """Input that once ended in a traceback, a hang, or a wrong answer.
 
-Goal: each is refused in one message that says what was wrong. Method: the input as it was found, by fuzzing or by
-reading, and one beside it that is accepted.
+Goal: each is rejected in one message that says what was wrong. Method: the input as it was found, by fuzzing or by
+reading, and a similar one that is accepted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COMPLETION: dict[str, Any] = {"choices": [{"text": "a"}], "usage": {"prompt_toke
 
 
 def recording(path: Path, text: bytes) -> list[object]:
-    """What is read of a recording that says ``text``, which need not be any."""
+    """The result of reading a recording with the bytes ``text``, which need not be text."""
     writer = Writer(path, HEADER)
     payload = encoded([Restart(1, "because")])
     assert b"\xa7because" in payload
@@ -59,7 +59,7 @@ def recording(path: Path, text: bytes) -> list[object]:
 
 
 def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
-    """Goal: no error of the decoder's own. Method: bytes that are no UTF-8, behind right checksums."""
+    """Goal: the decoder's own errors do not escape. Method: bytes that are not UTF-8, after correct checksums."""
     assert [Restart(1, "anyhows")] == recording(tmp_path / "a", b"anyhows")
     with pytest.raises(UsageError, match="record 0, at byte"):
         recording(tmp_path / "b", b"\xff\xfe\xfd\xfc\xfb\xfa\xf9")
@@ -67,7 +67,9 @@ def test_text_in_a_recording_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_request_of_no_tokens_is_a_difference() -> None:
-    """Goal: what the reference cannot follow ends no check. Method: a look-up for a request without a token."""
+    """Goal: an operation that the reference cannot follow ends no check. Method: a look-up for a request without a
+    token.
+    """
     check = ShadowChecker(SETTINGS)
     for record in (Checkpoint([0] * 4, [1, 2, 3], {}, [], []), Arrived(0, 0, 0, True, [])):
         assert [] == check.follow(record)
@@ -104,7 +106,7 @@ def test_a_large_block_next_to_a_small_one_takes_no_memory() -> None:
         tracemalloc.stop()
 
 
-def test_a_speculative_config_that_nests_for_ever() -> None:
+def test_a_speculative_config_that_nests_without_end() -> None:
     """Goal: no recursion error. Method: a hundred thousand brackets."""
     assert speculation_of('{"method": "mtp"}') is not None
     with pytest.raises(UsageError, match="is no JSON"):
@@ -130,11 +132,11 @@ EXPLAINED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("sound", "bad", "told"), EXPLAINED.values(), ids=EXPLAINED)
+@pytest.mark.parametrize(("sound", "bad", "message"), EXPLAINED.values(), ids=EXPLAINED)
 def test_a_model_that_cannot_be_explained(
-    sound: dict[str, Any], bad: dict[str, Any], told: str, tmp_path: Path
+    sound: dict[str, Any], bad: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    """Goal: neither a traceback nor hours. Method: each beside a model that differs in it alone."""
+    """Goal: neither a traceback nor hours. Method: each together with a model that differs in it alone."""
     path = tmp_path / "config.json"
 
     def explained(document: dict[str, Any]) -> object:
@@ -142,14 +144,14 @@ def test_a_model_that_cannot_be_explained(
         return explain(case_of(lambda serving: load(str(path), serving), Serving()))
 
     assert explained(sound)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         explained(bad)
     assert TOKENS_MAX > 10_485_760, "the longest published context"
 
 
 @pytest.mark.parametrize("name", ["version", "retention", "kv_cache_dtype", "enable_prefix_caching", "dtype_bytes"])
 def test_flags_of_a_report_are_of_their_kind(name: str) -> None:
-    """Goal: what a file says of flags is no other kind of value. Method: a list for each of them."""
+    """Goal: a file's flags have the right type. Method: a list for each of them."""
     assert Serving()
     with pytest.raises((TypeError, UsageError)):
         Serving(**cast("dict[str, Any]", {name: []}))
@@ -191,7 +193,7 @@ def test_lanes_without_end(name: str) -> None:
 
 
 def test_a_talk_without_end() -> None:
-    """Goal: the same where few requests are long. Method: one session of many turns, told by what was given."""
+    """Goal: the same where few requests are long. Method: one session of many turns, rejected by its specification."""
     assert workload_of("agents:sessions=1,turns=1000")
     with pytest.raises(UsageError, match="1 sessions of 5,000 turns: every turn repeats all before it"):
         workload_of("agents:sessions=1,turns=5000")
@@ -251,9 +253,9 @@ def test_models_and_metrics_that_are_none() -> None:
 
 
 def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
-    """Goal: whoever is sent a run's folder runs no code by going on with it. Method: plans that name some, and none."""
+    """Goal: continuing a run in a folder from others runs no code of theirs. Method: plans that name some, and none."""
     patched = FuzzPlan("stock", preloads=("/a/patch.py",))
-    for plan, sut, preloads, told in (
+    for plan, sut, preloads, message in (
         (FuzzPlan("stock"), "stock", (), ""),
         (FuzzPlan("mine:build"), "stock", (), "say so: --sut mine:build"),
         (FuzzPlan("mine:build"), "mine:build", (), ""),
@@ -268,15 +270,15 @@ def test_a_folder_names_no_code_of_its_own(tmp_path: Path) -> None:
     ):
         folder = RunFolder(tmp_path)
         (tmp_path / "manifest.json").write_text(manifest(plan))
-        if told:
-            with pytest.raises(UsageError, match=told):
+        if message:
+            with pytest.raises(UsageError, match=message):
                 refuse_foreign_code(folder, sut, preloads)
         else:
             refuse_foreign_code(folder, sut, preloads)
 
 
 def test_a_shadow_is_for_its_owner(tmp_path: Path) -> None:
-    """Goal: nobody else reads what a shadow writes. Method: a folder that is new, a status, and a recording."""
+    """Goal: only the owner can read what a shadow writes. Method: a folder that is new, a status, and a recording."""
     folder = tmp_path / "shadow"
     sink_for(Switch(Mode.RECORD, dir=folder), SETTINGS, "stock", "Scheduler").close()
     status.write(folder, status.Status("engine", "record", 1))
@@ -286,5 +288,5 @@ def test_a_shadow_is_for_its_owner(tmp_path: Path) -> None:
 
 
 def mode_of(path: Path) -> int:
-    """Who may do what with a file."""
+    """The permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)

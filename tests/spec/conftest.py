@@ -1,4 +1,4 @@
-"""What all tests of the formal model need."""
+"""Fixtures of all tests of the formal model."""
 
 from __future__ import annotations
 

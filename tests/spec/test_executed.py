@@ -1,7 +1,7 @@
-"""What the obligations execute.
+"""The functions that the obligations execute.
 
 Goal: an obligation counts as P only if functions of the reference run while it is proved. Method: compare the stored
-trace with a new one, for all obligations or for some; and look at what the tracer says of obligations made here.
+trace with a new one, for all obligations or for some; and check the tracer's report on obligations made here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_the_tracer_sees_what_runs() -> None:
 
 
 def test_without_functions_it_is_not_p() -> None:
-    """By the stored trace; what is proved within a bound stays B."""
+    """By the stored trace; a proof within a bound stays B."""
     assert () == tuple(stored()[TRANSCRIBED.id])
     assert Tier.MODEL is TRANSCRIBED.tier
     assert Tier.BOUNDED is evolve(TRANSCRIBED, bound="up to 3").tier
@@ -46,8 +46,8 @@ def test_without_functions_it_is_not_p() -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("tier", [Tier.ALL, Tier.BOUNDED])
-def test_whatever_is_proved_of_code_runs_code(tier: Tier) -> None:
-    """On the first way already, traced anew: nothing that counts as P executes no function of the reference."""
+def test_every_proof_about_code_runs_code(tier: Tier) -> None:
+    """On the first path already, traced anew: nothing that counts as P executes no function of the reference."""
     found = [each for each in obligations().values() if each.tier is tier]
     assert found
     assert [] == [each.id for each in found if not functions_executed(each, ways=1)]
@@ -61,14 +61,14 @@ def test_the_stored_trace_is_of_these_obligations_and_functions() -> None:
 
 
 WAYS = 4
-"""Of how many ways of each obligation the trace is made anew with each commit: of all, it takes minutes."""
+"""For how many execution paths of each obligation a commit traces anew: all of them take minutes."""
 
 
 @pytest.mark.ci
 @pytest.mark.few(12)
 @pytest.mark.parametrize("name", obligations())
 def test_the_stored_trace_has_what_runs(name: str) -> None:
-    """On the first ways of it; those that execute something execute some of it there."""
+    """On its first execution paths; obligations that execute something execute some of it there."""
     found = functions_executed(obligations()[name], WAYS)
     assert set(found) <= set(stored()[name])
     assert bool(found) == bool(stored()[name])
@@ -77,13 +77,15 @@ def test_the_stored_trace_has_what_runs(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("name", obligations())
 def test_the_stored_trace_is_current(name: str) -> None:
-    """All ways of it, traced anew in a process of its own: what one keeps from before is not run again."""
+    """All its execution paths, traced anew in a process of its own: code that caches an earlier result is
+    not run again.
+    """
     ((_, found),) = trace([name], 1)
     assert tuple(stored()[name]) == found
 
 
 def test_what_changes_state_comes_first() -> None:
-    """Of what no obligation executes; and a function that writes is told from one that asks."""
+    """Of what no obligation executes; and a function that writes is distinguished from one that asks."""
     left = [each.changes_state for each in never_executed({})]
     assert left == sorted(left, reverse=True)
     by_name = {each.name: each.changes_state for each in functions()}

@@ -1,7 +1,7 @@
 """Results of proofs.
 
 Goal: a statement counts as proved only if it can be witnessed and can fail. Method: obligations with one thing wrong
-each; and the processes beside each other say what one says alone.
+each; and parallel processes say what one says alone.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kvspec.prover import Verdict
 from kvspec.registry import obligations
 
 SKIPPED = "kvreference.attention:tokens_skipped"
-BROKEN = only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1)
+BROKEN = only("longer", "More is freed than there is.", SKIPPED, lambda computed, window: computed + 1)
 SOUND = Obligation(
     "test.skipped",
     ("KV-OP-06",),
-    "No more is given up than is computed.",
+    "No more is freed than is computed.",
     {"computed": Count(), "window": Count(2)},
     lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed,
-    {"something is given up": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
+    {"something is freed": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
     (BROKEN,),
 )
 TASK = Task("test.skipped")
@@ -33,7 +33,7 @@ NO_MUTANT = only("none", "", SKIPPED, lambda computed, window: 0)
 
 
 def hopeless(computed: Any, window: Any) -> Any:
-    """A formula of which nothing can be said: it divides by what may be zero."""
+    """An undecidable formula: it divides by what may be zero."""
     return window // computed
 
 
@@ -41,7 +41,7 @@ def test_a_sound_statement_is_proved() -> None:
     """With its witness, and its mutant refuted: nothing is left to say."""
     checked = check_obligation(SOUND, TASK)
     assert (Outcome.PROVED, []) == (checked.outcome, list(checked.why()))
-    assert ["something is given up"] == list(checked.witnesses)
+    assert ["something is freed"] == list(checked.witnesses)
     assert {"longer": Verdict.REFUTED} == {name: proof.verdict for name, proof in checked.mutants.items()}
 
 
@@ -66,7 +66,7 @@ def test_a_sound_statement_is_proved() -> None:
     ids=["refuted", "no witness", "mutant lives", "nothing assumed can be", "mutant unknown", "unknown"],
 )
 def test_one_thing_wrong_is_enough(wrong: dict[str, Any], outcome: Outcome, why: str | None) -> None:
-    """And it is said which."""
+    """And the message says which."""
     checked = check_obligation(evolve(SOUND, **wrong), TASK)
     assert outcome is checked.outcome
     assert why is None or any(line.startswith(why) for line in checked.why())
@@ -81,7 +81,7 @@ def test_without_witnesses_and_mutants_only_the_proof_counts() -> None:
 
 
 def test_what_says_nothing_of_fixed_values_is_silent() -> None:
-    """What it assumes is not so there: that is no failure of theirs. Without fixed values it is."""
+    """Its assumption is false there, which is not a failure of the values. Without fixed values it is."""
     narrow = evolve(SOUND, assumes=lambda u: u.window >= 10)
     assert Outcome.SILENT is check_obligation(narrow, Task("test.skipped", {"window": 3})).outcome
     assert Outcome.PROVED is check_obligation(narrow, Task("test.skipped", {"window": 30})).outcome
@@ -95,12 +95,12 @@ def test_a_mutant_that_makes_the_assumption_impossible_is_not_refuted() -> None:
     assert Outcome.VACUOUS is checked.outcome
 
 
-def test_processes_beside_each_other_say_the_same() -> None:
+def test_parallel_processes_agree() -> None:
     """In the order in which they were asked, and with the same effort."""
     tasks = [Task(name) for name in list(obligations())[:4]]
-    alone, beside = ([_said(each) for each in check_all(tasks, jobs=jobs)] for jobs in (1, 2))
+    alone, parallel = ([_said(each) for each in check_all(tasks, jobs=jobs)] for jobs in (1, 2))
     assert [task.obligation for task in tasks] == [said[0] for said in alone]
-    assert alone == beside
+    assert alone == parallel
 
 
 def _said(result: ProofResult) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """All obligations.
 
-Goal: whatever is registered is proved, says something, and rests on guarantees that there are. Method: check all of
+Goal: everything that is registered is proved, is not vacuous, and rests on existing guarantees. Method: check all of
 them once, as ``kvgate prove`` does, and look at each.
 """
 
@@ -34,14 +34,14 @@ def test_it_is_proved_and_says_something(checked: Mapping[str, ProofResult], nam
     result = checked[name]
     assert (Outcome.PROVED, []) == (result.outcome, list(result.why()))
     assert result.witnesses, "without a witness what is assumed might never be"
-    assert result.mutants, "without a mutant it might hold whatever the code does"
+    assert result.mutants, "without a mutant it might hold for any code"
     for mutant, proof in result.mutants.items():
         assert proof.confirmed is not False, f"the counterexample of {mutant} does not fail as numbers"
 
 
 @pytest.mark.parametrize("name", obligations())
 def test_it_has_its_place(name: str) -> None:
-    """Its id begins with a chapter, or with what all chapters rest on; the guarantees are there; a bound is told."""
+    """Its id begins with a chapter, or with what all chapters rest on; the guarantees exist; a bound is reported."""
     obligation = obligations()[name]
     homes = {chapter.file[3:].removesuffix(".md") for chapter in read_all()}
     chapter, dot, rest = name.partition(".")

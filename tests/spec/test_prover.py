@@ -1,7 +1,7 @@
 """The prover.
 
-Goal: what is proved is so, what is refuted comes with numbers for which it fails, and what cannot be decided is told as
-neither. Method: statements of which the answer is known.
+Goal: a proved statement is true, a refuted one comes with numbers for which it fails, and an undecided one is reported
+as neither. Method: statements of which the answer is known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def statement(claim: Any, assumes: Any = lambda u: True, **others: Any) -> Oblig
 
 
 def test_what_is_so_is_proved() -> None:
-    """On each of its ways."""
+    """On each of its execution paths."""
     proof = prove(statement(lambda u: max(u.x, u.y) >= u.y))
     assert (Verdict.PROVED, 2, None) == (proof.verdict, proof.ways, proof.counterexample)
 
@@ -47,7 +47,7 @@ def test_what_is_not_so_is_refuted_by_the_smallest_numbers() -> None:
 
 
 def test_what_is_smaller_can_be_said() -> None:
-    """Of two that fail, the one with the smaller size is told."""
+    """Of two that fail, the one with the smaller size is reported."""
     proof = prove(statement(lambda u: u.x + u.y < 7, size=lambda u: u.x))
     assert proof.counterexample is not None
     assert 0 == proof.counterexample["x"]
@@ -113,7 +113,7 @@ def test_what_is_never_so_proves_nothing() -> None:
         lambda u: implies(u.y == True, u.x >= 5),  # noqa: E712 (the comparison is what is tested)
     ],
 )
-def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:
+def test_a_truth_next_to_a_number_is_one_or_zero(false: Any) -> None:
     """As in Python; else two objects would be compared, and what is false would be proved."""
     proof = prove(statement(false, unknowns={"x": Count(), "y": Count(0, 1)}))
     assert (Verdict.REFUTED, True) == (proof.verdict, proof.confirmed)
@@ -130,7 +130,7 @@ def test_a_truth_beside_a_number_is_one_or_zero(false: Any) -> None:
         lambda u: True if u.x > 5 else None,
     ],
 )
-def test_what_is_no_truth_is_not_proved(odd: Any) -> None:
+def test_what_is_not_a_truth_is_not_proved(odd: Any) -> None:
     """Numbers as truths, fractions, and nothing at all."""
     assert Verdict.UNKNOWN is prove(statement(odd)).verdict
     assert Verdict.UNKNOWN is prove(statement(lambda u: True, assumes=odd)).verdict
@@ -151,7 +151,7 @@ def test_code_that_raises_is_refuted() -> None:
 
 
 def test_a_lemma_is_used() -> None:
-    """What it says at the values that are given is known; without it the statement falls."""
+    """Its claim at the given values is known; without it the statement fails."""
     lemma = statement(lambda u: u.x == u.y, assumes=lambda u: u.x >= 5, unknowns={"x": Count(), "y": Count()})
     uses = statement(
         lambda u: u.y >= 5, assumes=lambda u: u.x >= 5, lemmas=lambda u: [Lemma(lemma, {"x": u.x, "y": u.y})]
@@ -161,7 +161,7 @@ def test_a_lemma_is_used() -> None:
 
 
 def test_witnesses_are_found_and_run() -> None:
-    """Values for which the assumption and the witness hold; none if there are none."""
+    """Values for which the assumption and the witness hold; none if none exist."""
     some = statement(
         lambda u: True, assumes=lambda u: u.x > 3, witnesses={"large": lambda u: u.y > u.x, "never": lambda u: u.x == 0}
     )
@@ -190,7 +190,7 @@ def test_a_patch_reaches_into_classes() -> None:
 
 
 def test_maps_are_found_and_not_run() -> None:
-    """What z3 says of a map is a part of it."""
+    """The answer of z3 for a map is a part of it."""
     proof = prove(statement(lambda u: u.m[u.x] != 4, unknowns={"x": Count(), "m": AMap()}))
     assert (Verdict.REFUTED, None) == (proof.verdict, proof.confirmed)
     assert proof.counterexample is not None
@@ -198,19 +198,19 @@ def test_maps_are_found_and_not_run() -> None:
 
 
 def test_a_statement_can_be_run_as_numbers() -> None:
-    """What is assumed counts too."""
+    """Assumptions count too."""
     some = statement(lambda u: u.x < 10, assumes=lambda u: u.x > 3)
     assert [False, True, False] == [holds(some, {"x": x, "y": 0}) for x in (3, 4, 10)]
 
 
 def test_tiers() -> None:
-    """A statement with a bound is never told as one for all sizes."""
+    """A statement with a bound is never reported as one for all sizes."""
     assert Tier.ALL is statement(operator.truth).tier
     assert Tier.BOUNDED is statement(operator.truth, bound="up to 3").tier
 
 
 def test_the_lemmas_exclude_no_product() -> None:
-    """Whatever numbers are multiplied, all that is said of their products is so; with a wrong product, not."""
+    """For any multiplied numbers, all claims about their products hold; with a wrong product, not."""
     import z3
 
     said = [

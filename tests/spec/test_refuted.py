@@ -1,7 +1,7 @@
 """Refuted designs.
 
-Goal: z3 refutes each, and what it finds is shown by a run of the design, and not by a run of the reference. Method:
-refute all of them, and read what both said.
+Goal: z3 refutes each, and a run of the design shows the counterexample, while a run of the reference does not. Method:
+refute all of them, and read both answers.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SAID = {
         "held by 0, a count of 0, in the pinned queue, pinned",
     ),
 }
-"""How many operations the shortest trace has, and what the design and the reference come to."""
+"""How many operations the shortest trace has, and the answers of the design and of the reference."""
 
 
 def refuted(name: str) -> tuple[Proof, Replay]:
-    """What z3 says of a design, and its counterexample, run."""
+    """The result of z3 for a design, and its counterexample, run."""
     proof = prove(DESIGNS[name].obligation)
     assert proof.counterexample is not None
     return proof, DESIGNS[name].replay(proof.counterexample)
@@ -57,7 +57,7 @@ def refuted(name: str) -> tuple[Proof, Replay]:
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_z3_and_the_run_agree(name: str) -> None:
-    """The design is refuted, as numbers too, and its trace tells it from the reference."""
+    """The design is refuted, on numbers too, and its trace distinguishes it from the reference."""
     proof, replay = refuted(name)
     assert Verdict.REFUTED is proof.verdict
     assert proof.confirmed is True
@@ -89,7 +89,7 @@ def test_the_way_is_the_shortest(name: str) -> None:
         assert Verdict.PROVED is prove(DESIGNS[name].obligation, {"length": length}).verdict
 
 
-def test_what_z3_is_told_of_pins_is_what_the_pool_does() -> None:
+def test_what_z3_assumes_of_pins_is_what_the_pool_does() -> None:
     """Every way of up to five actions that can be asked for ends alike, in numbers and in the refuted pool."""
     compared = 0
     for length in range(1, 6):
@@ -102,7 +102,7 @@ def test_what_z3_is_told_of_pins_is_what_the_pool_does() -> None:
 
 
 def test_a_trace_shows_something_only_if_the_design_fails() -> None:
-    """Taking a block changes its count, and is no failure; neither would be two different ones."""
+    """Taking a block changes its count, and is not a failure; neither would be two different ones."""
     harmless = DESIGNS["pin-by-count-loses-block"].replay(vars(way(0)))
     assert harmless.design != harmless.sound
     assert not harmless.shows_it
@@ -116,7 +116,7 @@ def way(*actions: int) -> SimpleNamespace:
 
 
 def test_a_way_that_cannot_be_asked_for_is_none() -> None:
-    """A block cannot be hit before it holds something, given up by nobody, or demoted where it is not pinned."""
+    """A block cannot be hit before it holds something, freed without a holder, or demoted where it is not pinned."""
 
     def legal(*actions: int) -> Any:
         return lived(way(*actions))[0]

@@ -1,7 +1,7 @@
 """The second solver, and the stored cores.
 
-Goal: cvc5 hears all that a proof or a refutation by z3 rests on, and whatever it does not confirm is counted as such.
-Method: statements of which the answer is known, answers that are falsified, cores that are broken.
+Goal: cvc5 receives all that a proof or a refutation by z3 rests on, and every answer that it does not confirm is
+counted as such. Method: statements of which the answer is known, answers that are falsified, cores that are broken.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def test_what_is_not_confirmed_is_counted(
     assert (outcome is Outcome.DISPUTED) == any("the other way" in line for line in result.why())
 
 
-def test_nothing_asked_is_no_agreement() -> None:
-    """As nothing proved is no proof."""
+def test_nothing_asked_is_not_an_agreement() -> None:
+    """As nothing proved is not a proof."""
     assert not Opinion().agrees
 
 
@@ -131,7 +131,7 @@ def test_cvc5_reads_what_z3_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seed_reaches_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a proof, and those with which a witness is looked for."""
+    """The seed of a proof, and those with which a witness is looked for."""
     seeds: list[int] = []
 
     class Recording(z3.Solver):  # type: ignore[misc]  # z3 has no types

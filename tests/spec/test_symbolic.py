@@ -1,7 +1,7 @@
 """Code on terms.
 
-Goal: a run on terms means what the run on numbers means, and what cannot be said raises. Method: small functions on
-every way, each beside what Python says.
+Goal: a run on terms means what the run on numbers means, and what cannot be expressed raises. Method: small functions
+on every execution path, each compared with what Python says.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ X, Y = z3.Int("x"), z3.Int("y")
 
 
 def results(function: Callable[[], Any]) -> list[Any]:
-    """What ``function`` returns, way by way."""
+    """The results of ``function``, path by path."""
     return [result for _, result in all_paths(function, by_lemmas=True)]
 
 
 def values_of(function: Callable[[Any, Any], Any], x: int, y: int) -> list[int]:
-    """What a function of two terms is, way by way, where they are ``x`` and ``y``."""
+    """The values of a function of two terms, path by path, where they are ``x`` and ``y``."""
 
     def run() -> Any:
         for term, value in ((X, x), (Y, y)):
@@ -78,7 +78,7 @@ def test_terms_mean_what_numbers_mean(name: str) -> None:
 
 
 def test_every_way_is_taken_once() -> None:
-    """Three questions, of which two exclude each other: six ways."""
+    """Three questions, of which two exclude each other: six paths."""
 
     def run() -> tuple[bool, bool, bool]:
         return bool(Term(X) > 3), bool(Term(X) < 2), bool(Term(Y) == 0)
@@ -88,7 +88,7 @@ def test_every_way_is_taken_once() -> None:
 
 
 def test_a_way_that_cannot_be_is_not_taken() -> None:
-    """Neither one that contradicts what was said, nor any if what is assumed cannot be."""
+    """Neither a path that contradicts an earlier assumption, nor any if the assumptions contradict each other."""
 
     def run() -> bool:
         current_path().assume(X > 3)
@@ -128,7 +128,7 @@ def _between(least: int, most: int) -> int:
     return Term(X).__index__()
 
 
-def test_an_index_without_a_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_without_a_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would have no last way."""
     monkeypatch.setattr(symbolic, "VALUES_MAX", 4)
     with pytest.raises(NotDecidableError, match="more than 4 values"):
@@ -136,7 +136,7 @@ def test_an_index_without_a_bound_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert 4 == len(results(lambda: _between(0, 3)))
 
 
-def test_a_division_that_may_be_by_zero_is_refused() -> None:
+def test_a_division_that_may_be_by_zero_is_rejected() -> None:
     """And by what may be negative: Python and z3 round differently there."""
     with pytest.raises(NotDecidableError, match="may be zero"):
         results(lambda: Term(X) // Term(Y))
@@ -157,7 +157,7 @@ def test_the_same_division_is_the_same_number() -> None:
         assert path.solver.check(z3.Not(same.z3)) == z3.unsat
 
 
-def test_too_many_ways_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_paths_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on everything."""
     monkeypatch.setattr("kvspec.symbolic.PATHS_MAX", 3)
     with pytest.raises(NotDecidableError, match="more than 3 ways"):
@@ -175,7 +175,7 @@ def test_nothing_is_asked_outside_of_a_proof() -> None:
 
 
 def test_two_truths_are_compared_as_truths() -> None:
-    """A bool beside a truth is no accident that is silently false."""
+    """Comparing a bool with a truth is not silently false."""
 
     def run() -> bool:
         current_path().assume(X == 2)

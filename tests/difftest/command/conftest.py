@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _small_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs in this process runs for a second at most."""
+    """Campaigns in this process run for a second at most."""
     monkeypatch.setattr("kvgate.gate.profiles.PROFILES", {"quick": Profile(1500)})
 
 

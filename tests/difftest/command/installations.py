@@ -45,11 +45,11 @@ def judged(facts: Facts = SOUND, tried: Mapping[str, Probe] = TRIED) -> dict[str
 
 def without(facts: Facts, *names: str) -> Facts:
     """An environment that lacks some distributions."""
-    return evolve(facts, installed={name: told for name, told in facts.installed.items() if name not in names})
+    return evolve(facts, installed={name: version for name, version in facts.installed.items() if name not in names})
 
 
 def loaded(code: int | None, facts: Mapping[str, object] = {}, said: str = "") -> dict[str, Probe]:
-    """What was tried, with another end of vLLM's import."""
+    """The probes, with another end of vLLM's import."""
     return {**TRIED, SYSTEM_PROGRAM: Probe(code, said, facts)}
 
 

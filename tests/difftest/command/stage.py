@@ -19,7 +19,7 @@ from kvreference.operations import Admit, Arrive, Finish, Run
 from kvreference.settings import Settings
 
 FAULTY = '''
-"""A system with a planted fault: whoever finishes releases its blocks from the head on."""
+"""A system with an injected fault: a finished request releases its blocks from the head on."""
 from kvgate.adapters.reference import Reference
 from kvreference.operations import Finish
 

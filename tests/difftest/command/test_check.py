@@ -76,7 +76,7 @@ def test_every_format_can_be_read(name: str, parse: Callable[[str], str], kvgate
     """Of an agreement, and of a divergence."""
     sound, faulty = kvgate(*REFERENCE, "--format", name), kvgate(*FAULTY, "--format", name)
     assert ((0, ""), 1) == ((sound.code, sound.err), faulty.code)
-    # What is found first is said at once, for people.
+    # The first finding is printed at once, for people.
     assert ("KV-OP-07" in faulty.err) == (name == "text")
     assert parse(sound.out).startswith("no divergence in ")
     assert parse(faulty.out).startswith("1 divergence in ")
@@ -99,7 +99,7 @@ def test_a_divergence_is_exit_code_1_and_can_be_run_again(here: Path) -> None:
 
 @pytest.mark.ci
 def test_reports_are_written_where_they_are_asked_for(here: Path, kvgate: Kvgate) -> None:
-    """All formats, a reproducer and a page for what was found; nothing beside them."""
+    """All formats, a reproducer and a page for what was found; the folder has no other files."""
     assert 1 == kvgate(*FAULTY, "--report", "out/of/here").code
     found = [f"divergence-1.{kind}" for kind in ("html", "jsonl", "trace-events.json")]
     formats = ["index.html", "junit.xml", "report.txt", "summary.md", "verdict.json"]
@@ -116,7 +116,7 @@ def test_of_an_agreement_reports_are_written_as_well(here: Path, kvgate: Kvgate)
 
 
 def test_monitors_may_check_alone(kvgate: Kvgate) -> None:
-    """The order of the free queue is nothing to them; that the reference did not check is said."""
+    """They ignore the order of the free queue; the report says that the reference did not check."""
     ended = kvgate(*FAULTY, "--monitors-only", "--format", "json")
     assert 0 == ended.code
     verdict = json.loads(ended.out)
@@ -146,7 +146,7 @@ def test_a_patch_is_tested_as_it_is(here: Path) -> None:
 
 @pytest.mark.ci
 def test_a_seed_stands_for_what_is_found(kvgate: Kvgate) -> None:
-    """Whatever time it takes; the next seed stands for something else."""
+    """However long the run takes; the next seed finds something else."""
 
     def found(seed: str) -> object:
         verdict = json.loads(kvgate(*FAULTY, "--seed", seed, "--format", "json").out)
@@ -156,7 +156,7 @@ def test_a_seed_stands_for_what_is_found(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "fuzz"])
-def test_a_release_for_stored_cases_alone_is_refused(kvgate: Callable[..., Ended], command: str) -> None:
+def test_a_release_for_stored_cases_alone_is_rejected(kvgate: Callable[..., Ended], command: str) -> None:
     """Goal: no failure inside kvgate where a release is too old. Method: 0.19.1, of which the corpus has traces."""
     ended = kvgate(command, "--sut", "native@0.19.1")
     assert 2 == ended.code

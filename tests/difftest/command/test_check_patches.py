@@ -1,7 +1,7 @@
 """``kvgate check`` of a patch of vLLM.
 
-Goal: who changes the block manager reads what a user of the server would notice, which function did it, and which
-changed lines never ran. Method: diffs of the installed vLLM, by the command as a process.
+Goal: the author of a change to the block manager reads what a user of the server would notice, which function caused
+it, and which changed lines never ran. Method: diffs of the installed vLLM, by the command as a process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATCHES = {
         "self._cache[key] = {block.block_id: block}",
     ),
 }
-"""By what they do, a file of vLLM, a passage in it, and what stands there instead."""
+"""By effect: a file of vLLM, a passage in it, and its replacement."""
 RUN = ("check", "-x", "--jobs", "2", "--time-budget", "60s", "--model", "swa", "--model", "full")
 
 
@@ -60,7 +60,7 @@ def patch(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("patch", "code", "told"),
+    ("patch", "code", "expected"),
     [
         (
             "a wrong answer",
@@ -73,14 +73,14 @@ def patch(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     ],
     indirect=["patch"],
 )
-def test_a_patch(patch: Path, code: int, told: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_patch(patch: Path, code: int, expected: tuple[str, ...], tmp_path: Path) -> None:
     """The headline, then the function; the coverage; and what was run, as it is typed again."""
     ended = run_kvgate(tmp_path, *RUN, "--diff", str(patch))
     assert code == ended.code, ended.out + ended.err
-    for each in (*told, f"--diff {patch}"):
+    for each in (*expected, f"--diff {patch}"):
         assert each in ended.out
     if code:
-        assert ended.out.index(told[0]) < ended.out.index(told[1])
+        assert ended.out.index(expected[0]) < ended.out.index(expected[1])
 
 
 def test_a_revision_without_a_checkout(tmp_path: Path) -> None:

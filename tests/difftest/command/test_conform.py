@@ -1,7 +1,7 @@
 """``kvgate conform``.
 
-Goal: the exit code says whether the reference is what the proofs are about, on all mechanisms and on every edge of tiny
-models, and a transition that never happened is not told as tested. Method: the command in this process, with the model
+Goal: the exit code says whether the reference refines the proved model, on all mechanisms and on every edge of tiny
+models. A transition that never happened is not reported as tested. Method: the command in this process, with the model
 and the reference as they are, and with one of them changed.
 """
 
@@ -59,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.ci
 def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
-    """Some three thousand operations, over all mechanisms; whatever happened is a transition of the model."""
+    """Some three thousand operations over all mechanisms; every change is a transition of the model."""
     ended = kvgate("conform", "--operations", "200", "--format", "json")
     rows = rows_of(ended.out)
     assert list(MECHANISMS) == [row["mechanism"] for row in rows]
@@ -73,7 +73,7 @@ def test_all_mechanisms_conform(kvgate: Kvgate) -> None:
 @pytest.mark.ci
 @pytest.mark.usefixtures("small")
 def test_every_edge_of_tiny_models_conforms(kvgate: Kvgate) -> None:
-    """A block manager and a scheduler; what is not named is not driven."""
+    """A block manager and a scheduler; models that are not named are not driven."""
     ended = kvgate("conform", "pinned tier", "scheduler", "--operations", "50", "--explore", "--format", "json")
     assert 0 == ended.code
     assert [("pinned tier", []), ("scheduler", [])] == [(row["mechanism"], row["wrong"]) for row in rows_of(ended.out)]
@@ -102,7 +102,7 @@ def test_the_same_seed_drives_the_same(kvgate: Kvgate) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_changed_model_is_exit_code_1(kvgate: Kvgate) -> None:
-    """Driven and explored: the first drift is told, with what was expected."""
+    """Driven and explored: the first drift is reported with what was expected."""
 
     def nothing(state: State, _at: Operands) -> State:
         return state
@@ -146,7 +146,7 @@ def test_an_invariant_that_does_not_hold_is_exit_code_1(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
+def test_what_never_happened_is_reported(kvgate: Kvgate) -> None:
     """Over all mechanisms it fails: a transition that never happened was not tested."""
     ended = kvgate("conform", "--operations", "100")
     assert 1 == ended.code
@@ -155,7 +155,7 @@ def test_what_never_happened_is_told(kvgate: Kvgate) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and not called exhaustive."""
+    """The report says so and does not call the run exhaustive."""
     monkeypatch.setattr("kvgate.cli.conform.EXPLORE_SECONDS", 0.0)
     ended = kvgate("conform", "pinned tier", "--operations", "50", "--explore")
     assert 4 == ended.code
@@ -166,7 +166,7 @@ def test_an_early_stop_is_exit_code_4(kvgate: Kvgate, monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("small")
 def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While something is driven, and while it is explored; what is done is told."""
+    """Interrupted while driving and while exploring; the report has what is done."""
     visited = Search._visit
 
     def interrupted(self: Search[object, object], *arguments: Any) -> object:
@@ -189,7 +189,7 @@ def test_an_interrupt_is_exit_code_130(kvgate: Kvgate, monkeypatch: pytest.Monke
 
 
 def test_an_unknown_mechanism_is_exit_code_2(kvgate: Kvgate) -> None:
-    """With those that there are."""
+    """The message lists the known ones."""
     ended = kvgate("conform", "nonsense")
     assert 2 == ended.code
     assert "unknown mechanism 'nonsense': give one of sharing, " in ended.message

@@ -21,7 +21,7 @@ OVERSIZE = BUGS["oversize-request-blocks-queue"]
 
 @pytest.fixture
 def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
-    """What becomes of every trial."""
+    """Let every trial end in this state."""
 
     def of_all(state: State) -> None:
         def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
@@ -36,7 +36,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "told"),
+    ("state", "code", "message"),
     [
         (State.CAUGHT, 0, "1 of 1 defects caught: 1 in published code, 0 by a mutant"),
         (State.NOT_CAUGHT, 1, "1 not caught that should be"),
@@ -45,18 +45,20 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Callable[[State], None]:
     ],
 )
 def test_the_exit_code_says_what_became_of_them(
-    kvgate: Kvgate, became: Callable[[State], None], state: State, code: int, told: str
+    kvgate: Kvgate, became: Callable[[State], None], state: State, code: int, message: str
 ) -> None:
     """Goal: a script can rely on it. Method: each state."""
     became(state)
     ended = kvgate("corpus", "21")
     assert code == ended.code
-    assert told in ended.out
+    assert message in ended.out
     assert "[it] waits" in ended.out
 
 
 def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what was not run is never passed over. Method: a defect of three trials, the first of which is not run."""
+    """Goal: a trial that was not run is never passed over. Method: a defect of three trials, the first of which is not
+    run.
+    """
     several = BUGS["swa-admission-budgets-full-sequence"]
 
     def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
@@ -72,7 +74,7 @@ def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, mo
 
 
 @pytest.mark.parametrize(
-    ("bug", "told"),
+    ("bug", "message"),
     [
         ("mamba-hash-published-before-state-written", "1 by an analogue alone, 0 by a contract"),
         ("duplicate-block-in-one-free-call", "0 by an analogue alone, 1 by a contract"),
@@ -80,16 +82,16 @@ def test_a_defect_of_which_a_trial_was_not_run_is_not_counted(kvgate: Kvgate, mo
     ],
 )
 def test_what_stands_for_a_defect_is_counted_apart(
-    kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch, bug: str, told: str
+    kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch, bug: str, message: str
 ) -> None:
-    """Goal: an analogue is no published code. Method: one defect of each sort, caught."""
+    """Goal: an analogue does not count as published code. Method: one defect of each sort, caught."""
 
     def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
         del bugs, say, draw_seconds
         yield Result(bug, 0, State.CAUGHT, "stock", says="it waits")
 
     monkeypatch.setattr(running, "run", run)
-    assert told in kvgate("corpus", bug).out
+    assert message in kvgate("corpus", bug).out
 
 
 def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:
@@ -106,7 +108,7 @@ def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:
 
 
 def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
-    """Goal: the page in difftest/corpus can be made anew. Method: make one of a defect."""
+    """Goal: the page in difftest/corpus can be generated again. Method: generate the page of one defect."""
     became(State.CAUGHT)
     text = kvgate("corpus", "21", "--page").out
     assert text.startswith("# The corpus\n")
@@ -115,7 +117,7 @@ def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
 
 
 def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what was found before an interrupt is told. Method: one result, then an interrupt."""
+    """Goal: the command reports what was found before an interrupt. Method: one result, then an interrupt."""
 
     def run(bugs: object, say: object, draw_seconds: float) -> Iterator[Result]:
         del bugs, say, draw_seconds
@@ -129,7 +131,7 @@ def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
-    """Goal: one sees what there is at once. Method: ask for it."""
+    """Goal: the list appears at once. Method: ask for it."""
     ended = kvgate("corpus", "--list", "--format", "json")
     rows = {row["id"]: row for row in rows_of(ended.out)}
     assert (0, set(BUGS)) == (ended.code, set(rows))
@@ -137,8 +139,8 @@ def test_the_list_runs_nothing(kvgate: Kvgate) -> None:
     assert (21, "hang", ["stock"], "vllm#35570") == tuple(row[name] for name in ("number", "class", "code", "thread"))
 
 
-def test_an_unknown_defect_is_refused(kvgate: Kvgate) -> None:
-    """Goal: a slip of the pen is not silence. Method: a name that there is not."""
+def test_an_unknown_defect_is_rejected(kvgate: Kvgate) -> None:
+    """Goal: a misspelt name is reported. Method: an unknown name."""
     ended = kvgate("corpus", "nothing")
     assert 2 == ended.code
     assert "kvgate corpus --list" in ended.err

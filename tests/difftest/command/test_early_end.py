@@ -1,8 +1,8 @@
-"""What ends a command before it has a verdict.
+"""Mistakes that end a command before it has a verdict.
 
-Goal: whatever was wrong is said in one line on standard error, with exit code 2 for what the user can put right and 3
-where there is no system to test; never a traceback, and never exit code 0 or 1, which are verdicts. Method: every way
-to be wrong; the same command put right is the control.
+Goal: every mistake ends in one line on standard error, with exit code 2 if the user can correct it and 3 if the system
+under test is missing. None ends in a traceback, or with exit code 0 or 1, which are verdicts. Method: every kind of
+mistake; the corrected command is the control.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHECK = ("check", "--sut", "reference", "--time-budget", "0.1s")
 USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "model": ((*CHECK, "--model", "llama"), "unknown model 'llama': give one of full, "),
     "second model": ((*CHECK, "--model", "full", "--model", "no.json"), "unknown model 'no.json'"),
-    "model that is no model": ((*CHECK, "--model", "junk"), "junk: "),
+    "model that is not a model": ((*CHECK, "--model", "junk"), "junk: "),
     "system": (
         ("check", "--sut", "vllm"),
         "unknown system 'vllm': give one of installed, stock, reference, retention, ascend, ascend-retention, "
@@ -96,27 +96,27 @@ def furnished(here: Path) -> Path:
     return here
 
 
-@pytest.mark.parametrize(("arguments", "told"), USAGE.values(), ids=USAGE)
+@pytest.mark.parametrize(("arguments", "reported"), USAGE.values(), ids=USAGE)
 def test_what_the_user_can_put_right_is_exit_code_2(
-    arguments: tuple[str, ...], told: str, furnished: Path, kvgate: Kvgate
+    arguments: tuple[str, ...], reported: str, furnished: Path, kvgate: Kvgate
 ) -> None:
     """One line; nothing on standard output that could be taken for a report, and no file."""
     before = {path.name for path in furnished.iterdir()}
     ended = kvgate(*arguments)
     assert 2 == ended.code
-    assert ended.message.startswith(told)
+    assert ended.message.startswith(reported)
     assert before == {path.name for path in furnished.iterdir()} - {"__pycache__"}
 
 
-@pytest.mark.parametrize(("arguments", "told"), UNAVAILABLE.values(), ids=UNAVAILABLE)
-def test_where_there_is_no_system_it_is_exit_code_3(
-    arguments: tuple[str, ...], told: str, furnished: Path, kvgate: Kvgate
+@pytest.mark.parametrize(("arguments", "reported"), UNAVAILABLE.values(), ids=UNAVAILABLE)
+def test_without_a_system_it_is_exit_code_3(
+    arguments: tuple[str, ...], reported: str, furnished: Path, kvgate: Kvgate
 ) -> None:
-    """One line, whatever the module did."""
+    """One line, for every way in which the module can fail."""
     assert furnished
     ended = kvgate(*arguments)
     assert 3 == ended.code
-    assert ended.message.startswith(told)
+    assert ended.message.startswith(reported)
 
 
 @pytest.mark.parametrize("arguments", [CHECK, ("replay", "trace.jsonl")], ids=" ".join)
@@ -138,12 +138,12 @@ MACHINES: dict[str, tuple[str | None, list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("version", "drifted", "told"), MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize(("version", "drifted", "reported"), MACHINES.values(), ids=MACHINES)
 @pytest.mark.parametrize("arguments", [("check",), ("replay", "trace.jsonl", "--sut", "stock"), ("mutants",)], ids=str)
 def test_on_a_machine_without_the_right_vllm_it_is_exit_code_3(
     version: str | None,
     drifted: list[str],
-    told: str,
+    reported: str,
     arguments: tuple[str, ...],
     furnished: Path,
     kvgate: Kvgate,
@@ -155,7 +155,7 @@ def test_on_a_machine_without_the_right_vllm_it_is_exit_code_3(
     monkeypatch.setattr(signatures, "drift", lambda _expected: drifted)
     ended = kvgate(*arguments)
     assert 3 == ended.code
-    assert ended.message.startswith(told)
+    assert ended.message.startswith(reported)
 
 
 @pytest.mark.ci
@@ -195,10 +195,10 @@ def test_a_command_line_that_is_none_is_exit_code_2(arguments: tuple[str, ...], 
     assert "Usage: " in ended.err or "Error: " in ended.err
 
 
-def test_a_word_that_is_none_of_a_few_is_told_with_these(kvgate: Kvgate) -> None:
+def test_an_unknown_choice_is_reported_with_the_choices(kvgate: Kvgate) -> None:
     """And with nothing of how the command line is read."""
-    told = kvgate("check", "--format", "xml").err.splitlines()[-1]
-    assert told.endswith("Invalid value for '--format': 'xml' is not one of 'text', 'json', 'junit', 'github'.")
+    reported = kvgate("check", "--format", "xml").err.splitlines()[-1]
+    assert reported.endswith("Invalid value for '--format': 'xml' is not one of 'text', 'json', 'junit', 'github'.")
 
 
 @pytest.mark.parametrize("arguments", [(), ("check",), ("replay",), ("mutants",)], ids=str)

@@ -26,7 +26,7 @@ Kvgate = Callable[..., Ended]
 SHORT = ("--model", "full", "--time-budget", "0.3s")
 SHARD = ("--model", "full", "--shard-operations", "300", "--jobs", "1", "--shards", "1")
 DRAWS = "kvgate.gate.generator.Generator.settings"
-"""What every generated case begins with."""
+"""The beginning of every generated case."""
 
 TABLE: Mapping[str, tuple[tuple[int, tuple[str, ...], str | None], ...]] = {
     # The exit code, the arguments, and what is replaced by something that raises.
@@ -128,7 +128,7 @@ def test_every_command_that_runs_cases_is_in_the_table() -> None:
 
 
 def test_any_other_command_ends_in_the_same_way(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: no traceback and no exit code 1. Method: whatever a command does raises."""
+    """Goal: no traceback and no exit code 1. Method: every call of a command raises."""
     monkeypatch.setattr("kvgate.cli.app.app", _raises)
     ended = kvgate("doctor")
     assert (5, "") == (ended.code, ended.out)
@@ -140,7 +140,7 @@ def test_any_other_command_ends_in_the_same_way(here: Path, kvgate: Kvgate, monk
 
 
 def test_the_report_of_a_fault_has_the_case(here: Path, kvgate: Kvgate) -> None:
-    """Goal: what is sent shows it again. Method: run the printed command; the report for programs agrees."""
+    """Goal: a bug report shows the fault again. Method: run the printed command; the report for programs agrees."""
     ended = kvgate("check", "--sut", "faulty:Rootless", *SHORT, "--report", "out", "--format", "json")
     document = json.loads(ended.out)
     assert (5, True, "kvgate itself failed") == tuple(document[name] for name in ("exit_code", "agrees", "ended"))

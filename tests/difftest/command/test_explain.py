@@ -1,7 +1,7 @@
 """``kvgate explain``.
 
-Goal: the answer is there at once, whatever is wrong with what is given is said with what to do, and the exit code says
-whether the rate is zero. Method: the command in this process on presets, configurations and dumps, sound and broken.
+Goal: the answer comes at once, a wrong input gets a message that says what to do, and the exit code says whether the
+rate is zero. Method: the command in this process on presets, configurations and dumps, sound and broken.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def test_json_is_versioned(kvgate: Kvgate, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_taken_for_granted_is_told(kvgate: Kvgate, tmp_path: Path) -> None:
-    """A note for each, and none of what is said."""
+def test_assumptions_are_reported(kvgate: Kvgate, tmp_path: Path) -> None:
+    """A note for each value that was assumed, and none for one that was given."""
 
     def notes(*flags: str, model: str) -> list[str]:
         found: list[str] = figures_in(kvgate("explain", model, "--format", "json", *flags).out)["notes"]
@@ -131,7 +131,7 @@ def test_what_is_taken_for_granted_is_told(kvgate: Kvgate, tmp_path: Path) -> No
     [("meta/llama-68m", "draft_model", 0), ("yuhuili/EAGLE-LLaMA3", "eagle", 16), ("z-lab/Qwen3-DFlash", "dflash", 16)],
 )
 def test_a_method_that_is_not_said_is_vllms(kvgate: Kvgate, model: str, method: str, ahead: int) -> None:
-    """By the model's name, or a model that drafts on its own and does not look ahead; and it is told."""
+    """From the model's name, or for a model that drafts by itself and does not look ahead; the output says so."""
     config = json.dumps({"model": model, "num_speculative_tokens": 3})
     figures = figures_in(kvgate("explain", "full", "--speculative-config", config, "--format", "json").out)
     assert ahead == figures["lookahead_tokens"]
@@ -146,8 +146,8 @@ def test_versions_with_tails_are_taken(kvgate: Kvgate, version: str) -> None:
 
 @pytest.mark.parametrize("platform", ["gpu", "ascend"])
 @pytest.mark.parametrize("version", ["0.8.0", "0.11", "0.34.0", "99.0"])
-def test_a_version_that_is_not_known_is_refused(kvgate: Kvgate, version: str, platform: str) -> None:
-    """Older than all that are described, or newer; what is known is named."""
+def test_a_version_that_is_not_known_is_rejected(kvgate: Kvgate, version: str, platform: str) -> None:
+    """Older or newer than all described ones; the message names these."""
     ended = kvgate("explain", "full", "--vllm-version", version, "--platform", platform)
     assert (2, "") == (ended.code, ended.out)
     assert f" {version} is not known: what is known are " in ended.err
@@ -155,7 +155,7 @@ def test_a_version_that_is_not_known_is_refused(kvgate: Kvgate, version: str, pl
 
 
 def test_the_installed_version_is_the_default(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If none is installed it is that of the gate; one that is not known is refused, unless another is given."""
+    """If none is installed, it is the gate's version. An unknown version is rejected unless another is given."""
     for found, explained in (("0.23.0", "0.23.0"), (None, "0.20.2")):
         monkeypatch.setattr(releases, "installed", lambda *_names, found=found: found)
         assert f"full on vLLM {explained}: " in kvgate("explain", "full").out
@@ -241,7 +241,7 @@ def test_the_curve_is_drawn(kvgate: Kvgate, tmp_path: Path, suffix: str) -> None
 
 
 def test_a_dump_has_its_pool(kvgate: Kvgate, tmp_path: Path) -> None:
-    """A request that is too long for it is waited for, for ever."""
+    """A request that is too long for the pool waits permanently."""
     ended = kvgate("explain", written(tmp_path / "dump.json", DUMP), "--max-model-len", "4096")
     assert 0 == ended.code
     assert "A request of more than 1,584 tokens never fits the pool of 100 blocks." in ended.out
@@ -251,7 +251,7 @@ def test_a_dump_has_its_pool(kvgate: Kvgate, tmp_path: Path) -> None:
 
 
 def test_the_snippet_is_python(kvgate: Kvgate) -> None:
-    """It is printed as it is, and can be run where there is a vLLM."""
+    """It is printed unchanged, and runs where vLLM is installed."""
     assert SNIPPET == kvgate("explain", "--dump-snippet").out
     compile(SNIPPET, "snippet", "exec")
     assert "kvgate.adapters.kv_cache_dump import write" in SNIPPET
@@ -325,7 +325,7 @@ def test_a_broken_document_is_exit_code_2(kvgate: Kvgate, tmp_path: Path, docume
     assert "given.json" in ended.err
 
 
-def test_an_unknown_architecture_is_told_what_to_give(kvgate: Kvgate, tmp_path: Path) -> None:
+def test_an_unknown_architecture_gets_a_remedy(kvgate: Kvgate, tmp_path: Path) -> None:
     """A dump, and how it is written; nothing is guessed."""
     ended = kvgate("explain", written(tmp_path / "config.json", {"model_type": "brand-new"}))
     assert "kvgate explain --dump-snippet prints how" in ended.err
@@ -333,7 +333,7 @@ def test_an_unknown_architecture_is_told_what_to_give(kvgate: Kvgate, tmp_path: 
 
 
 def test_a_file_that_is_too_long_is_not_read(kvgate: Kvgate, tmp_path: Path) -> None:
-    """Whatever is in it."""
+    """Its content does not matter."""
     path = tmp_path / "config.json"
     path.write_bytes(b" " * 5_000_001)
     assert "larger than 5000000 bytes" in kvgate("explain", str(path)).err
@@ -362,16 +362,16 @@ def test_what_is_advised_can_be_typed(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code", "told"),
+    ("mode", "code", "message"),
     [
         ("align", 0, "mamba"),
         ("all", 2, "this vLLM cannot keep all states of this model"),
         ("some", 2, "it is one of none, all, align"),
     ],
 )
-def test_which_states_are_kept(kvgate: Kvgate, mode: str, code: int, told: str) -> None:
+def test_which_states_are_kept(kvgate: Kvgate, mode: str, code: int, message: str) -> None:
     """Goal: the flag is taken as far as the model has it. Method: Qwen3-Next, which keeps them at chunk ends."""
     model = str(CONFIGS / "qwen3-next-cached" / "config.json")
     ended = kvgate("explain", model, "--vllm-version", "0.33.0", "--mamba-cache-mode", mode)
     assert code == ended.code
-    assert told in ended.out + ended.err
+    assert message in ended.out + ended.err

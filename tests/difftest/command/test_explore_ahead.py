@@ -1,6 +1,6 @@
 """``kvgate explore`` with steps in flight.
 
-Goal: a design that is refuted there is told with its story, and that there is no trace of it. Method: the command.
+Goal: a refuted design is reported with its story, and the report says that it has no trace. Method: the command.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .stage import Ended
 
 
 def test_a_design_is_refuted_without_a_trace(kvgate: Callable[..., Ended], here: Path) -> None:
-    """The end of a step is no operation of a trace."""
+    """A trace has no operation for the end of a step."""
     ended = kvgate("explore", "--design", "window-counts-drafts", "--trace", "drafts.jsonl")
     assert 1 == ended.code
     assert ended.out.startswith("tiny-ahead-drafts: refuted by KV-OP-06")

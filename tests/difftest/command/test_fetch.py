@@ -1,7 +1,7 @@
 """``kvgate fetch``.
 
-Goal: what is known is listed, and what is asked for is there, or it is said why not. Method: the command, with a cache
-of its own and a fetch that is planted.
+Goal: the command lists what is known, and fetches what is asked for or says why not. Method: the command with a cache
+of its own and a stand-in for the fetch.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def test_several_are_fetched_in_turn(cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), [([], "nothing to fetch: name a release"), (["stock"], "no release 'stock': give one of")]
+    ("arguments", "message"), [([], "nothing to fetch: name a release"), (["stock"], "no release 'stock': give one of")]
 )
-def test_bad_usage_is_told(arguments: list[str], told: str) -> None:
+def test_bad_usage_is_reported(arguments: list[str], message: str) -> None:
     """With what to do instead."""
     error = CliRunner().invoke(app, ["fetch", *arguments]).exception
     assert isinstance(error, UsageError)
-    assert told in str(error)
+    assert message in str(error)
 
 
-def test_what_cannot_be_fetched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of whoever fetches."""
+def test_what_cannot_be_fetched_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the fetching code."""
 
     def fetch(_release: Release, _say: object) -> Path:
         raise SystemUnavailableError("vllm==0.33.0 cannot be fetched")

@@ -47,7 +47,7 @@ def test_a_system_in_order(kvgate: Kvgate, here: Path) -> None:
 
 
 def test_a_defect(kvgate: Kvgate, here: Path) -> None:
-    """Goal: exit 1, each defect once, with a trace that shows it. Method: a planted fault; then replay the trace."""
+    """Goal: exit 1, each defect once, with a trace that shows it. Method: inject a fault, then replay the trace."""
     ended = kvgate("fuzz", "--sut", "faulty:HeadFirst", "--shards", "3", "--out", "run", *SMALL)
     assert 1 == ended.code, ended.err
     assert "KV-OP-07" in ended.out
@@ -65,7 +65,7 @@ def test_a_defect(kvgate: Kvgate, here: Path) -> None:
 
 
 def untimed(out: str) -> str:
-    """What was printed, without how long it took."""
+    """The output without durations."""
     return re.sub(r"[\d.]+ s, completed", "completed", out)
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_run(
 
 
 def test_two_nodes_are_not_offered(kvgate: Kvgate) -> None:
-    """Goal: what the help offers can be run. Method: the words of ``--level``, and the one that is left out."""
+    """Goal: everything in the help can be run. Method: the words of ``--level``, and the one that is left out."""
     shown = kvgate("fuzz", "--help").out
     assert "--level <blocks|scheduler|both>\n" in shown
     ended = kvgate("fuzz", "--level", "pair")
@@ -123,7 +123,9 @@ def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:
 
 
 def test_standard_output_is_for_the_verdict(kvgate: Kvgate, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what a program reads is one document. Method: workers whose library prints, as Ray does of deaths."""
+    """Goal: a program reads one document from standard output. Method: workers whose library prints, as Ray does when
+    workers die.
+    """
     wait = LocalWorkers.wait
 
     def chatty(workers: LocalWorkers, seconds: float) -> Sequence[Answered | Lost]:

@@ -1,7 +1,7 @@
 """Ctrl-C.
 
-Goal: whoever interrupts gets what is known so far, and exit code 130. Method: a real signal to a real process, sent
-when a file says that it has come far enough.
+Goal: an interrupted command prints what is known so far and ends with exit code 130. Method: a real signal to a real
+process, sent when a file says that the process has come far enough.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.mark.ci
 def test_a_check_that_is_interrupted_reports_what_was_run(tmp_path: Path) -> None:
-    """In the format asked for; it says that it ended early, and is no agreement."""
+    """In the format asked for; the report says that the run ended early, and is not an agreement."""
     (tmp_path / "signals.py").write_text(SIGNALS_WHEN_BUSY.format(operations=2000), encoding="utf-8")
     code, out, err = interrupt(
         tmp_path, "check", "--sut", "reference", "--profile", "deep", "--preload", "signals.py", "--format", "json"
@@ -82,7 +82,7 @@ def test_a_check_that_is_interrupted_reports_what_was_run(tmp_path: Path) -> Non
 
 @pytest.mark.ci
 def test_a_divergence_that_was_found_before_is_not_lost(tmp_path: Path) -> None:
-    """It is what the exit code tells."""
+    """The exit code reports the divergence."""
     faulty = SIGNALS_WHEN_BUSY.format(operations=4000).replace(
         "    performed[0] += 1\n",
         "    performed[0] += 1\n"
@@ -91,7 +91,7 @@ def test_a_divergence_that_was_found_before_is_not_lost(tmp_path: Path) -> None:
     )
     (tmp_path / "signals.py").write_text(faulty, encoding="utf-8")
     code, out, err = interrupt(tmp_path, "check", "--sut", "reference", "--profile", "deep", "--preload", "signals.py")
-    # What is found first is said at once.
+    # The first finding is printed at once.
     assert (1, True) == (code, "KV-OP-07" in err)
     assert ", interrupted\n" in out
     assert "KV-OP-07" in out
@@ -110,7 +110,7 @@ def test_an_interrupt_at_any_other_time_is_one_line(
 
     def interrupted() -> None:
         if wrapped:
-            # Python 3.11 raises RuntimeError for whatever is raised here.
+            # Python 3.11 raises RuntimeError for anything raised here.
             type("Owner", (), {"attribute": Attribute()})
         raise KeyboardInterrupt
 
@@ -120,8 +120,8 @@ def test_an_interrupt_at_any_other_time_is_one_line(
     assert (130, "kvgate: interrupted\n") == (ended.value.code, capsys.readouterr().err)
 
 
-def test_out_of_memory_is_no_divergence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Under a limit, which whoever reads foreign files is told to set."""
+def test_out_of_memory_is_not_a_divergence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under a memory limit, which SECURITY.md recommends for files from others."""
 
     def too_large() -> None:
         raise MemoryError

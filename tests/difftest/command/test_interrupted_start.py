@@ -69,6 +69,6 @@ def test_so_are_the_other_programs(tmp_path: Path, module: str, wanted: int) -> 
 
 
 def test_the_entry_point_is_the_small_module() -> None:
-    """Goal: what is installed as ``kvgate`` starts this way. Method: its entry point."""
+    """Goal: the installed ``kvgate`` starts this way. Method: its entry point."""
     text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^kvgate = "kvgate\.cli\.__main__:main"$', text, re.MULTILINE)

@@ -1,7 +1,7 @@
 """``kvgate mechanisms``.
 
 Goal: the exit code says whether the reference is in order, mechanism by mechanism, and a mechanism that was not tested
-is never told as one that is. Method: the command in this process on small mechanisms, with the reference and with
+is never reported as one that is. Method: the command in this process on small mechanisms, with the reference and with
 broken ones.
 """
 
@@ -48,7 +48,7 @@ NEVER = {"nothing": Mechanism("nothing", ("full",), (), ("hits", "copies", "load
 
 
 class LosesBlocks(Reference):
-    """Forgets whose blocks those of a request are that finishes."""
+    """Forgets which blocks a finished request holds."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Finish):
@@ -89,8 +89,8 @@ def test_what_there_is_is_listed(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
     assert list(MECHANISMS) == [row["mechanism"] for row in listed]
 
 
-def test_whatever_is_explored_is_a_tiny_model() -> None:
-    """What is driven is a model: see the tests of variants."""
+def test_all_explored_models_are_tiny() -> None:
+    """Every driven name is a model: see the tests of variants."""
     assert {name for mechanism in MECHANISMS.values() for name in mechanism.tiny} <= set(MODELS)
 
 
@@ -189,7 +189,7 @@ def test_a_mechanism_that_never_acts_is_exit_code_1(kvgate: Kvgate, monkeypatch:
     ],
 )
 def test_an_unknown_mechanism_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...], message: str) -> None:
-    """In one line that says what there is."""
+    """One line lists the known ones."""
     ended = kvgate("mechanisms", *arguments)
     assert (2, message) == (ended.code, ended.message)
 
@@ -202,7 +202,7 @@ def test_bad_usage_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...]) ->
 
 
 def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 130, unless something was wrong; the mechanism that was under way is not told."""
+    """Exit code 130, unless something was wrong; the unfinished mechanism is not reported."""
 
     def interrupted(*arguments: Any, **named: Any) -> Driven:
         monkeypatch.setattr(driving, "drive", stopped)
@@ -225,7 +225,7 @@ def test_an_interrupt_ends_with_what_was_driven(kvgate: Kvgate, monkeypatch: pyt
 
 
 def test_an_interrupt_while_exploring_ends_with_what_was_seen(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search itself stops where it is; what would have followed is left out."""
+    """The search stops where it is; later models are left out."""
     run = Search.run
     monkeypatch.setattr(Search, "run", lambda search: evolve(run(search), stopped=INTERRUPTED))
     ended = kvgate("mechanisms", "windows", "sharing", "--operations", "500", "--explore", "--format", "json")

@@ -37,7 +37,7 @@ class Sound(Reference):
 
 
 class Faulty(Sound):
-    """A system that is not as it should be before anything is planted."""
+    """A system that is already wrong before a mutant is injected."""
 
     def apply(self, operation: Operation) -> Answer:
         answer: Answer = head_first(Sound.apply, self, operation)
@@ -57,7 +57,7 @@ def unchanged(original: Any, system: Sound, operation: Operation) -> Any:
     return original(system, operation)
 
 
-def planted(broken: Any, equivalent: str | None = None) -> Mutant:
+def injected(broken: Any, equivalent: str | None = None) -> Mutant:
     return breaks(f"{__name__}:Sound.apply", violates="KV-OP-07", equivalent=equivalent)(broken)
 
 
@@ -66,9 +66,9 @@ def something_is_wrong() -> str:
     return "all of it"
 
 
-KILLED, SURVIVING = planted(head_first), planted(unchanged)
+KILLED, SURVIVING = injected(head_first), injected(unchanged)
 SHOWN = evolve(KILLED, name="shown", statement=None, shown_by=something_is_wrong)
-EQUIVALENT, EXPOSED = planted(unchanged, "Nothing [is] broken."), planted(head_first, "Nobody looks.")
+EQUIVALENT, EXPOSED = injected(unchanged, "Nothing [is] broken."), injected(head_first, "No monitor sees it.")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_mutant_that_is_found_is_exit_code_0(registered: Callable[..., None], kvgate: Kvgate) -> None:
-    """The table says by what, and after how many operations; an equivalent one is said to be, and why."""
+    """The table says what killed it, after how many operations; an equivalent mutant is listed with its reason."""
     registered(KILLED, EQUIVALENT)
     ended = kvgate("mutants")
     assert (0, "") == (ended.code, ended.err)
@@ -109,7 +109,7 @@ def test_a_mutant_that_survives_is_exit_code_1(registered: Callable[..., None], 
 
 
 def test_one_that_is_not_equivalent_after_all_is_exit_code_1(registered: Callable[..., None], kvgate: Kvgate) -> None:
-    """What was said of it is wrong."""
+    """Its stated reason is wrong."""
     registered(EXPOSED)
     assert 1 == kvgate("mutants").code
 
@@ -117,7 +117,7 @@ def test_one_that_is_not_equivalent_after_all_is_exit_code_1(registered: Callabl
 def test_a_fault_of_the_gate_is_exit_code_5(
     registered: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a mutant did, it is not killed by a gate that raises."""
+    """If the gate raises, the mutant does not count as killed."""
     registered(KILLED)
 
     def raises(*_arguments: object) -> None:
@@ -157,7 +157,7 @@ def test_detectors_can_be_tried_alone(registered: Callable[..., None], kvgate: K
     assert {"by", "statement", "operations", "seconds"} == set(record["kills"]["gate"])
 
 
-def test_a_mutant_is_hunted_on_the_models_that_it_names(
+def test_a_mutant_runs_on_the_models_that_it_names(
     registered: Callable[..., None], kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And vLLM as it is is tried on those, too."""
@@ -174,14 +174,14 @@ def test_a_mutant_is_hunted_on_the_models_that_it_names(
     assert [{"full", "swa"}, {"swa"}, {"full"}] == chased
 
 
-def test_only_those_that_are_named_are_hunted(registered: Callable[..., None], kvgate: Kvgate) -> None:
+def test_only_named_mutants_run(registered: Callable[..., None], kvgate: Kvgate) -> None:
     """In the order in which they are named."""
     registered(SURVIVING, KILLED)
     assert 0 == kvgate("mutants", "head-first").code
 
 
-def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line for each; nothing is loaded, and nothing is planted."""
+def test_the_mutants_are_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each mutant; nothing is loaded or injected."""
     monkeypatch.setattr("kvgate.adapters.registry.load_system", None)
     ended = kvgate("mutants", "--list", "--format", "json")
     assert 0 == ended.code
@@ -191,8 +191,8 @@ def test_the_zoo_is_listed_without_vllm(kvgate: Kvgate, monkeypatch: pytest.Monk
     assert 1 == len(rows_of(kvgate("mutants", "--list", BLOCK_MANAGER_MUTANTS[3].name, "--format", "json").out))
 
 
-def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted in the plug-in, on the models that its mutants name; and what shows each is said."""
+def test_the_plug_in_has_mutants_of_its_own(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mutants are injected into the plug-in, on the models that they name; the list says what shows each."""
     monkeypatch.setattr(
         "kvgate.adapters.registry.load_system", lambda name: Loaded(name, "0.20.2", {"retention": Sound}[name])
     )
@@ -209,13 +209,13 @@ def test_the_plug_in_has_a_zoo_of_its_own(kvgate: Kvgate, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("narrower", [("--sut", "retention"), ("--level", "scheduler")], ids=" ".join)
 def test_all_are_all(narrower: tuple[str, str], kvgate: Kvgate) -> None:
-    """Who also says which ones is told, and nothing of it is passed over."""
+    """If the user also names some, the command says so and passes over nothing."""
     ended = kvgate("mutants", "--all", "--list", *narrower)
     assert (2, "--all takes no --sut and no --level") == (ended.code, ended.message.partition(":")[0])
     everything = kvgate("mutants", "--all", "--list").out
     assert all(f"\n {name} " in everything for name in ("cached-first", "look-ahead-not-dropped"))
-    told = " ".join(kvgate("mutants", "--help").out.split())
-    assert "on two nodes" in told
+    help_text = " ".join(kvgate("mutants", "--help").out.split())
+    assert "on two nodes" in help_text
 
 
 def test_all_sets_are_run_and_the_plug_in_last() -> None:
@@ -240,8 +240,8 @@ def test_a_subject_has_a_set_of_its_own(other: tuple[str, ...], kvgate: Kvgate, 
     assert 2 == kvgate("mutants", "--of", "features", "--list", *other).code
 
 
-def test_each_zoo_has_its_names(kvgate: Kvgate) -> None:
-    """A mutant of vLLM is none of the plug-in."""
+def test_each_mutant_set_has_its_names(kvgate: Kvgate) -> None:
+    """A mutant of vLLM is not one of the plug-in."""
     out = kvgate("mutants", "--sut", "retention", "--list", "cached-first", "--format", "json").out
     assert ["What is cached goes to the front too."] == [row["sentence"] for row in rows_of(out)]
     ended = kvgate("mutants", "--list", "cached-first")

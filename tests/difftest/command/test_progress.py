@@ -1,7 +1,7 @@
 """Progress on standard error.
 
-Goal: a person sees that something happens, a log is not flooded, and standard output is left to the report. Method: a
-console that writes into memory, and a clock that stands still until it is moved.
+Goal: a person sees progress, a log is not flooded, and standard output is left to the report. Method: a console that
+writes into memory, and a clock that a test moves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvgate.kernel.progress import Line, progress_line
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """Seconds that pass only on command."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -57,8 +57,8 @@ def test_a_terminal_gets_a_line_that_moves() -> None:
     assert output.getvalue().endswith("\x1b[1A\x1b[2K")
 
 
-def test_a_line_is_taken_away_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if what it tells of fails."""
+def test_a_line_is_always_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the work it reports on fails."""
     stopped: list[bool] = []
     monkeypatch.setattr(Line, "stop", lambda _line: stopped.append(True))
     with pytest.raises(ZeroDivisionError), progress_line():

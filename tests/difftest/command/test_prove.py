@@ -1,6 +1,6 @@
 """``kvgate prove``.
 
-Goal: the exit code says whether everything is proved, and a proof that says nothing is never told as one. Method: the
+Goal: the exit code says whether everything is proved, and a vacuous proof is never reported as a proof. Method: the
 command in this process on a few obligations, sound ones and broken ones.
 """
 
@@ -32,11 +32,11 @@ SKIPPED = "kvreference.attention:tokens_skipped"
 SOUND = Obligation(
     "retention.skipped",
     ("KV-OP-06",),
-    "No more is given up than is computed.",
+    "No more is freed than is computed.",
     {"computed": Count(), "window": Count(2)},
     lambda u: attention.tokens_skipped(u.computed, u.window) <= u.computed,
-    {"something is given up": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
-    (only("longer", "More is given up than there is.", SKIPPED, lambda computed, window: computed + 1),),
+    {"something is freed": lambda u: attention.tokens_skipped(u.computed, u.window) > 0},
+    (only("longer", "More is freed than there is.", SKIPPED, lambda computed, window: computed + 1),),
     binds=lambda geometry, group: {"window": group.window_tokens} if group.window_tokens else None,
 )
 FALSE = evolve(SOUND, id="eagle.false", claim=lambda u: u.computed < 7)
@@ -47,7 +47,7 @@ BOUNDED = evolve(SOUND, id="eagle.bounded", bound="up to 3 blocks")
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Obligation]:
-    """What is registered: one sound obligation, and whatever a test adds. The processes of a pool would not see it."""
+    """The registry: one sound obligation, and those that a test adds. Pool processes would not see them."""
     found = {SOUND.id: SOUND}
 
     def registry() -> Mapping[str, Obligation]:
@@ -78,7 +78,7 @@ def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation])
 
 
 @pytest.mark.parametrize(
-    ("wrong", "code", "told"),
+    ("wrong", "code", "message"),
     [
         (FALSE, 1, "fails for computed = 7, window = 2"),
         (EMPTY, 1, "no values show: never"),
@@ -86,38 +86,38 @@ def test_everything_is_proved(kvgate: Kvgate, registered: dict[str, Obligation])
     ],
     ids=["refuted", "empty", "unknown"],
 )
-def test_what_is_not_proved_is_told(
-    kvgate: Kvgate, registered: dict[str, Obligation], wrong: Obligation, code: int, told: str
+def test_what_is_not_proved_is_reported(
+    kvgate: Kvgate, registered: dict[str, Obligation], wrong: Obligation, code: int, message: str
 ) -> None:
     """With its own exit code, its details, and in the sums."""
     registered[wrong.id] = wrong
     ended = kvgate("prove", "--jobs", "1")
     assert code == ended.code
-    assert told in ended.out
+    assert message in ended.out
     assert "1 of 2 proved" in ended.out
     assert f"NOT PROVED: 1 {wrong.id.partition('.')[2].replace('false', 'refuted')}" in ended.out
     assert f"{wrong.id}: {wrong.title}" in ended.out
 
 
 def test_a_refutation_goes_before_what_is_unknown(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
-    """Whoever gates on the exit code must not take a refutation for a solver that gave up."""
+    """A script that gates on the exit code must not take a refutation for a solver that gave up."""
     registered |= {UNKNOWN.id: UNKNOWN, FALSE.id: FALSE}
     assert 1 == kvgate("prove", "--jobs", "1").code
 
 
 def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
-    """By id or by chapter; what was asked for is told in detail."""
+    """By id or by chapter; the output has details of what was asked for."""
     registered[FALSE.id] = FALSE
     for name in ("retention.skipped", "retention"):
         ended = kvgate("prove", "--obligation", name, "--jobs", "1")
         assert 0 == ended.code
         assert "  supports KV-OP-06: A block that no later token reads" in ended.out
-        assert "  mutant longer: More is given up than there is. Refuted for computed = 0, window = 2" in ended.out
+        assert "  mutant longer: More is freed than there is. Refuted for computed = 0, window = 2" in ended.out
         assert "eagle" not in ended.out
     assert 1 == kvgate("prove", "--obligation", "eagle.false", "--jobs", "1").code
 
 
-def test_what_runs_is_told(kvgate: Kvgate) -> None:
+def test_what_runs_is_reported(kvgate: Kvgate) -> None:
     """Which functions no obligation executes, and how many each executes, in its tier."""
     ended = kvgate("prove", "--functions", "--format", "json")
     assert 0 == ended.code
@@ -129,7 +129,7 @@ def test_what_runs_is_told(kvgate: Kvgate) -> None:
 
 
 def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
-    """The proof alone is quicker, and the line says what was not looked at by not saying it."""
+    """The proof alone is quicker, and the line omits what was not checked."""
     registered[EMPTY.id] = EMPTY
     ended = kvgate("prove", "--proof-only", "--jobs", "1")
     assert 0 == ended.code
@@ -137,24 +137,28 @@ def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obl
 
 
 def test_a_second_solver(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cvc5 says of each, and in all; 4 if it does not decide something, 1 if it comes to something else."""
+    """What cvc5 answers for each obligation, and in all; exit code 4 if it does not decide one, 1 if it disagrees."""
     pytest.importorskip("cvc5")
     registered[BOUNDED.id] = BOUNDED
     ended = kvgate("prove", "--second", "--jobs", "1")
     assert 0 == ended.code
     assert "the same on every question of 2 of 2 proofs: 1 of 1 of tier P, 1 of 1 of tier B" in ended.out
     assert "cvc5, refutations of mutants: 2 of 2 agreed" in ended.out
-    for answer, code, told in (("unknown", 4, "2 not decided"), ("", 4, "2 not expressible"), ("sat", 1, "DISAGREED")):
+    for answer, code, reported in (
+        ("unknown", 4, "2 not decided"),
+        ("", 4, "2 not expressible"),
+        ("sat", 1, "DISAGREED"),
+    ):
         monkeypatch.setattr("kvspec.second_solver.answer_of_cvc5", lambda text, answer=answer: answer)
         ended = kvgate("prove", "--second", "--proof-only", "--obligation", SOUND.id, "--jobs", "1")
         assert code == ended.code
-        assert told in ended.out
+        assert reported in ended.out
         assert "the same on every question of 0 of 1 proofs" in ended.out
         assert (code == 1) == ("(check-sat)" in ended.out)
 
 
 def test_seeds(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are tried; whatever is not proved with each of them is not proved."""
+    """All are tried; an obligation counts as proved only if each seed proves it."""
     ended = kvgate("prove", "--seeds", "3", "--jobs", "1")
     assert 0 == ended.code
     assert "with 3 seeds of z3: 1 of 1 come to the same with each" in ended.out
@@ -171,7 +175,7 @@ def test_seeds(kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: p
 
 @pytest.mark.ci
 def test_stored_cores(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What became of each; 1 if a solver does not confirm one."""
+    """The result of each; exit code 1 if a solver does not confirm one."""
     pytest.importorskip("cvc5")
     monkeypatch.setattr("kvspec.cores.CENTRAL", ("attention-kinds.window-dead-is-unread",))
     ended = kvgate("prove", "--cores", "--jobs", "1")
@@ -184,7 +188,7 @@ def test_stored_cores(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_a_model(kvgate: Kvgate, tmp_path: Path) -> None:
-    """What is said of its groups, groups of one shape together; also of a model that nobody here has thought of."""
+    """The output describes its groups, groups of one shape together; also for a model without a preset."""
     ended = kvgate("prove", "--model", "gemma-hybrid", "--jobs", "1")
     assert 0 == ended.code
     assert "groups 0, 1, 2, 3, 4 (window 64)" in ended.out
@@ -230,7 +234,7 @@ def test_what_there_is_is_listed(kvgate: Kvgate) -> None:
 
 
 def test_a_design_is_refuted(kvgate: Kvgate) -> None:
-    """As it should be, which is told by 1: z3's values, the trace, and what both said."""
+    """As it should be, with exit code 1: z3's values, the trace, and the answers of both."""
     ended = kvgate("prove", "--design", "mask-without-shift")
     assert 1 == ended.code
     assert "  z3: refuted in " in ended.out
@@ -241,7 +245,7 @@ def test_a_design_is_refuted(kvgate: Kvgate) -> None:
     assert 5 == len(row["operations"])
 
 
-def test_a_design_that_is_not_refuted_is_told(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_design_that_is_not_refuted_is_reported(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether z3 proves what should fail, or the trace does not show it."""
     sound = DESIGNS["mask-without-shift"]
     proved = evolve(sound, obligation=SOUND)
@@ -298,7 +302,7 @@ def test_an_interrupt_ends_it(arguments: tuple[str, ...]) -> None:
 def test_an_interrupt_leaves_what_is_there(
     kvgate: Kvgate, registered: dict[str, Obligation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was proved is told, and that it was not all."""
+    """The output lists what was proved, and says that it was not all."""
     check_all = checking.check_all
 
     def interrupted(*arguments: Any) -> Iterator[Any]:

@@ -45,7 +45,7 @@ def test_a_case_that_diverges_is_exit_code_1(here: Path, kvgate: Kvgate) -> None
 
 
 def test_a_trace_does_not_choose_what_code_is_run(here: Path, kvgate: Kvgate) -> None:
-    """It comes from outside: whoever wants the code that it names says so."""
+    """The trace comes from outside: only an explicit option runs the code that it names."""
     (here / "innocent.py").write_text("from pathlib import Path\nPath('ran').touch()", encoding="utf-8")
     ended = kvgate("replay", str(stored(here, "innocent:build")))
     assert 2 == ended.code
@@ -59,7 +59,7 @@ def test_a_trace_does_not_choose_what_code_is_run(here: Path, kvgate: Kvgate) ->
 
 @pytest.mark.parametrize(("system", "code"), [("reference", 0), ("faulty:HeadFirst", 1)])
 def test_another_system_may_be_named(system: str, code: int, here: Path, kvgate: Kvgate) -> None:
-    """Whatever the trace names."""
+    """Instead of the one in the trace."""
     ended = kvgate("replay", str(stored(here, "stock")), "--sut", system)
     assert code == ended.code
     assert f"system {system}, version" in ended.out
@@ -88,7 +88,7 @@ def test_a_case_is_checked_by_the_detectors_that_found_it(here: Path, kvgate: Kv
     assert 0 == kvgate("replay", str(path), "--sut", "faulty:HeadFirst").code
 
 
-def test_a_declared_difference_is_told_as_such(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declared_difference_is_reported_as_such(here: Path, kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:
     """It still diverges, which is what the exit code says."""
 
     def explain(_divergence: Divergence, _lockstep: Lockstep) -> str:
@@ -111,8 +111,8 @@ def test_a_case_can_be_printed_as_a_test(here: Path, kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize("option", [("--format", "json"), ("--html", "page.html"), ("--chrome", "trace.json")])
-def test_a_test_is_no_report(option: tuple[str, str], here: Path, kvgate: Kvgate) -> None:
-    """What asks for one is not passed over."""
+def test_a_test_is_not_a_report(option: tuple[str, str], here: Path, kvgate: Kvgate) -> None:
+    """A request for a report is not ignored."""
     ended = kvgate("replay", str(stored(here)), "--as-pytest", *option)
     assert 2 == ended.code
     assert "--as-pytest and --as-vllm-test print a test: they take no --format, --html or --chrome" == ended.message

@@ -20,7 +20,7 @@ Kvgate = Callable[..., Ended]
 
 
 def headline(path: Path) -> str:
-    """What a page says first."""
+    """The first line of a page."""
     found = re.search("<h1>(.*?)</h1>", path.read_text(encoding="utf-8"))
     assert found is not None
     return found[1]
@@ -35,8 +35,8 @@ def test_a_report_directory_has_pages(here: Path, kvgate: Kvgate) -> None:
         path.name for path in (here / "out").iterdir()
     }
     assert "free queue" in headline(here / "out" / "divergence-1.html")
-    told = json.loads((here / "out" / "verdict.json").read_text(encoding="utf-8"))
-    assert "out/divergence-1.html" == told["found"][0]["page"]
+    verdict = json.loads((here / "out" / "verdict.json").read_text(encoding="utf-8"))
+    assert "out/divergence-1.html" == verdict["found"][0]["page"]
 
 
 @pytest.mark.ci

@@ -1,6 +1,6 @@
 """A ``config.json`` as a model of every command, with the flags of ``vllm serve`` after ``--``.
 
-Goal: check, simulate and prove take what explain takes, and see the same groups; what cannot be taken is one message.
+Goal: check, simulate and prove take what explain takes, and see the same groups; anything else ends in one message.
 Method: the configurations that vLLM's own grouping is compared with, by the command itself.
 """
 
@@ -85,7 +85,7 @@ FULL: dict[str, Any] = {"kind": "full", "block_size_tokens": 16, "layers": 4}
     ],
 )
 def test_vllm_is_asked_for_the_groups(said: Any, source: str, window: int) -> None:
-    """Its answer is taken, and whose it is stands in the report; an answer that cannot be read is none."""
+    """The report takes vLLM's answer and says so; an unreadable answer is ignored."""
 
     def ask(_path: Path, _serving: Serving) -> Any:
         if isinstance(said, Exception):
@@ -119,7 +119,9 @@ def test_vllm_is_not_asked_where_it_would_not_be_its_own_word(
 
 @pytest.mark.ci
 def test_the_installed_vllm_says_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own, whatever the current folder has; a model that vLLM does not know is no reason to end."""
+    """In a process of its own, so that the current folder does not matter; a model that vLLM does not know does not end
+    the command.
+    """
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text("raise SystemExit('the wrong vllm')")
     monkeypatch.chdir(tmp_path)
@@ -160,7 +162,7 @@ def test_a_suffix_takes_the_place_of_what_the_release_keeps() -> None:
 
 
 def test_a_path_with_a_plus(tmp_path: Path) -> None:
-    """What exists is the path, and the rest are suffixes; a preset is no folder."""
+    """If the whole path exists, it is the path; else the rest are suffixes. A preset is not a folder."""
     folder = tmp_path / "swa+mtp"
     folder.mkdir()
     (folder / "config.json").write_text(Path(GPT_OSS).read_text())

@@ -1,6 +1,6 @@
 """``kvgate record``, ``kvgate replay`` of recordings, and ``kvgate diff``.
 
-Goal: what a shadow wrote can be judged, compared and told by whoever has the file. Method: small recordings by hand.
+Goal: anyone with the file can check, compare and describe what a shadow recorded. Method: small recordings by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHECKPOINT = Checkpoint([0, 0, 0, 0, 0], [1, 2, 3, 4], {}, [], [])
 
 
 def life(block: int = 1, digest: bytes = b"a", ms: int = 0) -> list[list[Stored]]:
-    """A request that takes a block and a half, and ends. Whoever gives it another first block is wrong."""
+    """A request that takes a block and a half, and ends. A manager that allocates it another first block is wrong."""
     given = [[block, 2 if block == 1 else 1]]
     taken = Registered(0, 0, [block])
     return [
@@ -89,8 +89,8 @@ def test_what_differs_is_exit_code_1(here: Path, kvgate: Kvgate) -> None:
     assert f"kvgate replay {path}" in ended.out
 
 
-def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) -> None:
-    """All but the last record; and it is said."""
+def test_a_cut_recording_is_checked_up_to_the_cut(here: Path, kvgate: Kvgate) -> None:
+    """All but the last record, and the report says so."""
     path = written(here / "a.kvrec", life())
     path.write_bytes(path.read_bytes()[:-30])
     ended = kvgate("replay", str(path))
@@ -98,8 +98,8 @@ def test_what_was_cut_is_judged_as_far_as_it_goes(here: Path, kvgate: Kvgate) ->
     assert "its last record is cut off" in ended.out
 
 
-def test_what_cannot_be_judged_is_exit_code_2(here: Path, kvgate: Kvgate) -> None:
-    """Corrupted in the middle, told as something that there is not, or together with options of a trace."""
+def test_what_cannot_be_checked_is_exit_code_2(here: Path, kvgate: Kvgate) -> None:
+    """Corrupted in the middle, declared as a system that does not exist, or together with options of a trace."""
     path = written(here / "a.kvrec", life())
     data = bytearray(path.read_bytes())
     data[-60] ^= 1
@@ -137,8 +137,10 @@ def test_where_two_lives_part(here: Path, kvgate: Kvgate) -> None:
     assert "one of them ends here" == story.details["difference"]
 
 
-def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
-    """Two that were cut at the same place, or have the same gap, share what is there; what is not is said."""
+def test_what_two_recordings_lack_is_reported(here: Path, kvgate: Kvgate) -> None:
+    """Two recordings that were cut at the same place, or have the same gap, agree on what they share; the rest is
+    reported.
+    """
     whole = life()
     gap: list[list[Stored]] = [*whole[:2], [Restart(7, "calls were lost")], [CHECKPOINT], [End()]]
     for name in ("a.kvrec", "b.kvrec"):
@@ -158,7 +160,7 @@ def test_what_two_recordings_lack_is_told(here: Path, kvgate: Kvgate) -> None:
 
 
 def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
-    """Its environment asks for one, its exit code is kept, and what the shadow saw is told."""
+    """Its environment asks for a shadow, its exit code is kept, and the output reports what the shadow saw."""
     program = "import os, sys; print(sorted(n for n in os.environ if n.startswith('KVGATE_SHADOW'))); sys.exit(7)"
     ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
     assert 7 == ended.code
@@ -176,8 +178,8 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_who_ends_it_means_the_command(here: Path, number: signal.Signals) -> None:
-    """Goal: a server behind it ends in its own way. Method: a command that tells its signal, and exits with 5."""
+def test_a_signal_reaches_the_wrapped_command(here: Path, number: signal.Signals) -> None:
+    """Goal: a wrapped server ends in its own way. Method: a command that prints its signal and exits with 5."""
     program = (
         "import signal, sys, time\n"
         "def end(number, _frame): print('got', number, flush=True); sys.exit(5)\n"
@@ -213,7 +215,7 @@ def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--out", "/proc/x"), "kvgate: --out /proc/x: cannot be written: "),
         (("--out", "/proc"), "kvgate: --out /proc: cannot be written: "),
@@ -224,12 +226,14 @@ def test_a_command_that_is_not_there(kvgate: Kvgate) -> None:
         (("--max-mib", "99999999999"), "Invalid value for '--max-mib'"),
     ],
 )
-def test_what_cannot_be_recorded_is_not_run(arguments: tuple[str, ...], told: str, here: Path, kvgate: Kvgate) -> None:
-    """It is told in the words that were typed, not by the variables that follow from them."""
+def test_what_cannot_be_recorded_is_not_run(
+    arguments: tuple[str, ...], message: str, here: Path, kvgate: Kvgate
+) -> None:
+    """The message names the options that were typed, not the variables derived from them."""
     (here / "file").touch()
     program = "from pathlib import Path; Path('ran').touch()"
     ended = kvgate("record", *arguments, "--", sys.executable, "-c", program)
     assert 2 == ended.code
-    assert told in ended.err
+    assert message in ended.err
     assert "KVGATE_SHADOW" not in ended.err
     assert not (here / "ran").exists()

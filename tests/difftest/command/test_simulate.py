@@ -1,6 +1,6 @@
 """``kvgate simulate``.
 
-Goal: what is simulated is printed as asked, exit codes say whether to believe it, and whoever interrupts keeps what is
+Goal: simulation results are printed as asked, exit codes say whether to believe them, and an interrupt keeps what is
 done. Method: the command itself, on workloads of a fraction of a second; a real process where processes matter.
 """
 
@@ -47,7 +47,7 @@ def test_policies_side_by_side() -> None:
 
 
 def test_the_table() -> None:
-    """Goal: the table tells both hit rates, and what was checked. Method: print one."""
+    """Goal: the table has both hit rates, and what was checked. Method: print one."""
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
     assert 0 == ended.exit_code
     assert f"{SMALL[0]} on compressed: 4 requests counted" in ended.stdout
@@ -64,7 +64,7 @@ def drafting(*arguments: str) -> tuple[int, str]:
 
 
 def test_the_release_is_the_default_and_its_findings_are_named() -> None:
-    """Goal: a known difference to the reference is said, and does not fail. Method: finding 006, and without."""
+    """Goal: a known difference from the reference is reported, and does not fail. Method: finding 006, and without."""
     code, shown = drafting("--ideal")
     assert 0 == code
     (line,) = [line for line in shown.splitlines() if line.startswith("DIFFERENT BY WHAT IS KNOWN: ")]
@@ -110,7 +110,7 @@ def test_states_follow_the_drafts() -> None:
     ],
 )
 def test_states_that_cannot_be_served(arguments: tuple[str, ...], message: str) -> None:
-    """Goal: it is said what to do. Method: more drafts than states, a release without them, states of a file."""
+    """Goal: the message says what to do. Method: more drafts than states, a release without them, states of a file."""
     error = CliRunner().invoke(app, ["simulate", SMALL[0], *arguments]).exception
     assert isinstance(error, UsageError)
     assert message in str(error)
@@ -165,7 +165,7 @@ def test_what_there_is() -> None:
 
 
 def test_an_unsound_read_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a broken block manager's hit rate is no success. Method: windows are released too early."""
+    """Goal: a broken block manager's hit rate is not a success. Method: windows are released too early."""
     original = Holdings.release_dead
     monkeypatch.setattr(Holdings, "release_dead", lambda self, request, tokens: original(self, request, tokens + 16))
     ended = CliRunner().invoke(app, ["simulate", *SMALL, *POOL, "--processes", "1"])
@@ -192,7 +192,7 @@ def test_arms_that_differ_exit_1(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "DIFFERENT: dense, 120 blocks: reference and forgetful: evictions" in ended.stdout
 
 
-def test_a_sweep_over_an_option_is_no_difference() -> None:
+def test_a_sweep_over_an_option_makes_no_difference() -> None:
     """Goal: arms are compared on one workload. Method: two workloads that differ in one option; two arms that agree."""
     option = "repeat-rate:input_tokens=300,answer_tokens=8,lanes=2,prompts=4,warm="
     warm, cold = f"{option}yes", f"{option}no"
@@ -232,7 +232,7 @@ def test_bad_usage(arguments: tuple[str, ...], message: str) -> None:
 
 @pytest.mark.ci
 def test_processes_and_plots(tmp_path: Path) -> None:
-    """Goal: side by side is as one after the other, and plots are written. Method: a real process, both ways."""
+    """Goal: parallel and sequential runs agree, and plots are written. Method: both in a real process."""
     pytest.importorskip("matplotlib")
     arguments = ("simulate", *SMALL, *POOL, "--policy", "dense", "--policy", "masked", "--format", "json")
     apart = run_kvgate(tmp_path, *arguments, "--processes", "2", "--plot", "out")
@@ -240,13 +240,13 @@ def test_processes_and_plots(tmp_path: Path) -> None:
     assert 3 == len(list((tmp_path / "out").glob("*.svg")))
     alone = CliRunner().invoke(app, [*arguments, "--processes", "1"])
 
-    def told(text: str) -> list[tuple[object, ...]]:
+    def rows_of(text: str) -> list[tuple[object, ...]]:
         return [(each.policy, each.served, each.evictions) for each in results_in(text)]
 
-    assert told(alone.stdout) == told(apart.out)
+    assert rows_of(alone.stdout) == rows_of(apart.out)
 
 
-def test_whoever_interrupts_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: Ctrl-C loses nothing. Method: the second simulation is interrupted."""
     original = reference.ReferenceArm.run
     begun = []

@@ -1,4 +1,4 @@
-"""``kvgate status``: a person reads how a shadow stands. Goal and method: statuses by hand, and what is printed."""
+"""``kvgate status``: a person reads the state of a shadow. Goal and method: statuses by hand, and what is printed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_status_in_words(
 
 
 def test_a_shadow_that_is_gone_is_not_watching(kvgate: Kvgate, tmp_path: Path) -> None:
-    """What a killed process leaves says "watching": it is older than what a shadow writes."""
+    """The status of a killed process says "watching", but is older than any that a shadow writes."""
     written(tmp_path)
     for seconds in (-60, 60):
         os.utime(path_of(tmp_path, ENGINE), (time.time() + seconds,) * 2)

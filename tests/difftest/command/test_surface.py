@@ -1,7 +1,7 @@
-"""The surface of the command: its help tells what to run, and every subcommand speaks the same language.
+"""The surface of the command: its help says what to run, and all subcommands use the same terms.
 
-Goal: who knows one subcommand can guess the others. Method: read what the parser knows of all of them, and let it parse
-every example that a help text or a page gives.
+Goal: all subcommands follow the same conventions. Method: read the parser's options of all of them, and parse every
+example in a help text or on a page.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def examples(text: str) -> Iterator[list[str]]:
     for line in inspect.cleandoc(text).partition("Examples:\n")[2].splitlines():
         for part in line.split(";"):
             if part.strip():
-                # What goes on behind it is the shell's.
+                # The rest of the line belongs to the shell.
                 yield list(takewhile(lambda word: word not in (">", "|"), shlex.split(part)))
 
 
@@ -69,10 +69,10 @@ def unparsed(words: Sequence[str]) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_parse(name: str) -> None:
-    """Each begins with an example of its own; what else it shows, such as what to do next, is parsed too."""
+    """Each begins with an example of its own; other calls that it shows, such as the next step, are parsed too."""
     calls = list(examples(COMMANDS[name][0].__doc__ or ""))
     assert ["kvgate", name] == calls[0][:2]
-    assert [] == [told for words in calls if (told := unparsed(words))]
+    assert [] == [error for words in calls if (error := unparsed(words))]
 
 
 def calls_on(page: Path) -> list[list[str]]:
@@ -94,8 +94,8 @@ PAGES = [page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.m
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_call_on_a_page_parses(page: Path) -> None:
-    """With its values: what is out of range, or none of a few words, is told."""
-    assert [] == [told for words in calls_on(page) if (told := unparsed(words))]
+    """With its values: a value that is out of range or not among the choices is reported."""
+    assert [] == [error for words in calls_on(page) if (error := unparsed(words))]
 
 
 def test_pages_show_calls() -> None:
@@ -105,7 +105,7 @@ def test_pages_show_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("kvgate check --seeds 1", "No such option"),
         ("kvgate check --seed -1", "BadParameter"),
@@ -115,11 +115,11 @@ def test_pages_show_calls() -> None:
         ("kvgate replay file.jsonl --sut stock", ""),
     ],
 )
-def test_an_example_that_does_not_parse_would_be_found(words: str, told: str) -> None:
+def test_an_example_that_does_not_parse_would_be_found(words: str, message: str) -> None:
     """One of each kind, and one that does."""
     found = unparsed(words.split())
-    assert told in found
-    assert bool(told) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 def options() -> dict[str, dict[str, Any]]:
@@ -151,7 +151,7 @@ def test_every_value_has_a_name(name: str, kvgate: Callable[..., Ended]) -> None
 
 
 def test_one_thing_has_one_name() -> None:
-    """Names that stood for the same are kept as second ones, never first."""
+    """Older names of the same option are kept as second names, never first."""
     first = set(options())
     assert set() == first & {"--processes", "--seconds-max", "--dir", "--output", "--time-limit", "--workers", "--json"}
     assert {"check", "shrink", "fuzz", "explore", "doctor"} == set(options()["--time-budget"])
@@ -168,7 +168,7 @@ def test_one_thing_has_one_name() -> None:
     ],
 )
 def test_the_older_names_are_taken_too(name: str, old: str, new: str) -> None:
-    """Whoever wrote them into a script keeps it."""
+    """Scripts that use them keep working."""
     (parameter,) = (each for each in known()[name].params if old in each.opts)
     assert new == parameter.opts[0]
 
@@ -201,8 +201,8 @@ def test_there_are_listings() -> None:
     assert {"fetch", "mutants", "corpus", "explore", "mechanisms", "conform", "prove", "simulate"} == set(LISTING)
 
 
-def test_the_help_tells_what_to_run(kvgate: Callable[..., Ended]) -> None:
-    """What comes first, then every command below what it is for, with a whole sentence."""
+def test_the_help_says_what_to_run(kvgate: Callable[..., Ended]) -> None:
+    """The first steps, then every command under its purpose, with a whole sentence."""
     shown = kvgate("--help").out
     assert shown.index("kvgate doctor") < shown.index("kvgate check") < shown.index(PANELS[0])
     assert sorted(PANELS, key=shown.index) == list(PANELS)
@@ -233,7 +233,7 @@ def test_the_version_is_one_line(kvgate: Callable[..., Ended], monkeypatch: pyte
 
 
 def asked(variables: dict[str, str], *arguments: str) -> str:
-    """What the installed command says."""
+    """The output of the installed command."""
     command = [str(Path(sys.executable).with_name("kvgate")), *arguments]
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60).stdout
 

@@ -47,7 +47,7 @@ NONE = Capabilities(
 
 
 class _HeadFirst(Reference):
-    """Whoever finishes releases its blocks from the head on."""
+    """Releases the blocks of a finished request from the head on."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Finish):
@@ -112,7 +112,7 @@ def test_what_was_found_can_be_run_again(order: str, tmp_path: Path) -> None:
     class Broken(_HeadFirst):
         def apply(self, operation: Operation) -> Answer:
             answer = super().apply(operation)
-            # What it returns is no answer at all.
+            # Its return value is not an answer.
             return TakeEvents() if isinstance(operation, Finish) else answer  # type: ignore[return-value]
 
     has = Capabilities(order="any" if order == "any" else "vllm")
@@ -120,8 +120,8 @@ def test_what_was_found_can_be_run_again(order: str, tmp_path: Path) -> None:
     assert not report.passed
     files = report.write(tmp_path)
     assert {"report.txt", "junit.xml", "divergence-1.jsonl"} <= {file.name for file in files}
-    told = (tmp_path / "report.txt").read_text()
-    assert f"kvgate.conformance.replay({report.verdict.system}, '{tmp_path / 'divergence-1.jsonl'}'" in told
+    report_text = (tmp_path / "report.txt").read_text()
+    assert f"kvgate.conformance.replay({report.verdict.system}, '{tmp_path / 'divergence-1.jsonl'}'" in report_text
     again = kvgate.conformance.replay(Broken, tmp_path / "divergence-1.jsonl", capabilities=has)
     first, second = (each.verdict.found[0].divergence.difference.statement for each in (report, again))
     assert first == second
@@ -168,8 +168,8 @@ def test_what_cannot_be_run_has_not_passed(build: Factory | str, message: str, t
         ({"models": ["compressed+partial"], "capabilities": Capabilities(order="any")}, "hits that end inside blocks"),
     ],
 )
-def test_a_mistake_is_told(arguments: dict[str, Any], message: str) -> None:
-    """Goal: whoever asks for what there is not is told. Method: one mistake each."""
+def test_a_mistake_is_reported(arguments: dict[str, Any], message: str) -> None:
+    """Goal: a request for something that does not exist is reported. Method: one mistake each."""
     report = kvgate.conformance.run(Reference, operations=100, **arguments)
     assert not report.passed
     assert message in (report.error or "")

@@ -71,7 +71,9 @@ class _ServesWhatIsGone(PagedAllocator):
 
 
 class _ForgetsMore(PagedAllocator):
-    """Frees a page's content as soon as nobody holds it: nothing is ever served, which no order explains."""
+    """Forgets a page's content as soon as no request holds it. So no hit is ever served, which no eviction order
+    explains.
+    """
 
     def release(self, request: str) -> None:
         pages = self.tables[request]
@@ -92,7 +94,7 @@ def _checked(allocator: Callable[[int, int, bool], PagedAllocator]) -> Report:
 
 
 def test_the_example_conforms() -> None:
-    """Goal: an order of one's own is no defect. Method: the example, under pressure: contents were lost."""
+    """Goal: another eviction order is not a defect. Method: the example under pressure, which loses contents."""
     _Counted.lost = 0
     report = _checked(_Counted)
     assert report.passed, report.text()

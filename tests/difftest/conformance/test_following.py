@@ -1,4 +1,6 @@
-"""The reference that follows: whatever the order, the same specification; and no choice that is none."""
+"""The reference that follows a system's eviction order: the same specification for every order; an impossible choice is
+a divergence.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ class _HitsLess(_OfAnyOrder):
 
 
 class _EvictsAnother(_OfAnyOrder):
-    """Loses, beside what is handed out, the content of a block that nobody holds."""
+    """Loses the content of a free block in addition to those it allocates."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)

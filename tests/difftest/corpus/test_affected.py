@@ -20,8 +20,9 @@ PAGE = (ROOT / "difftest" / "corpus" / "README.md").read_text(encoding="utf-8")
 REGISTER = (ROOT / "difftest" / "kvgate" / "findings" / "README.md").read_text(encoding="utf-8")
 
 OTHERS = {(20, "027")}
-"""Two defects in one thread: that the gate counted what a window gives back, which 0.20.2 mended, is not that a request
-is taken in which never fits."""
+"""Two defects in one thread. The gate counted blocks that a window frees, which 0.20.2 fixed; this is another: a
+request that can never fit is admitted.
+"""
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -29,7 +30,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def includes(affected: str, version: str) -> bool:
-    """Whether what is said before the first comma includes a release; "0.22" is all of 0.22."""
+    """Whether the text before the first comma includes a release; "0.22" is all of 0.22."""
     said = affected.partition(",")[0]
     found = [numbers(each) for each in re.findall(r"(?<!vLLM-Ascend )\b\d+(?:\.\d+)+\b", said)]
     this = numbers(version)
@@ -45,7 +46,7 @@ def thread(link: str) -> str:
     return f"{mark}#{number}"
 
 
-def told_twice() -> Iterator[tuple[Bug, str, str]]:
+def reported_twice() -> Iterator[tuple[Bug, str, str]]:
     """Defects of the corpus, with the finding of the same thread, and the releases of vLLM on which that was shown."""
     for line in REGISTER.splitlines():
         if line.startswith("| ["):
@@ -59,11 +60,11 @@ def told_twice() -> Iterator[tuple[Bug, str, str]]:
 
 def test_the_corpus_names_every_version_on_which_a_finding_was_shown() -> None:
     """Goal and method: see above."""
-    told = list(told_twice())
-    assert len(told) > 5
+    reported = list(reported_twice())
+    assert len(reported) > 5
     assert [] == [
         (bug.number, bug.affected, finding, version)
-        for bug, finding, versions in told
+        for bug, finding, versions in reported
         for version in versions.split(", ")
         if not version.startswith("vLLM-Ascend") and not includes(bug.affected, version)
     ]

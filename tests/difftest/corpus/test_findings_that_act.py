@@ -1,8 +1,8 @@
 """Defects that are known findings: they count as caught by the guarantee that the report is about, and by it alone.
 
-Goal: a finding that acts does not hide a defect of the corpus, and does not pass for one. Method: without any release,
-for the reference with the findings of a release stands for it; the trials of published code whose defect is a finding,
-each control, and the same with less than that.
+Goal: a finding that acts does not hide a defect of the corpus, and does not pass for one. Method: the reference with
+the findings of a release, instead of that release. Trials of published code whose defect is a finding, each control,
+and the same with fewer findings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_a_defect_that_is_a_finding_is_caught(trial: Trial, finding: str) -> Non
 
 @pytest.mark.parametrize(("trial", "finding"), TRIALS.values(), ids=TRIALS)
 def test_a_control_in_which_the_finding_acts_is_not_silent(trial: Trial, finding: str) -> None:
-    """Goal: what is seen without the defect too is no catch. Method: the trial itself as its control."""
+    """Goal: an alarm without the defect is not a catch. Method: the trial itself as its control."""
     result = tried("a-defect", 0, evolve(trial, otherwise=Control("the same", trial.system, trial.scenario)), load)
     assert State.NOT_CAUGHT is result.state
     assert result.says.startswith(f"found without the defect too (the same): {result.statement}"), finding

@@ -1,6 +1,6 @@
 """Results on their way from one process to another.
 
-Goal: what arrives is what was sent, and nothing else is taken for it. Method: send one, and spoil it.
+Goal: a document arrives as it was sent, and nothing else is taken for it. Method: send one, and spoil it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def test_other_lines_are_passed_over(line: str) -> None:
         ({"seconds": "1"}, "numb"),
     ],
 )
-def test_a_spoilt_result_is_refused(changes: dict[str, object], words: str) -> None:
+def test_a_spoilt_result_is_rejected(changes: dict[str, object], words: str) -> None:
     """Goal: nothing is converted silently. Method: fields of other types and names."""
     document = json.loads(written(RESULT))
     with pytest.raises(UsageError, match=words):
         read(json.dumps({"corpus_result": {**document["corpus_result"], **changes}}))
 
 
-def test_a_long_line_is_refused() -> None:
+def test_a_long_line_is_rejected() -> None:
     """Goal: a limit on everything. Method: a line that is too long."""
     with pytest.raises(UsageError, match="at most"):
         read(written(RESULT) + " " * LINE_BYTES_MAX)

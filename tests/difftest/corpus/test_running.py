@@ -1,7 +1,7 @@
 """The corpus itself: all defects are there, those that need no other release are caught, and nothing passes unrun.
 
-Goal: what the page says is so. Method: the register against its own numbers; every trial on vLLM 0.20.2 and on the
-plug-in, each system in a process of its own as ``kvgate corpus`` has it; the same trials without their mutants.
+Goal: the page is true. Method: the register against its own numbers. Every trial on vLLM 0.20.2 and on the plug-in,
+each system in a process of its own as ``kvgate corpus`` has it. The same trials without their mutants.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDLE = Blocks(Settings(of(full()), 20, tokens_max=128, chunk_tokens=64), tuple(e
 
 @cache
 def results() -> tuple[Result, ...]:
-    """What becomes of every trial that needs no other release."""
+    """The results of all trials that need no other release."""
     return tuple(run(list(BUGS.values()), only=HERE))
 
 
@@ -38,7 +38,7 @@ def places() -> list[tuple[str, int]]:
 
 
 def test_all_defects_are_there() -> None:
-    """Goal: none is forgotten. Method: their numbers, and their public threads."""
+    """Goal: no defect is missing. Method: their numbers, and their public threads."""
     assert list(range(1, 44)) == [bug.number for bug in BUGS.values()]
     assert len(BUGS) == len({bug.link for bug in BUGS.values()})
 
@@ -48,7 +48,7 @@ def test_every_system_is_one_that_kvgate_has() -> None:
     assert not [trial.system for bug in BUGS.values() for trial in bug.trials if not is_built_in(trial.system)]
 
 
-def test_the_page_tells_every_defect() -> None:
+def test_the_page_has_every_defect() -> None:
     """Goal: the page is that of this corpus. Method: look for each id, and for each reason."""
     text = PAGE.read_text(encoding="utf-8")
     assert not [bug.id for bug in BUGS.values() if f"\n## {bug.id}\n" not in text]
@@ -70,7 +70,7 @@ def test_a_defect_is_caught(bug: str, index: int) -> None:
     ("bug", "index"), [place for place in places() if BUGS[place[0]].trials[place[1]].mutants], ids=str
 )
 def test_nothing_is_caught_without_the_mutant(bug: str, index: int) -> None:
-    """Goal: a catch is the mutant's. Method: the same trial with nothing planted."""
+    """Goal: a catch is due to the mutant. Method: the same trial without a mutant."""
     pytest.importorskip("vllm")
     result = tried(bug, index, BUGS[bug].trials[index].without_mutants(), loaded)
     assert State.NOT_CAUGHT is result.state
@@ -83,7 +83,7 @@ def loaded(name: str) -> Loaded:
 
 
 def test_what_cannot_be_had_is_not_run() -> None:
-    """Goal: what was not run never counts as caught. Method: a system that nobody has."""
+    """Goal: a trial that was not run never counts as caught. Method: a system that does not exist."""
     link = "https://github.com/vllm-project/vllm/issues/1"
     bug = Bug(1, "a-defect", Kind.HANG, link, "It hangs.", "all", (Trial("nowhere_at_all:build", IDLE, ("KV-OP-01",)),))
     found = list(run([bug]))
@@ -126,7 +126,7 @@ def test_a_control_is_what_it_is_called() -> None:
 
 
 def test_defects_are_chosen_by_id_or_number() -> None:
-    """Goal: both names work, and others are refused. Method: ask for some."""
+    """Goal: ids and numbers both work, and other names are rejected. Method: ask for some."""
     assert [9, 21] == [bug.number for bug in chosen(["9", "oversize-request-blocks-queue", "9"])]
     assert list(BUGS.values()) == list(chosen([]))
     with pytest.raises(UsageError, match="no defect 'nothing'"):

@@ -1,7 +1,7 @@
 """Trying a defect: what counts as caught, and what does not.
 
 Goal: only the defect itself is ever counted. Method: a system made for these tests, the reference with a method to
-break; the trial as it should be, and then with its mutant taken away, its control broken, another guarantee expected.
+break. The trial as it should be, and then with its mutant taken away, its control broken, another guarantee expected.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def head_first(original: Any, system: Sound, operation: Operation) -> Any:
 
 
 def gives_up(original: Any, system: Sound, operation: Operation) -> Any:
-    """Whoever finishes makes it raise."""
+    """A request that finishes makes it raise."""
     if isinstance(operation, Finish):
         raise ValueError("nothing left to give")
     return original(system, operation)
 
 
-def planted(broken: Any, statement: str) -> Mutant:
+def injected(broken: Any, statement: str) -> Mutant:
     return breaks(f"{__name__}:Sound.apply", violates=statement)(broken)
 
 
 SCENARIO = Blocks(Settings(of(full()), 20, tokens_max=128, chunk_tokens=64), tuple(ended(0, tokens(0, 50), 64)))
-HEAD_FIRST = planted(head_first, "KV-OP-07")
+HEAD_FIRST = injected(head_first, "KV-OP-07")
 TRIAL = Trial("sound", SCENARIO, ("KV-OP-07",), (HEAD_FIRST,), why_mutant="it is made for a test")
 
 
@@ -65,7 +65,7 @@ def result_of(trial: Trial) -> Result:
 
 
 def test_a_defect_is_caught() -> None:
-    """Goal: what is caught is told with everything. Method: a mutant that lockstep sees."""
+    """Goal: a catch is reported in full. Method: a mutant that lockstep sees."""
     result = result_of(TRIAL)
     expected = (State.CAUGHT, "lockstep", "KV-OP-07", "", 3, "without the mutant: nothing found")
     got = (result.state, result.detector, result.statement, result.finding, result.operations, result.control)
@@ -75,7 +75,7 @@ def test_a_defect_is_caught() -> None:
 
 
 def test_without_its_mutant_a_defect_is_not_caught() -> None:
-    """Goal: what is caught is the mutant. Method: the same trial with nothing planted."""
+    """Goal: the catch is due to the mutant. Method: the same trial without a mutant."""
     result = result_of(TRIAL.without_mutants())
     assert (State.NOT_CAUGHT, "KV-OP-07 was expected to be violated, and nothing was found") == (
         result.state,
@@ -84,14 +84,14 @@ def test_without_its_mutant_a_defect_is_not_caught() -> None:
 
 
 def test_a_control_that_alarms_spoils_the_catch() -> None:
-    """Goal: what is found without the defect is not the defect. Method: a control with the same mutant."""
+    """Goal: an alarm without the defect is not a catch. Method: a control with the same mutant."""
     result = result_of(evolve(TRIAL, otherwise=Control("all the same", "sound", SCENARIO, (HEAD_FIRST,))))
     assert State.NOT_CAUGHT is result.state
     assert result.says.startswith("found without the defect too (all the same): KV-OP-07")
 
 
 def test_another_guarantee_is_not_the_one_expected() -> None:
-    """Goal: a defect is not caught by whatever goes wrong. Method: expect another guarantee."""
+    """Goal: another failure does not count as a catch of the defect. Method: expect another guarantee."""
     result = result_of(evolve(TRIAL, statements=("KV-OP-01",)))
     assert State.NOT_CAUGHT is result.state
     assert "something else was: KV-OP-07" in result.says
@@ -100,12 +100,12 @@ def test_another_guarantee_is_not_the_one_expected() -> None:
 @pytest.mark.parametrize(("words", "state"), [("nothing left", State.CAUGHT), ("no more room", State.NOT_CAUGHT)])
 def test_what_is_raised_must_be_what_was_reported(words: str, state: State) -> None:
     """Goal: not every exception is the reported one. Method: the words that the report quotes, and others."""
-    trial = evolve(TRIAL, statements=("KV-SYS-01",), mutants=(planted(gives_up, "KV-SYS-01"),), words=words)
+    trial = evolve(TRIAL, statements=("KV-SYS-01",), mutants=(injected(gives_up, "KV-SYS-01"),), words=words)
     assert state is result_of(trial).state
 
 
 def test_a_direct_call_that_raises_is_found() -> None:
-    """Goal: what happens past the operations is checked too. Method: a call that raises."""
+    """Goal: calls that bypass the operations are checked too. Method: a call that raises."""
 
     def fail(_system: Any) -> None:
         raise ValueError("no such block")
@@ -120,7 +120,7 @@ def test_a_direct_call_that_raises_is_found() -> None:
 
 
 def test_a_mutant_needs_a_reason() -> None:
-    """Goal: no mutant stands for published code without a word. Method: leave out the reason, or the mutant."""
+    """Goal: a mutant that stands for published code has a reason. Method: leave out the reason, or the mutant."""
     with pytest.raises(ValueError, match="a mutant needs a reason"):
         evolve(TRIAL, why_mutant="")
     with pytest.raises(ValueError, match="a mutant needs a reason"):
@@ -139,8 +139,10 @@ def test_what_a_trial_is_called_fits_it() -> None:
         evolve(TRIAL, by_hand=True)
 
 
-def test_a_reference_that_tells_hits_names_no_null_block() -> None:
-    """Goal: a full report is checked by what serves the hit. Method: a prompt again, with a window behind it."""
+def test_a_reference_that_reports_hits_names_no_null_block() -> None:
+    """Goal: a full report is checked by what serves the hit. Method: the same prompt twice, with a window after its
+    hit.
+    """
     settings = Settings(of(full(), window(32)), 60, tokens_max=128, chunk_tokens=64, scratch_first=True)
     manager = Manager(settings)
     telling_hits(manager)

@@ -1,7 +1,7 @@
 """Real engines on this machine's CPU.
 
-Goal: their answers tell one prompt from another, are the same with the cache, and are not if a foreign block is served.
-Method: tiny hybrid models with random weights, each engine in a child of one process that imports vLLM once.
+Goal: their answers distinguish prompts, are the same with the cache, and differ if a foreign block is served. Method:
+tiny hybrid models with random weights, each engine in a child of one process that imports vLLM once.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def spread_job(model: str) -> Job:
 @pytest.mark.parametrize("model", HYBRIDS)
 def test_an_early_token_changes_the_answer(started: Engines, model: str) -> None:
     """Otherwise equal answers would say nothing of what was read from the cache; and the groups are as expected."""
-    told = started.run(spread_job(model))
-    assert None is told.error
-    first, *others = [answer.tokens for answer in told.answers]
+    outcome = started.run(spread_job(model))
+    assert None is outcome.error
+    first, *others = [answer.tokens for answer in outcome.answers]
     assert [] == [place for place, tokens in zip(PLACES, others, strict=True) if tokens == first]
-    assert HYBRIDS[model].block_sizes_tokens == tuple(size for _, size in told.groups)
-    assert {"SlidingWindowSpec", "FullAttentionSpec"} == {kind for kind, _ in told.groups}
+    assert HYBRIDS[model].block_sizes_tokens == tuple(size for _, size in outcome.groups)
+    assert {"SlidingWindowSpec", "FullAttentionSpec"} == {kind for kind, _ in outcome.groups}
 
 
 def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) -> None:
@@ -57,12 +57,12 @@ def test_partial_hits_change_nothing_and_a_foreign_block_does(started: Engines) 
     assert State.DIFFERS is compare("gemma-4", FAULTS[0], expected, started.run(broken)).state
 
 
-def test_an_engine_that_does_not_start_is_told(started: Engines) -> None:
-    """Goal: a failure is no answer, and the next engine starts. Method: a pool that holds no request."""
+def test_an_engine_that_does_not_start_is_reported(started: Engines) -> None:
+    """Goal: a failure is not an answer, and the next engine starts. Method: a pool that holds no request."""
     job = evolve(spread_job("gemma-3"), options={"num_gpu_blocks_override": 2, "max_model_len": 512})
-    told = started.run(job)
-    assert "ValueError" in str(told.error)
-    assert State.FAILED is compare("gemma-3", "hits", told, told).state
+    outcome = started.run(job)
+    assert "ValueError" in str(outcome.error)
+    assert State.FAILED is compare("gemma-3", "hits", outcome, outcome).state
 
 
 @pytest.mark.deep

@@ -1,7 +1,7 @@
 """``vllm serve`` with a tiny model.
 
-Goal: a server comes up, is driven, and is gone afterwards; one that does not come up is told with its last words.
-Method: the plug-in that is made on the fly as Python finds it; a command that fails; and a real server, which is deep.
+Goal: a server comes up, is driven, and is gone afterwards; if one does not come up, its last output is reported.
+Method: the plug-in made on the fly, as Python finds it; a command that fails; and a real server, which is deep.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_the_plug_in_is_found(tmp_path: Path) -> None:
     assert "('last-token-ignored',)" in (tmp_path / f"{NAME}.py").read_text()
 
 
-def test_an_unknown_fault_is_refused() -> None:
+def test_an_unknown_fault_is_rejected() -> None:
     """And not passed over: a server without the fault would look like one that survives it."""
     pytest.importorskip("vllm")
     with pytest.raises(UsageError, match="there is no mutant 'nothing'"):
@@ -55,7 +55,7 @@ def test_the_command_is_small() -> None:
 
 
 def test_a_server_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: its last words are told, and nothing is left. Method: a command that says something and ends."""
+    """Goal: its last output is reported, and no process is left. Method: a command that prints something and ends."""
     folders: list[Path] = []
 
     def fails(folder: Path, *_rest: object) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_server_that_does_not_come_up(monkeypatch: pytest.MonkeyPatch) -> None
 def test_its_shadow_writes_where_the_caller_is(
     given: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Goal: what the shadow found outlives the server. Method: a command that is up at once and writes there."""
+    """Goal: the shadow's results outlive the server. Method: a command that is up at once and writes there."""
     program = "import os, time; open(os.environ['KVGATE_SHADOW_DIR'], 'w').close(); time.sleep(60)"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(serving, "command", lambda *_rest: [sys.executable, "-c", program])
@@ -98,7 +98,7 @@ def _wait_for(path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("mutants", [(), ("last-token-ignored",)], ids=["sound", "broken"])
 def test_a_server(mutants: tuple[str, ...], tmp_path: Path) -> None:
-    """Goal: answers and shadow agree, or both tell a foreign block. Method: a server with the fault, and without."""
+    """Goal: answers and shadow agree, or both show a foreign block. Method: a server with the fault, and without."""
     shadow = {"KVGATE_SHADOW": "check", "KVGATE_SHADOW_DIR": str(tmp_path)}
     with served(Serving("gemma-3", shadow, mutants=mutants)) as up, connected(up.url) as server:
         # The server is up before its shadow, a process that starts next to it.

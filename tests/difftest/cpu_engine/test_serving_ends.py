@@ -1,4 +1,4 @@
-"""Whoever ends `python -m kvgate.adapters.cpu_engine` ends the server that it started."""
+"""Ending `python -m kvgate.adapters.cpu_engine` ends the server that it started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ serving.Served.is_up = property(lambda server: "pid" in server.log and server.lo
 serving.STOP_SECONDS_MAX = 3.0
 typer.run(command.serve)
 """
-"""The command, with a server that is none, and does not end when it is asked to."""
+"""The command, with a stand-in server that does not end when it is asked to."""
 
 
 @contextmanager
@@ -68,8 +68,8 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_no_server_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
-    """Goal: a signal to end is not survived by what was started. Method: a server that is none; has it gone?"""
+def test_no_server_is_left(tmp_path: Path, number: signal.Signals) -> None:
+    """Goal: a signal also ends what the command started. Method: a stand-in server; is it gone?"""
     with started(tmp_path) as (process, pid, _log):
         assert not is_gone(pid)
         process.send_signal(number)
@@ -88,7 +88,7 @@ def test_no_server_is_left_behind(tmp_path: Path, number: signal.Signals) -> Non
     ],
 )
 def test_nor_after_a_second_signal(tmp_path: Path, first: signal.Signals, second: signal.Signals, code: int) -> None:
-    """Goal: impatience leaves nothing behind. Method: a second signal, while the server is waited for."""
+    """Goal: a second signal leaves no process. Method: a second signal, while the command waits for the server."""
     with started(tmp_path) as (process, pid, log):
         process.send_signal(first)
         assert soon(lambda: "asked to end" in log.read_text())
@@ -98,7 +98,7 @@ def test_nor_after_a_second_signal(tmp_path: Path, first: signal.Signals, second
 
 
 def test_nor_by_an_interrupt_before_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: there is no moment at which it would be left. Method: an interrupt right behind its start."""
+    """Goal: no moment exists at which the server would be left. Method: an interrupt right after its start."""
     seen: list[subprocess.Popen[bytes]] = []
 
     def interrupted(_url: str, process: subprocess.Popen[bytes], *_others: object) -> None:
@@ -114,7 +114,9 @@ def test_nor_by_an_interrupt_before_it_is_waited_for(monkeypatch: pytest.MonkeyP
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
-    """Goal: a server outlives its terminal if told so. Method: under nohup, two signals; the second ends it."""
+    """Goal: a server outlives its terminal if the user asks for it. Method: under nohup, two signals; the second ends
+    it.
+    """
     with started(tmp_path, "nohup") as (process, pid, _log):
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)

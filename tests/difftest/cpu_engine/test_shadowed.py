@@ -1,7 +1,7 @@
-"""A shadow beside a real engine.
+"""A shadow attached to a real engine.
 
-Goal: it sees no difference where there is none, and a planted fault in the step in which that first does wrong, while
-the engine answers everybody. Method: tiny models on this machine's CPU; two recordings say which step that is.
+Goal: it sees no difference where there is none, and finds an injected fault in the step in which the fault first acts,
+while the engine answers all requests. Method: tiny models on this machine's CPU; two recordings say which step that is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_the_requests_share_beginnings() -> None:
     ],
 )
 def test_what_is_as_it_should_be(outcome: Outcome, expected: bool) -> None:
-    """Goal: what is not followed does not pass. Method: one thing wrong at a time, on either side."""
+    """Goal: an engine that is not followed does not pass. Method: one thing wrong at a time, on either side."""
     assert expected is outcome.is_as_it_should_be
 
 

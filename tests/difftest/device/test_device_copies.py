@@ -21,7 +21,7 @@ from swa_retention.copying.views import copy_views
 
 
 def complaints(dtype: str) -> list[str]:
-    """What is wrong with the copies of elements of ``dtype``."""
+    """The errors in the copies of elements of ``dtype``."""
     return [each.complaint for each in tried("cpu", dtype) if each.complaint is not None]
 
 
@@ -49,7 +49,7 @@ def test_a_broken_copy_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert all(each.startswith("by views: ") for each in found)
 
 
-def test_both_ways_are_tried_on_the_host() -> None:
+def test_both_copy_methods_are_tried_on_the_host() -> None:
     """On an NPU, and on CUDA, the one that the plug-in takes there."""
     assert [("by views", "by index"), ("by views",), ("by index",)] == [ways(name) for name in ("cpu", "npu:0", "cuda")]
 
@@ -60,7 +60,7 @@ def test_all_layouts_differ() -> None:
     assert len(names) == len(set(names))
 
 
-def test_what_is_missing_is_told() -> None:
+def test_what_is_missing_is_reported() -> None:
     """A kind of number that torch does not have; and no NPU here, or one."""
     assert "has no float3" in str(missing_dtype("cpu", "float3"))
     assert None is missing_dtype("cpu", "bfloat16")

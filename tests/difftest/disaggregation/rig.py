@@ -33,7 +33,7 @@ def ask(number: int, tokens: int, answers: int = 3, family: int | None = None) -
 
 
 def steps(node: Node, count: int) -> list[StepOn]:
-    """Steps in which everybody is answered with another token."""
+    """Steps in which every request is answered with another token."""
     return [StepOn(node, (Reply(token=500_000 + step),)) for step in range(count)]
 
 
@@ -44,7 +44,7 @@ def pair(of: Settings | None = None, prefill_blocks: int = 40, with_reference: b
 
 
 def run(nodes: Pair, operations: Iterable[Operation]) -> list[Divergence]:
-    """What is found until the end of a run, and at rest."""
+    """All findings of a run and at rest."""
     for operation in operations:
         divergence = nodes.perform(operation)
         if divergence is not None:

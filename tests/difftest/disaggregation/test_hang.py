@@ -1,6 +1,6 @@
-"""The reported hang: prompts are computed, and the decode node loops for ever and answers nobody.
+"""The reported hang: prompts are computed, but the decode node loops permanently and answers no request.
 
-Goal: it is found on vLLM as published, told with who waits for whom on both nodes, and gone with a repair. Method: the
+Goal: it is found on vLLM as published, reported with a wait graph over both nodes, and gone with a repair. Method: the
 corpus's run on two nodes as they are, repaired, and with more room; and hangs that neither node can see alone.
 """
 
@@ -53,10 +53,10 @@ def test_the_reported_hang_is_found() -> None:
     assert "023-parked-loads-leave-no-room" == explain_pair(found, nodes)
 
 
-def test_it_is_told_who_waits_for_whom_on_both_nodes() -> None:
+def test_the_wait_graph_of_both_nodes_is_reported() -> None:
     """From the prompt that is not computed to the two that wait for each other."""
     (found,) = run(reported(), SCENARIO.operations)
-    told = found.difference.got.split("; ")
+    parts = found.difference.got.split("; ")
     for sentence in (
         "0 blocks are free on the decode node",
         "request 0 on the decode node waits (waiting), 63 of 64 tokens computed, holds 4 blocks",
@@ -67,13 +67,13 @@ def test_it_is_told_who_waits_for_whom_on_both_nodes() -> None:
         "request 0 on the decode node waits for blocks: request 1 on the decode node holds 3",
         "request 1 on the decode node waits behind request 0 on the decode node, which comes first",
     ):
-        assert sentence in told
+        assert sentence in parts
     circle = "request 0 on the decode node → request 1 on the decode node → request 0 on the decode node"
-    assert f"in a circle: {circle}" == told[-1]
+    assert f"in a circle: {circle}" == parts[-1]
 
 
 def test_with_the_repair_it_is_gone() -> None:
-    """The same run, and everybody is answered: a load waits where nothing would be left for a step."""
+    """The same run, and every request is answered: a load waits if it would leave no blocks for a step."""
     with loads_leave_room_for_a_step.applied():
         nodes = reported()
         for operation in SCENARIO.operations:
@@ -91,7 +91,7 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     """The same run on the release that has upstream's fix, in a process of its own."""
     fetch(release_named("native@0.33.0"))
     path = tmp_path / "pair.jsonl"
-    # That release always has scratch first, and nothing hangs on it here.
+    # That release always has scratch first, and nothing depends on it here.
     settings = evolve(SCENARIO.settings, scratch_first=True)
     case = PAIR.case(settings, SCENARIO.operations, SCENARIO.stage, model="full+eagle", seed="by hand")
     write(trace_of(case, None, "native@0.33.0", "0.33.0", PAIR.gate), path)
@@ -101,11 +101,11 @@ def test_with_the_published_fix_it_is_gone(tmp_path: Path) -> None:
     assert "no divergence in " in ended.stdout
 
 
-# What neither node sees alone
+# Hangs that neither node sees alone
 
 
 def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:
-    """The prefill node believes that its blocks are still to be read, and the decode node knows of nobody."""
+    """The prefill node believes that its blocks are still to be read, and the decode node knows no such request."""
     operations = (ask(0, 64), P, Abort(0), ask(1, 64), P, D, P, D, P)
     assert [] == undeclared(pair(prefill_blocks=8), operations)
     with abandoned_before_the_read_is_forgotten.applied():
@@ -125,8 +125,8 @@ def test_a_client_that_is_forgotten_between_the_nodes_stops_both() -> None:
     assert {first, second} == set(waiting.stuck())
 
 
-def test_whoever_waits_for_a_message_is_not_stuck() -> None:
-    """Both stand still, and what they wait for may come any moment."""
+def test_a_request_that_waits_for_a_message_is_not_stuck() -> None:
+    """Neither progresses, and the message may come any moment."""
     nodes = pair(settings(), prefill_blocks=8)
     for operation in (ask(0, 64), P, D, ask(1, 64), P, D, P, D, P, D, P):
         assert nodes.perform(operation) is None

@@ -1,7 +1,7 @@
-"""Two nodes of vLLM's scheduler: what is handed over arrives, and what is held is given up.
+"""Two nodes of vLLM's scheduler: transferred blocks arrive, and held blocks are freed.
 
-Goal: requests go from one node to the other with their blocks, late, failed and given up as may be, and at the end
-nothing is held on either. Method: short runs of both, told apart by what the connector did in between.
+Goal: requests go from one node to the other with their blocks, late, failed or aborted, and at the end neither node
+holds any. Method: short runs of both, which differ in what the connector did in between.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ ORDERS: dict[str, tuple[Operation, ...]] = {
     ),
     "a prompt that is cached there": (ask(0, 64), P, D, *READ, D, D, D, ask(1, 70, family=0), P, D, *READ, D, D, D),
     "failed": (ask(0, 70), P, D, Transferred(0, succeeded=False), Acknowledged(0), P, *steps(Node.DECODE, 6)),
-    "given up before it is prefilled": (ask(0, 200), P, Abort(0), P, D),
-    "given up before it is read": (ask(0, 70), P, Abort(0), Acknowledged(0), P, D),
-    "given up while it is read": (ask(0, 70), P, D, Abort(0), *READ, D, D),
-    "given up while it is answered": (ask(0, 70), P, D, *READ, D, Abort(0), D),
-    "nothing is told any more": (ask(0, 70), P, D, Transferred(0), *steps(Node.DECODE, 5)),
+    "aborted before it is prefilled": (ask(0, 200), P, Abort(0), P, D),
+    "aborted before it is read": (ask(0, 70), P, Abort(0), Acknowledged(0), P, D),
+    "aborted while it is read": (ask(0, 70), P, D, Abort(0), *READ, D, D),
+    "aborted while it is answered": (ask(0, 70), P, D, *READ, D, Abort(0), D),
+    "the end of the read is never reported": (ask(0, 70), P, D, Transferred(0), *steps(Node.DECODE, 5)),
 }
 
 
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("stage", [Stage(connector=True), ASYNC], ids=["in step", "asynchronous"])
-def test_whatever_happens_between_nothing_is_wrong_and_nothing_remains(name: str, stage: Stage) -> None:
+def test_in_any_history_nothing_is_wrong_and_nothing_remains(name: str, stage: Stage) -> None:
     """Each order of messages, with and without steps in flight."""
     nodes = pair(prefill=stage, decode=stage)
     assert [] == undeclared(nodes, ORDERS[name])
@@ -78,14 +78,16 @@ def test_whatever_happens_between_nothing_is_wrong_and_nothing_remains(name: str
 
 @pytest.mark.parametrize("geometry", [DRAFTING, HYBRID], ids=["draft layers", "a window"])
 def test_what_is_moved_is_what_is_read(geometry: Geometry) -> None:
-    """Where blocks hold more than one kind of layer, the decode node reads what it needs, and everybody is answered."""
+    """Where blocks hold more than one kind of layer, the decode node reads what it needs, and every request
+    is answered.
+    """
     nodes = pair(settings(geometry, drafts_max=2 if geometry is DRAFTING else 0))
     operations: tuple[Operation, ...] = (ask(0, 90), ask(1, 60), P, D, Transferred(0), Transferred(1))
     assert [] == undeclared(nodes, (*operations, *steps(Node.DECODE, 8)))
 
 
 def test_the_wrong_block_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without whoever compares what the connector was told with what is held: the content itself is wrong."""
+    """Without the check of the connector's blocks against those held, the content itself is seen to be wrong."""
     monkeypatch.setattr("kvgate.levels.pair.pair.is_held", lambda *_: None)
     monkeypatch.setattr(ConnectorCheck, "_compare", lambda *_: None)
     with told_to_read_in_another_order.applied():
@@ -95,7 +97,7 @@ def test_the_wrong_block_is_seen_where_it_is_read(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_the_slots_hold_is_what_arrives() -> None:
-    """Somebody writes into the prefill node's slots before they are read: the first token that reads them says so."""
+    """The prefill node's slots are overwritten before they are read: the first token that reads them shows it."""
     nodes = pair()
     for operation in (ask(0, 70), P, D):
         assert nodes.perform(operation) is None
@@ -112,7 +114,7 @@ def test_what_the_slots_hold_is_what_arrives() -> None:
 
 
 def test_a_message_that_never_comes_is_a_leak_on_both_nodes() -> None:
-    """The client has given up; the blocks stay where they are, and both nodes say for whom."""
+    """The client has aborted; the blocks stay held, and both nodes say for which request."""
     nodes = pair()
     found = run(nodes, (ask(0, 70), P, D, Lost(0), Abort(0)))
     assert [("leak", "KV-LEAK-01", "none")] * 2 == [
@@ -134,7 +136,7 @@ def test_a_read_that_never_ends_is_a_hang_on_both_nodes() -> None:
 
 
 def test_the_decode_node_has_numbers_of_its_own() -> None:
-    """Whoever is prefilled first comes first there, and is still told by the name that its client knows."""
+    """The request that is prefilled first comes first there, and keeps the name that its client knows."""
     nodes = pair(settings(chunk_tokens=128), prefill=Stage(connector=True, long_prefill_tokens=30))
     for operation in (ask(0, 100), ask(1, 20), P):
         assert nodes.perform(operation) is None
@@ -143,7 +145,9 @@ def test_the_decode_node_has_numbers_of_its_own() -> None:
 
 
 def test_a_client_that_waits_between_the_nodes_can_give_up() -> None:
-    """The decode node takes one at a time, and has one: the second is prefilled, and still is somebody's."""
+    """The decode node runs one request at a time, and has one. The second is prefilled, and its client can still abort
+    it.
+    """
     nodes = pair(settings(requests_max=1))
     for operation in (ask(0, 40, answers=20), P, D, *READ, ask(1, 40), P):
         assert nodes.perform(operation) is None
@@ -155,14 +159,14 @@ def test_a_client_that_waits_between_the_nodes_can_give_up() -> None:
 
 
 def test_states_are_not_handed_over() -> None:
-    """A model with states is refused with a sentence."""
+    """A model with states is rejected with one sentence."""
     states = Geometry((Group("full", 16), Group("mamba", 16, states="all")))
     with pytest.raises(UsageError, match="no states are handed over"):
         pair(settings(states))
 
 
 def test_a_request_that_is_held_is_ending() -> None:
-    """What stands where: computed here, and waiting there until it is read."""
+    """Its state on each node: computed here, and waiting there until it is read."""
     nodes = pair()
     for operation in (ask(0, 70), P):
         assert nodes.perform(operation) is None
@@ -212,7 +216,7 @@ def there_of(nodes: Pair, operation: Ask) -> int:
 
 
 def test_a_node_forgets_its_caches() -> None:
-    """Goal: a reset is of one node. Method: a prompt that both have; what each has cached after a reset of one."""
+    """Goal: a reset affects one node only. Method: a prompt that both have; the cache of each after a reset of one."""
     nodes = pair()
     for operation in (ask(0, 70), P, D, *READ, *steps(Node.DECODE, 4)):
         assert nodes.perform(operation) is None
@@ -231,14 +235,14 @@ def test_a_reset_that_is_not_done_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
         return False
 
     stage = Stage(connector=True, encoder_budget=32, encoder_cache=64)
-    told = []
+    lines = []
     for name, operation in (("prefix", ResetCacheOn(Node.PREFILL)), ("encoder", ResetEncoderOn(Node.PREFILL))):
         with monkeypatch.context() as broken:
             broken.setattr(Scheduler, f"reset_{name}_cache", refuses)
             found = pair(prefill=stage).perform(operation)
         assert found is not None
-        told.append((found.detector, found.difference.statement))
-    assert [("scheduler", "KV-OP-11"), ("encoder", "KV-OP-11")] == told
+        lines.append((found.detector, found.difference.statement))
+    assert [("scheduler", "KV-OP-11"), ("encoder", "KV-OP-11")] == lines
 
 
 REACHED = {
@@ -261,7 +265,7 @@ def forgotten(nodes: Pair) -> dict[tuple[str, str], int]:
 
 
 def test_what_is_drawn_reaches_them() -> None:
-    """Goal: no operation is drawn in vain. Method: drawn cases, until each was performed on each node."""
+    """Goal: no generated operation is useless. Method: generated cases, until each was performed on each node."""
     done: set[tuple[str, str]] = set()
     for seed in range(20):
         case = PAIR.draw(load("full"), "hostile", str(seed))

@@ -1,7 +1,7 @@
-"""The mutants of two nodes: what is said of its mutants, and that the gate kills every one of them.
+"""The mutants of two nodes: the description of each is true, and the gate kills every one of them.
 
-Goal: a scheduler that tells a connector of the wrong blocks, or a connector that forgets somebody, is seen. Method:
-plant the mutants one by one, and drive two nodes with drawn runs; what one engine would say of them is asked, too.
+Goal: a scheduler that passes wrong blocks to a connector, or a connector that forgets a request, is seen. Method:
+inject the mutants one by one, and drive two nodes with generated runs; also check what one engine alone would show.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kvgate_mutants.mutation_run import run_mutant, run_until_killed
 
 OPERATIONS, BASELINE_OPERATIONS = 20_000, 4_000
 MODELS = [load(name) for name in SCHEDULED]
-TOLD_WRONG = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
-assert TOLD_WRONG, "no mutant has such a name any more"
+CONNECTOR_MUTANTS = [mutant for mutant in PAIR_MUTANTS if mutant.name.startswith("told-")]
+assert CONNECTOR_MUTANTS, "no mutant has such a name any more"
 
 
 def trials(detectors: tuple[str, ...] = PAIR.gate) -> Trials:
@@ -49,7 +49,9 @@ def test_there_are_enough_and_each_says_what_it_violates() -> None:
 
 @pytest.mark.ci
 def test_without_a_mutant_nothing_is_found() -> None:
-    """The control of all that follows; without the reference, where nothing that only it explains is drawn."""
+    """The control of all that follows; without the reference, which alone explains some operations, those are not
+    generated.
+    """
     assert run_until_killed(trials(), MODELS, 0, BASELINE_OPERATIONS, math.inf) is None
     assert (
         run_until_killed(trials(PAIR.monitors), [load("full"), load("full+eagle")], 0, BASELINE_OPERATIONS, math.inf)
@@ -58,7 +60,7 @@ def test_without_a_mutant_nothing_is_found() -> None:
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
-    """Behind what was begun; what remains is checked all the same."""
+    """After the operations that have begun; what remains is still checked."""
     case = PAIR.draw(load("full"), "tiny", "0")
     assert (1, ()) == ((run := run_case(trials().bench, case, until=0.0)).performed, run.divergences)
     assert run_case(trials().bench, case).performed > 1
@@ -75,13 +77,13 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", [each for each in TOLD_WRONG if "write" in each.name], ids=lambda mutant: mutant.name
+    "mutant", [each for each in CONNECTOR_MUTANTS if "write" in each.name], ids=lambda mutant: mutant.name
 )
-def test_one_engine_sees_it_first_by_what_the_connector_is_told(
+def test_one_engine_sees_it_first_by_what_the_connector_receives(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it, two nodes see it; one sees it later, or never: when a block is read that nobody wrote, or when a load
-    fails and other blocks are taken for those that failed.
+    """Without that check, two nodes see it. One node sees it later or never: when a block is read that was never
+    written, or when a load fails and other blocks are taken for those that failed.
     """
     engines: Any = Trials(SCHEDULER.bench_named("stock", PAIR.gate[:-1])).towards(("transfers",))
     with mutant.applied():
@@ -102,7 +104,7 @@ def test_the_level_is_one_of_the_gate() -> None:
 
 @pytest.mark.ci
 def test_a_kill_is_made_small() -> None:
-    """What is left shows the same, in a handful of operations on both nodes."""
+    """The rest shows the same, in a handful of operations on both nodes."""
     mutant = next(each for each in PAIR_MUTANTS if each.name == "told-to-write-in-another-order")
     kill = run_mutant(
         trials(), mutant, [load("full")], seed=0, operations=OPERATIONS, seconds=60.0, shrinks=True

@@ -1,7 +1,7 @@
-"""Trace files of two nodes, and what is drawn for them.
+"""Trace files of two nodes, and their generator.
 
-Goal: what is stored is read again as it was, what is not a trace is refused with its line, and the same seed draws the
-same. Method: every drawn case written and read; files with one thing wrong.
+Goal: a stored case is read again as it was, a file that is not a trace is rejected with its line, and the same seed
+generates the same. Method: every generated case written and read; files with one thing wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(case: Any, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_draws_the_same() -> None:
-    """And another draws something else; every kind of operation is drawn but the one that never comes."""
+    """And another seed generates something else; every kind of operation is generated but the one that never comes."""
     again = [PAIR.draw(load("full+eagle"), preset, "0/1") for preset in PRESETS]
     assert CASES[: len(again)] == again
     assert CASES[0] != PAIR.draw(load("full+eagle"), CASES[0].preset, "0/2")
@@ -46,7 +46,7 @@ def test_the_same_seed_draws_the_same() -> None:
     assert {kind.__name__ for kind in OPERATIONS} - {"Lost"} == {kind.__name__ for kind in drawn}
 
 
-def test_whoever_is_drawn_fits_on_both_nodes() -> None:
+def test_generated_requests_fit_on_both_nodes() -> None:
     """A request that never fits shows another defect, and is left out."""
     asks = [(case, each) for case in CASES for each in case.operations if isinstance(each, Ask)]
     assert all(fits(case.settings, case.stage, each) for case, each in asks)
@@ -86,7 +86,7 @@ def spoilt(lines: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
         ("prompt", 2, "prompt tokens in all"),
     ],
 )
-def test_what_is_no_trace_is_refused(where: str, line: int, says: str, tmp_path: Path) -> None:
+def test_what_is_not_a_trace_is_rejected(where: str, line: int, says: str, tmp_path: Path) -> None:
     """With the line, and what is wrong there."""
     case = CASES[0]
     asks = tuple(each for each in case.operations if isinstance(each, Ask))[:2]
@@ -113,16 +113,16 @@ def test_the_blocks_of_both_nodes_are_work(tmp_path: Path) -> None:
             trace_codec.read(path, PAIR)
 
 
-def test_every_operation_is_told_on_one_line() -> None:
+def test_every_operation_is_described_on_one_line() -> None:
     """And so is the stage."""
     for case in CASES:
         assert "\n" not in describe_pair_stage(case.stage)
-        told = {describe_pair(operation) for operation in case.operations}
-        assert not [line for line in told if "\n" in line or not line]
+        lines = {describe_pair(operation) for operation in case.operations}
+        assert not [line for line in lines if "\n" in line or not line]
 
 
 def test_a_simpler_operation_is_another_of_its_kind() -> None:
-    """Whatever minimising tries is an operation on two nodes, and never the same again."""
+    """Every operation that shrinking tries is an operation on two nodes, and differs from the one before."""
     for operation in {operation for case in CASES for operation in case.operations}:
         assert all(type(each) is type(operation) and each != operation for each in simpler(operation, PAIR.simpler))
 

@@ -1,7 +1,7 @@
 """The table of token equality, without an engine.
 
-Goal: what two engines said becomes the right cell, and nothing that was not seen counts as equal. Method: answers made
-by hand, each with one thing wrong.
+Goal: the results of two engines give the right cell, and nothing that was not seen counts as equal. Method: answers
+made by hand, each with one thing wrong.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SEEN = evolve(
 
 
 def with_answer(**changed: Any) -> JobResult:
-    """What was said, with the second answer changed."""
+    """The result with the second answer changed."""
     return evolve(SEEN, answers=(ANSWER, evolve(ANSWER, **changed)))
 
 
 @pytest.mark.parametrize(
-    ("told", "unseen", "expected"),
+    ("result", "unseen", "expected"),
     [
         (SEEN, (), State.EQUAL),
         (SEEN, ("hits",), State.NOT_SHOWN),
@@ -51,13 +51,13 @@ def with_answer(**changed: Any) -> JobResult:
         (evolve(SEEN, error="ValueError: no"), (), State.FAILED),
     ],
 )
-def test_cells(told: JobResult, unseen: tuple[str, ...], expected: State) -> None:
+def test_cells(result: JobResult, unseen: tuple[str, ...], expected: State) -> None:
     """Each thing that can be wrong is, once."""
-    assert expected is compare("gemma-4", "hits", PLAIN, told, unseen).state
+    assert expected is compare("gemma-4", "hits", PLAIN, result, unseen).state
 
 
 def test_what_was_not_seen_is_lacking() -> None:
-    """All evidence there is, and none."""
+    """With all evidence, and with none."""
     asks_all = evolve(FEATURE["hits"], needs=tuple(EVIDENCE))
     assert () == lacking(asks_all, SEEN, evolve(SEEN, cached_blocks=5))
     assert tuple(EVIDENCE) == lacking(asks_all, PLAIN, PLAIN)
@@ -66,21 +66,21 @@ def test_what_was_not_seen_is_lacking() -> None:
 
 
 def test_a_fault_should_make_a_difference() -> None:
-    """A planted fault that is not seen is as wrong as a difference without one."""
+    """An injected fault that is not seen is as wrong as a difference without one."""
     differs = with_answer(tokens=(1, 2, 3))
     assert [True, False, False, True] == [
-        compare("gemma-4", name, PLAIN, told).is_as_it_should_be
-        for name, told in (("hits", SEEN), ("hits", differs), (FAULTS[0], SEEN), (FAULTS[0], differs))
+        compare("gemma-4", name, PLAIN, result).is_as_it_should_be
+        for name, result in (("hits", SEEN), ("hits", differs), (FAULTS[0], SEEN), (FAULTS[0], differs))
     ]
 
 
-def test_planted_faults_are_known() -> None:
+def test_injected_faults_are_known() -> None:
     """By their names in the registry."""
     assert set(FAULTS) <= {mutant.name for mutant in BLOCK_MANAGER_MUTANTS}
 
 
 def test_documents_come_back() -> None:
-    """A job and what was said of it pass through JSON unchanged."""
+    """A job and its result pass through JSON unchanged."""
     for feature in FEATURES:
         job = with_feature(feature, plain_job("gemma-3"), (10, 20))
         assert job == job_of(json.loads(json.dumps(document(job))))
@@ -112,7 +112,7 @@ def test_the_page_says_what_is_wrong() -> None:
 
 
 def test_names_are_checked() -> None:
-    """An unknown one is told with those that there are."""
+    """An unknown name is reported with the known ones."""
     assert (("gpt-oss",), (FEATURE["eagle"],)) == chosen(["gpt-oss"], ["eagle"])
     with pytest.raises(UsageError, match="no model is called 'gpt'; there are gemma-3, gpt-oss, gemma-4"):
         chosen(["gpt"], [])

@@ -2,8 +2,8 @@
 
     python -m tests.difftest.explain.families > difftest/families.md
 
-prints the table from ``configs`` and from ``asked.json``, which has what the releases said. To ask them again, each in
-a process of its own, and to write that file:
+prints the table from ``configs`` and from ``asked.json``, which has the answers of the releases. To ask them again,
+each in a process of its own, and to write that file:
 
     python -m tests.difftest.explain.families --ask [VERSION…]
 """
@@ -59,7 +59,7 @@ def in_words(groups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def flags_of(name: str) -> dict[str, Any]:
-    """What a configuration is served with."""
+    """The serving flags of a configuration."""
     path = CONFIGS / name / "flags.json"
     flags: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return flags
@@ -90,7 +90,7 @@ def theirs(answer: Mapping[str, Any]) -> str:
 
 
 def asked() -> Answers:
-    """What the releases said."""
+    """The stored answers of the releases."""
     found: Answers = json.loads(ASKED.read_text(encoding="utf-8"))
     return found
 
@@ -111,7 +111,7 @@ def ask(version: str, names: Sequence[str] = NAMES) -> dict[str, str]:
 
 
 def merged(answers: Answers, version: str, said: Mapping[str, str]) -> Answers:
-    """The answers with those of one release in place of what it said before."""
+    """The answers, with those of one release replaced."""
     found: Answers = {}
     for name in NAMES:
         before = {
@@ -128,7 +128,7 @@ CAUSES = {
     "qwen2-moe": "These releases make a window of 0 tokens of a window that is not used. An assumption, not tried: "
     "because they run here with another release of Transformers than they were published with."
 }
-"""What differs, and why, by configuration."""
+"""The differences by configuration, with their reason."""
 REFUSED_BY_KVGATE = {
     **dict.fromkeys(("gemma4", "gemma4-shares"), ("0.16.0", "0.17.1", "0.18.1")),
     **dict.fromkeys(("minimax", "minimax-cached"), ("0.27.1",)),

@@ -57,7 +57,7 @@ POLICIES = [
 
 
 def hit_of(manager: Manager, prompts: Prompts) -> int:
-    """What the second prompt hits once ``manager`` has computed the first."""
+    """The second prompt's hit once ``manager`` has computed the first."""
     chunk = manager.settings.chunk_tokens
     for operation in dispatched(ended(0, tokens(0, prompts.first_tokens), chunk)):
         legal = manager.population.resolve(operation)
@@ -72,7 +72,7 @@ def hit_of(manager: Manager, prompts: Prompts) -> int:
 
 
 def settings_of(name: str, interval_alignments: int | None) -> Settings:
-    """A model with room for everything."""
+    """A model that has room for all its requests."""
     model = load(name)
     alignment = model.geometry.alignment_tokens
     settings = Settings(
@@ -102,7 +102,7 @@ def test_the_formula_is_the_reference(name: str, interval: int | None) -> None:
 
 
 def test_a_finding_is_calculated_as_it_acts() -> None:
-    """What is cached without the look-ahead block serves as little by the formula as in the reference with 011."""
+    """A cache without the look-ahead block serves as little by the formula as in the reference with 011."""
     settings = evolve(settings_of("compressed+mtp", 1), tokens_max=2000)
     (finding,) = with_ids(["011-mask-omits-look-ahead"])
     rules = Rules(finding.acts(settings, "").deltas)
@@ -134,7 +134,7 @@ def test_the_formula_is_the_reference_of_a_release(release: Release) -> None:
 
 
 def test_states_are_where_chunks_end() -> None:
-    """Of a prompt that fits into one step there is one state, at its last whole block."""
+    """A prompt that fits into one step has one state, at its last whole block."""
     settings = evolve(settings_of("mamba-align", None), chunk_tokens=512, tokens_max=600)
     assert [96, 100] == chunk_ends(settings, 100)
     assert 96 == best_hit(settings, Prompts.replay(100))
@@ -145,7 +145,7 @@ def test_states_are_where_chunks_end() -> None:
 
 
 def test_a_chunk_below_a_block_stands_still() -> None:
-    """It is rounded down to nothing, and that is said."""
+    """It is rounded down to nothing, and the report says so."""
     settings = evolve(settings_of("mamba-align", None), chunk_tokens=10)
     assert stands_still(settings, 100)
     assert not stands_still(evolve(settings, chunk_tokens=16), 100)
@@ -161,13 +161,13 @@ def test_the_shortest_prompt_hits_and_no_shorter_one() -> None:
 
 
 def test_without_caching_nothing_hits() -> None:
-    """Whatever is sent."""
+    """For any prompts."""
     assert 0 == best_hit(evolve(settings_of("full", None), caches=False), Prompts.replay(90))
 
 
 @pytest.mark.parametrize("release", OF_VLLM, ids=lambda release: release.label)
 def test_explain_dates_what_a_release_keeps_as_its_description_does(release: Release) -> None:
-    """Explain takes versions that nobody has described, so it has the first version of each change."""
+    """Explain takes versions without a description, so it has the first version of each change."""
     version = version_of(release.version)
     described = (release.masks, release.interval is not None, release.retains_least, release.pins_junctions)
     assert described == tuple(version in since for since in (MASKS, RETAINS, RETAINS_LEAST, KEEPS_JUNCTIONS))
@@ -182,7 +182,9 @@ def test_explain_dates_what_a_release_keeps_as_its_description_does(release: Rel
 def test_explain_takes_the_interval_of_an_ascend_from_its_description(
     release: Release, by_default: int | None, is_read: bool, retention: str | None
 ) -> None:
-    """0.30.0rc2 reads none: it keeps what vLLM 0.23.0 keeps by default, whatever is set, and no junction."""
+    """0.30.0rc2 reads no interval: it keeps what vLLM 0.23.0 keeps by default, whichever interval is set, and no
+    junction.
+    """
     serving = Serving(platform="ascend", version=release.version, retention=retention)
     expected = by_default if retention is None or not is_read else {"0": 0, "none": None}[retention]
     assert expected == serving.interval_tokens(16, has_states=False)

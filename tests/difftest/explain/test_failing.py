@@ -1,7 +1,7 @@
 """Settings that are known to fail.
 
-Goal: each is warned of, with its guarantee, and nobody is warned who does not have it. Method: settings that have it,
-and beside each the nearest that do not.
+Goal: each cause is reported with its guarantee, and only where it applies. Method: settings that have the cause, and
+for each the nearest settings that do not.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def named(model: str, **flags: Any) -> dict[str, Cause]:
         ("caching-is-off", "mamba-align", {}, "mamba-align", {"version": "0.30.0"}),
     ],
 )
-def test_who_has_it_is_warned_and_nobody_else(
+def test_only_affected_settings_are_warned_of(
     id: str,  # noqa: A002 - it is what a cause calls it
     model: str,
     flags: dict[str, Any],
@@ -97,7 +97,7 @@ def test_who_has_it_is_warned_and_nobody_else(
         (9, {"max_model_len": 200, "platform": "ascend"}, "a request of more than 128 tokens does not fit"),
     ],
 )
-def test_a_pool_that_is_refused_is_told_from_one_that_hangs(blocks: int, flags: dict[str, Any], says: str) -> None:
+def test_a_rejected_pool_is_distinguished_from_one_that_hangs(blocks: int, flags: dict[str, Any], says: str) -> None:
     """vLLM compares its estimate with the pool when it starts; only what it leaves out hangs."""
     assert named("full", num_gpu_blocks_override=blocks, **flags)["never-fits"].says.startswith(says)
 
@@ -110,7 +110,7 @@ def test_ordinary_settings_are_not_warned_of() -> None:
         assert {} == named(model, speculation=MTP, num_gpu_blocks_override=60_000, max_model_len=8192), model
 
 
-def test_what_is_certain_is_told_first() -> None:
+def test_what_is_certain_is_reported_first() -> None:
     """The worst for the hit rate before what costs a little."""
     flags: dict[str, Any] = {**ASCEND, "version": "0.23.0", "retention": "16384"}
     effects = [cause.effect for cause in named("dsv4-flash-ascend-128+mtp", **flags).values()]
@@ -119,7 +119,7 @@ def test_what_is_certain_is_told_first() -> None:
 
 
 def test_a_cause_has_a_guarantee_a_thread_and_a_remedy() -> None:
-    """And a condition exactly if it is not there for all prompts."""
+    """And a condition if and only if it does not apply to all prompts."""
     sound: dict[str, Any] = {
         "id": "some-cause",
         "effect": Effect.ALWAYS_ZERO,

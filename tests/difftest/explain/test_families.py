@@ -1,8 +1,8 @@
 """The table of families.
 
 Goal: every family that ``kvgate explain`` reads has the groups that each release of vLLM makes, as far as a release
-makes any here, and the published table says so. Method: what the releases said, as it is stored, against what kvgate
-reads now; a family read wrongly must show; one release asked anew in a process of its own.
+makes any here, and the published table says so. Method: the stored answers of the releases against what kvgate reads
+now; a family read wrongly must show; one release asked again in a process of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def found_rows() -> list[Row]:
 
 
 def test_the_table_is_current(found: list[Row]) -> None:
-    """Generated from the configurations, what is read of them now, and what the releases said."""
+    """Generated from the configurations, what is read of them now, and the releases' answers."""
     assert page(found) == TABLE.read_text(encoding="utf-8")
 
 
@@ -44,13 +44,13 @@ def test_no_release_makes_other_groups(found: list[Row]) -> None:
 
 
 def test_kvgate_refuses_no_other_configuration(found: list[Row]) -> None:
-    """What vLLM makes groups of and kvgate does not read is known, with kvgate's own message."""
+    """The configurations that vLLM groups and kvgate does not read are known, with kvgate's own message."""
     versions = {row.name: tuple(chain.from_iterable(row.not_read.values())) for row in found if row.not_read}
     assert REFUSED_BY_KVGATE == versions
     assert all("has no model of its own" in message for row in found for message in row.not_read)
 
 
-def test_a_family_that_is_refused_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_family_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal that is not known is a difference, not a release that makes no groups."""
 
     def refuses(*_arguments: object) -> list[Layer]:
@@ -82,7 +82,7 @@ def test_every_family_is_in_it(found: list[Row]) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("family", ["gpt_oss", "jamba", "deepseek_v3"])
 def test_a_family_that_is_read_wrongly_shows(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer more than there are, of its first kind: the table is another one, and names the releases."""
+    """One layer too many, of its first kind: the table changes, and names the releases."""
     original = FAMILIES[family]
     broken = {**FAMILIES, family: lambda config, serving: [*original(config, serving), original(config, serving)[0]]}
     monkeypatch.setattr(read, "FAMILIES", broken)

@@ -1,8 +1,8 @@
 """The groups that vLLM itself makes.
 
-Goal: what ``kvgate explain`` reads out of a configuration is what vLLM 0.20.2 makes of it. Method: a process that has
-vLLM build each model in ``configs``, without weights, and ask its layers; the same for DeepSeek-V4, whose layers are
-asked one by one because no CPU builds the model. Other releases are in ``test_families.py``.
+Goal: ``kvgate explain`` reads out of a configuration what vLLM 0.20.2 makes of it. Method: a process that has vLLM
+build each model in ``configs``, without weights, and ask its layers. The same for DeepSeek-V4, whose layers are asked
+one by one because no CPU builds the model. Other releases are in ``test_families.py``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_groups_are_vllms(name: str, answers: dict[str, dict[str, Any]]) -> None
 
 
 def _specs_of_deepseek_v4(ratios: list[int], drafted: int) -> dict[str, Any]:
-    """What the layers of DeepSeek-V4 say they keep, in the order in which vLLM builds them."""
+    """The KV-cache specs of the layers of DeepSeek-V4, in the order in which vLLM builds them."""
     import torch
     from vllm.model_executor.layers.deepseek_compressor import CompressorStateCache
     from vllm.model_executor.layers.deepseek_v4_attention import DeepseekV4IndexerCache, DeepseekV4MLAAttention
@@ -154,13 +154,13 @@ def test_chunks_end_where_vllms_scheduler_cuts_them(eagle: bool) -> None:
     geometry = preset("mamba-align+eagle" if eagle else "mamba-align").geometry
     for budget in (16, 40, 64, 500):
         settings = evolve(Settings(geometry, 100), chunk_tokens=budget)
-        told: Any = SimpleNamespace(cache_config=SimpleNamespace(block_size=16), use_eagle=eagle)
+        server: Any = SimpleNamespace(cache_config=SimpleNamespace(block_size=16), use_eagle=eagle)
         for prompt in (15, 16, 17, 31, 32, 48, 63, 100, 128, 129):
             ends = [0]
             while ends[-1] < prompt:
                 request: Any = SimpleNamespace(
                     num_computed_tokens=ends[-1], num_prompt_tokens=prompt, num_tokens=prompt
                 )
-                new = Scheduler._mamba_block_aligned_split(told, request, min(budget, prompt - ends[-1]))
+                new = Scheduler._mamba_block_aligned_split(server, request, min(budget, prompt - ends[-1]))
                 ends.append(ends[-1] + new)
             assert ends[1:] == chunk_ends(settings, prompt), (budget, prompt)

@@ -1,7 +1,7 @@
 """From layers to groups.
 
-Goal: groups are as vLLM makes them where its rules bite, and what it refuses is refused. Method: layers by hand; the
-configurations in ``configs`` are compared with vLLM itself in ``test_groups_vllm``.
+Goal: groups are as vLLM makes them where its rules matter, and what vLLM rejects is rejected. Method: layers by hand;
+the configurations in ``configs`` are compared with vLLM itself in ``test_groups_vllm``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sizes(layers: list[Layer]) -> list[tuple[str, int, int]]:
 
 
 def test_all_alike_are_one_group() -> None:
-    """Whatever their heads: each has memory of its own size then."""
+    """If their heads differ too: each layer then has memory of its own size."""
     assert [("full", 16, 4)] == sizes([FULL] * 4)
     wide = Layer(Kind.FULL, 16, 8192, (16, 64))
     assert [("full", 16, 3)] == sizes([FULL, wide, FULL])
@@ -70,7 +70,7 @@ def test_blocks_are_stretched_to_one_size_in_bytes() -> None:
 
 
 def test_without_the_hybrid_manager_windows_are_full() -> None:
-    """If there is full attention to be like; else vLLM refuses."""
+    """If full attention exists to convert to; else vLLM rejects the model."""
     assert [(16, 2)] == [
         (each.group.block_size_tokens, each.layers) for each in grouped([SLIDES, FULL], hybrid_manager=False).groups
     ]
@@ -103,7 +103,7 @@ def test_deepseek_v4_flash_is_the_references(drafts: bool) -> None:
         ({}, Serving(platform=Platform.ASCEND, block_size=16), "block size 16 is not one of 128, 64, 32"),
     ],
 )
-def test_another_deepseek_v4_is_refused(change: dict[str, object], serving: Serving, message: str) -> None:
+def test_another_deepseek_v4_is_rejected(change: dict[str, object], serving: Serving, message: str) -> None:
     """With what to do instead."""
     with pytest.raises(UsageError, match=message):
         grouping(Config(FLASH.path, {**FLASH.values, **change}), serving)
@@ -148,8 +148,8 @@ def test_hashes_cover_a_token_more_where_the_release_has_such(
     assert expected == (geometry.hashed_ahead_tokens, geometry.lookahead_tokens)
 
 
-def test_such_hashes_are_refused_where_the_release_has_none() -> None:
-    """A model of the gate that has them, and a speculative config that is no yes or no."""
+def test_such_hashes_are_rejected_where_the_release_has_none() -> None:
+    """A model of the gate that has them, and a speculative config that is neither yes nor no."""
     with pytest.raises(UsageError, match=r"hashes of vLLM 0\.23\.0 cover no token after a block"):
         load_layout("full+eagle+hashed-ahead", Serving(version="0.23.0"))
     assert 1 == load_layout("full+eagle+hashed-ahead", Serving(version="0.33.0")).geometry.hashed_ahead_tokens
@@ -187,7 +187,7 @@ STATED = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_
         ("bamba", STATED, Serving(version="0.30.0"), "vLLM 0.30.0 has no model of its own for 'bamba'"),
     ],
 )
-def test_states_that_are_not_understood_are_refused(
+def test_states_that_are_not_understood_are_rejected(
     family: str, values: dict[str, object], serving: Serving, message: str
 ) -> None:
     """A file that lacks something, or a server that the family is not known on."""

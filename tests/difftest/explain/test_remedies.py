@@ -1,7 +1,7 @@
-"""What is recommended.
+"""Remedies.
 
-Goal: what a cause asks for is accepted, and the cause is gone with it. Method: each flag that a cause says, set as it
-is said, over models, releases and prompts; and the cases that were once told to set what is refused or already set.
+Goal: the remedy of a cause is accepted and removes the cause. Method: each flag that a cause recommends, set as it
+says, over models, releases and prompts; and the cases whose remedy once was rejected or already set.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_a_remedy_that_reads_like_a_flag_says_what_it_sets() -> None:
 
 
 def test_the_interval_is_one_that_the_alignment_allows() -> None:
-    """Blocks of 384 tokens: auto is refused, and 33,024 is not; with it set, nothing more is asked for."""
+    """Blocks of 384 tokens: auto is rejected, and 33,024 is not; with it set, no further remedy is reported."""
     remedy = named("dsv4", block_size=384)["windows-flush-the-pool"].remedy
     assert "VLLM_PREFIX_CACHE_RETENTION_INTERVAL=33024" in remedy
     with_auto = named("dsv4", block_size=384, retention="auto", version="0.23.0")
@@ -159,20 +159,20 @@ def test_junctions_are_known(version: str, keeps_junctions: bool) -> None:
     assert keeps_junctions == ("for the second prompt already" in cause.remedy)
 
 
-def test_a_model_without_a_window_is_told_one_thing_of_an_interval() -> None:
+def test_a_model_without_a_window_gets_one_message_about_an_interval() -> None:
     """The plug-in warns that it has no effect, and starts; vLLM 0.23 refuses it."""
     assert set() == set(named("llama", retention="32768", version="0.20.2"))
     assert {"interval-is-refused"} == set(named("llama", retention="32768", version="0.23.0"))
 
 
 def test_before_vllm_retains_it_is_the_plugin_that_refuses() -> None:
-    """An interval that is no multiple of the alignment."""
+    """An interval that is not a multiple of the alignment."""
     found = named("gemma4", retention="1001")
     assert "with the plug-in" in found["interval-is-refused"].says
     assert "with the plug-in" not in named("gemma4", retention="1001", version="0.23.0")["interval-is-refused"].says
 
 
-def test_what_comes_behind_the_switch_is_told_with_it() -> None:
+def test_what_follows_the_switch_is_reported_with_it() -> None:
     """With caching off, the causes that are there once it is on."""
     off = [cause.id for cause in causes(case("qwen3-next"))]
     on = [cause.id for cause in causes(case("qwen3-next", enable_prefix_caching=True))]

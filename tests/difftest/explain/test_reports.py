@@ -1,7 +1,7 @@
 """Reports that people wrote.
 
-Goal: from the flags alone the cause is named that the thread ended with, and none is named that makes a rate zero that
-was not. Method: each stored report, explained with and without its prompts; and again without the rule of its cause.
+Goal: the flags alone lead to the cause that the thread found, and to no cause that makes a rate zero that was not.
+Method: each stored report, explained with and without its prompts; and again without the rule of its cause.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_the_cause_is_the_first_with_the_prompts(report: Report) -> None:
 
 @pytest.mark.parametrize("report", ZERO, ids=_id)
 def test_it_takes_the_rule(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the rule of its cause, no other stands in for it."""
+    """Without the rule of its cause, no other cause replaces it."""
     case = report.case(with_prompts=False)
     rule = next(rule for rule in rules.RULES if (found := rule(case)) is not None and found.id == report.cause)
     monkeypatch.setattr(rules, "RULES", tuple(each for each in rules.RULES if each is not rule))
@@ -78,16 +78,18 @@ def test_the_thread_is_among_those_of_the_cause(report: Report) -> None:
 
 @pytest.mark.parametrize("report", NOT_ZERO, ids=_id)
 def test_no_wolf_is_cried(report: Report) -> None:
-    """Nothing makes every rate zero; with the prompts, nothing makes theirs, and they hit what the thread tells."""
+    """Without prompts, no cause makes every rate zero; with them, none makes theirs zero, and they hit what the thread
+    reports.
+    """
     assert [] == [
         cause.id for cause in explain(report.case(with_prompts=False)).causes if cause.effect is Effect.ALWAYS_ZERO
     ]
     if report.prompts is not None:
-        told = explain(report.case(with_prompts=True))
-        # A pool that is known may turn over, if as much comes in between: a condition, and one that is told as such.
-        turning = [cause for cause in told.zero_causes if cause.condition and cause.id == "windows-flush-the-pool"]
-        assert tuple(turning) == told.zero_causes
-        assert report.hit == told.figures.hit
+        explained = explain(report.case(with_prompts=True))
+        # A pool of known size may turn over if enough comes in between. This is a condition, and is reported as one.
+        turning = [cause for cause in explained.zero_causes if cause.condition and cause.id == "windows-flush-the-pool"]
+        assert tuple(turning) == explained.zero_causes
+        assert report.hit == explained.figures.hit
 
 
 @pytest.mark.ci
@@ -98,18 +100,18 @@ def test_the_page_is_what_the_reports_say() -> None:
 
 
 def test_the_page_says_where_another_is_named_first() -> None:
-    """And what is no more than among those that are named is not called the same without that."""
+    """A cause that is only among those named is not reported as the same without that note."""
     report = next(report for report in ZERO if report.thread == "vllm-project/vllm#40624" and report.is_dump)
     assert "| the same |" in page([report])
     like = next(report for report in ZERO if report.cause == "coarse-alignment" and report.prompts is None)
     other = evolve(like, cause="windows-flush-the-pool")
     assert "| the same, not first |" in page([other])
-    told = next(report for report in ZERO if report.thread == "vllm-project/vllm#45238")
-    assert "| the same, first with the prompts |" in page([told])
+    explained = next(report for report in ZERO if report.thread == "vllm-project/vllm#45238")
+    assert "| the same, first with the prompts |" in page([explained])
 
 
 def test_the_page_says_which_groups_were_filled_in() -> None:
-    """A dump is not what the thread gives: somebody wrote it."""
+    """The thread does not give a dump: it was filled in by hand."""
     lines = page(REPORTS).splitlines()
     filled = sum("| a dump, filled in |" in line for line in lines)
     assert sum(report.is_dump for report in REPORTS) == filled
@@ -117,7 +119,7 @@ def test_the_page_says_which_groups_were_filled_in() -> None:
 
 
 def test_a_draft_model_that_is_not_counted_may_be_one_kind_more() -> None:
-    """Two kinds of groups, and the draft model's on top; not where no draft model is, or the loop is mended."""
+    """Two kinds of groups, and the draft model's on top; not without a draft model, or where the loop is fixed."""
     report = next(report for report in ZERO if report.thread == "vllm-project/vllm#40624" and not report.is_dump)
     cause = explain(report.case(with_prompts=False)).zero_causes[0]
     assert ("look-ahead-spirals", Effect.ZERO_IF) == (cause.id, cause.effect)
@@ -128,7 +130,7 @@ def test_a_draft_model_that_is_not_counted_may_be_one_kind_more() -> None:
         assert "look-ahead-spirals" not in ids
 
 
-def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_report_is_rejected(tmp_path: Path) -> None:
     """With the file and what is wrong."""
     sound = json.loads((FOLDER / "04-qwen38-interval-0.json").read_text(encoding="utf-8"))
     changes: list[dict[str, object]] = [
@@ -148,7 +150,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [{"block-size": 16}, {"block_size": "16"}, {"platform": "tpu"}])
-def test_flags_that_are_none_are_refused(flags: dict[str, Any]) -> None:
+def test_wrong_flags_are_rejected(flags: dict[str, Any]) -> None:
     """A report cannot be read with a flag left out."""
     report = read(FOLDER / "04-qwen38-interval-0.json")
     report.flags.clear()

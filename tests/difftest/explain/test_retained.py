@@ -103,7 +103,7 @@ def test_as_many_are_retained_as_promised(name: str, policy: str) -> None:
 
 @pytest.mark.parametrize(("name", "policy"), [case for case in POLICIES if case[1] != "pinned"])
 def test_what_is_kept_and_taken_is_counted(name: str, policy: str) -> None:
-    """As many blocks are cached as are said to be, and as many are taken out of the free queue."""
+    """As many blocks are cached as predicted, and as many are taken out of the free queue."""
     settings, length = settings_of(name, policy, 10**5)
     manager = computed(settings, 1, length)
     cached = [0] * len(settings.geometry.groups)

@@ -1,6 +1,6 @@
 """With how many blocks vLLM reckons when it starts.
 
-Goal: whether it starts is told as it is. Method: vLLM 0.20.2's own check, asked about the same groups and pools.
+Goal: the report is right about whether a server starts. Method: vLLM 0.20.2's own check on the same groups and pools.
 """
 
 from __future__ import annotations

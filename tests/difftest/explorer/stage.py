@@ -1,4 +1,4 @@
-"""The stage of these tests: worlds drawn as graphs, and block managers so small that a test can visit them whole."""
+"""Fixtures of these tests: worlds given as graphs, and block managers so small that a test can visit them whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MENU = Menu((Prompt(3), Prompt(3, 2)), budgets_tokens=(2, 8), evicts=True)
 
 @frozen
 class Drawn:
-    """A world drawn as a graph: states are letters, a move is the state that it leads to, names are their case."""
+    """A world given as a graph: states are letters, a move is the state that it leads to, names are their case."""
 
     edges: Mapping[str, str]
     """Per state, in small letters, where its moves lead."""
@@ -83,7 +83,7 @@ def world_of(
 
 
 def walk(world: ManagerWorld, moves: Iterable[Operation]) -> Any:
-    """The state after some moves; each must be legal as it stands."""
+    """The state after some moves, each of which must be legal."""
     state = world.initial()
     for move in moves:
         assert move == state.manager.population.resolve(move)

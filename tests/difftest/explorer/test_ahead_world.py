@@ -1,8 +1,8 @@
 """Steps in flight, explored.
 
-Goal: what a step in flight reads and writes is followed until it is over, also for a request that was preempted or has
-ended, and what must be kept for it is checked in every state. Method: walks with the numbers by hand, and references
-that each break one rule.
+Goal: the reads and writes of a step in flight are followed until it is over, also for a request that was preempted or
+has ended, and every state is checked for the blocks that must be kept for it. Method: walks with the numbers by hand,
+and references that each break one rule.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ DECODE = (Schedule(0, 8), Dispatch())
 
 
 def answer(accepted: int, *token: int) -> Over:
-    """The oldest step is over, and answers request 0 with the token that stands on a track at a position."""
+    """The oldest step ends, and answers request 0 with the token of a track at a position."""
     return Over((Sample(0, accepted, token_at(0, *token), 0),))
 
 
 def kinds(world: AheadWorld, *moves: Operation | Over) -> set[type]:
-    """What is offered after some moves."""
+    """The kinds of moves offered after some moves."""
     return {type(move) for move in world.moves(walk(world, *moves))}
 
 
 def test_no_more_steps_are_in_flight_than_there_may_be() -> None:
-    """Then none is scheduled; a step that nothing is part of is not dispatched, and none is over before."""
+    """Then none is scheduled; an empty step is not dispatched, and no step ends before its dispatch."""
     world = ahead()
     assert {Arrive, Admit, Abort} == kinds(world, *ENTER[:1])
     assert {Arrive, Dispatch} == kinds(world, *ENTER[:2])
@@ -101,7 +101,7 @@ def test_a_step_answers_what_it_verifies() -> None:
 
 
 def test_a_request_with_all_its_tokens_has_ended() -> None:
-    """It is not admitted again: there is no token that it could be answered."""
+    """It is not admitted again: no token is left to answer."""
     world = ahead(tokens_max=3)
     entered = walk(world, *ENTER, Preempt(0), answer(0, 0, 2))
     assert Admit not in {type(move) for move in world.moves(entered)}
@@ -137,7 +137,9 @@ def test_what_a_step_reads_is_there_until_it_is_over() -> None:
 
 
 def test_a_request_that_has_ended_is_computed_all_the_same() -> None:
-    """Its block is given to the next request, and its token, which nobody knows, is written there before that one's."""
+    """Its block is allocated to the next request, and its token, which is unknown, is written there before that
+    request's.
+    """
     world = ahead(Group("full", 4), drafts_max=0, blocks=2)
     moves = (*ENTER, *DECODE, Abort(0), Over(()), Arrive(1, Prompt(2).runs(0)), Admit(1, 8), Dispatch())
     assert [[1]] == [table.blocks for table in walk(world, *moves).manager.tables[1]]
@@ -170,7 +172,7 @@ def forgets(name: str, answer: Any) -> Callable[[Settings], Manager]:
 
 
 class NeverOver(Reference):
-    """Never hears that a step is over."""
+    """Never learns that a step has ended."""
 
     def returned(self, requests: Any) -> None:
         self.population.returned(requests)

@@ -38,7 +38,7 @@ class _SeesTheCase(Drawn):
         return self.edges.get(state, "")
 
 
-def test_a_state_that_can_do_less_is_told_apart() -> None:
+def test_a_state_that_can_do_less_is_distinguished() -> None:
     """By what only one of the two can do; where the names alone differ, nothing is."""
     assert unlike(FORGETFUL, states_max=10, pairs_max=10) is None
     found = unlike(_SeesTheCase(FORGETFUL.edges), states_max=10, pairs_max=10)
@@ -86,7 +86,7 @@ def _blocks(forget: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def forget_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a request consists of."""
+    """The tokens of a request."""
     _request(without(0), monkeypatch)
 
 
@@ -96,7 +96,7 @@ def forget_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How far a request is, which what is in its slots tells as well."""
+    """The number of computed tokens, which the content of the slots shows as well."""
     _request(without(3), monkeypatch)
     _blocks(without(5), monkeypatch)
 
@@ -107,7 +107,7 @@ def forget_which_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_free_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In which order the free blocks are handed out."""
+    """The order in which free blocks are allocated."""
 
     def waiting(manager: Manager, walk: Any) -> Iterator[Hashable]:
         walk.along(sorted(manager.pool.free))
@@ -130,6 +130,6 @@ def forget_free_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_form_that_leaves_something_out_is_caught(
     forget: Callable[[pytest.MonkeyPatch], None], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it is that decides the future."""
+    """If any part that decides the future is left out."""
     forget(monkeypatch)
     assert unlike(MODELS[model].world(), states_max=400, pairs_max=400) is not None

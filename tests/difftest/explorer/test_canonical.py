@@ -1,7 +1,7 @@
 """The canonical form.
 
-Goal: two states have the same form exactly if they differ in names alone. Method: one history under other names, and a
-second look that tries all names for blocks and families.
+Goal: two states have the same form if and only if they differ in names alone. Method: one history under other names,
+and an independent check that tries all names for blocks and families.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def history(first: int = 0, families: Sequence[int] = (0, 1)) -> list[Operation]
 
 
 def forms(world: ManagerWorld, moves: Sequence[Operation], free: Sequence[int] = (1, 2, 3)) -> list[object]:
-    """The form of every state of a history; the blocks are handed out in the order ``free``."""
+    """The form of every state of a history; blocks are allocated in the order ``free``."""
     state = world.initial()
     state.manager.pool.free = FreeQueue(free)
     found: list[object] = []
@@ -66,7 +66,7 @@ def test_names_do_not_matter(groups: Sequence[Group]) -> None:
         assert expected == forms(world, history(), free)
 
 
-def test_whatever_else_differs_matters() -> None:
+def test_any_other_difference_matters() -> None:
     """Two requests of one family are not two of two, and no two states of this history are the same."""
     world = world_of(FULL, tokens_max=5)
     expected = forms(world, history())
@@ -91,7 +91,7 @@ def other(token: object, families: Sequence[int]) -> tuple[int, int]:
 
 
 def written(ghost: GhostMemory, block: int, families: Sequence[int]) -> object:
-    """What the slots of a block hold, state by state."""
+    """The content of a block's slots, state by state."""
     slots = ghost.slots(block)
     if slots is None:
         return None

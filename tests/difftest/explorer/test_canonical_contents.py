@@ -1,4 +1,4 @@
-"""What is in the canonical form.
+"""The parts of the canonical form.
 
 Goal: nothing that a state consists of is forgotten, now or when something is added to it. Method: list its attributes,
 which must be in the form or be left out for a reason; and change one thing after the other.
@@ -44,7 +44,7 @@ IN_THE_FORM = {
     "GhostMemory": {"_physical", "_pending", "_transfers"},
     "PhysicalSlots": {"_slots"},
 }
-"""What a state consists of: whatever is added to it must be added to the form."""
+"""The parts of a state: a new part must be added to the form."""
 CONSTANT = {
     "settings",
     "choices",
@@ -56,11 +56,11 @@ CONSTANT = {
     "junction_of",
     "states",
 }
-"""What no operation changes, and what only ever grows."""
+"""The parts that no operation changes, and those that only ever grow."""
 
 
 def test_everything_is_in_the_form_or_left_out_for_a_reason() -> None:
-    """Goal: what is added to a manager or to ghost memory is not forgotten here. Method: list their attributes."""
+    """Goal: a new part of a manager or of ghost memory is not forgotten here. Method: list their attributes."""
     world = world_of(WINDOW, retention_interval_tokens=1, pin_drop_blocks_min=1)
     state = world.initial()
     manager = state.manager
@@ -154,7 +154,7 @@ def _cache(state: Moment) -> PrefixCache:
 
 
 @pytest.mark.parametrize("alteration", ALTERATIONS)
-def test_whatever_is_changed_changes_the_form(alteration: str) -> None:
+def test_any_change_changes_the_form(alteration: str) -> None:
     """Alone, though most of it follows from the rest in every state that can be reached."""
     copied = Group("full", 4, compress_ratio=2, unit_tokens=2)
     settings: dict[str, Any] = {

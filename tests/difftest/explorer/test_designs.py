@@ -1,7 +1,7 @@
 """Tiny models and designs that do not work.
 
 Goal: every tiny model is in order as far as a test can see, and every design is refuted by the statement that it is
-expected to violate. Method: explore; what is larger than a test has time for is explored by ``kvgate explore --all``.
+expected to violate. Method: explore; ``kvgate explore --all`` explores models that take longer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_every_design_is_refuted(name: str) -> None:
 
 
 def test_names_are_looked_up() -> None:
-    """What there is not is said, with what there is."""
+    """An unknown name is reported with the known ones."""
     with pytest.raises(UsageError, match="unknown tiny model 'tiny': give one of tiny-full, "):
         tiny_models.load("tiny")
     with pytest.raises(UsageError, match="unknown design 'sound': give one of released-early"):

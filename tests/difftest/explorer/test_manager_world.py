@@ -27,7 +27,7 @@ ENTER = (Arrive(0, Prompt(3).runs(0)), Admit(0, 8))
 
 
 def test_the_state_that_a_step_is_given_stays_as_it_is() -> None:
-    """Whatever is tried from it, again and again."""
+    """After any number of operations tried from it."""
     world = world_of(FULL)
     state = walk(world, ENTER)
     before = world.key(state)
@@ -36,8 +36,8 @@ def test_the_state_that_a_step_is_given_stays_as_it_is() -> None:
         assert before == world.key(state) == world._canonical.key(state.manager, state.ghost)
 
 
-def test_nothing_that_is_told_outside_piles_up() -> None:
-    """Neither events nor statistics, nor in memory what nobody may rely on."""
+def test_nothing_reported_outside_piles_up() -> None:
+    """Neither events nor statistics, nor memory content that no request may rely on."""
     world = world_of(FULL)
     state = walk(world, (*ENTER, Finish(0)))
     assert [] == state.manager._events
@@ -71,7 +71,7 @@ class Trips(Reference):
 
 
 class KeepsOut(Reference):
-    """Admits nobody."""
+    """Admits no request."""
 
     def apply(self, operation: Operation) -> Answer:
         return Refused(0, gate=True) if isinstance(operation, Admit) else super().apply(operation)
@@ -114,8 +114,8 @@ def step(world: ManagerWorld, moves: Iterable[Operation], move: Operation) -> tu
     return type(outcome.answer), outcome.progress
 
 
-def test_a_refusal_that_changes_something_is_no_progress() -> None:
-    """It gives up what the window left behind, once; whoever asks again sees that nothing changes."""
+def test_a_rejection_that_changes_something_is_not_progress() -> None:
+    """It frees the blocks that the window has passed, once; the second attempt changes nothing."""
     world = world_of(WINDOW, tokens_max=6, full_sequence_must_fit=False)
     first = (Arrive(0, Prompt(4).runs(0)), Admit(0, 2), Arrive(1, Prompt(3).runs(1)), Admit(1, 1))
     assert (Refused, False) == step(world, first, Schedule(0, 2))
@@ -124,7 +124,7 @@ def test_a_refusal_that_changes_something_is_no_progress() -> None:
 
 
 def test_questions_are_no_steps_and_a_release_is_one_without_progress() -> None:
-    """Whatever changes nothing is none."""
+    """An operation that changes nothing is not a step."""
     world = world_of(WINDOW, tokens_max=6)
     entered = (Arrive(0, Prompt(3).runs(0)), Admit(0, 8))
     assert step(world, entered[:1], LookUp(0))[1]

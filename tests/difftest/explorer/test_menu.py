@@ -1,7 +1,7 @@
 """The menu.
 
-Goal: what is tried is legal, told apart, and all that the menu names; the model's answers follow from the position.
-Method: the moves in states that are made for it.
+Goal: the menu has only legal and distinct operations, and all that it should; the model's answers follow from the
+position. Method: the moves in states that are made for it.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def after(*operations: Operation, groups: Iterable[Group] = (FULL,)) -> Manager:
 
 
 def moves(menu: Menu, manager: Manager) -> list[Operation]:
-    """What the menu offers."""
+    """The moves that the menu offers."""
     return list(menu.moves(manager))
 
 
-def test_a_token_tells_where_it_stands() -> None:
+def test_a_token_names_its_place() -> None:
     """Its family, its track and its position."""
     token = token_at(family=3, track=1, position=42)
     assert (3, 1, 142) == (family_of(token), track_of(token), within_family(token))
@@ -73,7 +73,7 @@ def test_a_prompt_has_the_same_shape_in_every_family() -> None:
 
 
 def test_every_prompt_arrives_in_every_family() -> None:
-    """Until there are as many requests as there may be."""
+    """Up to the maximal number of requests."""
     menu = evolve(BARE, prompts=(Prompt(3), Prompt(3, 1)), families=2)
     expected = [Arrive(0, prompt.runs(family)) for family in (0, 1) for prompt in menu.prompts]
     assert expected == moves(menu, after())
@@ -121,7 +121,7 @@ NEXT = Arrive(1, Prompt(3).runs(0))
 def test_the_menu_offers_what_it_names_where_it_is_legal(
     menu: Menu, manager: Manager, expected: list[Operation]
 ) -> None:
-    """And nothing else; what is off the menu is not there."""
+    """And nothing else; operations off the menu are not offered."""
     assert expected == moves(menu, manager)
 
 
@@ -148,7 +148,7 @@ def test_an_answer_follows_the_track() -> None:
 
 
 def test_a_draft_that_is_rejected_was_wrong() -> None:
-    """The model says something else there; where all that were tried are accepted, it goes on."""
+    """The model samples another token there; if all drafts are accepted, it samples one more."""
     menu = evolve(BARE, samples=True, drafts=(0, 2))
     tried = (Sample(0, 0, 3, 2), Schedule(0, 3))
     expected = [(0, 104), (1, 105), (2, 6)]

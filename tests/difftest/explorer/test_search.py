@@ -1,7 +1,7 @@
 """The search.
 
-Goal: every state is visited once, whatever is wrong is found on a shortest way, and whoever reads the result knows
-whether it is all. Method: worlds drawn as graphs, in which the answer can be seen; a world in order is the control.
+Goal: every state is visited once, every violation is found on a shortest path, and the result says whether the search
+was exhaustive. Method: worlds given as graphs in which the answer is visible; a sound world is the control.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def test_a_violation_is_found_on_a_shortest_way(wrong: str, statement: str, move
     assert (None, None) == (seen.stopped, seen.idle_steps_max)
 
 
-def test_a_move_that_violates_something_and_leads_to_a_wrong_state_tells_both() -> None:
-    """What the move did comes first."""
+def test_a_move_that_violates_something_and_leads_to_a_wrong_state_reports_both() -> None:
+    """The violation of the move comes first."""
     seen = explore(Drawn(DIAMOND.edges, wrong=frozenset({"ac", "c"})))
     assert seen.found is not None
     assert ["KV-MEM-01", "KV-INV-01"] == [violation.statement for violation in seen.found.violations]
@@ -60,8 +60,8 @@ def test_a_move_that_raises_is_a_violation() -> None:
     assert ("C", "e") == seen.found.moves
 
 
-def test_a_circle_without_progress_is_found_behind_all_else() -> None:
-    """With the shortest way to it, and the moves around it; where there is progress on the way round, it is none."""
+def test_a_cycle_without_progress_is_found_after_all_else() -> None:
+    """With the shortest path to it, and the moves around it; a cycle with progress is not one."""
     edges = {"a": "b", "b": "C", "c": "Ed", "d": "b", "e": "c"}
     seen = explore(Drawn(edges, idle=frozenset({"bc", "cd", "db", "ce"})))
     assert seen.found is not None
@@ -85,7 +85,7 @@ def test_a_state_that_leads_to_itself_without_progress_is_a_circle() -> None:
 ENDLESS = Drawn({chr(code): chr(code + 1) for code in range(ord("a"), ord("z"))})
 
 
-def test_a_limit_on_states_stops_the_search_and_is_told() -> None:
+def test_a_limit_on_states_stops_the_search_and_is_reported() -> None:
     """A search that saw all states although it came close to a limit is exhaustive."""
     seen = explore(ENDLESS, Limits(states_max=10, seconds_max=60))
     assert (10, "stopped at 10 states", False, None) == (
@@ -97,7 +97,7 @@ def test_a_limit_on_states_stops_the_search_and_is_told() -> None:
     assert explore(ENDLESS, Limits(states_max=27, seconds_max=60)).exhaustive
 
 
-def test_a_limit_on_time_stops_the_search_and_is_told() -> None:
+def test_a_limit_on_time_stops_the_search_and_is_reported() -> None:
     """In seconds."""
     seen = explore(ENDLESS, Limits(states_max=100, seconds_max=0))
     assert ("stopped after 0 s", False) == (seen.stopped, seen.exhaustive)
@@ -111,7 +111,7 @@ def test_a_circle_is_found_in_what_was_seen_before_a_limit() -> None:
     assert (None, "KV-LIVE-03") == (seen.stopped, seen.found.violations[0].statement)
 
 
-def test_whoever_interrupts_learns_what_was_seen() -> None:
+def test_an_interrupt_reports_what_was_seen() -> None:
     """And that it is not all."""
 
     def interrupt(sighting: Sighting) -> None:

@@ -1,7 +1,7 @@
 """Steps without progress.
 
-Goal: a circle is found if there is one, and a shortest one through the first state that lies on any; otherwise the
-longest path is measured. Method: random graphs, and a second look that walks all paths.
+Goal: a cycle is found if one exists, and a shortest one through the first state on any cycle; otherwise the longest
+path is measured. Method: random graphs, and an independent search that walks all paths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def paths(graph: Successors, start: int, length: int) -> list[tuple[int, ...]]:
 
 
 def reachable(graph: Successors, start: int) -> set[int]:
-    """Whatever at least one edge leads to."""
+    """All states that at least one edge leads to."""
     found: set[int] = set()
     left = list(graph.get(start, ()))
     while left:
@@ -51,7 +51,7 @@ def test_a_circle_is_found_exactly_if_there_is_one(graph: Successors) -> None:
 
 @given(graphs)
 def test_without_a_circle_the_longest_path_is_measured(graph: Successors) -> None:
-    """No path is longer than there are states."""
+    """No path is longer than the number of states."""
     idle = idling(graph)
     if not idle.circle:
         longest = max(length for state in range(NODES) for length in range(NODES) if paths(graph, state, length))
@@ -71,7 +71,7 @@ def test_components_hold_what_leads_to_each_other_and_come_after_what_they_lead_
             assert (place[one] == place[other]) == (one == other or one in reachable(graph, other))
 
 
-def test_a_long_path_is_no_trouble() -> None:
+def test_a_long_path_works() -> None:
     """Recursion would be."""
     length = 100_000
     assert length == idling({state: [state + 1] for state in range(length)}).steps_max

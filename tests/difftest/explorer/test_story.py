@@ -1,7 +1,7 @@
-"""What was found, told as a story, as a report and as a trace file.
+"""A finding as a story, a report and a trace file.
 
-Goal: a reader sees the guarantee, the shortest way and the last state, can run it again, and is never told more than
-was explored. Method: a design that is refuted, worlds drawn as graphs, and the reference as control.
+Goal: a reader sees the guarantee, the shortest path and the last state, can run it again, and never reads that more was
+explored than was. Method: a design that is refuted, worlds given as graphs, and the reference as control.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Trips(Reference):
         return super().apply(operation)
 
 
-def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_told() -> None:
-    """On one line, whatever was raised."""
+def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_printed() -> None:
+    """On one line, for any exception."""
     world = world_of(FULL, factory=Trips)
     found = explore(world).found
     assert found is not None
@@ -81,8 +81,8 @@ def test_a_move_that_raised_has_no_answer_and_the_state_before_it_is_told() -> N
     assert "  request 0: group 0 [1]" in lines
 
 
-def test_a_circle_is_told_behind_the_way_to_it() -> None:
-    """And both together lead to where the circle began."""
+def test_a_cycle_is_printed_after_the_path_to_it() -> None:
+    """And both together lead to where the cycle began."""
     world = Drawn({"a": "b", "b": "c", "c": "B"}, idle=frozenset({"bc", "cb"}))
     found = explore(world).found
     assert found is not None
@@ -97,8 +97,8 @@ def test_a_circle_is_told_behind_the_way_to_it() -> None:
     ]
 
 
-def test_everything_that_is_wrong_is_told() -> None:
-    """One statement first, the others behind it; at the initial state there is no way to tell."""
+def test_everything_that_is_wrong_is_reported() -> None:
+    """One statement first, then the others; the initial state has no path to print."""
     world = Drawn({"a": "b"}, wrong=frozenset({"ab", "b"}))
     found = explore(world).found
     assert found is not None
@@ -152,8 +152,8 @@ def test_a_report_says_first_what_it_comes_to(explored: list[Explored], first: s
     assert sections == [line for line in report.splitlines() if line in sections]
 
 
-def test_a_design_that_violates_something_else_is_told_so() -> None:
-    """Whoever expects one statement is not to read another in its place."""
+def test_a_design_that_violates_something_else_is_reported() -> None:
+    """A reader who expects one statement must not read another in its place."""
     other = evolve(EARLY, statement="KV-INV-01")
     assert "released-early was expected to violate KV-INV-01, and violates KV-MEM-01:" in text_report(
         report_of([Explored(refuted(), explore(refuted()), other)])

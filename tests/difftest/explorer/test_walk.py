@@ -1,6 +1,6 @@
 """Random walks through worlds.
 
-Goal: what is wrong on the way ends the walk and is reported, whatever it is. Method: a world of numbers.
+Goal: any violation on a walk ends it and is reported. Method: a world of numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kvreference.snapshot import Snapshot, Violation
 
 
 class Counting:
-    """Counts up to ``last``, by one or by two; what ``wrong`` says of a number is wrong with it."""
+    """Counts up to ``last``, by one or by two; ``wrong`` returns the violations of a number."""
 
     name = "counting"
     bounds: Mapping[str, str] = {}
@@ -50,13 +50,13 @@ class Counting:
 
 
 def test_worlds_are_walked_in_turn_until_enough_was_done() -> None:
-    """Each from its beginning, to its end or as far as a walk goes."""
+    """Each from its beginning, to its end or to the maximal length of a walk."""
     short, long = Counting(3), Counting(1000)
-    told: list[int] = []
-    walked = walk([short, long], 100, report=told.append)
+    counts: list[int] = []
+    walked = walk([short, long], 100, report=counts.append)
     assert () == walked.wrong
     assert 100 <= walked.operations < 100 + MOVES_MAX
-    assert (walked.walks, walked.operations) == (len(told), told[-1])
+    assert (walked.walks, walked.operations) == (len(counts), counts[-1])
     assert max(short.seen) <= 4
     assert MOVES_MAX <= max(long.seen) <= 2 * MOVES_MAX
 
@@ -79,7 +79,7 @@ def test_what_is_wrong_ends_the_walk() -> None:
     assert "KV-" not in raised
 
 
-def test_a_world_without_a_move_is_refused() -> None:
-    """There is nothing to walk through, however often it is begun."""
+def test_a_world_without_a_move_is_rejected() -> None:
+    """It has nothing to walk through, however often it is begun."""
     with pytest.raises(AssertionError, match="without a move"):
         walk([Counting(0)], 1)

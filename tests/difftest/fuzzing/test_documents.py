@@ -1,4 +1,4 @@
-"""The documents of a run: what is written is read again, and whatever is not that is refused."""
+"""The documents of a run: what is written is read again, and anything else is rejected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_manifest_is_read_again(tmp_path: Path) -> None:
         ({"plan": {"sut": "stock", "models": ["full"], "level": "none"}}, "level"),
     ],
 )
-def test_what_is_no_manifest_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_what_is_not_a_manifest_is_rejected(change: dict[str, object], message: str, tmp_path: Path) -> None:
     """Goal: nothing is run by mistake. Method: one flaw each."""
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps({**json.loads(manifest(PLAN)), **change}))
@@ -46,7 +46,7 @@ def test_what_is_no_manifest_is_refused(change: dict[str, object], message: str,
 
 
 def test_a_result_is_read_again() -> None:
-    """Goal: what a shard found can be told from its file alone. Method: there and back."""
+    """Goal: a shard's file is enough to report what it found. Method: write and read."""
     expected = result(3, record(), record(finding="001", trace="a\nb\n", at_rest=True))
     assert expected == understood(render(expected))
 
@@ -70,7 +70,7 @@ def test_a_result_under_the_earlier_name_is_read() -> None:
         (lambda text: text.replace('"times": 2', '"times": 2, "more": 1'), "more"),
     ],
 )
-def test_what_is_no_result_is_refused(flaw: object, message: str, tmp_path: Path) -> None:
+def test_what_is_not_a_result_is_rejected(flaw: object, message: str, tmp_path: Path) -> None:
     """Goal: half a result counts as none, and says so. Method: one flaw each."""
     assert callable(flaw)
     broken = flaw(render(result(3, record())))
@@ -84,7 +84,7 @@ def test_what_is_no_result_is_refused(flaw: object, message: str, tmp_path: Path
 
 
 def test_a_task_is_read_again() -> None:
-    """Goal: a worker is told what the others have shown. Method: there and back."""
+    """Goal: a worker receives what the others have shown. Method: write and read."""
     expected = Task(7, Known(frozenset({("lockstep", "KV-OP-01", "answer")}), frozenset({"001"})))
     assert expected == task_in(expected.render())
 
@@ -120,7 +120,7 @@ def test_a_result_is_kept_once(tmp_path: Path) -> None:
         list(folder.results())
 
 
-def test_where_there_is_no_run_none_is_resumed(tmp_path: Path) -> None:
-    """Goal: a mistyped directory is told. Method: resume an empty one."""
+def test_without_a_run_none_is_resumed(tmp_path: Path) -> None:
+    """Goal: a mistyped directory is reported. Method: resume an empty one."""
     with pytest.raises(UsageError, match=r"there is no manifest\.json"):
         RunFolder(tmp_path).plan()

@@ -1,4 +1,4 @@
-"""Shards of a scheduler on stock vLLM: what is found there is told by results alone, and a second run is looked at."""
+"""Shards of a scheduler on stock vLLM: their results alone describe what was found, and a second run is inspected."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def shards() -> Shards:
     return Shards(PLAN)
 
 
-def test_what_a_scheduler_does_wrong_is_told(shards: Shards, tmp_path: Path) -> None:
-    """Goal: both traces, of the engine and of what it asked. Method: a planted fault; merge; run the trace again."""
+def test_what_a_scheduler_does_wrong_is_reported(shards: Shards, tmp_path: Path) -> None:
+    """Goal: both traces, of the engine and of its calls to the block manager. Method: inject a fault, merge, and run
+    the trace again.
+    """
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "ended-keeps-its-blocks")
     with mutant.applied():
         result = understood(render(shards.run(0, Known())))

@@ -37,14 +37,14 @@ def system() -> Loaded:
 
 @pytest.fixture
 def found(system: Loaded) -> Reaching:
-    """What a short campaign has kept."""
+    """The traces that a short campaign has kept."""
     found = Reaching(trials(system), files=FILES)
     Campaign(found, PLAN).run()
     return found
 
 
 def reached(cases: Iterable[frozenset[Arc]]) -> frozenset[Arc]:
-    """What cases reach together."""
+    """The branches that cases reach together."""
     return frozenset().union(*cases)
 
 
@@ -132,10 +132,10 @@ def test_the_corpus_is_stored_and_replayed(system: Loaded, tmp_path: Path, monke
 
 @pytest.mark.ci
 def test_the_stored_corpus_shows_nothing() -> None:
-    """Goal: what reached branches of vLLM is run again with every change. Method: replay each trace on stock."""
+    """Goal: every change runs the traces that reached branches of vLLM. Method: replay each trace on stock."""
     stock = load_system("stock")
     paths = sorted(STORED.glob("*.jsonl"))
-    # What a worker and a connector add is not in vLLM's block manager and scheduler, whose branches are reached.
+    # Worker and connector add operations that do not reach vLLM's block manager and scheduler.
     assert LEVELS.keys() - {"worker", "tiers"} == {read(path).level.name for path in paths}
     for path in paths:
         trace = read(path)

@@ -1,4 +1,4 @@
-"""A run: every shard is done exactly once, whatever happens to those who run it."""
+"""A run: every shard is done exactly once, even if its workers fail."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_lost_shard_is_run_again(tmp_path: Path) -> None:
     }
 
 
-def test_a_shard_that_kills_is_given_up(tmp_path: Path) -> None:
-    """Goal: a run ends though a shard cannot be run, and says so. Method: shard 2 kills whoever runs it."""
+def test_a_shard_that_kills_its_workers_is_abandoned(tmp_path: Path) -> None:
+    """Goal: a run ends although a shard cannot be run, and says so. Method: shard 2 kills its worker."""
     run, ended = _run(tmp_path, Scripted(2, lambda shard, n: None if shard == 2 else answered(shard, n)))
     assert "1 shard lost" == ended
     assert {2: "killed by SIGKILL"} == run.given_up
@@ -59,8 +59,8 @@ def test_a_shard_that_kills_is_given_up(tmp_path: Path) -> None:
     assert ("completed", 600) == (ended, again.merged.operations)
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
-    """Goal: an interrupt costs what was running, and no more. Method: interrupt at the fourth, then go on."""
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
+    """Goal: an interrupt costs only what was running. Method: interrupt at the fourth, then continue."""
 
     def interrupted(shard: int, attempt: int) -> str:
         if shard == 3:
@@ -76,15 +76,15 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_time_budget_begins_nothing_more(tmp_path: Path) -> None:
-    """Goal: what was begun is ended, and kept. Method: a budget that is over after the first look."""
+    """Goal: begun shards are ended, and kept. Method: a budget that is over after the first look."""
     workers = Scripted(2, answered)
     run, ended = _run(tmp_path, workers, evolve(PLAN, shards=None), seconds=1e-4)
     assert "time budget" == ended
     assert len(workers.begun) == len(run.merged.shards) < 50
 
 
-def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
-    """Goal: a defect is made small by a few. Method: the first three shards show one; the next ones are told of it."""
+def test_what_others_have_shown_is_passed_on(tmp_path: Path) -> None:
+    """Goal: only a few shards shrink a defect. Method: the first three shards show one; the next ones receive it."""
     kind = record().kind
     workers = Scripted(1, lambda shard, _: render(result(shard, record(trace="t" if shard < 3 else None))))
     run, _ = _run(tmp_path, workers)
@@ -97,13 +97,15 @@ def test_what_others_have_shown_is_told(tmp_path: Path) -> None:
     [("usage", UsageError), ("unavailable", SystemUnavailableError)],
 )
 def test_what_no_worker_can_do_ends_the_run(why: str, error: type[Exception], tmp_path: Path) -> None:
-    """Goal: a system that is not there is said, not tried for ever. Method: a worker that says so."""
+    """Goal: a missing system is reported, not tried again and again. Method: a worker that reports it."""
     with pytest.raises(error, match="no such thing"):
         _run(tmp_path, Scripted(1, lambda *_: json.dumps({"why": why, "message": "no such thing"})))
 
 
 def test_a_shard_in_which_the_gate_fails_is_run_once(tmp_path: Path) -> None:
-    """Goal: what one shard cannot do ends no campaign of hours. Method: shard 2 reports that something was raised."""
+    """Goal: one impossible shard does not end a campaign of hours. Method: shard 2 reports that something
+    was raised.
+    """
     fault = Fault("running a case", "KeyError: 1", "Traceback", "a trace")
     raised = json.dumps({"why": "failed", "message": "KeyError: 1", "fault": asdict(fault)})
     workers = Scripted(2, lambda shard, n: raised if shard == 2 else answered(shard, n))

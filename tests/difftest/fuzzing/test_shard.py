@@ -1,4 +1,4 @@
-"""A shard: the same whoever runs it, and in words that another process understands."""
+"""A shard: the same on every worker, in a form that another process understands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvgate.levels.registry import read
 from .stage import PLAN
 
 FAULTY = '''
-"""Whoever finishes releases its blocks from the head on; and an answer depends on chance."""
+"""A finished request releases its blocks from the head on; and an answer depends on chance."""
 import os
 from kvgate.adapters.reference import Reference
 from kvreference.operations import Finish, TakeStatistics
@@ -53,7 +53,7 @@ def _run(sut: str, shard: int, known: Known | None = None) -> ShardResult:
 
 
 def test_a_shard_is_the_same_again(here: Path) -> None:
-    """Goal: whoever runs a shard again gets the same. Method: run one twice, and another one."""
+    """Goal: running a shard again gives the same result. Method: run one twice, and another one."""
     assert here == Path.cwd()
     one = _run("faulty_in_shards:HeadFirst", 1)
     assert one == _run("faulty_in_shards:HeadFirst", 1)
@@ -72,7 +72,7 @@ def test_what_is_known_is_counted_only(here: Path) -> None:
     assert here.exists()
 
 
-def test_what_was_found_can_be_told(here: Path) -> None:
+def test_what_was_found_can_be_described(here: Path) -> None:
     """Goal: a verdict from results alone. Method: merge two shards; the trace is there, and shows what it says."""
     results = [understood(render(_run("faulty_in_shards:HeadFirst", shard))) for shard in range(2)]
     verdict = merge(results).verdict(PLAN, here / "corpus", "completed")
@@ -87,7 +87,7 @@ def test_what_was_found_can_be_told(here: Path) -> None:
 
 
 def test_an_answer_by_chance_is_found(here: Path) -> None:
-    """Goal: of some cases a second outcome is looked at. Method: all of them, in a system that looks at chance."""
+    """Goal: some cases run twice to compare outcomes. Method: all of them, in a nondeterministic system."""
     plan = evolve(PLAN, sut="faulty_in_shards:ByChance", shard_operations=400, twice_percent=100, monitors_only=True)
     result = Shards(plan).run(0, Known())
     assert result.twice == sum(tally.cases for tally in result.tallies)

@@ -1,4 +1,4 @@
-"""Cases run a second time: another outcome is found, and another name for the same content is none."""
+"""Cases run a second time: another outcome is found, but another name for the same content does not count."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _NamesAnew(Reference):
 
 
 class _AnswersByChance(Reference):
-    """Now and then tells no hit where there is one."""
+    """Sometimes reports no hit where there is one."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -72,14 +72,14 @@ def _case(number: int, preset: str = "hostile") -> Case:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("system", [Reference, _NamesAnew])
-def test_the_same_twice_is_no_finding(system: type[Reference]) -> None:
+def test_the_same_twice_is_not_a_finding(system: type[Reference]) -> None:
     """Goal: no false alarm. Method: the reference, and one that gives new names to its contents in every run."""
     assert [None] * 4 == [again(Bench(system, MONITORS), _case(number), 0) for number in range(4)]
 
 
 @pytest.mark.parametrize("system", [_AnswersByChance, _StandsByChance])
 def test_another_outcome_is_found(system: type[Reference]) -> None:
-    """Goal: what is not the same twice is found, at its first step. Method: systems that look at chance."""
+    """Goal: an outcome that differs in the second run is found, at its first step. Method: nondeterministic systems."""
     seen = [found for number in range(6) if (found := again(Bench(system, ("leak",)), _case(number), 0))]
     assert len(seen) > 0
     for found in seen:

@@ -37,7 +37,8 @@ def _with_one_killed(folder: RunFolder, plan: FuzzPlan, workers: Workers) -> tup
         seen.append(progress)
 
     try:
-        # A cluster on a crowded machine may leave a new worker waiting for ever: then it is ended, and counts as lost.
+        # A cluster on a crowded machine may leave a new worker waiting permanently: then it is ended, and counts as
+        # lost.
         return Run(plan, folder, merge(()), workers, report=watch, shard_seconds_max=120.0).run(), seen
     finally:
         workers.stop()
@@ -45,7 +46,7 @@ def _with_one_killed(folder: RunFolder, plan: FuzzPlan, workers: Workers) -> tup
 
 @pytest.fixture(scope="module")
 def expected() -> list[ShardResult]:
-    """What comes of each shard if nothing happens."""
+    """The results of each shard if nothing happens."""
     shards = Shards(PLAN)
     return _without_seconds([shards.run(shard, Known()) for shard in range(6)])
 
@@ -90,7 +91,7 @@ def test_workers_that_die_at_once_end_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_a_worker_that_hangs_is_ended(tmp_path: Path) -> None:
-    """Goal: no shard holds a run for ever. Method: a system that sleeps when it is built, and little patience."""
+    """Goal: no shard holds up a run permanently. Method: a system that sleeps when it is built, and a short timeout."""
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
     plan = evolve(PLAN, preloads=(str(tmp_path / "sleeps.py"),), shards=1)
     folder = RunFolder(tmp_path / "run")

@@ -29,7 +29,7 @@ class Plant:
 
     package: str
     says: str
-    """What the output must contain: the guarantee that the fault violates, or the outcome of the proof."""
+    """The required output: the guarantee that the fault violates, or the outcome of the proof."""
     put: Callable[[], None]
     model: str = HYBRID
     sut: str = "stock"
@@ -64,11 +64,11 @@ _KEPT: list[Any] = []
 
 
 def _nothing_seen(*_arguments: Any) -> None:
-    """What a check says that does not look."""
+    """The answer of a check that does not look."""
 
 
 def _proved_as_it_is(obligation: Any, _mutant: Any) -> Any:
-    """A prover that plants no mutant, and so finds that all of them survive."""
+    """A prover that injects no mutant, and so finds that all of them survive."""
     return import_module("kvspec.prover").prove(obligation)
 
 

@@ -1,7 +1,7 @@
 """``pytest difftest/`` is red with a fault in any of the four packages, or in vLLM, and green without.
 
-Goal: a green gate means something, wherever a fault is. Method: plant one, run the gate as a user would, in a process
-of its own, and look at how it ends and what it says. ``python tests/difftest/gate/test_gate_is_red.py`` prints a table.
+Goal: a green gate means something, wherever a fault is. Method: inject one, run the gate as a user would, in a process
+of its own, and check its exit code and output. ``python tests/difftest/gate/test_gate_is_red.py`` prints a table.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def gate(name: str | None, model: str, sut: str) -> Ended:
     environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
     environment |= {"PYTHONPATH": str(HERE)} | ({} if name is None else {VARIABLE: name})
     options = ["-x", "-q", "-p", "planted", "--profile", "precommit", "--model", model, "--sut", sut]
-    # What is found is made smaller until then.
+    # Until then, findings are shrunk.
     options += ["--time-budget", "20s"]
     started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "difftest", *options]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
     failed = re.search(r"(?m)^FAILED (\S+)", ended.stdout)
-    told = failed[1] if failed else ""
-    return Ended(ended.returncode, told, ended.stdout + ended.stderr, time.monotonic() - started)
+    failure = failed[1] if failed else ""
+    return Ended(ended.returncode, failure, ended.stdout + ended.stderr, time.monotonic() - started)
 
 
-def test_all_packages_are_planted_in() -> None:
+def test_all_packages_get_a_fault() -> None:
     """Goal: at least ten faults, in each of the four packages and in vLLM. Method: count."""
     packages = {"reference/kvreference", "spec/kvspec", "impl/swa_retention", "difftest/kvgate", "vLLM"}
     assert packages == {plant.package for plant in PLANTS.values()}
@@ -63,7 +63,7 @@ def test_all_packages_are_planted_in() -> None:
 
 @pytest.mark.deep
 def test_without_a_fault_the_gate_is_green() -> None:
-    """Goal: what is red below is red for its fault. Method: the same run with nothing planted."""
+    """Goal: the failures below are due to their faults. Method: the same run without a fault."""
     pytest.importorskip("vllm")
     ended = gate(None, HYBRID, "stock")
     assert ended.code == 0, ended.output

@@ -1,4 +1,4 @@
-"""A server that pretends: the OpenAI protocol over words, with a prefix cache by salt, right or wrong as told."""
+"""A stand-in server: the OpenAI protocol over words, with a prefix cache by salt, right or wrong as configured."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BLOCK_WORDS = 16
 
 @define(eq=False)
 class Pretended:
-    """What the server does, and what it has counted."""
+    """The server's behaviour, and its counters."""
 
     forgets_last_word: bool = False
     """Whether a block is known without its last word, so that another one's answer is given."""
     is_noisy: bool = False
     """Whether no two answers are the same."""
     leaks: bool = False
-    """Whether a request that was given up runs for ever."""
+    """Whether an aborted request runs on without end."""
     ignores_salt: bool = False
     """Whether requests with different salts share what is in the cache."""
     tells_cached: bool = True
@@ -33,9 +33,9 @@ class Pretended:
     tells_metrics: bool = True
     """Whether it has counters."""
     shadows: dict[tuple[str, str], dict[str, int]] = field(factory=dict)
-    """What is told of shadows, by engine and mode."""
+    """The reported shadow metrics, by engine and mode."""
     follows: tuple[str, str] | None = None
-    """The shadow that is at work: it observes, and judges if it is to, a call a request."""
+    """The active shadow: it observes, and checks if its mode says so, one call per request."""
     follows_until: int = 10**9
     """After so many requests that shadow is dead."""
     models: Any = field(factory=lambda: {"data": [{"id": "pretended", "max_model_len": 600}]})
@@ -43,23 +43,23 @@ class Pretended:
     given_up: int = 0
     asked: int = 0
     cached: dict[tuple[str, str], str] = field(factory=dict)
-    """By salt and the words of the whole blocks: the answer's state behind them."""
+    """By salt and the words of the whole blocks: the answer's state after them."""
     lock: Any = field(factory=threading.Lock)
     api_key: str = ""
-    """Who does not send it is refused."""
+    """Requests without it are rejected."""
     hangs_after: int = 10**9
-    """After so many requests none is answered any more."""
+    """After so many requests it answers no more."""
     capacity_tokens: int = 0
-    """How large its cache is said to be."""
+    """The size of its cache, as reported."""
     preempted: int = 0
-    """How many requests are said to be preempted, one by each request."""
+    """The number of preemptions, as reported, one per request."""
     choices: tuple[str, ...] = ()
-    """What it answers where it is to choose; nothing if it rejects that."""
+    """Its answer where it is to choose; nothing if it rejects that."""
     generated: dict[str, int] = field(factory=dict)
     """By engine, how many tokens it has generated."""
 
     def state_after(self, words: list[str], salt: str) -> tuple[str, int]:
-        """What all later answers depend on, and how many words were known."""
+        """The state that all later answers depend on, and how many words were known."""
         state, known, hit = "", True, 0
         for begin in range(0, len(words) - len(words) % BLOCK_WORDS, BLOCK_WORDS):
             block = words[begin : begin + BLOCK_WORDS]
@@ -104,7 +104,7 @@ class Pretended:
         }
 
     def follow(self) -> None:
-        """What the shadow does at a request."""
+        """The shadow's work at a request."""
         if self.follows is None or self.asked > self.follows_until:
             return
         counts = self.shadows.setdefault(self.follows, {"calls": 0, "judged": 0, "differences": 0, "lost": 0})
@@ -123,15 +123,17 @@ class Pretended:
         }
         if self.capacity_tokens:
             lines["vllm:num_preemptions_total"] = self.preempted and self.asked
-        told = [f'{name}{{engine="0"}} {value}\n' for name, value in lines.items()]
-        told += [f'vllm:generation_tokens_total{{engine="{name}"}} {count}\n' for name, count in self.generated.items()]
+        exported = [f'{name}{{engine="0"}} {value}\n' for name, value in lines.items()]
+        exported += [
+            f'vllm:generation_tokens_total{{engine="{name}"}} {count}\n' for name, count in self.generated.items()
+        ]
         if self.capacity_tokens:
-            told.append(f'vllm:cache_config_info{{block_size="1",num_gpu_blocks="{self.capacity_tokens}"}} 1\n')
+            exported.append(f'vllm:cache_config_info{{block_size="1",num_gpu_blocks="{self.capacity_tokens}"}} 1\n')
         for (engine, mode), counts in self.shadows.items():
             index, _, name = engine.rpartition("/")
             labels = f'engine="{index}",shadow="{name}",mode="{mode}"' if index else f'engine="{name}",mode="{mode}"'
-            told += [f"kvgate_shadow_{name}_total{{{labels}}} {count}\n" for name, count in counts.items()]
-        return "".join(told)
+            exported += [f"kvgate_shadow_{name}_total{{{labels}}} {count}\n" for name, count in counts.items()]
+        return "".join(exported)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The exercises, on a server that pretends.
 
-Goal: a server whose cache is right passes every exercise with hits, one whose cache serves a foreign block does not,
-and of one that differs from itself nothing is said. Method: a server in this process, right or wrong as told.
+Goal: a server with a correct cache passes every exercise with hits; one that serves a foreign block fails; of one that
+is not deterministic nothing is claimed. Method: a server in this process, right or wrong as configured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OFFERED = ("several-answers", "preemption", "structured-output", "adapters")
 
 
 def exercised(pretended: Pretended, name: str) -> Tally:
-    """What is found of a server."""
+    """The findings of an exercise on a server."""
     with listening(pretended) as url, connected(url) as server:
         return EXERCISES[name](Exercises(server))
 
@@ -89,15 +89,17 @@ def test_a_server_that_ignores_salts_is_seen() -> None:
     ids=["by its counter", "untold", "the counter moves"],
 )
 def test_uncached_is_not_believed(pretended: Pretended, expected: Verdict) -> None:
-    """Goal: what is not known to be uncached is no measure. Method: a server whose answers do not tell of its cache."""
+    """Goal: an answer that may have been cached is not a baseline. Method: a server whose answers do not report cached
+    tokens.
+    """
     tally = exercised(pretended, "near-twins")
     assert len(tally.comparisons) == tally.count(expected)
     assert (expected is not Verdict.EQUAL) == ("not known to be uncached" in str(tally.complaint))
 
 
 @pytest.mark.parametrize(("equal", "others", "passes"), [(9, 7, True), (8, 8, False), (1, 15, False)])
-def test_most_is_judged(equal: int, others: int, passes: bool) -> None:
-    """A few equal answers do not speak for many of which nothing is known."""
+def test_most_answers_must_be_compared(equal: int, others: int, passes: bool) -> None:
+    """A few equal answers say nothing of many that were not compared."""
     for other in (Verdict.NOT_CHECKED, Verdict.TIE):
         tally = Tally((Comparison(Verdict.EQUAL),) * equal + (Comparison(other, "why"),) * others)
         assert passes is (tally.complaint is None)
@@ -111,8 +113,8 @@ def test_metrics() -> None:
     assert (0, 9) == (sums[HITS], sums["kvgate_shadow_judged_total"])
 
 
-def test_what_is_held_at_rest_is_told() -> None:
-    """A request that was given up and runs on is seen, and one that does not is not."""
+def test_what_is_held_at_rest_is_reported() -> None:
+    """An aborted request that runs on is seen; one that ends is not reported."""
     for leaks, expected in ((False, None), (True, "vllm:num_requests_running is 4")):
         with listening(Pretended(leaks=leaks)) as url, connected(url) as server:
             EXERCISES["aborts"](Exercises(server))
@@ -120,7 +122,7 @@ def test_what_is_held_at_rest_is_told() -> None:
 
 
 def test_of_a_server_without_metrics_nothing_is_known() -> None:
-    """It is not at rest because it does not tell what runs."""
+    """It is not at rest because it does not report its running requests."""
     with listening(Pretended(tells_metrics=False)) as url, connected(url) as server:
         assert "vllm:num_requests_running is not reported" == held_at_rest(server.metrics, seconds=0.0)
 
@@ -133,7 +135,7 @@ def test_of_a_server_without_metrics_nothing_is_known() -> None:
     ],
 )
 def test_no_server(url: str, error: type[Exception], message: str) -> None:
-    """It is said what to do."""
+    """The message says what to do."""
     with pytest.raises(error, match=message), connected(url):
         pass
 
@@ -149,7 +151,7 @@ def test_no_models() -> None:
 
 
 def reply(tokens: str, logprobs: Callable[[int], float] = lambda _place: -0.5, near: float = 1.0) -> Reply:
-    """An answer of letters, whose next best letter is ``near`` behind."""
+    """An answer of letters; the runner-up of each letter is ``near`` below it."""
     others = {"a": "b", "b": "a"}
     places = [
         Place(each, logprobs(place), {each: logprobs(place), others[each]: logprobs(place) - near})
@@ -172,7 +174,7 @@ def test_verdicts(cached: Reply, expected: Verdict) -> None:
     assert expected is compare_answers(cached, reply("aba"), reply("aba")).verdict
 
 
-def test_a_tie_is_no_difference() -> None:
+def test_a_tie_is_not_a_difference() -> None:
     """Only if both answers were undecided where they part."""
     assert (
         Verdict.TIE is compare_answers(reply("ab", near=1e-6), reply("aa", near=1e-6), reply("aa", near=1e-6)).verdict

@@ -1,4 +1,4 @@
-"""The shadows of a server, by the counters that it tells.
+"""The shadows of a server, by the counters that it exports.
 
 Goal: only what a shadow saw of this run counts, and one that did not follow all of it does not pass. Method: counters
 by hand, and the live checks as a process of their own on a server that pretends.
@@ -26,7 +26,7 @@ OLD, MINE, OTHER = Engine("old", "check"), Engine("mine", "check"), Engine("othe
 STOOD = Shadow(checked=40, differences=3, lost=5, calls=60)
 
 
-def told(shadows: Shadows) -> tuple[Sample, ...]:
+def samples_of(shadows: Shadows) -> tuple[Sample, ...]:
     """The samples of these counters."""
     return tuple(
         Sample(f"kvgate_shadow_{name}_total", {"engine": engine.name, "mode": engine.mode}, value)
@@ -41,7 +41,7 @@ def told(shadows: Shadows) -> tuple[Sample, ...]:
 
 
 def after(monkeypatch: pytest.MonkeyPatch, *readings: Shadows, before: Shadows, seconds: float = 60.0) -> Followed:
-    """What is said after these readings, of which the last is read for ever."""
+    """The verdict after these readings, of which the last repeats without end."""
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
 
     def read() -> Iterator[Shadows]:
@@ -50,11 +50,11 @@ def after(monkeypatch: pytest.MonkeyPatch, *readings: Shadows, before: Shadows, 
             yield readings[-1]
 
     reading = read()
-    return followed(lambda: told(next(reading)), before, seconds)
+    return followed(lambda: samples_of(next(reading)), before, seconds)
 
 
 def test_a_shadow_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its verdict is what it says when it judges no more."""
+    """Its verdict is the one after its last check."""
     seen = after(monkeypatch, *({MINE: Shadow(judged, calls=9)} for judged in (0, 5, 9, 9)), before={})
     assert (Shadow(9, calls=9), True, None) == (seen.shadow, seen.has_settled, seen.complaint)
 
@@ -77,20 +77,20 @@ def test_what_was_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
     ids=["differs", "lost", "not checked", "dead"],
 )
 def test_what_is_complained_about(counted: Shadow, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A difference of this run, a lost call, calls that are not checked, and counters that stand still."""
+    """A difference of this run, a lost call, calls that are not checked, and counters that do not advance."""
     seen = after(monkeypatch, {MINE: counted}, before={MINE: STOOD}, seconds=0.1)
     assert message in str(seen.complaint)
 
 
-def test_one_that_judges_on_has_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is behind, and may yet see a difference."""
+def test_one_that_still_checks_has_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lags, and may still see a difference."""
     seen = after(monkeypatch, *({MINE: Shadow(n, calls=n)} for n in range(1, 10**5)), before={}, seconds=0.05)
     assert not seen.has_settled
     assert "has not caught up" in str(seen.complaint)
 
 
 def test_one_that_records_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It judges nothing, and that is said; an old one in check beside it does not hide it."""
+    """It checks nothing, and the report says so; an old shadow in mode check does not hide it."""
     seen = after(monkeypatch, {OLD: STOOD, OTHER: Shadow(calls=7)}, before={OLD: STOOD})
     assert (True, True) == (seen.only_records, seen.were_met)
     assert not after(monkeypatch, {}, before={}).were_met
@@ -120,7 +120,7 @@ ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost":
         (Pretended(follows=("mine", "record")), 0, "the shadow is in mode record"),
         (Pretended(tells_metrics=False), 0, "not checked: the server reports no vllm:num_requests_running"),
     ],
-    ids=["sound beside an ended one", "dead at the end", "recording", "no metrics"],
+    ids=["sound next to an ended one", "dead at the end", "recording", "no metrics"],
 )
 def test_the_live_checks(pretended: Pretended, code: int, message: str) -> None:
     """As ``pytest difftest/ --live`` runs them."""

@@ -24,12 +24,12 @@ DRAFTING = Group(Kind.FULL, 4, lookahead=True)
 
 
 def settings_of(*groups: Group, **limits: Any) -> Settings:
-    """Settings with room for everything, unless ``limits`` say otherwise."""
+    """Settings with room for all requests, unless ``limits`` say otherwise."""
     return Settings(Geometry(groups), **{"blocks": 64, "chunk_tokens": 1024, **limits})
 
 
 def watch(monitor: Monitor, system: System, *operations: Operation) -> Difference | None:
-    """The first difference that ``monitor`` sees; every operation before it must be legal as it stands."""
+    """The first difference that ``monitor`` sees; every operation before it must be legal."""
     for operation in operations:
         assert operation == system.population.resolve(operation)
         answer = system.apply(operation)
@@ -55,7 +55,7 @@ class WithHoldings(Reference):
 
 
 class Hasty(Reference):
-    """Whatever is known may be copied, and started from, computed or not."""
+    """Known tokens may be copied and resumed from, computed or not."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -80,5 +80,5 @@ def wrong(request: int, expected: str, got: str, group: int = 0) -> Difference:
 
 
 def state(number: int, token: int, position: int) -> str:
-    """A state in words; states are numbered as they come up, from 1 on."""
+    """A printed state; states are numbered as they come up, from 1 on."""
     return f"state {number}: token {token} at position {position}, salt and adapter (None, None)"

@@ -1,8 +1,8 @@
 """Ghost memory.
 
-Goal: whatever a computed token reads is in its slot, and if it is not, this is seen, whatever the manager believes.
-Method: the same operations on the reference, which is the control, and on subclasses that each break one thing that
-only the memory shows.
+Goal: a computed token finds in its slots everything that it reads; if not, this is seen, even if the manager believes
+otherwise. Method: the same operations on the reference, which is the control, and on subclasses that each break one
+thing that only the memory shows.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class _EarlyHoldings(Holdings):
 
 
 class ReleasesEarly(WithHoldings):
-    """Gives up the block that the window still reaches into."""
+    """Frees a block that the window still reaches into."""
 
     holdings_kind = _EarlyHoldings
 
 
 class HitsTheFirst(Reference):
-    """Serves every later request from the first one's blocks, whatever they hold."""
+    """Serves every later request from the first one's blocks, regardless of their content."""
 
     hit_tokens = 8
 
@@ -103,7 +103,7 @@ class _ShortHoldings(Holdings):
 
 
 class ForgetsLookAhead(WithHoldings):
-    """Allocates for the tokens alone, not for what the draft layer writes behind them."""
+    """Allocates for the tokens alone, not for what the draft layer writes after them."""
 
     holdings_kind = _ShortHoldings
 
@@ -116,7 +116,7 @@ class ForgetsTheTable(Reference):
 
 
 class GivesOneBlockTwice(Reference):
-    """Hands a block that somebody holds to the next in need."""
+    """Allocates a block that a request holds to another request."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -135,7 +135,7 @@ DECODE: tuple[Operation, ...] = (
     Admit(0, 64),
     *(each for token in range(100, 106) for each in (Sample(0, 0, token, 0), Schedule(0, 64))),
 )
-"""A prompt of two blocks, and six tokens behind it."""
+"""A prompt of two blocks, and six tokens after it."""
 AGAIN: tuple[Operation, ...] = (arrive(0, 9), Admit(0, 64), arrive(1, 13), Admit(1, 64))
 """Two requests, the first one's prompt a part of the second one's."""
 OTHER: tuple[Operation, ...] = (arrive(0, 9), Admit(0, 64), arrive(1, 13, 500), Admit(1, 64))
@@ -253,7 +253,7 @@ def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tupl
 
 
 class IgnoresKeys(Reference):
-    """Tells contents apart by their tokens alone."""
+    """Distinguishes contents by their tokens alone."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -282,7 +282,7 @@ def test_a_state_depends_on_the_keys(keys: Keys, expected: str, got: str) -> Non
 
 
 def test_media_before_a_block_matter_as_well() -> None:
-    """A state depends on everything before it: here on where in the prompt the same item lies."""
+    """A state depends on everything before it: here on where in the prompt the same item is."""
     one, other = (Keys(media=(Media("cat", offset, 2),)) for offset in (0, 1))
     operations = (evolve(arrive(0, 9), keys=one), Admit(0, 64), evolve(arrive(1, 9), keys=other), Admit(1, 64))
     assert watch(GhostMemory(SINGLE), IgnoresKeys(SINGLE), *operations) is not None
@@ -313,14 +313,14 @@ def test_rejected_drafts_are_written_over() -> None:
 
 
 def test_a_refusal_computes_nothing() -> None:
-    """No slot is asked for, and none is written."""
+    """No slot is requested, and none is written."""
     settings = settings_of(FULL, blocks=3)
     system = Reference(settings)
     assert watch(GhostMemory(settings), system, arrive(0, 8), Admit(0, 64), arrive(1, 4), Admit(1, 64)) is None
     assert [0] == list(system.tables)
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_request_that_is_gone_is_forgotten() -> None:
     """The memory of a long run does not grow with the requests that ended in it."""
     ghost = GhostMemory(SINGLE)
     system = Reference(SINGLE)

@@ -1,7 +1,7 @@
 """Ghost memory where not every token has a slot for good: states, drafts, and chunks of attention.
 
-Goal: a state that is given up, passed over or another token's is seen, and so is what a chunk still reads; and nothing
-of a sound system. Method: the same operations on the reference, which is the control, and on subclasses that each break
+Goal: a state that is freed, skipped or another token's is seen, and so is one that a chunk still reads; a sound system
+raises no alarm. Method: the same operations on the reference, which is the control, and on subclasses that each break
 one thing that only the memory shows.
 """
 
@@ -51,7 +51,7 @@ class ReleasesTooEarly(Holdings):
 
 
 class GivesUpTheRunningState(WithHoldings):
-    """Gives up what the next token starts from."""
+    """Frees the state that the next token starts from."""
 
     holdings_kind = ReleasesTooEarly
 
@@ -74,14 +74,14 @@ class ChunksAnywhere(Reference):
 
 
 class AnyChunk(Population):
-    """As many tokens as there are."""
+    """As many tokens as remain."""
 
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         return min(len(request.tokens) + len(request.drafts) - computed, budget_tokens)
 
 
 class HitsTheRunningState(Reference):
-    """Serves every later request from the first one's states, wherever they stand."""
+    """Serves every later request from the first one's states, at any position."""
 
     def _hit(self, request: Request) -> Hit:
         if request.number == 0:
@@ -111,7 +111,7 @@ VERIFIED: tuple[Operation, ...] = (
 """Drafts are rejected, accepted and accepted in part; then another request has the same tokens."""
 
 KEEPING = {
-    "the running state is given up": (
+    "the running state is freed": (
         settings_of(STATES),
         GivesUpTheRunningState,
         DECODE,
@@ -131,7 +131,7 @@ KEEPING = {
         (arrive(0, 11), Admit(0, 3), Dispatch(), Schedule(0, 64), Dispatch(), arrive(1, 11), Admit(1, 64), Dispatch()),
         wrong(1, f"token 7 in block 1: {state(8, 7, 7)}", state(3, 2, 2)),
     ),
-    "the state behind another token": (
+    "the state after another token": (
         settings_of(STATES),
         HitsTheRunningState,
         (arrive(0, 6), Admit(0, 64), Dispatch(), arrive(1, 6), Admit(1, 64), Dispatch()),
@@ -147,13 +147,13 @@ KEEPING = {
 
 
 class GivesUpTheChunk(WithHoldings):
-    """Gives up an attention chunk a block before it is over."""
+    """Frees an attention chunk a block before it is over."""
 
     holdings_kind = ReleasesTooEarly
 
 
 CHUNKS = {
-    "a chunk is given up too early": (
+    "a chunk is freed too early": (
         settings_of(FULL, CHUNKED),
         GivesUpTheChunk,
         (arrive(0, 14), Admit(0, 4), Schedule(0, 4)),
@@ -174,7 +174,7 @@ def test_what_is_not_in_its_slot_is_seen(
 
 @pytest.mark.parametrize(("settings", "operations"), [(each[0], each[2]) for each in SEVERAL.values()], ids=SEVERAL)
 def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tuple[Operation, ...]) -> None:
-    """The control: the reference, with the same operations, and room for those that it would refuse."""
+    """The control: the reference, with the same operations, and room for those that it would reject."""
     roomy = evolve(settings, blocks=64)
     assert watch(GhostMemory(roomy), Reference(roomy), *operations) is None
 
@@ -184,7 +184,7 @@ def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tupl
 
 @pytest.mark.parametrize(("group", "hit_tokens"), [(DRAFTED, 12), (ALIGNED, 8)], ids=["all", "align"])
 def test_accepted_drafts_leave_their_state(group: Group, hit_tokens: int) -> None:
-    """What follows starts from the state behind the last accepted draft, and so does a request with the same tokens."""
+    """The next step starts from the state after the last accepted draft, and so does a request with the same tokens."""
     system = Reference(settings_of(group, drafts_max=2))
     assert watch(GhostMemory(system.settings), system, *VERIFIED) is None
     assert [0, 1, 2, 3, 4, 5, 6, 50, 60, 61, 62, 70, 71, 80] == system.population[0].tokens
@@ -195,7 +195,7 @@ def test_accepted_drafts_leave_their_state(group: Group, hit_tokens: int) -> Non
 
 @pytest.mark.parametrize("group", [DRAFTED, ALIGNED], ids=["all", "align"])
 def test_drafts_that_pass_the_end_of_a_block_leave_the_state_there(group: Group) -> None:
-    """Each draft has a state of its own, so the one behind the block's last token is kept; a hit starts from it."""
+    """Each draft has a state of its own, so the state after the block's last token is kept; a hit starts from it."""
     system = Reference(settings_of(group, drafts_max=2))
     drafting = (arrive(0, 6), Admit(0, 64), Dispatch(), Sample(0, 0, 50, 2), Schedule(0, 64), Dispatch())
     follows = (Sample(0, 2, 60, 0), Schedule(0, 64), Dispatch())
@@ -220,7 +220,7 @@ def test_nothing_is_kept_of_a_request_that_has_all_its_tokens() -> None:
     "group", [DRAFTED, ALIGNED, evolve(DRAFTED, states=StateMode.NONE)], ids=["all", "align", "none"]
 )
 def test_drafts_in_flight_are_not_sent(group: Group) -> None:
-    """Another node reads the state behind the last token that was verified."""
+    """Another node reads the state after the last verified token."""
     system = Reference(settings_of(group, drafts_max=2, caches=group.states is not StateMode.NONE))
     ghost = GhostMemory(system.settings)
     drafting = (arrive(0, 5), Admit(0, 64), Dispatch(), Sample(0, 0, 50, 2), Schedule(0, 64), Dispatch())
@@ -230,7 +230,7 @@ def test_drafts_in_flight_are_not_sent(group: Group) -> None:
     assert watch(ghost, system, Transferred(0)) is None
 
 
-# What attention covers
+# Attention ranges
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_attention_covers_what_its_kind_says(group: Group, expected: dict[int, i
 
 
 def test_a_chunk_that_is_over_may_go() -> None:
-    """The control of one that is given up too early: block by block, exactly when the next chunk begins."""
+    """The control of a chunk freed too early: block by block, exactly when the next chunk begins."""
     system = Reference(settings_of(FULL, CHUNKED))
     ghost = GhostMemory(system.settings)
     assert watch(ghost, system, arrive(0, 14), Admit(0, 4), Schedule(0, 4)) is None

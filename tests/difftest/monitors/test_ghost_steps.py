@@ -1,6 +1,6 @@
 """Ghost memory, step by step: what is copied, and the order in which a worker does what one step asks for.
 
-Goal: whatever is copied too early, too late or from somewhere else is seen, and nothing of a sound system. Method: the
+Goal: a copy that comes too early, too late or from elsewhere is seen, and a sound system raises no alarm. Method: the
 same operations on the reference, which is the control, and on subclasses that each break one thing that only the memory
 shows.
 """
@@ -36,7 +36,7 @@ COPIED = Group(Kind.FULL, 8, compress_ratio=2, unit_tokens=2)
 
 
 class CopiesNothing(Reference):
-    """Tells the worker of no copies."""
+    """Sends the worker no copies."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -44,7 +44,7 @@ class CopiesNothing(Reference):
 
 
 class CopiesLess(Reference):
-    """Tells the worker to copy a slot less."""
+    """Sends the worker copies of one slot less."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -54,7 +54,7 @@ class CopiesLess(Reference):
 
 
 class Unheld(WithHoldings):
-    """Nobody holds a copy's source."""
+    """No request holds a copy's source."""
 
     holdings_kind = UnheldSources
 
@@ -103,7 +103,7 @@ def test_what_is_not_in_its_slot_is_seen(
 
 @pytest.mark.parametrize(("settings", "operations"), [(each[0], each[2]) for each in SEVERAL.values()], ids=SEVERAL)
 def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tuple[Operation, ...]) -> None:
-    """The control: the reference, with the same operations, and room for those that it would refuse."""
+    """The control: the reference, with the same operations, and room for those that it would reject."""
     roomy = evolve(settings, blocks=64)
     assert watch(GhostMemory(roomy), Reference(roomy), *operations) is None
 
@@ -112,7 +112,7 @@ def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tupl
 
 
 def test_the_worker_copies_before_it_computes() -> None:
-    """A source that nobody holds is copied in time even if the same step computes over it: here request 2 does.
+    """An unheld source is copied in time even if the same step computes over it: here request 2 does.
 
     What another node provides comes before both: see above.
     """
@@ -131,7 +131,7 @@ def test_whole_blocks_serve_in_the_step_that_computes_them() -> None:
 
 
 def test_copies_are_done_in_their_order() -> None:
-    """The second takes what the first one brought; the other way round there is nothing to take."""
+    """The second takes what the first one brought; in the other order it finds nothing to take."""
     first, second = Copy(0, 1, 2, 4), Copy(0, 2, 3, 4)
     for copies, expected in (((first, second), True), ((second, first), False)):
         ghost = GhostMemory(settings_of(COPIED))
@@ -145,7 +145,7 @@ def test_copies_are_done_in_their_order() -> None:
         assert (None,) * 4 == copied[1][4:]
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_request_that_is_gone_is_forgotten() -> None:
     """Steps that were dispatched, and transfers that are over."""
     system = Reference(settings_of(COPIED))
     ghost = GhostMemory(system.settings)
@@ -157,7 +157,7 @@ def test_who_is_gone_is_forgotten() -> None:
 
 
 def test_a_copy_of_the_memory_is_independent() -> None:
-    """What is under way goes on in both, and what one of them does the other does not see."""
+    """The operations under way continue in both, and neither sees what the other does."""
     system = Reference(settings_of(COPIED))
     ghost = GhostMemory(system.settings)
     assert watch(ghost, system, *SHARED, arrive(2, 9), Admit(2, 64, external_tokens=9, loads=True)) is None

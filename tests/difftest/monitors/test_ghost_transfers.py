@@ -1,8 +1,8 @@
 """Ghost memory where other nodes take part: what they write into blocks, and read from them.
 
-Goal: whatever they find or leave that is not what it should be is seen, and nothing of a sound system. Method: the same
+Goal: transfers that find or leave wrong content are seen, and a sound system raises no alarm. Method: the same
 operations on the reference, which is the control, and on subclasses that each break one thing that only the memory
-shows; where the control needs more room, it has more blocks.
+shows. Where the control needs more room, it has more blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CallsItAHit(Reference):
 
 
 class GivesUpLoading(Reference):
-    """Gives back the blocks of an aborted request, whoever still writes into them."""
+    """Frees the blocks of an aborted request, although a load still writes into them."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):
@@ -151,13 +151,13 @@ def test_what_is_not_in_its_slot_is_seen(
 
 @pytest.mark.parametrize(("settings", "operations"), [(each[0], each[2]) for each in SEVERAL.values()], ids=SEVERAL)
 def test_a_sound_system_reads_what_it_wrote(settings: Settings, operations: tuple[Operation, ...]) -> None:
-    """The control: the reference, with the same operations, and room for those that it would refuse."""
+    """The control: the reference, with the same operations, and room for those that it would reject."""
     roomy = evolve(settings, blocks=64)
     assert watch(GhostMemory(roomy), Reference(roomy), *operations) is None
 
 
 def test_another_node_writes_what_it_provides_and_no_more() -> None:
-    """Behind the hit, before what is computed here; a load does not write before it is over."""
+    """After the hit, before what is computed here; a load does not write before it is over."""
     chain = (1, 2, 3, 4, 5, 6, 7, 8, 9)
     system = Reference(settings_of(FULL))
     ghost = GhostMemory(system.settings)
@@ -173,7 +173,7 @@ def test_another_node_writes_what_it_provides_and_no_more() -> None:
 
 
 def test_another_node_writes_the_state_that_it_ends_with() -> None:
-    """Into the only block that a resume reads; those for the drafts behind it stay as they were."""
+    """Into the only block that a resume reads; the blocks for the drafts after it do not change."""
     system = Reference(settings_of(Group(Kind.MAMBA, 4, states=StateMode.ALL, draft_states=2)))
     ghost = GhostMemory(system.settings)
     assert watch(ghost, system, arrive(0, 11), Admit(0, 64, external_tokens=10, loads=True), Dispatch()) is None

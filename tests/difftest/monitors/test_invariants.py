@@ -57,7 +57,7 @@ class Boasts(Shows):
 
 
 class NamesTwice(Shows):
-    """KV-INV-04, and with it KV-INV-01: the first is the one that is told."""
+    """KV-INV-04, and with it KV-INV-01: the first is reported."""
 
     def shown(self, state: Snapshot) -> Snapshot:
         return evolve(state, tables={0: [[1, 1, 3]]})
@@ -98,7 +98,7 @@ class CopiesIntoTheFree(Shows):
         return evolve(state, copies=(Copy(0, 1, 4, 2),), references=[0, 2, *state.references[2:]])
 
 
-PLANTED = {
+INJECTED = {
     CountsTwice: ("KV-INV-01", "block 1 counts 2 references, 1 table entries name it"),
     LosesFree: ("KV-INV-02", "nobody holds block 4, and it is not in the free queue"),
     Boasts: ("KV-INV-03", "said to be free: 99, queued: 2"),
@@ -111,7 +111,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize(("broken", "expected"), PLANTED.items(), ids=lambda each: getattr(each, "__name__", None))
+@pytest.mark.parametrize(("broken", "expected"), INJECTED.items(), ids=lambda each: getattr(each, "__name__", None))
 def test_a_state_that_no_sound_system_has_is_seen(broken: type[Reference], expected: tuple[str, str]) -> None:
     """The first statement that does not hold, and what was seen instead."""
     found = watch(Invariants(), broken(SETTINGS), *OPERATIONS)
@@ -122,11 +122,11 @@ def test_a_state_that_no_sound_system_has_is_seen(broken: type[Reference], expec
 
 def test_no_invariant_is_forgotten() -> None:
     """One that is added needs a row above."""
-    assert {name for name in STATEMENTS if name.startswith("KV-INV")} == {name for name, _ in PLANTED.values()}
+    assert {name for name in STATEMENTS if name.startswith("KV-INV")} == {name for name, _ in INJECTED.values()}
 
 
 def test_a_sound_system_shows_sound_states() -> None:
-    """The control; and at rest there is nothing left to check."""
+    """The control; at rest, nothing is left to check."""
     system = Reference(SETTINGS)
     assert watch(Invariants(), system, *OPERATIONS[:2], Sample(0, 0, 9, 0), Schedule(0, 1), *OPERATIONS[2:]) is None
     nothing: list[Difference] = []

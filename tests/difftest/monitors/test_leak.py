@@ -1,7 +1,7 @@
 """The leak monitor.
 
-Goal: nothing of a request that is gone can hide, wherever a manager keeps it. Method: a system at rest whose roots
-hold one planted thing; beside it the same place with something harmless in it.
+Goal: nothing of a finished request can hide, wherever a manager keeps it. Method: a system at rest with one leftover
+reachable from it; the control has something harmless in the same place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Hoarder(Reference):
 
 
 def at_rest(hoard: object = None, settings: Settings = SETTINGS, **shown: Any) -> list[Difference]:
-    """What remains of a request that came and went."""
+    """The remains of a request that came and went."""
     system = Hoarder(settings, hoard, **shown)
     monitor = LeakMonitor(settings)
     step = (Dispatch(),) if settings.geometry.fences else ()
@@ -63,7 +63,7 @@ def at_rest(hoard: object = None, settings: Settings = SETTINGS, **shown: Any) -
 
 
 def test_of_a_sound_system_nothing_remains() -> None:
-    """The control: what is cached is no leak."""
+    """The control: cached content is not a leak."""
     assert [] == at_rest()
 
 
@@ -73,13 +73,13 @@ def test_held_blocks_remain() -> None:
     assert [expected] == at_rest(references=[4, 0, 0, 1, 0, 7, 0, 0], free=[1, 2, 4, 6, 7])
 
 
-def test_a_block_that_nobody_holds_is_missing() -> None:
+def test_a_block_without_a_holder_is_missing() -> None:
     """Neither held nor free: it will never be used again."""
     assert [Difference("KV-LEAK-01", "free queue", "7 blocks", "6")] == at_rest(free=[1, 2, 3, 4, 5, 6])
 
 
 def test_a_block_too_many_is_seen() -> None:
-    """One that is queued twice is handed out twice."""
+    """A block that is queued twice is allocated twice."""
     assert [Difference("KV-LEAK-01", "free queue", "7 blocks", "8")] == at_rest(free=[1, 2, 3, 4, 5, 6, 7, 7])
 
 
@@ -88,7 +88,7 @@ PINNING = evolve(SETTINGS, pin_drop_blocks_min=1)
 
 
 def test_pinned_blocks_are_no_leak() -> None:
-    """Nobody holds them, and they are not in the free queue; neither are they missing."""
+    """No request holds them, and they are not in the free queue; they are not missing either."""
     system = Hoarder(PINNING)
     assert watch(LeakMonitor(PINNING), system, arrive(0, 9), Admit(0, 64), Finish(0)) is None
     assert ((2, 1), 5) == (system.snapshot().pinned.queue, len(system.snapshot().free))
@@ -279,14 +279,14 @@ GROWN: dict[str, Any] = {
 
 @pytest.mark.parametrize("build", GROWN.values(), ids=GROWN)
 def test_a_container_that_outgrew_the_blocks_is_found(build: Any) -> None:
-    """Blocks are all that is left to know about: as many entries as there are blocks are the control."""
+    """Blocks are all that a system may remember: as many entries as blocks are the control."""
     expected = Difference("KV-LEAK-02", "hoard.value", "at most 8 entries, one a block", "9")
     assert [expected] == at_rest(Plain(build(range(9))))
     assert [] == at_rest(Plain(build(range(8))))
 
 
 def test_a_map_of_content_may_also_have_boundaries_inside_blocks() -> None:
-    """As many more as there are blocks in which a boundary is known; and no other container may."""
+    """As many more as blocks in which a boundary is known; no other container may."""
     for hoard, found in ((dict.fromkeys(range(9)), False), (dict.fromkeys(range(10)), True), (list(range(9)), True)):
         system = Hoarder(SETTINGS, Plain(hoard), begun=[3])
         assert found == bool(list(LeakMonitor(SETTINGS).remembered(system)))
@@ -298,7 +298,7 @@ def test_what_cannot_grow_may_be_long() -> None:
 
 
 class Endless(Mapping[int, object]):
-    """Makes a new object for whoever looks, without end."""
+    """Makes a new object for each reader, without end."""
 
     def __getitem__(self, key: int) -> object:
         return Endless()
@@ -311,13 +311,13 @@ class Endless(Mapping[int, object]):
 
 
 def test_a_system_without_end_is_left_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies beyond is not checked; what lies before is."""
+    """What lies beyond the limit is not checked; what lies before it is."""
     monkeypatch.setattr(leak, "_OBJECTS_MAX", 1000)
     assert ["hoard"] == [found.subject for found in at_rest([GONE, Endless()])]
 
 
 class KeepsALog(Hoarder):
-    """Writes down who finished, for ever."""
+    """Logs finished requests without bound."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, [])

@@ -1,6 +1,6 @@
 """The work monitor.
 
-Goal: what grows is told, and nothing else is. Method: a sound system with a meter that says what it is told to say.
+Goal: growth is reported, and nothing else. Method: a sound system with a meter that returns given values.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .stage import FULL, arrive, settings_of, watch
 SETTINGS = settings_of(FULL, blocks=64)
 PROMPT = 8
 NOTHING = Work(0, (0,), 0, 0)
-LET_IN: tuple[Operation, ...] = (arrive(0, PROMPT), Admit(0, 64))
+ADMITTED: tuple[Operation, ...] = (arrive(0, PROMPT), Admit(0, 64))
 
 
-class Told:
-    """A meter that says of each operation what it was told, and of all others that nothing was done."""
+class GivenMeter:
+    """A meter that returns a given value for each operation, and no work for all others."""
 
     def __init__(self, *works: Work) -> None:
         self._works: Iterator[Work] = iter(works)
@@ -41,22 +41,22 @@ class Told:
 
 
 def step(tokens: int) -> tuple[Operation, ...]:
-    """An answer, and the decode step behind it."""
+    """An answer, and the decode step after it."""
     return Sample(0, 0, tokens, 0), Schedule(0, 64)
 
 
 def watched(operations: tuple[Operation, ...], works: tuple[Work, ...]) -> Difference | None:
-    """What the monitor says of a request that is let in and goes on with ``operations``, which took ``works``."""
-    monitor = WorkMonitor(SETTINGS, Told(NOTHING, NOTHING, *works))
-    return watch(monitor, Reference(SETTINGS), *LET_IN, *operations)
+    """The monitor's report if a request is admitted and continues with ``operations``, which took ``works``."""
+    monitor = WorkMonitor(SETTINGS, GivenMeter(NOTHING, NOTHING, *works))
+    return watch(monitor, Reference(SETTINGS), *ADMITTED, *operations)
 
 
 def decode(*works: Work) -> tuple[Work, ...]:
-    """What answers and decode steps in turn took, if only the decode steps took anything."""
+    """The work of answers and decode steps in turn, if only the decode steps took anything."""
     return tuple(each for work in works for each in (NOTHING, work))
 
 
-def test_the_same_work_is_no_difference() -> None:
+def test_the_same_work_is_not_a_difference() -> None:
     """The control: steps inside one block, each as costly as the one before."""
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, *[Work(0, (5,), 7, 3)] * 2)) is None
 
@@ -78,13 +78,13 @@ def test_every_counter_can_grow(grown: Work, subject: str) -> None:
     assert Difference("KV-WORK-02", subject, expected, f"{SLACK + 1} at {at.replace('10', '11')}") == found
 
 
-def test_a_little_more_is_no_growth() -> None:
-    """What the slack allows, and not one operation more."""
+def test_a_little_more_is_not_growth() -> None:
+    """As much as the slack allows, and not one operation more."""
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, Work(0, (SLACK,), 0, 0))) is None
 
 
 def test_a_step_that_gains_a_block_is_another_step() -> None:
-    """Work that goes with a change is no growth: the first step behind the prompt gains a block, the next do not."""
+    """Work that comes with a change is not growth: the first step after the prompt gains a block, the next do not."""
     costly = Work(0, (40,), 40, 40)
     assert watched((*step(1), *step(2)), decode(costly, NOTHING)) is None
     assert watched((*step(1), *step(2), *step(3)), decode(NOTHING, NOTHING, costly)) is not None
@@ -103,8 +103,8 @@ def most_links_of_a_drop(scratch_first: bool) -> int:
     settings = settings_of(Group(Kind.SLIDING_WINDOW, 4, 4), blocks=64, tokens_max=32, scratch_first=scratch_first)
     steps = [each for token in range(1, 9) for each in step(token)]
     for links in range(SLACK + 3 * TWO_ENDS):
-        monitor = WorkMonitor(settings, Told(*[NOTHING] * (len(steps) + 1), Work(0, (0,), links, 0)))
-        if watch(monitor, Reference(settings), *LET_IN, *steps) is not None:
+        monitor = WorkMonitor(settings, GivenMeter(*[NOTHING] * (len(steps) + 1), Work(0, (0,), links, 0)))
+        if watch(monitor, Reference(settings), *ADMITTED, *steps) is not None:
             return links - 1
     raise AssertionError("any number may be taken")
 
@@ -118,11 +118,11 @@ NULLS = 9
 """How many null blocks a prompt of 40 tokens adds to a table of states with blocks of 4."""
 
 
-def told_of_states(rules: Rules, *reads: int) -> Difference | None:
-    """What is said of the first decode step after a chunk that reads ``reads`` entries, and no entry before."""
+def given_states(rules: Rules, *reads: int) -> Difference | None:
+    """The difference at the first decode step after a chunk that reads ``reads`` entries, and no entry before."""
     settings = settings_of(FULL, Group(Kind.MAMBA, 4, states=StateMode.ALIGN), tokens_max=80)
     nothing = Work(0, (0, 0), 0, 0)
-    monitor = WorkMonitor(settings, Told(*[nothing] * 11, Work(0, reads, 0, 0)), rules)
+    monitor = WorkMonitor(settings, GivenMeter(*[nothing] * 11, Work(0, reads, 0, 0)), rules)
     first = (arrive(0, 40), Admit(0, 40), Dispatch(), Sample(0, 0, 1, 0), Schedule(0, 64), Dispatch(), Finish(0))
     second = (arrive(1, 40, 100), Admit(1, 40), Dispatch(), Sample(1, 0, 1, 0), Schedule(1, 64))
     return watch(monitor, Reference(settings), *first, *second)
@@ -133,10 +133,10 @@ def test_null_blocks_are_gone_over_where_a_rule_says_so() -> None:
     same without it."""
     (finding,) = with_ids(["059-null-blocks-gone-over-once"])
     rules = Rules(finding.acts(SETTINGS, "0.33.0").deltas)
-    assert told_of_states(rules, 0, NULLS + SLACK) is None
-    assert told_of_states(OWN_RULES, 0, SLACK) is None
+    assert given_states(rules, 0, NULLS + SLACK) is None
+    assert given_states(OWN_RULES, 0, SLACK) is None
     for base, *reads in ((rules, 0, NULLS + SLACK + 1), (rules, SLACK + 1, 0), (OWN_RULES, 0, SLACK + 1)):
-        found = told_of_states(base, *reads)
+        found = given_states(base, *reads)
         assert found is not None
         assert "KV-WORK-02" == found.statement
 
@@ -151,7 +151,7 @@ def test_an_offer_is_made_once() -> None:
     assert watched((*step(1), *step(2)), decode(once, other)) is None
 
 
-def test_who_is_let_in_again_offers_again() -> None:
+def test_a_readmitted_request_offers_again() -> None:
     """An admission, a preemption, another admission; and another request has offers of its own."""
     once = Work(0, (0,), 0, 0, ("block 0 in group 0",))
     works = NOTHING, once, NOTHING, NOTHING, once
@@ -163,7 +163,7 @@ def test_who_is_let_in_again_offers_again() -> None:
 def test_at_rest_nothing_is_left_to_say() -> None:
     """Every step was checked when it was done."""
     system = Reference(SETTINGS)
-    assert [] == list(WorkMonitor(SETTINGS, Told()).at_rest(system))
+    assert [] == list(WorkMonitor(SETTINGS, GivenMeter()).at_rest(system))
 
 
 def test_a_step_that_passes_an_alignment_looks_at_what_waited_for_it() -> None:
@@ -171,9 +171,9 @@ def test_a_step_that_passes_an_alignment_looks_at_what_waited_for_it() -> None:
     group = Group(Kind.SLIDING_WINDOW, 4, 8)
     settings = evolve(SETTINGS, geometry=Geometry((Group(Kind.FULL, 16), group)), retention_interval_tokens=16)
     request = Request(0, [0] * 20, Keys(), True, prompt_tokens=8)
-    monitor = WorkMonitor(settings, Told())
+    monitor = WorkMonitor(settings, GivenMeter())
     for known, entries in ((15, 8), (16, 0), (14, 8)):
         request.tokens_computed, monitor._known[0] = 17, known
         assert entries == monitor._looked_at(request, 1)
         assert entries // 4 == monitor._looked_at(request, 0)
-    assert 0 == WorkMonitor(evolve(settings, retention_interval_tokens=None), Told())._looked_at(request, 1)
+    assert 0 == WorkMonitor(evolve(settings, retention_interval_tokens=None), GivenMeter())._looked_at(request, 1)

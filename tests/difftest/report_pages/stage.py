@@ -42,7 +42,7 @@ class ServesOthers(Having):
 
 
 class ForgetsTheWindow(Reference):
-    """What is cached of the second group is forgotten at once: the third block of the first request admitted."""
+    """Forgets at once a cached block of the second group: the third block of the first request admitted."""
 
     def apply(self, operation: Operation) -> Answer:
         answer = super().apply(operation)
@@ -52,7 +52,7 @@ class ForgetsTheWindow(Reference):
 
 
 class KeepsABlock(Reference):
-    """Whoever finishes leaves a block behind."""
+    """A finished request leaves a block held."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Finish):

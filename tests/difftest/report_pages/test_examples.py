@@ -1,4 +1,4 @@
-"""The four defects of ``difftest/examples/pages``, on the real vLLM, and in a browser where there is one.
+"""The four defects of ``difftest/examples/pages``, on the real vLLM, and in a browser if one is installed.
 
 Goal: a leak, a hang, a foreign hit and a hit of nothing can each be read off one page. Method: draw them, and look for
 what a reader must see; let a headless browser run the page's script, without a network.
@@ -48,7 +48,7 @@ SEEN = {
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
-    """The folder of pages, written as the example's docstring says; in a process of its own, for it plants a fault."""
+    """The folder of pages, written as the example's docstring says; in a process of its own, for it injects a fault."""
     folder = tmp_path_factory.mktemp("pages")
     finished = fork_server.run(str(DRAW), str(folder), timeout=300)
     assert 0 == finished.returncode, finished.stderr

@@ -1,7 +1,7 @@
 """The page of a divergence.
 
-Goal: whoever opens it sees what is wrong, needs nothing else for that, and is safe whatever the names say. Method:
-pages of faulty systems, read back with an HTML parser and a JSON parser; hostile names; the same page made twice.
+Goal: a reader of the page sees what is wrong, needs nothing else for it, and is safe with any names. Method: pages of
+faulty systems, read back with an HTML parser and a JSON parser; hostile names; the same page made twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VOID = {"meta", "input", "br", "link", "img"}
 
 
 class Document(HTMLParser):
-    """What a browser makes of a page: its elements with their attributes and texts; that every element is closed."""
+    """A page as a browser reads it: its elements with their attributes and texts; every element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -81,7 +81,7 @@ class Document(HTMLParser):
 
 
 def data_of(text: str) -> Any:
-    """What the page steps through."""
+    """The data that the page steps through."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
@@ -105,7 +105,7 @@ def test_the_verdict_comes_first(shown: str) -> None:
 
 
 def test_every_part_is_there(shown: str) -> None:
-    """What differs, what a hit needs, the timeline, the steps, and what was run."""
+    """The differences, the needs of a hit, the timeline, the steps, and the command."""
     document = Document(shown)
     assert {"difference", "resume", "timeline", "steps", "about", "data", "state", "slider"} <= document.ids()
     assert "waiting" not in document.ids()
@@ -115,11 +115,11 @@ def test_every_part_is_there(shown: str) -> None:
     assert referred <= document.ids()
 
 
-def test_the_operations_are_told_with_both_answers(shown: str) -> None:
+def test_the_operations_are_printed_with_both_answers(shown: str) -> None:
     """Where these differ."""
-    told = Document(shown).text("ol")
-    assert "Request 0 arrives, prompt of 12 tokens: 0..11" in told
-    assert "reference: a hit of 8 tokens, blocks by group: [1..2], [4..5]system: a hit of 0 tokens" in told
+    listed = Document(shown).text("ol")
+    assert "Request 0 arrives, prompt of 12 tokens: 0..11" in listed
+    assert "reference: a hit of 8 tokens, blocks by group: [1..2], [4..5]system: a hit of 0 tokens" in listed
 
 
 def test_the_data_is_what_was_recorded(shown: str) -> None:
@@ -154,7 +154,7 @@ def test_the_page_loads_nothing(shown: str) -> None:
 
 
 def test_its_own_script_is_the_only_one(shown: str) -> None:
-    """The content policy names the hash of the script as it stands there."""
+    """The content policy names the hash of the script in the page."""
     scripts = re.findall(r"<script>(.*?)</script>", shown, re.DOTALL)
     assert 1 == len(scripts)
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
@@ -188,13 +188,13 @@ def test_hostile_names_are_text() -> None:
 
 
 def test_data_never_ends_its_script() -> None:
-    """Whatever it says, it comes back as it was."""
+    """Any text comes back as it was."""
     assert not {"<", ">", "&", "\u2028"} & set(embedded([HOSTILE]))
     assert [HOSTILE] == json.loads(embedded([HOSTILE]))
 
 
 def test_what_remains_is_listed() -> None:
-    """Blocks that nobody gives back are the headline, and nobody's in the timeline."""
+    """Blocks that are never freed are the headline, and have no holder in the timeline."""
     recording, found = recorded(KeepsABlock, ENDED, FULL, ("leak",))
     leak = page(recording, found, ABOUT)
     document = Document(leak)
@@ -227,15 +227,15 @@ def test_a_model_without_a_cache_has_a_page() -> None:
 
 
 def test_a_divergence_that_does_not_come_again_says_so(shown: str) -> None:
-    """What is shown then is how it went this time."""
+    """The page shows how it went this time."""
     _, found = recorded(HitsNothing, TWICE)
     other = page(record(Bench(Reference, ("lockstep",)), case_of(TWICE)), found, ABOUT)
     assert "It did not happen again when this page was made." in Document(other).text("header")
     assert "did not happen again" not in shown
 
 
-def test_content_is_told_in_words() -> None:
-    """Who had it first, and up to where."""
+def test_content_is_described() -> None:
+    """Which request had it first, and up to which token."""
     recording, found = recorded(ForgetsTheWindow, TWICE)
     document = Document(page(recording, found, ABOUT))
     assert "content of block 6" in document.text("h2")
@@ -245,7 +245,9 @@ def test_content_is_told_in_words() -> None:
 
 
 def test_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many blocks, so much of a table; those that differ stay, and what is left out is said."""
+    """The number of blocks and the size of a table have limits; those that differ stay, and the page says what is left
+    out.
+    """
     monkeypatch.setattr(views, "BLOCKS_MAX", 2)
     monkeypatch.setattr(views, "ENTRIES_MAX", 2)
     recording, found = recorded(KeepsABlock, ENDED, FULL, ("leak",))

@@ -1,7 +1,7 @@
 """The pages of a verdict.
 
 Goal: a report directory has a page for each divergence and one that leads to them, and every other report names the
-pages; a page that cannot be made takes nothing with it. Method: verdicts of faulty systems, written and read back; the
+pages. A page that cannot be made takes nothing with it. Method: verdicts of faulty systems, written and read back; the
 command on the same.
 """
 
@@ -41,18 +41,18 @@ def links(path: Path) -> set[str]:
 def test_every_divergence_has_a_page(tmp_path: Path) -> None:
     """And trace events; the first page leads to both, and to the other reports."""
     traces = {0: tmp_path / "divergence-1.jsonl", 1: tmp_path / "divergence-2.jsonl"}
-    told = write_pages(VERDICT, tmp_path, RECORD, not_tested=("Much.",), reproducers=traces, files=tuple(FILES))
+    pages = write_pages(VERDICT, tmp_path, RECORD, not_tested=("Much.",), reproducers=traces, files=tuple(FILES))
     names = [f"divergence-{n}.{kind}" for n in (1, 2) for kind in ("html", "trace-events.json")]
-    assert [*names, "index.html"] == [path.name for path in told.written]
-    assert ({0: tmp_path / names[0], 1: tmp_path / names[2]}, ()) == (told.of, told.missing)
+    assert [*names, "index.html"] == [path.name for path in pages.written]
+    assert ({0: tmp_path / names[0], 1: tmp_path / names[2]}, ()) == (pages.of, pages.missing)
     assert {*names, "divergence-1.jsonl", "divergence-2.jsonl", *FILES} == links(tmp_path / "index.html")
     assert {"index.html", "divergence-2.jsonl", names[3]} == links(tmp_path / names[2])
     assert "divergence 2 of 2" in Document((tmp_path / names[2]).read_text(encoding="utf-8")).text("header")
     assert json.loads((tmp_path / names[1]).read_text(encoding="utf-8"))["traceEvents"]
 
 
-def test_the_first_page_tells_the_verdict(tmp_path: Path) -> None:
-    """What was claimed, tested, found and not tested."""
+def test_the_first_page_has_the_verdict(tmp_path: Path) -> None:
+    """The claims, what was tested, what was found, and what was not tested."""
     write_pages(VERDICT, tmp_path, RECORD, not_tested=("Much.",))
     document = Document((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert "2 divergences in 8 operations, 2 cases." == document.text("h1")
@@ -64,16 +64,16 @@ def test_the_first_page_tells_the_verdict(tmp_path: Path) -> None:
 
 
 def test_an_agreement_has_a_first_page(tmp_path: Path) -> None:
-    """With nothing found, and no page beside it."""
-    told = write_pages(evolve(VERDICT, found=()), tmp_path / "new", RECORD)
-    assert [tmp_path / "new" / "index.html"] == list(told.written) == list((tmp_path / "new").iterdir())
+    """It has no findings, and no other page is written."""
+    pages = write_pages(evolve(VERDICT, found=()), tmp_path / "new", RECORD)
+    assert [tmp_path / "new" / "index.html"] == list(pages.written) == list((tmp_path / "new").iterdir())
     document = Document((tmp_path / "new" / "index.html").read_text(encoding="utf-8"))
     assert "No divergence in 8 operations, 2 cases." == document.text("h1")
     assert "no divergences" in document.text("section")
 
 
 def test_a_run_that_cannot_be_repeated_is_said(tmp_path: Path) -> None:
-    """The others are written, and the first page tells the story without a link."""
+    """The other pages are written, and the first page has the story without a link."""
     calls: list[Found] = []
 
     def record(found: Found) -> Recording:
@@ -82,9 +82,9 @@ def test_a_run_that_cannot_be_repeated_is_said(tmp_path: Path) -> None:
             raise UsageError("gone")
         return RECORD(found)
 
-    told = write_pages(VERDICT, tmp_path, record)
-    assert ("divergence-1.html: the run could not be repeated: UsageError: gone",) == told.missing
-    assert {1: tmp_path / "divergence-2.html"} == told.of
+    pages = write_pages(VERDICT, tmp_path, record)
+    assert ("divergence-1.html: the run could not be repeated: UsageError: gone",) == pages.missing
+    assert {1: tmp_path / "divergence-2.html"} == pages.of
     assert "divergence-1.html" not in links(tmp_path / "index.html")
     assert 2 == Document((tmp_path / "index.html").read_text(encoding="utf-8")).text("article").count(
         "KV-OP-01 The hit"

@@ -1,7 +1,7 @@
 """Runs written down.
 
-Goal: what is recorded is what both sides did, no more than can be kept, and it does not change what is found. Method:
-the reference as a sound system, and faulty ones; each is recorded and compared with a run that nobody records.
+Goal: a recording has what both sides did, within its limit, and does not change what is found. Method: the reference as
+a sound system, and faulty ones; each is recorded and compared with a run that is not recorded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_a_sound_run_is_recorded_whole() -> None:
 
 
 def test_recording_changes_nothing() -> None:
-    """What is found is found at the same operation."""
+    """Every finding is found at the same operation."""
     case = case_of(TWICE)
     _, divergences = run(Bench(HitsNothing, ("lockstep",)), case.settings, case.operations)
     assert tuple(divergences) == record(Bench(HitsNothing, ("lockstep",)), case).divergences
@@ -70,7 +70,7 @@ def test_content_is_named_after_who_had_it_first() -> None:
 
 
 def test_foreign_content_keeps_its_name() -> None:
-    """The system takes the adapter's content for the salt's: the page says whose it is."""
+    """The system takes the adapter's content for the salt's: the page says which request it belongs to."""
     recording, found = recorded(ServesOthers, BY_ANOTHER, FULL)
     assert "KV-OP-01" == found.divergence.difference.statement
     last = recording.frames[-1]
@@ -80,7 +80,7 @@ def test_foreign_content_keeps_its_name() -> None:
 
 
 def test_what_only_the_system_knows_has_a_number() -> None:
-    """It is no name of the reference's."""
+    """The number is not a name of the reference's."""
 
     class Inventive(Reference):
         """Says that the last block holds something."""
@@ -102,8 +102,8 @@ def test_an_exception_is_recorded() -> None:
     assert (None, None) == (last.system.answer, last.system.snapshot)
 
 
-def test_without_lockstep_a_reference_follows_beside() -> None:
-    """As far as it can: for the reader's eyes, and not to judge."""
+def test_without_lockstep_a_reference_follows() -> None:
+    """As far as it can, for the reader only: it checks nothing."""
     recording, found = recorded(KeepsABlock, ENDED, detectors=("leak",))
     assert ("leak", "KV-LEAK-01") == (found.divergence.detector, found.divergence.difference.statement)
     assert all(frame.reference is not None for frame in recording.frames)
@@ -115,10 +115,10 @@ def test_without_lockstep_a_reference_follows_beside() -> None:
 
 
 def test_where_the_reference_cannot_follow_the_system_stands_alone() -> None:
-    """A request that the system let in, and the reference did not, is scheduled on."""
+    """A request that only the system admitted is scheduled further."""
 
     class LetsIn(Reference):
-        """No gate, whatever was asked for."""
+        """No gate, even if the settings ask for one."""
 
         def _fits(self, *_all: object) -> bool:
             return True
@@ -146,7 +146,7 @@ def test_the_recording_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_recorder_follows_any_lockstep() -> None:
-    """Whoever drives it, and whatever judges it, as with a scheduler."""
+    """With any driver and any checker, as with a scheduler."""
     lockstep = Bench(KeepsABlock, ("leak",)).set_up(SETTINGS)
     recorder = Recorder(lockstep, SETTINGS, follows=False)
     for operation in ENDED:

@@ -1,8 +1,8 @@
-"""What a hit needs.
+"""The needs of a hit.
 
-Goal: the table says at every boundary what the reference's sentence asks for, and beside it what the system has; what
-follows is said in a sentence. Method: a look-up that looks wrong, a cache that lost something, a foreign hit, and a hit
-that ends inside a block; each against needs worked out by hand.
+Goal: the table shows at every boundary what the reference's sentence asks for and what the system has; a sentence
+states the result. Method: a look-up that looks wrong, a cache that lost something, a foreign hit, and a hit that ends
+inside a block; each against needs worked out by hand.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_a_window_needs_no_more_than_it_reads() -> None:
 
 
 def test_a_cache_that_lost_something() -> None:
-    """What differs is the content of a block: it is told what a later request could use, which goes on."""
+    """The content of a block differs: the table shows what a later request could use, not this one."""
     table = shown(ForgetsTheWindow, TWICE, Settings(Geometry((Group("full", 4),) * 2), blocks=24))
     assert (0, True, 12) == (table.request, table.is_later, table.boundaries[0].tokens)
     assert "It should resume at token 12; with what the system has cached, it resumes at token 8." == table.conclusion
@@ -86,7 +86,7 @@ def test_what_no_later_request_needs() -> None:
 
 
 def test_a_foreign_hit() -> None:
-    """The system serves what is not cached for this request, and the page says from whom it is."""
+    """The system serves what is not cached for this request, and the page says which request it comes from."""
     table = shown(ServesOthers, BY_ANOTHER, FULL)
     expected = (
         "To resume at token 4, block 0 of group 0 is not cached. The system serves it all the same, from block 1, "
@@ -99,7 +99,7 @@ def test_a_foreign_hit() -> None:
 
 
 def test_a_hit_inside_a_block() -> None:
-    """The beginning of the block is needed, and is no block of its own."""
+    """The beginning of the block is needed, and is not a block of its own."""
 
     class WholeBlocksAlone(Reference):
         """No hit at all, where one would end inside a block."""
@@ -118,7 +118,7 @@ def test_a_hit_inside_a_block() -> None:
 
 
 def test_look_ahead_may_reach_too_far() -> None:
-    """Then it is said so, and no block is named."""
+    """The page says so, and names no block."""
     settings = Settings(Geometry((Group("full", 4, lookahead=True),)), blocks=12)
     table = shown(HitsNothing, TWICE, settings)
     eight, four, _ = table.boundaries

@@ -24,7 +24,7 @@ def sound(operations: Sequence[Operation], settings: Settings = FULL) -> Recordi
     return record(Bench(Reference, ("lockstep",)), case_of(operations, settings))
 
 
-def told(lane: Lane, kind: str) -> list[tuple[int, int, str]]:
+def pieces_of(lane: Lane, kind: str) -> list[tuple[int, int, str]]:
     """The bars of one kind: from, up to, and what they say."""
     return [(bar.start, bar.end, bar.text) for bar in lane.bars if bar.kind == kind]
 
@@ -34,11 +34,11 @@ def of(recording: Recording, diverges: int | None = None) -> tuple[Lane, ...]:
 
 
 def test_a_block_is_held_and_cached_as_long_as_it_is() -> None:
-    """It stays cached when nobody holds it any more."""
+    """It stays cached after it is freed."""
     lanes = of(sound(ENDED))
     assert ["1", "2", "3"] == [lane.label for lane in lanes]
     first = lanes[0]
-    assert ([(1, 2, "r0")], [(1, 5, "")]) == (told(first, "held"), told(first, "cached"))
+    assert ([(1, 2, "r0")], [(1, 5, "")]) == (pieces_of(first, "held"), pieces_of(first, "cached"))
     assert "block 1 is cached: the first 4 tokens of request 0, group 0, operations 1 to 4" in [
         b.title for b in first.bars
     ]
@@ -47,16 +47,16 @@ def test_a_block_is_held_and_cached_as_long_as_it_is() -> None:
 def test_a_shared_block_names_both() -> None:
     """From the hit on, until one of them ends."""
     lanes = of(sound((*TWICE[:3], Admit(1, 64), Abort(0), Abort(1))))
-    assert [(3, 4, "r0+r1")] == told(lanes[0], "shared")
-    assert [(1, 3, "r0"), (4, 5, "r1")] == told(lanes[0], "held")
+    assert [(3, 4, "r0+r1")] == pieces_of(lanes[0], "shared")
+    assert [(1, 3, "r0"), (4, 5, "r1")] == pieces_of(lanes[0], "held")
 
 
-def test_a_block_that_nobody_names_is_nobodys() -> None:
+def test_a_block_that_no_request_names_has_no_holder() -> None:
     """It counts a holder; and the sides differ in it from then on."""
     recording, _ = recorded(KeepsABlock, ENDED, FULL, ("leak",))
     lane = of(recording)[0]
-    assert [(2, 5, "nobody's")] == told(lane, "orphan")
-    assert [(2, 5, "")] == told(lane, "differs")
+    assert [(2, 5, "nobody's")] == pieces_of(lane, "orphan")
+    assert [(2, 5, "")] == pieces_of(lane, "differs")
 
 
 def test_requests_have_a_lane_each() -> None:

@@ -1,7 +1,7 @@
-"""The wait-for graph, drawn.
+"""The wait-for graph as a picture.
 
-Goal: whoever looks at it sees who waits for whom, who is stuck, and what it comes down to. Method: graphs written by
-hand, and the arrows and sentences that follow.
+Goal: a reader sees which request waits for which, which are stuck, and the cause. Method: graphs written by hand, and
+the arrows and sentences that follow.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def hung(graph: WaitFor, tokens: int = 150) -> Recording:
     return evolve(recording, frames=recording.frames[:1], waiting=graph)
 
 
-def test_an_arrow_leads_from_whoever_waits_to_whom_it_waits_for() -> None:
-    """Rows in the order in which they stand; both in a circle are stuck."""
+def test_an_arrow_leads_from_a_waiting_request_to_what_it_waits_for() -> None:
+    """Rows in queue order; both requests of a cycle are stuck."""
     edges = (Wait(0, Reason.BLOCKS, 1, 3), Wait(1, Reason.LINE, 0))
     drawn = drawing(hung(WaitFor(edges, 1, STANDING)))
     assert drawn is not None
@@ -55,7 +55,7 @@ def test_an_arrow_leads_from_whoever_waits_to_whom_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_told(reason: Reason) -> None:
+def test_every_reason_is_described(reason: Reason) -> None:
     """None of them ends the page."""
     drawn = drawing(hung(WaitFor((Wait(0, reason),), 1, STANDING)))
     assert drawn is not None
@@ -63,7 +63,7 @@ def test_every_reason_is_told(reason: Reason) -> None:
 
 
 def test_a_request_that_can_never_fit_is_named() -> None:
-    """With what it needs, what there is, and who waits behind it."""
+    """With what it needs, what there is, and which requests wait after it."""
     edges = (Wait(0, Reason.NO_REQUEST), Wait(1, Reason.LINE, 0))
     drawn = drawing(hung(WaitFor(edges, 4, STANDING)))
     assert drawn is not None
@@ -77,7 +77,7 @@ def test_a_request_that_can_never_fit_is_named() -> None:
 
 
 def test_a_lost_transfer_is_named() -> None:
-    """Who waits for one that ends is not stuck."""
+    """A request that waits for a transfer that ends is not stuck."""
     drawn = drawing(hung(WaitFor((Wait(0, Reason.TRANSFER, lost=True), Wait(1, Reason.TRANSFER)), 4, STANDING)))
     assert drawn is not None
     assert "Request 0 waits for a transfer that never ends, and nobody takes it out." == drawn.conclusion
@@ -86,7 +86,7 @@ def test_a_lost_transfer_is_named() -> None:
 
 
 def test_the_drawing_is_bounded() -> None:
-    """What is left out is counted."""
+    """The page counts what is left out."""
     edges = tuple(Wait(number, Reason.PLACE, 0) for number in range(1, 100))
     drawn = drawing(hung(WaitFor(edges, 0)))
     assert drawn is not None

@@ -39,7 +39,7 @@ PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 @pytest.fixture
 def found() -> Iterator[list[Misuse]]:
-    """What is reported while a test runs; no check of the sanitizer fails itself."""
+    """The reports while a test runs; no check of the sanitizer fails itself."""
     misuses: list[Misuse] = []
     sanitizer = Sanitizer(misuses.append)
     sanitizer.install()
@@ -77,7 +77,7 @@ def test_a_double_free_names_three_sites(found: list[Misuse]) -> None:
 
 
 def test_a_block_that_is_freed_while_a_request_uses_it(found: list[Misuse]) -> None:
-    """A connector that frees what is not its own; what it has touched itself it may free."""
+    """A connector that frees blocks of others; blocks that it has touched itself it may free."""
     made = built()
     request = made.request(PROMPT)
     assert made.admit(request)
@@ -92,7 +92,7 @@ def test_a_block_that_is_freed_while_a_request_uses_it(found: list[Misuse]) -> N
 
 
 def test_a_hit_on_other_tokens(found: list[Misuse]) -> None:
-    """Two requests whose hashes agree and whose tokens do not; with the same tokens there is nothing to report."""
+    """Two requests whose hashes agree and whose tokens do not; with the same tokens nothing is reported."""
     made = built()
     assert made.admit(made.request(PROMPT))
     assert made.admit(made.request(PROMPT))
@@ -162,7 +162,7 @@ def test_raising_stops_at_the_misuse() -> None:
 
 
 def test_parameters_of_other_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM 0.33.0's ``get_computed_blocks`` is watched; a method whose parameter is named otherwise is not."""
+    """vLLM 0.33.0's ``get_computed_blocks`` is watched; a method with another name for the parameter is not."""
     original, touch = KVCacheManager.get_computed_blocks, BlockPool.touch
     lengths: list[int | None] = []
 

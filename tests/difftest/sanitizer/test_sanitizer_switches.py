@@ -128,7 +128,7 @@ Run: TypeAlias = Callable[..., tuple[str, int]]
 
 @pytest.fixture
 def run(fork_server: ForkServer, tmp_path: Path) -> Run:
-    """Run Python in a folder of its own; what it printed, and its exit code."""
+    """Run Python in a folder of its own; return its output and its exit code."""
 
     def in_folder(*arguments: str, **environment: str) -> tuple[str, int]:
         (tmp_path / "test_program.py").write_text(PROGRAM, encoding="utf-8")
@@ -212,7 +212,7 @@ def test_a_method_that_cannot_be_watched(run: Run, tmp_path: Path) -> None:
 def test_with_the_plug_in_for_retention(
     run: Run, order: tuple[str, ...], retains: bool, switches: dict[str, str]
 ) -> None:
-    """In either order both are on; what retention does is not a misuse, and a misuse is still one."""
+    """In either order both are on; the work of retention is not a misuse, and a misuse is still one."""
     program = f"ORDER = {order}{RETENTION}"
     printed, code = run("-c", program, KVGATE_SANITIZE="1", **switches)
     assert 1 == code, printed
@@ -255,7 +255,7 @@ def test_a_log_never_raises(run: Run) -> None:
 
 
 def test_an_unknown_mode_is_off(run: Run) -> None:
-    """A server starts whatever its environment says, and its log says why the sanitizer is off."""
+    """A server starts with any environment, and its log says why the sanitizer is off."""
     printed, code = run("-c", REGISTERED + SCRIPT, KVGATE_SANITIZE="perhaps")
     assert 0 == code, printed
     assert "kvgate sanitizer: is off: ValueError: KVGATE_SANITIZE=perhaps is unknown: it is 1 or log" in printed

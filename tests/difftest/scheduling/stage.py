@@ -32,12 +32,12 @@ def serve(number: int, tokens: int, answers: int = 4, family: int | None = None,
 
 
 def steps(count: int) -> list[Step]:
-    """Steps in which everybody is answered with another token."""
+    """Steps in which every request is answered with another token."""
     return [Step((Reply(token=500_000 + step),)) for step in range(count)]
 
 
 def run(engine: Engine, operations: Iterable[Operation]) -> list[Divergence]:
-    """What is found until the end of a run, and at rest."""
+    """All findings of a run and at rest."""
     for operation in operations:
         divergence = engine.perform(operation)
         if divergence is not None:
@@ -51,7 +51,7 @@ def undeclared(engine: Engine, operations: Iterable[Operation]) -> list[Divergen
 
 
 def found(settings: Settings, stage: Stage, operations: Iterable[Operation], **more: Any) -> tuple[str, str] | None:
-    """Who found what first in a run of vLLM's scheduler, what is declared apart; None if nobody found anything."""
+    """The first undeclared difference in a run of vLLM's scheduler, and its detector; None if there are none."""
     divergences = undeclared(Engine(settings, stage, **more), operations)
     return (divergences[0].detector, divergences[0].difference.statement) if divergences else None
 

@@ -1,8 +1,8 @@
 """Steps that are scheduled before the output of the step before is known.
 
-Goal: what a step in flight reads and writes is where it was when the step was scheduled, though its request may have
-ended, or lost its blocks, meanwhile. Method: vLLM's asynchronous scheduler under the monitors, the worker as late as it
-may be, and other nodes as early; what is known to be wrong with it, shown; and the scheduler broken.
+Goal: the blocks that a step in flight reads and writes stay where they were when the step was scheduled, though its
+request may have ended, or lost its blocks, meanwhile. Method: vLLM's asynchronous scheduler under the monitors, the
+worker as late as it may be, and other nodes as early; its known findings, shown; and the scheduler broken.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ REUSED: tuple[Operation, ...] = (
 
 
 def misread_first(settings: Settings, stage: Stage, operations: tuple[Operation, ...]) -> tuple[str, str, str]:
-    """Who finds what, and where, if no finding is known to ghost memory."""
+    """The detector, statement and subject of the difference, if no finding is known to ghost memory."""
     engine = Engine(settings, stage)
     engine.memory._physical.is_known = lambda _misread: False
     (first,) = run(engine, operations)
@@ -109,7 +109,9 @@ def misread_first(settings: Settings, stage: Stage, operations: tuple[Operation,
 
 
 def test_blocks_of_a_step_in_flight_are_not_given_to_a_load() -> None:
-    """vLLM gives them (vllm-project/vllm#45357): the step writes over what was loaded, and who loaded it reads that."""
+    """vLLM allocates them to one (vllm-project/vllm#45357): the step overwrites what was loaded, and the request that
+    loaded it reads that.
+    """
     engine = Engine(full(14), CONNECTED)
     run(engine, (*REUSED, Transferred(1), *steps(4)))
     assert set(engine.lockstep.known.times) == {"022-given-up-while-in-flight"}
@@ -134,7 +136,7 @@ def test_if_the_step_comes_back_first_nothing_is_wrong(collected: tuple[Operatio
 
 
 def test_a_window_is_not_left_before_the_drafts_are_verified() -> None:
-    """vLLM leaves it (vllm-project/vllm#47728): it counts drafts that may be rejected, and gives up what they left."""
+    """vLLM leaves it (vllm-project/vllm#47728): it counts drafts that may be rejected, and frees what they left."""
     for stage, acts in ((ASYNCHRONOUS, True), (Stage(), False)):
         engine = Engine(SLIDING, stage)
         assert [] == undeclared(engine, (serve(0, 60, 60), *DRAFTS))
@@ -162,8 +164,9 @@ def test_a_block_that_a_step_in_flight_reads_is_not_given_to_a_load() -> None:
 
 
 def test_a_step_in_flight_writes_a_block_that_its_window_has_left() -> None:
-    """What is loaded within the first step is written with it; by then the window has left its first block, which has
-    been loaded for another request: that one reads what the step wrote."""
+    """Tokens loaded within the first step are written with it. By then the window has left its first block, which has
+    been loaded for another request: that one reads what the step wrote.
+    """
     settings = evolve(NARROW, geometry=Geometry((Group("sliding_window", 16, 64),)), blocks=13, chunk_tokens=64)
     stage = evolve(CONNECTED, running_max=2, long_prefill_tokens=32)
     load = serve(1, 178, 1, family=0, external_tokens=65, loads=True)
@@ -198,14 +201,14 @@ def test_only_what_a_window_left_too_early_is_missing_for_that() -> None:
 
 
 def schedules_twice(original: Any, scheduler: Any, output: Any) -> None:
-    """What is in flight is not counted, and so it is scheduled again."""
+    """Tokens in flight are not counted, and so they are scheduled again."""
     original(scheduler, output)
     for name in output.num_scheduled_tokens:
         scheduler.requests[name].num_output_placeholders = 0
 
 
 def gives_up_in_flight(original: Any, scheduler: Any, output: Any) -> None:
-    """Blocks are given up as soon as a step is scheduled, before it was computed."""
+    """Blocks are freed as soon as a step is scheduled, before it was computed."""
     original(scheduler, output)
     for name in output.num_scheduled_tokens:
         scheduler.kv_cache_manager.coordinator.free(name)

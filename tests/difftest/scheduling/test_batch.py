@@ -1,7 +1,7 @@
 """The worker's batch.
 
-Goal: whatever a worker would know wrong is seen, and nothing else. Method: steps told by hand, as they are due, and
-with one thing changed.
+Goal: every wrong entry of a worker's batch is seen, and nothing else. Method: steps reported by hand, as they should
+be, and with one thing changed.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ MORE = SentRequest(1, 8, ((5,), (6,)), whole=False, new=False)
 MORE_DUE = Due(1, 8, ((1, 2, 5), (3, 4, 6)))
 
 
-def told(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
-    """What is found in one step of one request."""
+def first_step(first: SentRequest = NEW, due: Due = DUE, batch: Batch | None = None) -> Difference | None:
+    """The difference in one step of one request."""
     return (batch or Batch(64, 4)).step({7: first}, {7: due}, ())
 
 
 def second(then: SentRequest = MORE, due: Due = MORE_DUE) -> Difference | None:
-    """What is found in a second step."""
+    """The difference in a second step."""
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
-    return told(then, due, batch)
+    assert first_step(batch=batch) is None
+    return first_step(then, due, batch)
 
 
 def subject(found: Difference | None) -> str:
-    """What differs."""
+    """The subject of a difference."""
     assert found is not None
     assert "KV-SYS-03" == found.statement
     return found.subject
 
 
-def test_what_is_told_is_what_is_due() -> None:
+def test_what_is_reported_is_what_is_due() -> None:
     """A new request; then further blocks, or none."""
-    assert told() is None
+    assert first_step() is None
     assert second() is None
     assert second(evolve(MORE, blocks=None), Due(1, 8, DUE.table)) is None
 
 
 def test_blocks_are_put_together() -> None:
-    """Further ones behind those that are known; all of them anew for who comes back."""
+    """New blocks are appended to the known ones; a resumed request gets all of them anew."""
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
-    assert told(MORE, MORE_DUE, batch) is None
+    assert first_step(batch=batch) is None
+    assert first_step(MORE, MORE_DUE, batch) is None
     assert ((1, 2, 5), (3, 4, 6)) == batch.tables(7)
     back = SentRequest(9, 0, ((9,), (8,)), whole=True, new=False)
-    assert told(back, Due(9, 0, ((9,), (8,))), batch) is None
+    assert first_step(back, Due(9, 0, ((9,), (8,))), batch) is None
     assert ((9,), (8,)) == batch.tables(7)
 
 
-def test_blocks_behind_the_window_do_not_matter() -> None:
+def test_blocks_before_the_window_do_not_matter() -> None:
     """Where the table has null blocks, the worker may name what was there."""
     assert second(due=Due(1, 8, ((1, 2, 5), (0, 4, 6)))) is None
     assert "request 7, as the worker is told (blocks by group)" == subject(
@@ -63,15 +63,15 @@ def test_blocks_behind_the_window_do_not_matter() -> None:
 
 
 def test_wrong_blocks_are_seen() -> None:
-    """Too few, too many, of another group, or those of who came back behind those that it lost."""
+    """Too few, too many, of another group, or those of a resumed request appended to the ones it lost."""
     where = "request 7, as the worker is told (blocks by group)"
     assert where == subject(second(evolve(MORE, blocks=None)))
     assert where == subject(second(evolve(MORE, blocks=((5, 9), (6,)))))
     assert where == subject(second(evolve(MORE, blocks=((6,), (5,)))))
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
+    assert first_step(batch=batch) is None
     unflagged = SentRequest(9, 0, ((9,), (8,)), whole=False, new=False)
-    assert where == subject(told(unflagged, Due(9, 0, ((9,), (8,))), batch))
+    assert where == subject(first_step(unflagged, Due(9, 0, ((9,), (8,))), batch))
 
 
 def test_wrong_tokens_are_seen() -> None:
@@ -85,14 +85,14 @@ def test_wrong_tokens_are_seen() -> None:
     assert second(evolve(MORE, drafts=(5, 6))) is None
 
 
-def test_who_is_new_is_told_as_new() -> None:
+def test_a_new_request_is_sent_as_new() -> None:
     """Once."""
-    assert "request 7, as the worker is told" == subject(told(evolve(NEW, new=False)))
+    assert "request 7, as the worker is told" == subject(first_step(evolve(NEW, new=False)))
     assert "request 7, as the worker is told" == subject(second(evolve(MORE, new=True)))
 
 
-def test_exactly_who_computes_is_told() -> None:
-    """Nobody else, and nobody less."""
+def test_exactly_the_computing_requests_are_sent() -> None:
+    """No request more, and none less."""
     assert "requests of a step" == subject(Batch(64, 4).step({}, {7: DUE}, ()))
     assert "requests of a step" == subject(Batch(64, 4).step({7: NEW}, {}, ()))
 
@@ -104,10 +104,10 @@ def test_limits_are_kept() -> None:
     assert "requests of a step" == subject(Batch(64, 1).step({7: NEW, 8: NEW}, {7: DUE, 8: DUE}, ()))
 
 
-def test_whoever_ended_is_told() -> None:
-    """The worker forgets it; and what it was not told to forget is seen."""
+def test_ended_requests_are_sent() -> None:
+    """The worker forgets it; if the message is missing, this is seen."""
     batch = Batch(64, 4)
-    assert told(batch=batch) is None
+    assert first_step(batch=batch) is None
     assert batch.remembered([7]) is None
     assert "what the worker is told of ends" == subject(batch.remembered([]))
     assert batch.step({}, {}, [7]) is None
@@ -115,12 +115,12 @@ def test_whoever_ended_is_told() -> None:
     assert () == batch.tables(7)
 
 
-def test_tokens_are_told_as_they_are() -> None:
-    """The prompt of who is new; how many are answers; all tokens of whoever was not in the step before."""
+def test_tokens_are_sent_as_they_are() -> None:
+    """The prompt of a new request; the number of answers; all tokens of a request that was not in the step before."""
     prompt = (11, 12, 13)
     new = evolve(DUE, prompt=prompt)
-    assert told(evolve(NEW, prompt=prompt), new) is None
-    assert "request 7, as the worker is told (prompt)" == subject(told(evolve(NEW, prompt=prompt[::-1]), new))
+    assert first_step(evolve(NEW, prompt=prompt), new) is None
+    assert "request 7, as the worker is told (prompt)" == subject(first_step(evolve(NEW, prompt=prompt[::-1]), new))
     answered = evolve(MORE_DUE, answered=2)
     assert second(evolve(MORE, answered=2), answered) is None
     assert "request 7, as the worker is told (tokens answered)" == subject(second(evolve(MORE, answered=3), answered))
@@ -135,13 +135,13 @@ def test_tokens_are_told_as_they_are() -> None:
     assert where_more == subject(second(MORE, staged)) == subject(second(evolve(MORE, more=(8,)), every))
     for tokens, expected in [(9, None), (8, where)]:
         batch = Batch(64, 4)
-        assert [None, None] == [told(batch=batch), batch.step({}, {}, ())]
-        found = told(evolve(MORE, every=tuple(range(tokens))), every, batch)
+        assert [None, None] == [first_step(batch=batch), batch.step({}, {}, ())]
+        found = first_step(evolve(MORE, every=tuple(range(tokens))), every, batch)
         assert expected == (found and subject(found))
 
 
-def test_what_is_told_of_all_together() -> None:
-    """Tokens in all, blocks in common, who lost its blocks, and whose tokens are masked in which order."""
+def test_what_is_sent_of_all_together() -> None:
+    """Total tokens, common blocks, the requests that lost their blocks, and the masked requests in their order."""
     due = All(9, (1, 0), frozenset({2}), masked=((3, (7,)), (1, ())))
     assert Batch(64, 4).together(due, due) is None
     for other in (

@@ -1,6 +1,6 @@
 """How much a step computes.
 
-Goal: less than there is to compute and room for is seen, and nothing else. Method: what is asked for, by hand.
+Goal: a step that computes less than it could is seen, and nothing else. Method: calls by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvreference.settings import Settings
 YES, NO = Granted(0, ((1,),)), Refused(0, gate=False)
 
 
-class Told:
+class Observed:
     """The chunks of one scheduler, whose requests have prompts of 50 tokens; a step computes 64 at most."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Told:
         self.chunks.offered(number, drafts)
         self.chunks.begin(self.population)
 
-    def run(self) -> Told:
+    def run(self) -> Observed:
         """The first request has computed its prompt, and is answered."""
         assert self.ask(Admit(0, 50)) is None
         self.answered(0)
@@ -54,151 +54,155 @@ class Told:
 
 
 def numbers(found: Difference | None) -> tuple[str, str, str]:
-    """What was expected, and what was there."""
+    """The statement, and the expected and the actual value."""
     assert found is not None
     return found.statement, found.expected, found.got
 
 
 def test_all_that_is_pending_and_fits() -> None:
-    """The whole prompt, what is left of the budget for the next, and the rest in the step behind it."""
-    told = Told()
-    assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
-    told.answered(0)
-    assert [None, None] == [told.ask(Schedule(0, 1)), told.ask(Schedule(1, 36))]
-    assert told.chunks.end(told.population) is None
+    """The whole prompt, what is left of the budget for the next, and the rest in the step after it."""
+    observed = Observed()
+    assert [None, None] == [observed.ask(Admit(0, 50)), observed.ask(Admit(1, 14))]
+    observed.answered(0)
+    assert [None, None] == [observed.ask(Schedule(0, 1)), observed.ask(Schedule(1, 36))]
+    assert observed.chunks.end(observed.population) is None
 
 
 def test_less_is_found() -> None:
-    """Of who is let in, and of who runs; a hit is computed already."""
-    assert ("KV-SYS-06", "50", "3") == numbers(Told().ask(Admit(0, 3)))
-    assert ("KV-SYS-06", "34", "33") == numbers(Told().ask(Admit(0, 33), Granted(16, ((1,),))))
-    told = Told()
-    assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
-    told.chunks.begin(told.population)
-    assert ("KV-SYS-06", "36", "30") == numbers(told.ask(Schedule(1, 30)))
+    """Both for an admitted request and for a running one; a hit is computed already."""
+    assert ("KV-SYS-06", "50", "3") == numbers(Observed().ask(Admit(0, 3)))
+    assert ("KV-SYS-06", "34", "33") == numbers(Observed().ask(Admit(0, 33), Granted(16, ((1,),))))
+    observed = Observed()
+    assert [None, None] == [observed.ask(Admit(0, 50)), observed.ask(Admit(1, 14))]
+    observed.chunks.begin(observed.population)
+    assert ("KV-SYS-06", "36", "30") == numbers(observed.ask(Schedule(1, 30)))
 
 
 def test_a_prompt_may_have_a_limit() -> None:
     """It is kept, and used."""
-    assert Told(stage=Stage(long_prefill_tokens=20)).ask(Admit(0, 20)) is None
-    assert ("KV-SYS-06", "20", "19") == numbers(Told(stage=Stage(long_prefill_tokens=20)).ask(Admit(0, 19)))
+    assert Observed(stage=Stage(long_prefill_tokens=20)).ask(Admit(0, 20)) is None
+    assert ("KV-SYS-06", "20", "19") == numbers(Observed(stage=Stage(long_prefill_tokens=20)).ask(Admit(0, 19)))
 
 
 def test_drafts_are_computed() -> None:
     """Those that were offered since, and no further than a request may become."""
     for drafts, tokens, expected in [(3, 4, None), (3, 1, ("KV-SYS-06", "4", "1")), (0, 1, None)]:
-        told = Told(drafts_max=3).run()
-        told.chunks.offered(0, drafts)
-        found = told.chunks.observe(Schedule(0, tokens), YES, told.population)
+        observed = Observed(drafts_max=3).run()
+        observed.chunks.offered(0, drafts)
+        found = observed.chunks.observe(Schedule(0, tokens), YES, observed.population)
         assert expected == (found and numbers(found))
-    told = Told(drafts_max=3, tokens_max=53).run()
-    told.chunks.offered(0, 3)
-    assert told.chunks.observe(Schedule(0, 2), YES, told.population) is None
+    observed = Observed(drafts_max=3, tokens_max=53).run()
+    observed.chunks.offered(0, 3)
+    assert observed.chunks.observe(Schedule(0, 2), YES, observed.population) is None
 
 
-def test_who_was_refused_may_ask_for_the_same() -> None:
-    """Once somebody was preempted there is more room; as much as before is enough, less is not."""
+def test_a_rejected_request_may_ask_for_the_same() -> None:
+    """After a preemption there is more room; as much as before is enough, less is not."""
     for tokens, expected in [(14, None), (36, None), (13, ("KV-SYS-06", "36", "13"))]:
-        told = Told()
-        assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
-        told.chunks.begin(told.population)
-        told.chunks._tokens[0] = 50
-        assert told.ask(Schedule(1, 14), NO) is None
-        assert told.ask(Preempt(0), Done()) is None
-        found = told.ask(Schedule(1, tokens))
+        observed = Observed()
+        assert [None, None] == [observed.ask(Admit(0, 50)), observed.ask(Admit(1, 14))]
+        observed.chunks.begin(observed.population)
+        observed.chunks._tokens[0] = 50
+        assert observed.ask(Schedule(1, 14), NO) is None
+        assert observed.ask(Preempt(0), Done()) is None
+        found = observed.ask(Schedule(1, tokens))
         assert expected == (found and numbers(found))
 
 
 @pytest.mark.parametrize("end", [Finish(0), Abort(0)])
-def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
-    """There is no more room for others in that step, and all of it in the next one."""
-    told = Told(chunk_tokens=50)
-    assert told.ask(Admit(0, 50)) is None
-    told.answered(0)
-    assert [None, None] == [told.ask(Schedule(0, 1)), told.ask(Admit(1, 49))]
-    told.answered(0, drafts=49)
-    told.chunks._tokens[0] = 50
-    assert told.ask(end, Done()) is None
-    assert told.chunks.end(told.population) is None
-    told.chunks.begin(told.population)
-    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == numbers(told.chunks.end(told.population))
+def test_a_request_that_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
+    """Other requests have no more room in that step, and all of it in the next one."""
+    observed = Observed(chunk_tokens=50)
+    assert observed.ask(Admit(0, 50)) is None
+    observed.answered(0)
+    assert [None, None] == [observed.ask(Schedule(0, 1)), observed.ask(Admit(1, 49))]
+    observed.answered(0, drafts=49)
+    observed.chunks._tokens[0] = 50
+    assert observed.ask(end, Done()) is None
+    assert observed.chunks.end(observed.population) is None
+    observed.chunks.begin(observed.population)
+    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == numbers(
+        observed.chunks.end(observed.population)
+    )
 
 
-def test_who_runs_is_not_passed_over() -> None:
-    """While there is room: after another one was preempted too, whose tokens are the step's again."""
-    told = Told().run()
+def test_a_running_request_is_not_passed_over() -> None:
+    """While the budget lasts; after a preemption its tokens are the step's again."""
+    observed = Observed().run()
     left_out = ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled")
-    assert left_out == numbers(told.chunks.end(told.population))
-    assert told.ask(Schedule(0, 1)) is None
-    assert told.chunks.end(told.population) is None
-    told = Told(chunk_tokens=50).run()
-    assert [None, None] == [told.ask(Admit(1, 50)), told.ask(Preempt(1), Done())]
-    assert left_out == numbers(told.chunks.end(told.population))
+    assert left_out == numbers(observed.chunks.end(observed.population))
+    assert observed.ask(Schedule(0, 1)) is None
+    assert observed.chunks.end(observed.population) is None
+    observed = Observed(chunk_tokens=50).run()
+    assert [None, None] == [observed.ask(Admit(1, 50)), observed.ask(Preempt(1), Done())]
+    assert left_out == numbers(observed.chunks.end(observed.population))
 
 
 def test_nothing_is_asked_for_after_a_preemption_for_itself() -> None:
     """The step ends its turn of those that run with a request for which no other could be preempted."""
     for victim, expected in ((1, None), (0, ("KV-SYS-06", "36", "nobody asks for it, 0 are scheduled"))):
-        told = Told(3)
-        assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
-        told.answered(0)
-        assert told.ask(Schedule(1, 36), NO) is None
-        assert told.ask(Preempt(victim), Done()) is None
-        found = told.chunks.end(told.population)
+        observed = Observed(3)
+        assert [None, None] == [observed.ask(Admit(0, 50)), observed.ask(Admit(1, 14))]
+        observed.answered(0)
+        assert observed.ask(Schedule(1, 36), NO) is None
+        assert observed.ask(Preempt(victim), Done()) is None
+        found = observed.chunks.end(observed.population)
         assert expected == (found and numbers(found))
 
 
-def told_ahead(**settings: Any) -> Told:
+def observed_ahead(**settings: Any) -> Observed:
     """One request; a step is scheduled before the answer of its prompt is known."""
-    told = Told(1, Stage(asynchronous=True), steps_in_flight_max=2, **settings)
-    assert told.ask(Admit(0, 50)) is None
-    told.population.settle(Dispatch(), Done())
-    told.chunks.begin(told.population)
-    return told
+    observed = Observed(1, Stage(asynchronous=True), steps_in_flight_max=2, **settings)
+    assert observed.ask(Admit(0, 50)) is None
+    observed.population.settle(Dispatch(), Done())
+    observed.chunks.begin(observed.population)
+    return observed
 
 
 @pytest.mark.parametrize("drafts", [0, 2])
 def test_what_is_expected_is_pending(drafts: int) -> None:
     """Where steps are asynchronous: the token that is awaited, and drafts; and a request is not left out."""
-    assert told_ahead(drafts_max=drafts).ask(Schedule(0, 1 + drafts)) is None
-    found = told_ahead(drafts_max=drafts).ask(Schedule(0, 3 - drafts))
+    assert observed_ahead(drafts_max=drafts).ask(Schedule(0, 1 + drafts)) is None
+    found = observed_ahead(drafts_max=drafts).ask(Schedule(0, 3 - drafts))
     assert ("KV-SYS-06", str(1 + drafts), str(3 - drafts)) == numbers(found)
-    told = told_ahead(drafts_max=drafts)
-    assert told.chunks.end(told.population, {0: 52}) is not None
+    observed = observed_ahead(drafts_max=drafts)
+    assert observed.chunks.end(observed.population, {0: 52}) is not None
 
 
 def test_a_request_that_will_have_reached_its_limit_is_left_out() -> None:
     """Its answers in flight are its last."""
-    told = told_ahead()
-    assert told.chunks.end(told.population, {0: 51}) is None
+    observed = observed_ahead()
+    assert observed.chunks.end(observed.population, {0: 51}) is None
 
 
 def test_a_request_that_will_have_reached_its_limit_needs_no_step() -> None:
     """A step more would compute a token of which no client is sent the answer; before the limit it is the last."""
-    told = told_ahead()
-    step = Schedule(0, 1), YES, told.population
-    found = told.chunks.observe(*step, {0: 51})
+    observed = observed_ahead()
+    step = Schedule(0, 1), YES, observed.population
+    found = observed.chunks.observe(*step, {0: 51})
     assert found is not None
     assert ("KV-SYS-06", "needs no further step", "1 are scheduled") == (found.statement, found.expected, found.got)
-    assert told.chunks.observe(*step, {0: 52}) is None
+    assert observed.chunks.observe(*step, {0: 52}) is None
 
 
 @pytest.mark.parametrize("frees_late", [False, True])
 def test_a_request_may_wait_for_what_is_freed_late(frees_late: bool) -> None:
-    """It was refused, and no request is preempted for it: what that frees comes with a later step."""
-    told = Told().run()
-    told.chunks._frees_late = frees_late
-    assert told.ask(Schedule(0, 1), NO) is None
-    assert frees_late == (told.chunks.end(told.population) is None)
+    """It was rejected, and no request is preempted for it: what that frees comes with a later step."""
+    observed = Observed().run()
+    observed.chunks._frees_late = frees_late
+    assert observed.ask(Schedule(0, 1), NO) is None
+    assert frees_late == (observed.chunks.end(observed.population) is None)
 
 
 def test_where_the_only_request_is_spared() -> None:
-    """It computes all that a step has room for, with another beside it as much as of one prompt; else always that."""
+    """It computes all that a step has room for; with another request, only a prompt's limit; elsewhere
+    always the limit.
+    """
     stage = Stage(long_prefill_tokens=20)
     for spares, requests, due in ((True, 1, 50), (True, 2, 20), (False, 1, 20)):
-        told = Told(requests, stage, spares)
-        told.chunks.begin(told.population)
-        assert told.ask(Admit(0, due)) is None
-        other = Told(requests, stage, spares)
+        observed = Observed(requests, stage, spares)
+        observed.chunks.begin(observed.population)
+        assert observed.ask(Admit(0, due)) is None
+        other = Observed(requests, stage, spares)
         other.chunks.begin(other.population)
         assert ("KV-SYS-06", str(due), "7") == numbers(other.ask(Admit(0, 7)))

@@ -1,6 +1,6 @@
-"""What clients are told.
+"""The outputs that clients are sent.
 
-Goal: whatever a client would hear wrong, twice or never is seen. Method: answers by hand, and with one thing changed.
+Goal: every output that is wrong, sent twice or never sent is seen. Method: answers by hand, and with one thing changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kvgate.levels.scheduler.clients import CLIENTS, ClientOutput, check, client
 from kvgate.levels.scheduler.finish_check import Books
 
 STOP = 99
-TOLD = [(1, 3, ClientOutput((1, 2)))]
+SENT = [(1, 3, ClientOutput((1, 2)))]
 
 
 @pytest.mark.parametrize(
@@ -34,26 +34,26 @@ def test_a_failed_load_is_an_end() -> None:
     assert {4: ClientOutput((), "error")} == due({}, {}, STOP, [4])
 
 
-def test_what_is_due_is_told() -> None:
-    """Then nothing is found; nor when there is nothing to tell."""
+def test_what_is_due_is_sent() -> None:
+    """Then nothing is found; also when nothing was to be sent."""
     assert client_of(3) == 3 % CLIENTS
-    assert check({3: ClientOutput((1, 2))}, TOLD) is None
+    assert check({3: ClientOutput((1, 2))}, SENT) is None
     assert check({}, []) is None
 
 
 @pytest.mark.parametrize(
-    ("told", "expected", "got"),
+    ("sent", "expected", "got"),
     [
         ([], "[1, 2], goes on", "nothing"),
-        (TOLD * 2, "nothing more", "[1, 2], goes on"),
+        (SENT * 2, "nothing more", "[1, 2], goes on"),
         ([(0, 3, ClientOutput((1, 2)))], "told to client 1", "told to client 0"),
         ([(1, 3, ClientOutput((2, 1)))], "[1, 2], goes on", "[2, 1], goes on"),
         ([(1, 3, ClientOutput((1, 2), "stop", 2))], "[1, 2], goes on", "[1, 2], ends (stop) with 2"),
-        ([*TOLD, (0, 4, ClientOutput(()))], "nothing more", "[], goes on"),
+        ([*SENT, (0, 4, ClientOutput(()))], "nothing more", "[], goes on"),
     ],
 )
-def test_anything_else_is_found(told: list[tuple[int, int, ClientOutput]], expected: str, got: str) -> None:
-    """Nothing, twice, another client, another order, an end that is none, somebody who was not answered."""
-    found = check({3: ClientOutput((1, 2))}, told)
+def test_anything_else_is_found(sent: list[tuple[int, int, ClientOutput]], expected: str, got: str) -> None:
+    """No output, two outputs, another client, another order, an end that is not one, a request without an answer."""
+    found = check({3: ClientOutput((1, 2))}, sent)
     assert found is not None
     assert ("KV-SYS-05", expected, got) == (found.statement, found.expected, found.got)

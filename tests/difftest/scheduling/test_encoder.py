@@ -1,7 +1,7 @@
 """The encoder and its cache under a scheduler.
 
-Goal: an item that is computed late, twice, or beyond the limits, or that goes while it is needed, is seen. Method:
-drawn runs of vLLM's own scheduler on requests with items, and its cache broken, one thing at a time.
+Goal: an item that is computed late, twice, or beyond the limits, or is evicted while it is needed, is seen. Method:
+generated runs of vLLM's own scheduler on requests with items, and its cache broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def cases() -> list[Case]:
 
 
 def found_by(all_cases: list[Case]) -> set[str]:
-    """Who finds something that is not declared."""
+    """The detector that finds an undeclared difference."""
     bench = SCHEDULER.bench_named("stock", SCHEDULER.gate)
     runs = (run_case(bench, case).found() for case in all_cases)
     return {each.divergence.detector for found in runs for each in found if each.finding is None}
 
 
 def forgets_the_user(original: Any, cache: Any, request: Any, place: int) -> bool:
-    """What is kept is used without saying who uses it."""
+    """A cached item is used without recording its user."""
     users = {item: set(each) for item, each in cache.cached.items()}
     answer: bool = original(cache, request, place)
     cache.cached.update(users)
@@ -71,25 +71,25 @@ def one_item_more(original: Any, cache: Any, request: Any, place: int, budget: i
 
 
 def latest_goes(original: Any, cache: Any, request: Any, place: int, budget: int, before: int) -> bool:
-    """What was released last goes first."""
+    """The item released last is evicted first."""
     cache.freeable = type(cache.freeable)(reversed(cache.freeable.items()))
     answer: bool = original(cache, request, place, budget, before)
     return answer
 
 
 def tells_again(original: Any, cache: Any) -> list[str]:
-    """What went is told twice."""
+    """What was sent is sent twice."""
     freed: list[str] = original(cache)
     cache.freed = list(freed)
     return freed
 
 
 def never_frees(_original: Any, _scheduler: Any, _request: Any) -> None:
-    """What was passed is kept for who passed it."""
+    """A passed item is kept for the request that passed it."""
 
 
 def frees_all(_original: Any, scheduler: Any, request: Any) -> None:
-    """What a request stands in goes."""
+    """All items of a request are evicted."""
     scheduler.encoder_cache_manager.free(request)
 
 
@@ -97,7 +97,7 @@ BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "users are forgotten": (CACHE, "check_and_update_cache", forgets_the_user),
     "no budget": (CACHE, "can_allocate", one_item_more),
     "the latest goes": (CACHE, "can_allocate", latest_goes),
-    "told again": (CACHE, "get_freed_mm_hashes", tells_again),
+    "sent again": (CACHE, "get_freed_mm_hashes", tells_again),
     "never freed": (ENGINE, "_free_encoder_inputs", never_frees),
     "freed too early": (ENGINE, "_free_encoder_inputs", frees_all),
 }
@@ -105,7 +105,7 @@ BROKEN: dict[str, tuple[str, str, Callable[..., Any]]] = {
 
 @pytest.mark.ci
 def test_nothing_is_found_of_published_code() -> None:
-    """The control; and there are items of all kinds."""
+    """The control, with items of all kinds."""
     assert len(cases()) >= 5
     assert set() == found_by(cases())
 
@@ -113,7 +113,7 @@ def test_nothing_is_found_of_published_code() -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever checks the encoder, or by what the scheduler itself asserts."""
+    """By the encoder check, or by the scheduler's own assertions."""
     import importlib
 
     place, method, replacement = BROKEN[name]
@@ -311,7 +311,7 @@ def test_a_request_that_is_set_back_computes_its_items_anew(name: str) -> None:
 
 
 def test_a_request_keeps_what_it_found_until_it_is_asked_for() -> None:
-    """Goal: nothing else is excused. Method: the check alone: an item is found, and then the request is refused."""
+    """Goal: nothing else is excused. Method: the check by itself: an item is found, then the request is rejected."""
     population = Population(Settings(Geometry((Group("full", 16),)), blocks=9, tokens_max=64, chunk_tokens=64))
     arrival = Arrive(0, (Run(0, 40),), Keys(media=(Media("a", 0, 4),)))
     population.settle(arrival, Done())
@@ -329,7 +329,7 @@ def test_a_request_keeps_what_it_found_until_it_is_asked_for() -> None:
 
 
 def test_items_of_a_request_that_is_over() -> None:
-    """Goal: it is a divergence, and no fault of the gate. Method: the check alone, with a request that nobody knows."""
+    """Goal: it is a divergence, not an error of the gate. Method: the check by itself, with an unknown request."""
     population = Population(Settings(Geometry((Group("full", 16),)), blocks=9))
     found: list[Difference | None] = []
 

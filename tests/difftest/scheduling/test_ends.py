@@ -1,6 +1,6 @@
-"""What becomes of answers.
+"""The life of answers.
 
-Goal: a request has the tokens that were said, and ends when it must. Method: answers by hand.
+Goal: a request has its reported tokens, and ends when it must. Method: answers by hand.
 """
 
 from __future__ import annotations

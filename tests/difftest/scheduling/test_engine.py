@@ -1,8 +1,8 @@
-"""vLLM's own scheduler on its own block manager, with the reference behind every decision.
+"""vLLM's own scheduler on its own block manager; the reference follows every decision.
 
-Goal: the scheduler asks its block manager for what the gate's adapter asks for, its books are right, and it brings
-everybody on; and if not, that is seen, and told with who holds what. Method: drawn runs of the real scheduler, on which
-nothing may differ that is not declared; and the scheduler broken, one thing at a time.
+Goal: the scheduler calls its block manager as the gate's adapter does, its bookkeeping is right, and every request
+makes progress. If not, this is seen and reported with the holders of the blocks. Method: generated runs of the real
+scheduler, in which only declared findings may differ; and the scheduler broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ CASES = 2
 
 
 def differences(cases: Iterable[Case], subject: str = "stock") -> tuple[Counter[str], int]:
-    """What differs in drawn runs, by statement, what is declared apart; and how many operations were followed."""
+    """What differs in generated runs, by statement, apart from declared findings; and how many operations
+    were followed.
+    """
     found, followed = Counter[str](), 0
     for case in cases:
         engine = Engine(case.settings, case.stage, subject)
@@ -94,7 +96,7 @@ def test_everything_is_drawn() -> None:
     cases = [SCHEDULER.draw(load("full"), "hostile", str(seed)) for seed in range(40)]
     assert len(set(cases)) == len(cases)
     operations = {type(each) for case in cases for each in case.operations}
-    # Lost transfers are for cases of their own, and whoever is served says it with ``Serve``.
+    # Lost transfers have cases of their own, and a served request has a ``Serve``.
     assert set(OPERATIONS) - {Lost, Submit} == operations
     switches = ("asynchronous", "by_priority", "connector", "failed_loads_end")
     assert all({True, False} == {getattr(case.stage, switch) for case in cases} for switch in switches)
@@ -114,7 +116,7 @@ def test_everything_is_drawn() -> None:
     assert all(len({getattr(each, name) for each in served}) > 1 for name in what)
 
 
-def test_what_a_manager_does_not_have_is_refused() -> None:
+def test_what_a_manager_does_not_have_is_rejected() -> None:
     """As on the level below, and as vLLM's own scheduler asserts."""
     case = SCHEDULER.draw(load("gemma-hybrid+retention"), "tiny", "1")
     with pytest.raises(ValueError, match="retention"):
@@ -140,7 +142,9 @@ def broken(monkeypatch: pytest.MonkeyPatch, name: str, replacement: Callable[...
 
 
 def test_as_it_is_nothing_is_found() -> None:
-    """The run that the breaks are tried on: two requests that need more than there is, and preempt each other."""
+    """The run that the breaks are tried on: two requests that need more blocks than are free, and preempt
+    each other.
+    """
     engine = Engine(SETTINGS, Stage(8))
     assert [] == undeclared(engine, STEPS)
     assert "Preempt" in {type(operation).__name__ for operation in engine.lockstep.performed}
@@ -154,12 +158,12 @@ def counts_one_too_many(original: Any, scheduler: Any, output: Any) -> None:
 
 
 def ends_without_freeing(_original: Any, scheduler: Any, request: Any) -> None:
-    """Whoever ends keeps its blocks."""
+    """A finished request keeps its blocks."""
     del scheduler.requests[request.request_id]
 
 
 def preempts_without_freeing(original: Any, scheduler: Any, request: Any, timestamp: float) -> None:
-    """Whoever is preempted keeps its blocks."""
+    """A preempted request keeps its blocks."""
     free = scheduler.kv_cache_manager.free
     scheduler.kv_cache_manager.free = lambda _request: None
     original(scheduler, request, timestamp)
@@ -167,7 +171,7 @@ def preempts_without_freeing(original: Any, scheduler: Any, request: Any, timest
 
 
 def frees_twice(original: Any, scheduler: Any, request: Any, timestamp: float) -> None:
-    """Whoever is preempted is preempted again by the block manager."""
+    """The block manager preempts a preempted request again."""
     original(scheduler, request, timestamp)
     scheduler.kv_cache_manager.free(request)
 
@@ -190,7 +194,7 @@ def test_broken_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that lets them stand is found."""
+    """A scheduler that keeps them is found."""
     geometry = Geometry((Group("full", 16, lookahead=True),))
     settings = Settings(geometry, blocks=40, tokens_max=160, chunk_tokens=64, drafts_max=2)
     steps: tuple[Operation, ...] = (
@@ -203,19 +207,21 @@ def test_drafts_that_were_rejected_are_taken_back(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_gate_that_never_opens_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found in the second step, and told with who waits and what is free; by a monitor that has no clock."""
+    """Found in the second step by a monitor that has no clock, and reported with the waiting requests and the free
+    blocks.
+    """
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     monkeypatch.setattr(KVCacheManager, "can_fit_full_sequence", lambda *_all, **_more: False)
     engine = Engine(SETTINGS, Stage(8), with_reference=False)
     (found,) = run(engine, STEPS)
     assert ("progress", "KV-LIVE-03", 2) == (found.detector, found.difference.statement, engine.steps)
-    told = "13 blocks are free; request 0 waits (waiting), 0 of 40 tokens computed, holds 0 blocks; request 1 waits"
-    assert found.difference.got.startswith(told)
+    expected = "13 blocks are free; request 0 waits (waiting), 0 of 40 tokens computed, holds 0 blocks; request 1 waits"
+    assert found.difference.got.startswith(expected)
 
 
 def test_a_request_that_can_never_fit_is_a_hang() -> None:
-    """vLLM 0.20.2 takes it in, and then serves nobody behind it (vllm-project/vllm#35541)."""
+    """vLLM 0.20.2 accepts it, and then serves no request after it (vllm-project/vllm#35541)."""
     steps: tuple[Operation, ...] = (
         Submit(Arrive(0, (Run(0, 150),)), 5),
         Submit(Arrive(1, (Run(1000, 10),)), 5),
@@ -230,7 +236,7 @@ def test_a_request_that_can_never_fit_is_a_hang() -> None:
 
 
 def test_an_abort_lets_others_on() -> None:
-    """What stood still because of it moves again: no hang is told of what is over."""
+    """What it held up makes progress again: a hang that is over is not reported."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     steps: tuple[Operation, ...] = (
         Submit(Arrive(0, (Run(0, 150),)), 5),
@@ -252,8 +258,8 @@ def masks_chunks(_scheduler: Any, output: Any) -> Any:
 
 
 @pytest.mark.parametrize("chunk_tokens", [64, 24])
-def test_who_follows_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
-    """Goal: the worker masks by a grammar whom it answers. Method: a prompt in one step, and in chunks."""
+def test_a_request_with_a_grammar_is_masked(monkeypatch: pytest.MonkeyPatch, chunk_tokens: int) -> None:
+    """Goal: a grammar masks the request that is answered. Method: a prompt in one step, and in chunks."""
     settings = full(9, chunk_tokens=chunk_tokens)
     asked: list[Operation] = [serve(1, 40, structured=True), GrammarReady(1)]
     assert found(settings, Stage(), [*asked, *steps(6)]) is None

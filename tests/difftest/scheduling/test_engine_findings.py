@@ -1,7 +1,8 @@
 """The findings of the scheduler: each is shown by its traces, and excuses nothing but itself.
 
-Goal: what is declared of vLLM's scheduler is true, and narrow. Method: play the stored runs on vLLM, whole and with one
-operation left out; and break it in other ways that violate the same guarantees, where the same would be excused.
+Goal: the declared findings of vLLM's scheduler are true and narrow. Method: run the stored traces on vLLM, whole and
+with one operation left out. Break vLLM so that it violates the same guarantees otherwise, where the findings must not
+excuse it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from kvreference.statements import STATEMENTS
 from .stage import full, run, serve, steps
 
 FOLLOWS = sorted(FOLDER.glob("f014*/trace-no-block.jsonl")) + sorted(FOLDER.glob("f014*/trace-reset.jsonl"))
-"""What follows in a scheduler from a finding of its block manager, which is seen before."""
+"""The consequences in a scheduler of a finding of its block manager, which is seen before."""
 ELSEWHERE = [
     path
     for place in (
@@ -67,7 +68,7 @@ OF_ASCEND = [
     *FOLDER.glob("f074*/trace.jsonl"),
     *FOLDER.glob("f08[23]*/trace.jsonl"),
 ]
-"""What ``test_ascend_system.py`` runs, ``test_later_ascend.py``, and ``worker/test_own_schedulers.py``."""
+"""The findings that ``test_ascend_system.py`` runs, ``test_later_ascend.py``, and ``worker/test_own_schedulers.py``."""
 TRACES = [
     path
     for path in sorted(FOLDER.glob("*/*.jsonl"))
@@ -101,15 +102,15 @@ def played(case: Case, detectors: tuple[str, ...] = SCHEDULER.gate) -> CaseRun:
 def played_without(finding: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> CaseRun:
     """A run on the vLLM that is installed, described without a finding.
 
-    What 021 and 041 leave cached, and 022, 028 and 061 free, differs from the reference before anybody reads it;
-    traces show who does.
+    What 021 and 041 leave cached, and 022, 028 and 061 free, differs from the reference before it is read; traces show
+    which requests read it.
     """
     forget(finding, monkeypatch)
     return played(case, SCHEDULER.monitors if finding[:3] in ("021", "022", "028", "041", "061") else SCHEDULER.gate)
 
 
 def first_violated(run: CaseRun) -> Violated | None:
-    """What a run violates first."""
+    """The first violation of a run."""
     return Violated.by(run.divergences[0]) if run.divergences else None
 
 
@@ -156,12 +157,12 @@ def test_a_write_up_quotes_the_guarantee_and_says_how_to_see_it(path: Path) -> N
 
 @of_every_trace
 def test_vllm_shows_its_finding(path: Path) -> None:
-    """It is counted and the run goes on to its end; or it ends the run, and is the divergence that the header names."""
+    """It is counted and the run continues to its end; or it ends the run, as the divergence that the header names."""
     trace = read(path)
     assert trace.header.violates is not None
     (finding,) = with_ids([id_of(path.parent.name)])
     run = played(trace.case)
-    # What follows from a mark may be another guarantee, and ends the run.
+    # The consequence of a mark may be another guarantee, and ends the run.
     is_marked = finding.id in MARKED and trace.header.violates.statement == finding.statement
     if finding.unrecognised or not (finding.goes_on or is_marked):
         assert trace.header.violates == first_violated(run)
@@ -198,7 +199,7 @@ print(json.dumps([declared, played()]))
 @pytest.mark.ci
 @pytest.mark.parametrize("path", ELSEWHERE, ids=lambda path: f"{path.parent.name[1:4]}-{path.stem}")
 def test_another_release_shows_its_finding(path: Path) -> None:
-    """Counted, and the run goes on to its end; undeclared, it is what the header names."""
+    """Counted, and the run continues to its end; undeclared, it is the divergence that the header names."""
     trace = read(path)
     published(release_named(trace.header.system))
     finding = id_of(path.parent.name)
@@ -237,7 +238,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_broken_rule_of_the_reference_shows(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what a delta builds on is compared too. Method: break it on the reference's side alone."""
+    """Goal: the rule under a delta is compared too. Method: break it on the reference's side alone."""
     place, answer = BROKEN[rule]
     (path,) = FOLDER.glob(place)
     monkeypatch.setattr("kvgate.levels.scheduler.engine.reference_of", with_base(Delta(rule, answer)))
@@ -319,15 +320,15 @@ def without(operations: tuple[Operation, ...], index: int) -> tuple[Operation, .
 
 
 def test_the_track_record_plays_them() -> None:
-    """On vLLM all are shown, and a system that comes without a scheduler is told to have none."""
+    """On vLLM all are shown; for a system without a scheduler, the record says that it has none."""
     for path in TRACES:
         trace, finding = read(path), id_of(path.parent.name)
         assert SHOWN == outcome(load_system("stock"), trace, finding)
         assert outcome(load_system("reference"), trace, finding) not in (SHOWN, NOT_SHOWN)
 
 
-def test_a_release_without_a_memory_of_experts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those from 0.21.0 on: the track record says that it cannot run such a trace, and goes on to the next."""
+def test_a_release_without_a_memory_of_experts_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are all from 0.21.0 on: the track record says that it cannot run such a trace, and continues with the next."""
     # vLLM's own scheduler needs it to be imported.
     pytest.importorskip("vllm.v1.core.sched.scheduler")
     monkeypatch.delattr("vllm.model_executor.layers.fused_moe.routed_experts_capturer.RoutedExpertsReader")
@@ -335,7 +336,7 @@ def test_a_release_without_a_memory_of_experts_is_refused(monkeypatch: pytest.Mo
     assert outcome(load_system("stock"), read(path), id_of(path.parent.name)).startswith(f"{REFUSED}: ")
 
 
-# What is not excused
+# Faults that are not excused
 
 EVERYWHERE = Stage(by_priority=True, connector=True)
 """Where most of it is declared."""
@@ -358,14 +359,14 @@ def caches_what_is_not_full(original: Any, manager: Any, request: Any, tokens: i
     original(manager, request, min(request.num_tokens, -(-tokens // size) * size))
 
 
-def refuses_whoever_loaded(original: Any, manager: Any, request: Any, *them: Any, **more: Any) -> Any:
-    """Whoever has loaded is given no blocks, of which there are plenty."""
+def rejects_loaded(original: Any, manager: Any, request: Any, *them: Any, **more: Any) -> Any:
+    """A request that has loaded is given no blocks, although plenty are free."""
     loaded = request.num_computed_tokens > 0 and request.status.name == "WAITING"
     return None if loaded else original(manager, request, *them, **more)
 
 
 def takes_no_notice(_original: Any, _scheduler: Any, _request: Any) -> bool:
-    """That a load is over is not noticed."""
+    """The end of a load is not noticed."""
     return False
 
 
@@ -378,7 +379,7 @@ NEIGHBOURS: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], str]] = {
         SHARED,
         "KV-MEM-01",
     ),
-    "refuses whoever has loaded": (f"{MANAGER}.allocate_slots", refuses_whoever_loaded, ROOM, LOADS, "KV-LIVE-03"),
+    "rejects requests that have loaded": (f"{MANAGER}.allocate_slots", rejects_loaded, ROOM, LOADS, "KV-LIVE-03"),
     "takes no notice of loads": (
         "vllm.v1.core.sched.scheduler.Scheduler._try_promote_blocked_waiting_request",
         takes_no_notice,
@@ -391,7 +392,7 @@ NEIGHBOURS: dict[str, tuple[str, Any, Settings, tuple[Operation, ...], str]] = {
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_a_neighbouring_fault_is_not_excused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_similar_fault_is_not_excused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It violates the same guarantee, where the findings are declared, and nothing explains it."""
     target, replacement, settings, operations, statement = NEIGHBOURS[name]
     engine = Engine(settings, EVERYWHERE, with_reference=False)

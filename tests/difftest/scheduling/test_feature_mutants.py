@@ -37,7 +37,7 @@ def source_of(target: str) -> str:
 
 @pytest.mark.ci
 def test_every_passage_is_there() -> None:
-    """Once in its function, and what stands there instead is Python; vLLM is not imported for that."""
+    """Once in its function, and its replacement is Python; vLLM is not imported for that."""
     for mutant in FEATURE_MUTANTS:
         assert isinstance(mutant.broken, Edit)
         (target,) = mutant.targets
@@ -84,14 +84,14 @@ def test_a_stale_passage_is_an_error(source: str) -> None:
 
 
 def test_lines_are_indented_as_where_they_stand() -> None:
-    """Of a passage of several lines, and of what stands there instead."""
+    """Both a passage of several lines, and its replacement."""
     source = "def f():\n    if a:\n        b()\n        c()\n    b()\n"
     edited = Edit("b()\nc()", "if d:\n    c()").of(source)
     assert "def f():\n    if a:\n        if d:\n            c()\n    b()" == edited
 
 
 class Base:
-    """What a function of a subclass calls with super()."""
+    """The superclass that a function of a subclass calls with super()."""
 
     def name(self) -> str:
         """Of which kind it is."""

@@ -2,8 +2,8 @@
 
 Goal: nothing that a scheduler sends (to its worker, its clients, its connector, in statistics and events) can be wrong
 unnoticed. Method: the fields are listed from the installed vLLM, from the types of the messages down to those of their
-fields, and the calls from the connector's interface; each is changed once in a run of the real scheduler, in a message
-in which it has a value, and the checker that is listed reports it. What is not compared has a reason.
+fields, and the calls from the connector's interface. Each is changed once in a run of the real scheduler, in a message
+in which it has a value, and the checker that is listed reports it. A field that is not compared has a reason.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("LoRARequest", "tensorizer_config_dict"): "The scheduler passes on the client's object, and no request sets it.",
     ("LoRARequest", "load_inplace"): "The scheduler passes on the client's object, and no request sets it.",
 }
-"""What is not compared, and why it does not matter here."""
+"""Fields that are not compared, and why they do not matter here."""
 WHOLE: Mapping[str, str] = {
     "SamplingParams": "The client's own object: it equals a copy of what was submitted.",
     "PoolingParams": "The client's own object: it equals a copy of what was submitted.",
@@ -435,7 +435,7 @@ def engines() -> Iterator[tuple[Engine, tuple[Operation, ...]]]:
 
 
 def has_value(message: Any, field: str) -> bool:
-    """Whether a field has something else than when nothing is to be said."""
+    """Whether a field differs from its empty value."""
     value = getattr(message, field)
     if value is None or hasattr(value, "shape"):
         return value is not None
@@ -597,7 +597,7 @@ def intercept(engine: Engine, change: Change) -> None:
     def changed_schedule() -> Any:
         output = schedule()
         change.change(output)
-        # What the connector is shown is changed as well.
+        # The connector's input is changed as well.
         engine.connector_check.begin()
         engine.connector_check.shown_step(output)
         return output
@@ -624,13 +624,15 @@ def intercept(engine: Engine, change: Change) -> None:
 
 
 def found_in(engine: Engine, operations: tuple[Operation, ...]) -> list[Divergence]:
-    """What is found in a run, without what is declared of vLLM itself."""
+    """The findings of a run, without those declared of vLLM itself."""
     return [each for each in run(engine, operations) if each.difference.statement != "KV-LEAK-02"]
 
 
 @pytest.mark.ci
 def test_unchanged_nothing_is_found_and_every_field_has_a_value() -> None:
-    """The control: the same runs, with the same detours. What has no value in any of them is listed with a reason."""
+    """The control: the same runs, with the same detours. Fields without a value in all of them are listed
+    with a reason.
+    """
     change = Change("", "")
     for engine, operations in engines():
         assert engine.scheduler.ec_connector is None
@@ -681,7 +683,7 @@ def test_an_empty_value_is_not_none(name: str, field: str, empty: object, monkey
 
 
 def called_wrong(name: str, wrong: Callable[[Callable[..., Any], Any], Any]) -> Divergence | None:
-    """What is found when one call of a connector is made otherwise."""
+    """The findings if one call of a connector is changed."""
     for engine, operations in engines():
         connector = engine.scheduler.connector
         calls: list[str] = []
@@ -717,7 +719,7 @@ def test_a_missing_call_is_found(name: str) -> None:
     """The connector does not get it, and the scheduler gets an answer that it may get."""
     found = called_wrong(name, lambda _original, _arguments: _ANSWERS.get(name))
     assert found is not None
-    # What is built in it is missing in the step, too.
+    # Anything built in it is missing in the step, too.
     assert found.detector == FINDERS.get(name, CONNECTOR), found.difference
 
 

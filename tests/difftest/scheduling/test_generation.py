@@ -1,4 +1,4 @@
-"""What the default run of the scheduler level makes happen.
+"""The events that the default run of the scheduler level reaches.
 
 Goal: features meet, and often: a fault of preemption and drafts together shows only in a case that has both.
 Method: run the cases of three seeds, and count in how many operations each of it happened.
@@ -127,7 +127,7 @@ def happened_in(case: Case, engine: Any) -> Iterator[str]:
 
 
 def of_blocks(done: Sequence[OfBlocks]) -> set[str]:
-    """What the block manager was asked for in one operation."""
+    """The calls of the block manager in one operation."""
     names = {
         "loads": any(isinstance(each, Admit) and each.loads for each in done),
         "failed loads": any(isinstance(each, Rewind) for each in done)
@@ -139,7 +139,7 @@ def of_blocks(done: Sequence[OfBlocks]) -> set[str]:
 
 
 def of_step(case: Case, engine: Any, output: Any, done: Sequence[OfBlocks]) -> set[str]:
-    """What happened in a step; and with what, if there was a preemption in it."""
+    """The events of a step; and with which others, if it had a preemption."""
     victims = {index: each.request for index, each in enumerate(done) if isinstance(each, Preempt)}
     stage, population = case.stage, engine.followed.population.alive
     features = {
@@ -167,7 +167,7 @@ def was_served(number: int, done: Sequence[OfBlocks]) -> bool:
 
 
 def counted(seed: int, operations: int = OPERATIONS) -> Counter[str]:
-    """What happened in the cases of a seed, until the block managers were asked for so many operations."""
+    """The events in the cases of a seed, until the block managers were called so many times."""
     trials = Trials(SCHEDULER.bench_named(load_system("stock").name, ()))
     turns, counts, performed = plan("quick", models_named(()), seed=seed), Counter[str](), 0
     for number in count():

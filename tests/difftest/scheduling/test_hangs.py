@@ -1,7 +1,7 @@
 """Hangs of vLLM 0.20.2's scheduler as published, and of schedulers broken as others were.
 
-Goal: a hang is reported a step or two after it began, by a monitor that has no clock, with who waits for whom. Method:
-the shortest runs into the hangs that people reported; and for those that 0.20.2 does not have, the same mistake.
+Goal: a hang is reported a step or two after it began, by a monitor that has no clock, with its wait graph. Method: the
+shortest runs into the reported hangs; and for those that 0.20.2 does not have, the same mistake.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ NO_ROOM, NOT_ASKED = "023-parked-loads-leave-no-room", "024-refused-before-whoev
 DECLARED = {
     "loads that leave no room": NO_ROOM,
     "loads that leave no look-ahead slot": NO_ROOM,
-    "a load that has room behind one that has none": NOT_ASKED,
-    "a load behind one that waits for more": NOT_ASKED,
+    "a load that fits after one that does not": NOT_ASKED,
+    "a load after one that waits for more": NOT_ASKED,
 }
 HANGS: dict[str, Hang] = {
-    # vllm-project/vllm#35541: never is not told from not now.
+    # vllm-project/vllm#35541: never is not distinguished from not now.
     "a request that can never fit": (full(9), Stage(), (serve(0, 200), serve(1, 20), *steps(5)), (0, 1), ()),
     # vllm-project/vllm#45388: what is left to compute after a load is not reserved.
     "loads that leave no room": (
@@ -60,15 +60,15 @@ HANGS: dict[str, Hang] = {
         (0, 1),
     ),
     # The same report, with the gate: the second would fit, and is never asked.
-    "a load that has room behind one that has none": (
+    "a load that fits after one that does not": (
         full(65),
         CONNECTED,
         (serve(0, 800, **LOADED), serve(1, 592, **LOADED), *steps(1), Transferred(0), Transferred(1), *steps(5)),
         (0, 1),
         (0, 1),
     ),
-    # vllm-project/vllm#57841: whoever is refused stops the search for those that have loaded.
-    "a load behind one that waits for more": (
+    # vllm-project/vllm#57841: one rejected request ends the search for those that have loaded.
+    "a load after one that waits for more": (
         full(9, tokens_max=128, chunk_tokens=128),
         CONNECTED,
         (
@@ -117,8 +117,8 @@ HANGS: dict[str, Hang] = {
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
 @pytest.mark.parametrize("with_reference", [True, False])
-def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> None:
-    """Within three steps of the last thing that happened, with who is stuck and in which circle."""
+def test_a_hang_of_published_code_is_reported(name: str, with_reference: bool) -> None:
+    """Within three steps of the last progress, with the stuck requests and their cycle."""
     settings, stage, operations, stuck, circle = HANGS[name]
     engine = Engine(settings, stage, with_reference=with_reference)
     known = DECLARED.get(name)
@@ -134,7 +134,7 @@ def test_a_hang_of_published_code_is_told(name: str, with_reference: bool) -> No
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", DECLARED)
-def test_a_known_hang_is_counted_and_the_run_goes_on(name: str) -> None:
+def test_a_known_hang_is_counted_and_the_run_continues(name: str) -> None:
     """All operations are performed, the requests are aborted, and nothing remains."""
     settings, stage, operations, _, _ = HANGS[name]
     engine = Engine(settings, stage)
@@ -146,8 +146,8 @@ def test_a_known_hang_is_counted_and_the_run_goes_on(name: str) -> None:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", HANGS)
-def test_without_what_hangs_it_goes_on(name: str) -> None:
-    """The monitor cries at nothing but the hang: whoever comes first is aborted, and the others are served."""
+def test_without_the_hanging_request_it_continues(name: str) -> None:
+    """The monitor reports only the hang: the first request is aborted, and the others are served."""
     settings, stage, operations, _, _ = HANGS[name]
     engine = Engine(settings, stage)
     others = [each for each in operations if not isinstance(each, Lost)]
@@ -159,7 +159,7 @@ def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.Mon
     """Goal: 023 and 024 excuse no scheduler that forgets a load. Method: a run of 024 without its record."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    settings, stage, operations, _, _ = HANGS["a load behind one that waits for more"]
+    settings, stage, operations, _, _ = HANGS["a load after one that waits for more"]
     original = Scheduler._update_from_kv_xfer_finished
 
     def forgets(scheduler: Any, output: Any) -> None:
@@ -172,8 +172,8 @@ def test_a_load_whose_end_is_lost_is_neither_023_nor_024(monkeypatch: pytest.Mon
     assert ("KV-LIVE-03", None) == (found.difference.statement, explain_engine(found, engine))
 
 
-def test_who_waits_for_what_is_data() -> None:
-    """Each edge of a graph: who, why, for whom, and how many blocks that one holds."""
+def test_the_wait_graph_is_data() -> None:
+    """Each edge of a graph: which request, why, for which request, and how many blocks that one holds."""
     settings, stage, operations, _, _ = HANGS["loads that leave no room"]
     engine = Engine(settings, stage)
     engine.lockstep.known.findings = ()
@@ -183,8 +183,8 @@ def test_who_waits_for_what_is_data() -> None:
     assert [(0, Reason.BLOCKS, 1, 23), (1, Reason.LINE, 0, 0)] == edges
 
 
-def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
-    """Goal: a pause, which ends, is no part of a hang. Method: that of 035, and a request that comes in a pause."""
+def test_a_request_that_waits_in_a_pause_is_not_stuck() -> None:
+    """Goal: a pause is not part of a hang, since it ends. Method: the trace of 035, and a request during a pause."""
     (path,) = FOLDER.glob("f035*/trace.jsonl")
     case = read(path).case
     submitted, first, *others = case.operations
@@ -200,22 +200,22 @@ def test_who_waits_while_the_engine_is_paused_is_not_stuck() -> None:
 
 
 def look_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is next, and what is counted, others check, who see some of this a step before anybody waits in vain."""
+    """Switch off other checks, some of which would see this a step before any request waits in vain."""
     monkeypatch.setattr(StatisticsCheck, "check", lambda *_: None)
     monkeypatch.setattr(Line, "end", lambda *_: None)
     monkeypatch.setattr(Line, "observe", lambda *_: None)
 
 
 def ignores_the_skipped(original: Any, scheduler: Any) -> Any:
-    """As in vllm-project/vllm-ascend#10559: what is in the second queue is never looked at again."""
+    """As in vllm-project/vllm-ascend#10559: the second queue is never scanned again."""
     skipped, scheduler.skipped_waiting = scheduler.skipped_waiting, type(scheduler.skipped_waiting)()
     output = original(scheduler)
     scheduler.skipped_waiting.extend(skipped)
     return output
 
 
-def counts_the_parked(original: Any, scheduler: Any) -> Any:
-    """As in vllm-project/vllm#53130: whoever was parked once takes a place among those that run, and for good."""
+def counts_waiting_loads(original: Any, scheduler: Any) -> Any:
+    """As in vllm-project/vllm#53130: a request that ever waited for remote KV takes a running place permanently."""
     parked = scheduler.__dict__.setdefault("ever_parked", set())
     parked |= {each.request_id for each in scheduler.skipped_waiting}
     places, scheduler.max_num_running_reqs = scheduler.max_num_running_reqs, 4 - min(4, len(parked))
@@ -225,14 +225,14 @@ def counts_the_parked(original: Any, scheduler: Any) -> Any:
 
 
 def forgets_the_last_token(original: Any, scheduler: Any, request: Any) -> None:
-    """After a load of the whole prompt nothing is left to compute, and so nobody is ever answered."""
+    """After a load of the whole prompt nothing is left to compute, and so the request is never answered."""
     original(scheduler, request)
     if request.num_computed_tokens == request.num_tokens - 1:
         request.num_computed_tokens += 1
 
 
 def puts_back(original: Any, scheduler: Any, request: Any) -> bool:
-    """Whoever has loaded is not told from whoever still does, and put back for ever."""
+    """A request that has loaded is treated as one that still loads, and put back again and again."""
     del original, scheduler, request
     return False
 
@@ -240,16 +240,16 @@ def puts_back(original: Any, scheduler: Any, request: Any) -> bool:
 LOADS_ALL: tuple[Operation, ...] = (serve(0, 64, external_tokens=64, loads=True), *steps(1), Transferred(0), *steps(8))
 PARKED = tuple(serve(number, 100, external_tokens=64, loads=True) for number in range(4))
 BROKEN: dict[str, tuple[str, Any, Stage, tuple[Operation, ...], set[str]]] = {
-    "a queue that nobody looks at": (
+    "a queue that is never scanned": (
         "schedule",
         ignores_the_skipped,
         Stage(),
         (serve(0, 40, structured=True), *steps(2), GrammarReady(0), *steps(4)),
         {"KV-LIVE-03"},
     ),
-    "a limit that the parked use up": (
+    "a limit that waiting loads use up": (
         "schedule",
-        counts_the_parked,
+        counts_waiting_loads,
         Stage(4, connector=True),
         (*PARKED, *steps(1), *steps(1), *map(Abort, range(4)), serve(4, 32), *steps(6)),
         {"KV-LIVE-03"},
@@ -285,8 +285,8 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0].difference.statement in statements
 
 
-def test_whoever_is_passed_over_for_good_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are answered in every step, so nothing stands still; the bound is what everybody alive needs."""
+def test_a_request_passed_over_permanently_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are answered in every step, so the engine makes progress; the bound is what all live requests need."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
     original = Scheduler.schedule

@@ -72,12 +72,12 @@ BEHIND = (Wait(1, Reason.LINE, 0),)
         {"free": 35},
         {"kept": 0},
         {"kept": 12},
-        # It has room for both, and it has room for neither.
+        # Both fit, and neither fits.
         {"tokens": 64},
         {"tokens": 97},
         {"drafts": 40},
         {"loads": {0: False}},
-        # The first in line does not load, and one after it does; or it is not known who is first.
+        # The first request does not load, and one after it does; or the first is unknown.
         {"loads": {0: False, 1: True}, "edges": BEHIND},
         {"loads": {0: True, 1: True}},
     ],

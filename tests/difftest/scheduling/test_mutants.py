@@ -1,7 +1,7 @@
-"""The scheduler's mutants: what is said of its mutants, and that the gate kills every one of them.
+"""The scheduler's mutants: the description of each is true, and the gate kills every one of them.
 
-Goal: a scheduler that counts wrong, passes somebody over, or tells its worker something else than it did, is seen.
-Method: plant the mutants one by one in vLLM's scheduler, and drive it with drawn runs.
+Goal: a scheduler that counts wrong, passes a request over, or sends its worker something else than it decided, is seen.
+Method: inject the mutants one by one into vLLM's scheduler, and drive it with generated runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_there_are_enough() -> None:
 
 
 def test_all_say_what_they_violate() -> None:
-    """A guarantee; and those that name models, models that the hunt has."""
+    """A guarantee; and models, if they name some, that the mutation run has."""
     assert not [mutant.name for mutant in SCHEDULER_MUTANTS if mutant.statement is None]
     hints = {name for mutant in SCHEDULER_MUTANTS for name in mutant.models or ()}
     assert hints <= set(MODELS)
@@ -49,7 +49,7 @@ def test_all_say_what_they_violate() -> None:
     ]
 
 
-def test_the_zoo_is_read_without_vllm() -> None:
+def test_the_mutants_are_read_without_vllm() -> None:
     """Listing it is fast."""
     program = "import sys, kvgate_mutants.mutants.registry; print(*{'vllm', 'torch'} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
@@ -82,7 +82,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 
 @pytest.mark.ci
 def test_a_kill_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left shows the same, in a handful of operations of the engine, however long that takes."""
+    """The rest shows the same, in a handful of operations of the engine, however long that takes."""
     monkeypatch.setattr("kvgate_mutants.mutation_run.MINIMISE_SECONDS", math.inf)
     mutant = next(each for each in SCHEDULER_MUTANTS if each.name == "first-is-preempted")
     kill = run_mutant(
@@ -113,7 +113,7 @@ class Counter10:
 
 
 def edited(change: Any, least: int = 8) -> list[int]:
-    """What is counted with one statement changed."""
+    """The count with one statement changed."""
     counted: list[int] = call(Counter10.up, change, Counter10(), least)
     return counted
 
@@ -149,14 +149,14 @@ def test_one_change_fits_several_methods() -> None:
 
 
 @pytest.mark.parametrize("change", [Put("absent"), Put("number +=", which=1), Ask("absent", instead="True")])
-def test_a_place_that_is_not_there_is_told(change: Any) -> None:
-    """A vLLM that has no such place is not called broken."""
+def test_a_place_that_is_not_there_is_reported(change: Any) -> None:
+    """A vLLM that lacks the place is not called broken."""
     with pytest.raises(LookupError, match=r"this vLLM has no such place in Counter10\.up"):
         edited(change)
 
 
 def test_every_mutant_is_about_one_thing() -> None:
-    """Each is a function of few lines: whoever reads it sees what is broken."""
+    """Each is a function of few lines, so that a reader sees what is broken."""
     functions = {mutant.name: mutant.broken for mutant in SCHEDULER_MUTANTS if not isinstance(mutant.broken, Edit)}
     assert len(functions) == len(SCHEDULER_MUTANTS)
     assert not [name for name, broken in functions.items() if len(inspect.getsource(broken).splitlines()) > 16]

@@ -1,7 +1,7 @@
 """Options of an engine, pauses, and grammars that reject a token.
 
-Goal: what they change is followed, and what they must not change stays as it is. Method: small runs of vLLM's
-scheduler, with an option and without; and what is expected, by hand.
+Goal: their effects are followed, and everything else stays as it is. Method: small runs of vLLM's scheduler, with an
+option and without; and the expected results, by hand.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def scheduled(settings: Settings, stage: Stage) -> list[dict[int, int]]:
 def test_an_option_does_not_change_what_is_scheduled(option: str) -> None:
     """Each is followed to the end."""
     settings = full(14, chunk_tokens=96)
-    # Nobody chose experts for what other nodes have.
+    # No experts were chosen for tokens from other nodes.
     stage = evolve(STAGE, connector=option != "returns_experts")
     plain, changed = (
         scheduled(settings, evolve(stage, options=Options(**options))) for options in ({}, {option: True})
@@ -145,7 +145,7 @@ def test_a_grammar_ends_a_request(accepts: int | None, answers: int) -> None:
     assert 0 not in engine.followed.population.alive
 
 
-def test_a_stop_before_the_shortest_answer_is_no_stop() -> None:
+def test_a_stop_before_the_shortest_answer_does_not_count() -> None:
     """If a grammar rejects the token with which a request may not stop yet, no stop is reported."""
     ask = serve(0, 20, 6, structured=True, grammar_answers=0, answers_min=3)
     engine = Engine(full(40), Stage(1))
@@ -184,7 +184,7 @@ def test_a_request_waits_for_a_slot_of_an_adapter(other: Keys) -> None:
 
 
 @pytest.mark.parametrize("option", ["context_parallel", "one_group_connector", "encoder_connector", "whole_items"])
-def test_an_option_that_is_impossible_is_refused(option: str) -> None:
+def test_an_option_that_is_impossible_is_rejected(option: str) -> None:
     """Before anything is built."""
     with pytest.raises(UsageError, match=option):
         Engine(Settings(HYBRID, blocks=20), Stage(1, options=Options(**{option: True})))
@@ -219,7 +219,9 @@ def test_residency_is_counted() -> None:
 
 
 def test_options_go_together() -> None:
-    """All but those that have prompts wait and connectors left out; what remains is declared (001, 055)."""
+    """All but those that have prompts wait and connectors left out; the remaining differences are declared
+    (001, 055).
+    """
     apart = {"whole_prompts", "returns_experts"}
     options = Options(**{name: name not in apart for name in OPTIONS})
     found = run(Engine(full(60, chunk_tokens=96), evolve(STAGE, options=options)), RUN)

@@ -1,8 +1,8 @@
-"""Who is served first, who waits for a grammar, and who gives up: at every point of a run.
+"""Which request is served first, which waits for a grammar, and which is aborted: at every point of a run.
 
-Goal: whatever is cached was computed, whoever waits is let in when it is ready, and an abort leaves nothing behind.
-Method: vLLM's scheduler with the reference behind every decision; what it is known to do wrong, shown and told apart;
-and the scheduler broken, one thing at a time.
+Goal: cached content was computed, a waiting request is admitted when it is ready, and an abort leaves nothing held.
+Method: vLLM's scheduler followed by the reference at every decision; its known findings, shown and distinguished; and
+the scheduler broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ PREEMPTED: tuple[Operation, ...] = (serve(0, 150, 4, priority=2), *steps(1), ser
 
 
 def test_a_step_that_was_taken_back_stays_cached() -> None:
-    """vLLM caches what a step is to write before the step goes: by priority, whoever is preempted in it never writes.
+    """vLLM caches what a step is to write before the step is sent: by priority, a request that is preempted in it never
+    writes.
 
-    So the request itself hits a block in which nothing was ever written. It is told apart by the mark on that block.
+    So the request itself hits a block in which nothing was ever written. The mark on that block identifies the finding.
     """
     engine = Engine(TIGHT, BY_PRIORITY)
     run(engine, PREEMPTED)
@@ -54,7 +55,7 @@ def test_in_the_order_of_arrival_it_does_not_happen() -> None:
     assert any(isinstance(each, Preempt) for each in engine.lockstep.performed)
 
 
-def test_the_most_urgent_is_let_in_first() -> None:
+def test_the_most_urgent_is_admitted_first() -> None:
     """Among those that wait; and the reference follows."""
     engine = Engine(full(40), Stage(1, by_priority=True))
     requests = [serve(number, 20, 2, priority=2 - number) for number in range(3)]
@@ -63,8 +64,8 @@ def test_the_most_urgent_is_let_in_first() -> None:
     assert [2, 1, 0] == admitted
 
 
-def test_who_waits_for_a_grammar_is_passed_and_comes_back() -> None:
-    """Others are served meanwhile, and nobody calls it a hang, for a grammar gets ready by itself."""
+def test_a_request_that_waits_for_a_grammar_is_passed_and_comes_back() -> None:
+    """Others are served meanwhile, and this is not reported as a hang, for a grammar gets ready by itself."""
     engine = Engine(full(40), Stage(1))
     operations: tuple[Operation, ...] = (
         serve(0, 20, 2, structured=True),
@@ -78,7 +79,7 @@ def test_who_waits_for_a_grammar_is_passed_and_comes_back() -> None:
     assert [1, 0] == admitted
 
 
-def test_who_is_let_in_without_a_grammar_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_admission_without_a_grammar_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that does not wait for it."""
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.request import RequestStatus
@@ -126,7 +127,7 @@ def test_an_abort_at_any_point_leaves_nothing(who: int, stage: str) -> None:
         assert [] == undeclared(engine, (*MIXED[:point], Abort(who), *MIXED[point:])), point
 
 
-def test_the_same_where_blocks_are_given_up_on_the_way() -> None:
+def test_the_same_where_blocks_are_freed_on_the_way() -> None:
     """A model with windows."""
     settings = Settings(HYBRID, blocks=60, tokens_max=200, chunk_tokens=64)
     for point in range(1, len(MIXED) + 1):
@@ -134,7 +135,7 @@ def test_the_same_where_blocks_are_given_up_on_the_way() -> None:
 
 
 def keeps_the_place(original: Any, scheduler: Any, names: Any, status: Any) -> Any:
-    """Whoever gives up stays in the books."""
+    """An aborted request stays in the scheduler's tables."""
     known = [name for name in names if name in scheduler.requests]
     answer = original(scheduler, names, status)
     if known:
@@ -143,7 +144,7 @@ def keeps_the_place(original: Any, scheduler: Any, names: Any, status: Any) -> A
     return answer
 
 
-def test_who_stays_in_a_container_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_left_in_a_container_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leak monitor walks every container of the scheduler."""
     from vllm.v1.core.sched.scheduler import Scheduler
 

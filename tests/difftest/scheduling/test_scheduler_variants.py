@@ -1,4 +1,4 @@
-"""What newer schedulers ask of their block manager otherwise, by design.
+"""How newer schedulers call their block manager differently by design.
 
 Goal: each rule changes what it names, and no other; and findings act next to it. Method: the same few
 operations on the reference and on the reference as it is asked otherwise; their tables, answers and counts by hand.
@@ -36,13 +36,13 @@ def rules(*names: str) -> SchedulerRules:
 
 
 def asked(*names: str, **asked_for: Any) -> NewReference:
-    """The reference under a scheduler with such rules, that asks for this."""
+    """The reference under a scheduler with such rules, and its calls."""
     system: Any = SimpleNamespace(description=INSTALLED, scheduling=rules(*names), **asked_for)
     return partial(Manager, choices=choices_of(system))
 
 
 def performed(manager: Manager, *operations: Operation) -> list[Answer]:
-    """What is answered; all of it is legal."""
+    """The answers; all operations are legal."""
     answers = []
     for operation in operations:
         assert operation == manager.population.resolve(operation)
@@ -68,7 +68,7 @@ def test_look_ahead_at_once() -> None:
 
 @pytest.mark.parametrize(("kept", "fits"), [({}, True), ({1: 7}, True), ({1: 8}, False), ({0: 9}, True)])
 def test_room_that_is_kept(kept: dict[int, int], fits: bool) -> None:
-    """Of nine blocks two are taken if no more than seven must stay free, by the operation that is told so alone."""
+    """Of nine blocks two are allocated if at most seven must stay free; only one operation has this limit."""
     manager = asked(kept=kept)(SETTINGS)
     (_, answer) = performed(manager, arrive(0, 8), Admit(0, 8))
     assert fits == isinstance(answer, Granted)
@@ -91,8 +91,8 @@ def test_with_findings_it_keeps_room_too(release: Release) -> None:
     assert {"009-load-forgets-its-last-token": 1} == known.times
 
 
-def test_drafts_that_nobody_proposed() -> None:
-    """One token is computed with three beside it, which are taken back if nothing comes of it."""
+def test_drafts_that_were_not_proposed() -> None:
+    """One token is computed with three drafts, which are taken back if nothing comes of them."""
     manager = asked(padded={1: 3})(SETTINGS)
     performed(manager, arrive(0, 1), Admit(0, 4))
     request = manager.population[0]
@@ -118,8 +118,8 @@ def test_all_but_the_last_token_of_an_answered_request(names: tuple[str, ...], t
     )
 
 
-def test_only_who_is_let_in_is_counted() -> None:
-    """Not a look-up alone, nor one behind which there is no room; the reference counts them all."""
+def test_only_admitted_requests_are_counted() -> None:
+    """Not a look-up without an admission, nor one after which no blocks are free; the reference counts them all."""
     for names, requests in (((), 3), (("counts_admitted",), 1)):
         manager = asked(*names)(evolve(SETTINGS, blocks=3))
         performed(manager, arrive(0, 8), LookUp(0), Admit(0, 8), arrive(1, 8), Admit(1, 8))

@@ -94,7 +94,7 @@ def test_a_part_that_never_fits_is_left_out(length: int) -> None:
 
 
 def test_in_words() -> None:
-    """That a request is the first part of a session is said of it."""
+    """The description says that a request is the first part of a session."""
     assert "it is the first part of a session" in describe_engine(serve(0, 1, resumable=True))
 
 
@@ -149,7 +149,7 @@ def test_a_scheduler_that_drops_what_follows_a_part_is_followed(
     assert world.sessions.parts == 1
 
 
-# What is broken is seen
+# Faults are seen
 
 
 def keeps_the_last_answer(original: Any, scheduler: Any, session: Any, update: Any) -> None:
@@ -226,7 +226,7 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_043_is_of_requests_that_sessions_leave_no_room(
     first: int, second: int, session: Status, reason: Reason, known: bool
 ) -> None:
-    """Goal: another hang beside a session is not excused. Method: ten blocks, of which a session that waits holds four;
+    """Goal: another hang next to a session is not excused. Method: ten blocks, of which a waiting session holds four;
     two requests run, and 96 tokens fit into the other six.
     """
     finding = next(each for each in all_findings() if each.id.startswith("043"))

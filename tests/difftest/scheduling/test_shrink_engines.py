@@ -1,6 +1,6 @@
 """Minimising runs of engines.
 
-Goal: what remains is small in every respect, and still shows it. Method: questions whose smallest case is known.
+Goal: what remains is small in every respect, and still fails. Method: predicates whose smallest case is known.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_what_is_not_needed_goes() -> None:
 
 
 def test_what_is_needed_stays() -> None:
-    """A load that fails, on an asynchronous stage, in a pool of nine blocks, and two steps behind it."""
+    """A load that fails, on an asynchronous stage, in a pool of nine blocks, and two steps after it."""
 
     def fails(case: Case) -> bool:
         served = [each for each in case.operations if isinstance(each, Serve) and each.loads and each.fails_from_block]
@@ -71,7 +71,7 @@ def test_what_is_needed_stays() -> None:
 
 
 def test_defaults_that_only_help_together_are_found() -> None:
-    """What the stage and the requests have goes at once: either of them without the other hides what is looked for."""
+    """Features of the stage and of the requests are removed together: removing one of them alone hides the failure."""
 
     def fails(case: Case) -> bool:
         served = [each for each in case.operations if isinstance(each, Serve)]
@@ -83,14 +83,14 @@ def test_defaults_that_only_help_together_are_found() -> None:
     assert [0, 0] == [each.priority for each in least.operations if isinstance(each, Serve)]
 
 
-def test_whatever_a_request_or_a_stage_can_have_can_go() -> None:
-    """But for what is said of it: which request it is, and what its prompt must have."""
+def test_all_features_of_a_request_or_a_stage_can_go() -> None:
+    """All but the request's number, and what its prompt must have."""
     for kind in (Serve, Stage, Options, PauseEngine, ResetCache, Reply):
         assert set(fields_dict(kind)) == set(SCHEDULER.simpler[kind]), kind
 
 
 def test_settings_that_cannot_be_are_not_tried() -> None:
-    """Whoever is asked gets a case that can be built."""
+    """The predicate is only asked about cases that can be built."""
     seen: list[Case] = []
 
     def fails(case: Case) -> bool:
@@ -102,14 +102,14 @@ def test_settings_that_cannot_be_are_not_tried() -> None:
 
 
 def test_the_time_is_kept() -> None:
-    """What is smallest by then is returned; without time, the case as it is."""
+    """The smallest case by then is returned; without time, the case as it is."""
     assert CASE == shrink_case(CASE, lambda _case: True, time.monotonic() - 1)
     assert CASE != shrink_case(CASE, lambda _case: True, math.inf)
 
 
 @pytest.mark.parametrize("operation", [SERVE, STEP, Submit(SERVE.arrival, 3)])
 def test_simpler_forms_end(operation: Operation) -> None:
-    """Each is another one, and of the same kind; taken again and again, they come to an end."""
+    """Each differs and is of the same kind; applied again and again, they end."""
     steps = 0
     while forms := list(simpler(operation, SCHEDULER.simpler)):
         assert operation not in forms

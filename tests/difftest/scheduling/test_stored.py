@@ -1,6 +1,6 @@
 """Traces of engines.
 
-Goal: what is stored is read as it was; and a file from anywhere either is a trace or ends in one message that names the
+Goal: a stored run is read as it was; and a file from anywhere either is a trace or ends in one message that names the
 line. Method: a run with every kind of operation, stored and read; and the same file with one thing wrong.
 """
 
@@ -86,7 +86,7 @@ def test_what_is_stored_is_read(path: Path) -> None:
 
 
 def test_what_is_at_its_default_need_not_be_said(path: Path) -> None:
-    """Whoever writes one by hand says what matters."""
+    """A case written by hand may leave out defaults."""
     lines = path.read_text().splitlines()[:1]
     path.write_text("\n".join([*lines, '{"operation": "Step"}', '{"operation": "Collect"}']) + "\n")
     assert (Step(), Collect()) == trace_codec.read(path, SCHEDULER).operations
@@ -136,8 +136,8 @@ def test_a_line_that_is_wrong_is_named(path: Path, number: int, change: Callable
         trace_codec.read(path, SCHEDULER)
 
 
-def test_a_file_that_is_cut_off_is_refused(path: Path) -> None:
-    """And one that is none, or is not there."""
+def test_a_file_that_is_cut_off_is_rejected(path: Path) -> None:
+    """So is one that is not a trace, or is missing."""
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UsageError, match=f"line {LAST}: cut off"):
         trace_codec.read(path, SCHEDULER)

@@ -1,8 +1,8 @@
-"""Other nodes, behind a connector that transfers nothing.
+"""Other nodes, with a connector that transfers nothing.
 
-Goal: blocks that others write or read are held as long as they do, whatever happens meanwhile, and what a load does not
-bring is computed. Method: vLLM's scheduler with the reference behind every decision; what is known to be wrong with it,
-shown; and the scheduler broken, one thing at a time.
+Goal: blocks that other nodes write or read are held as long as they do, and what a load does not bring is computed.
+Method: vLLM's scheduler followed by the reference at every decision; its known findings, shown; and the scheduler
+broken, one thing at a time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FOLLOWED: dict[str, tuple[Operation, ...]] = {
 }
 
 
-# Where there are several groups, vLLM 0.20.2 cannot be told that a load failed: see below.
+# With several groups, vLLM 0.20.2 cannot be notified of a failed load: see below.
 RUNS = [(full(60), name) for name in FOLLOWED] + [(WINDOWS, name) for name in FOLLOWED if name != "nothing of it came"]
 
 
@@ -105,7 +105,7 @@ def test_what_a_load_does_not_bring_is_computed(loads: bool, ends: bool) -> None
 
 FAILS = serve(0, 200, fails_from_block=2, **EXTERNAL)
 KNOWN: dict[str, tuple[Settings, Stage, tuple[Operation, ...], tuple[str, str], str | None]] = {
-    # vllm-project/vllm#46283: nobody reclaims the blocks of a load that was given up, if its end is never told.
+    # vllm-project/vllm#46283: the blocks of an aborted load are never reclaimed if its end is never reported.
     "an abandoned load leaks": (
         full(65),
         CONNECTED,
@@ -154,7 +154,7 @@ AHEAD = Stage(running_max=2, asynchronous=True, connector=True)
 
 
 def test_a_load_that_fails_ahead_ends_its_request_alone() -> None:
-    """Goal: what steps in flight compute after a failed load is followed. Method: two requests run, and the load of one
+    """Goal: the reference follows steps in flight after a failed load. Method: two requests run, and the load of one
     fails while a later step of both is in flight; it ends with an error, and the other one is answered.
     """
     settings = full(60, chunk_tokens=64)
@@ -178,7 +178,7 @@ def test_a_load_that_fails_ahead_is_computed_again() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_is_known_of_published_code_is_found(name: str) -> None:
-    """Each by the monitor that is there for it; what a finding models is counted, and the run goes on."""
+    """Each by the monitor meant for it; a modelled finding is counted, and the run continues."""
     settings, stage, operations, what, known = KNOWN[name]
     engine = Engine(settings, stage)
     found = undeclared(engine, operations)
@@ -190,27 +190,27 @@ def test_what_is_known_of_published_code_is_found(name: str) -> None:
 
 
 def frees_at_once(original: Any, scheduler: Any, request: Any, **_delay: Any) -> Any:
-    """Blocks of whoever ends are given up, even while another node writes them."""
+    """The blocks of a finished request are freed, even while another node writes them."""
     return original(scheduler, request)
 
 
-def forgets_what_was_sent(original: Any, scheduler: Any, told: Any) -> None:
-    """That another node has read is passed to the connector, and not heard by the scheduler."""
+def forgets_what_was_sent(original: Any, scheduler: Any, output: Any) -> None:
+    """The connector learns that another node has read, but the scheduler does not."""
     connector = scheduler.connector
-    connector.update_connector_output(told)
-    told.finished_sending = scheduler.connector = None
-    original(scheduler, told)
+    connector.update_connector_output(output)
+    output.finished_sending = scheduler.connector = None
+    original(scheduler, output)
     scheduler.connector = connector
 
 
 def believes_at_once(original: Any, scheduler: Any, request: Any) -> bool:
-    """Whoever loads counts as loaded."""
+    """A request that is still loading counts as loaded."""
     scheduler.finished_recving_kv_req_ids.add(request.request_id)
     return bool(original(scheduler, request))
 
 
 def ignores_failures(_original: Any, _scheduler: Any, _blocks: Any, _tokens: Any) -> set[str]:
-    """What a load did not bring is taken for brought."""
+    """Tokens that a load failed to bring count as loaded."""
     return set()
 
 
@@ -278,7 +278,7 @@ def test_a_load_on_top_of_a_block_that_failed_is_set_back(ends: bool) -> None:
 
 
 @pytest.mark.parametrize(("external", "second_external", "shared"), [(1, 1, 16), (20, 1, 32)])
-def test_what_is_loaded_beside_a_block_that_failed_holds(external: int, second_external: int, shared: int) -> None:
+def test_what_is_loaded_next_to_a_failed_block_is_valid(external: int, second_external: int, shared: int) -> None:
     """Goal: no false alarm. Method: in one step a load fails, and another request hits the failed block and loads the
     next token, which is the first of a block of its own.
     """
@@ -300,7 +300,9 @@ def unread(number: int, tokens: int, answers: int, **more: Any) -> Serve:
     ("for_readers_only", "reads_cache", "waits"),
     [(False, True, True), (False, False, True), (True, True, True), (True, False, False)],
 )
-def test_who_waits_for_an_undecided_connector(for_readers_only: bool, reads_cache: bool, waits: bool) -> None:
+def test_a_request_that_waits_for_an_undecided_connector(
+    for_readers_only: bool, reads_cache: bool, waits: bool
+) -> None:
     """Every request; or, where the release makes offers to readers only, every request that may read the cache."""
     nodes, heard = OtherNodes(16, for_readers_only), list[int]()
     nodes.expect(0, serve(0, 40, undecided=1) if reads_cache else unread(0, 40, 1, undecided=1))

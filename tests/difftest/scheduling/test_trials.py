@@ -1,6 +1,6 @@
 """Runs of engines as a campaign asks for them, and what a command makes of them.
 
-Goal: a fault of a scheduler is found, made small, stored, replayed and told; a sound one passes. Method: a broken
+Goal: a fault of a scheduler is found, shrunk, stored, replayed and described; a sound one passes. Method: a broken
 scheduler of vLLM in a campaign, and through ``kvgate check`` and ``kvgate replay``.
 """
 
@@ -54,13 +54,13 @@ LANES = (Lane(load("full"), "tiny"),)
 
 
 def campaign(plan: Plan, detectors: tuple[str, ...] = SCHEDULER.gate) -> Outcome:
-    """What a campaign of engines finds."""
+    """The findings of a campaign of engines."""
     return Campaign(Trials(SCHEDULER.bench_named(load_system("stock").name, detectors)), plan).run()
 
 
 @cache
 def found() -> Found:
-    """What a campaign finds where whoever comes last is served first."""
+    """The findings of a campaign if the last request is served first."""
     with last_come_first_served.applied():
         (found,) = campaign(Plan(LANES, 20_000, seconds=60.0, kinds_max=1)).found
     return found
@@ -95,7 +95,7 @@ def test_what_is_shown_can_be_run_again() -> None:
     assert () == run_case(bench, engine).divergences
 
 
-def test_a_run_that_needs_what_there_is_not_is_refused() -> None:
+def test_a_run_that_needs_a_missing_part_is_rejected() -> None:
     """By the system's name, or by its settings."""
     with pytest.raises(UsageError, match="no scheduler comes with the system 'reference'"):
         SCHEDULER.bench_named("reference", SCHEDULER.gate)
@@ -114,7 +114,7 @@ def loaded() -> Loaded:
 
 
 def test_both_levels_are_one_verdict(loaded: Loaded) -> None:
-    """They share the time, each tally says whose it is, and whatever checked is named once."""
+    """They share the time, each tally names its level, and each detector is named once."""
     both = prepare(LevelChoice.BOTH, loaded, [load("full")], "quick", seconds=10.0)
     assert ["blocks", "scheduler"] == [each.level.name for each in both]
     assert [5.0, 5.0] == [each.plan.seconds for each in both]
@@ -156,7 +156,7 @@ def shows(path: Path, statement: str) -> bool:
 
 
 def test_a_trace_is_printed_as_a_test(command: Command, tmp_path: Path) -> None:
-    """That passes on the scheduler as it is, and fails on the broken one."""
+    """The test passes on the scheduler as it is, and fails on the broken one."""
     engine = found().driver
     assert isinstance(engine, Case)
     path = tmp_path / "trace.jsonl"
@@ -184,7 +184,7 @@ def test_a_trace_of_code_of_ones_own_is_not_trusted(command: Command, tmp_path: 
 
 
 def test_a_case_is_cut_short_where_the_time_is_up() -> None:
-    """Behind what was begun; what remains is checked all the same."""
+    """After the operations that have begun; what remains is still checked."""
     case = SCHEDULER.draw(LANES[0].model, "tiny", "0")
     assert (1, ()) == (
         (run := run_case(SCHEDULER.bench_named("stock", SCHEDULER.gate), case, until=0.0)).performed,
@@ -203,8 +203,8 @@ def test_models_on_which_findings_were_not_counted_are_named() -> None:
     assert "4 of 4 models" in unbounded(prepare(LevelChoice.BOTH, other, models, "quick"))[0]
 
 
-def test_what_the_reference_did_not_follow_is_told() -> None:
-    """None of this vLLM's, whether steps are asynchronous or not; what there is of others is reported."""
+def test_what_the_reference_did_not_follow_is_reported() -> None:
+    """None of this vLLM's, with asynchronous steps or not; those of others are reported."""
     drawn = [(SCHEDULER.draw(LANES[0].model, "tiny", each).stage, each) for each in map(str, range(120))]
     seeds = {stage.asynchronous: seed for stage, seed in drawn if not stage.connector}
     assert {True, False} == set(seeds)
@@ -214,5 +214,5 @@ def test_what_the_reference_did_not_follow_is_told() -> None:
             assert (0, True) == (trial.alone, trial.operations > 0)
     tally = Tally("full", "tiny", 1, 9, alone=4)
     verdict = Verdict("stock", "0.20.2", "quick", 0, SCHEDULER.gate, (tally, tally))
-    told = report_of(verdict).not_tested
-    assert any("did not follow 8 of 18 operations" in sentence for sentence in told)
+    sentences = report_of(verdict).not_tested
+    assert any("did not follow 8 of 18 operations" in sentence for sentence in sentences)

@@ -1,6 +1,6 @@
-"""What happens to an engine, in words.
+"""Descriptions of what happens to an engine.
 
-Goal: every operation is told on one line, with what makes it differ from the plainest of its kind. Method: one of each,
+Goal: every operation is described on one line, with its difference from the plainest of its kind. Method: one of each,
 and the lines written out.
 """
 
@@ -27,7 +27,7 @@ from kvreference.operations import Abort, Arrive, Continue, Run, Transferred
 from kvreference.scheduler.operations import Reply, Step, Submit
 
 ARRIVAL = Arrive(3, (Run(0, 20), Run(90, 1)))
-TOLD: list[tuple[Operation, str]] = [
+DESCRIBED: list[tuple[Operation, str]] = [
     (Submit(ARRIVAL), "Submit request 3: a prompt of 21 tokens, at most 1 answer"),
     (
         Serve(ARRIVAL, 5, 16, loads=True, sends=True, priority=2, structured=True, undecided=1, fails_from_block=2),
@@ -66,18 +66,18 @@ TOLD: list[tuple[Operation, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "told"), TOLD)
-def test_an_operation_is_one_line(operation: Operation, told: str) -> None:
+@pytest.mark.parametrize(("operation", "message"), DESCRIBED)
+def test_an_operation_is_one_line(operation: Operation, message: str) -> None:
     """As written out."""
-    assert told == describe_engine(operation)
+    assert message == describe_engine(operation)
 
 
-def test_every_kind_of_operation_is_told() -> None:
-    """None is forgotten here."""
-    assert set(OPERATIONS) == {type(operation) for operation, _ in TOLD}
+def test_every_kind_of_operation_is_described() -> None:
+    """No kind is missing here."""
+    assert set(OPERATIONS) == {type(operation) for operation, _ in DESCRIBED}
 
 
-def test_a_stage_tells_what_is_switched_on() -> None:
+def test_a_stage_describes_what_is_switched_on() -> None:
     """And nothing else."""
     assert "at most 8 requests run at once" == describe_stage(Stage())
     assert (

@@ -1,4 +1,4 @@
-"""What the worker answers.
+"""The worker's answers.
 
 Goal: the same case frees the same blocks in the same order in every process. Method: names in an order that a set of
 strings has by chance once in 10^18.

@@ -240,7 +240,7 @@ FAULTS: dict[Fault, str] = {
 
 @frozen
 class Row:
-    """A fault, and what a shadow said of it."""
+    """A fault, and what a shadow reported."""
 
     fault: str
     detected: str
@@ -268,7 +268,7 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
             if injected.acted is None and fault in (leak_on_abort, one_block_leaks_on_abort) and step > START_STEP:
                 _abort_one(server.scheduler)
             server._clients()
-            # What the clients do happens after the step before.
+            # The clients act after the step before.
             injected.step = step
             server.step()
         except AssertionError as error:
@@ -296,7 +296,7 @@ def observe(patch: Patch, fault: Fault | None, seed: int = 1) -> Row:
 
 
 def _fate(server: Server) -> str:
-    """What becomes of the server after a fault was detected."""
+    """The state of the server after a fault was detected."""
     for step in range(STEPS):
         try:
             server.serve(1)
@@ -312,7 +312,7 @@ def _is_unanswered(server: Server, number: int) -> bool:
 
 
 def _abort_one(scheduler: Any) -> None:
-    """A client goes away. The scheduler's own call is used: what wraps it is called, too."""
+    """A client disconnects. The scheduler's own call is used, so that its wrappers are called, too."""
     from vllm.v1.request import RequestStatus
 
     for request in (scheduler.running or list(scheduler.requests.values()))[:1]:

@@ -1,4 +1,6 @@
-"""What the tests of shadows share: vLLM's own scheduler serving drawn requests, with a worker that computes nothing."""
+"""What the tests of shadows share: vLLM's own scheduler serving generated requests, with a worker that
+computes nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ PRESETS = ("legal", "hostile", "long", "tiny")
 
 
 class Server:
-    """An engine without a model: what is drawn follows from the seed."""
+    """An engine without a model: its requests follow from the seed."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class Server:
             self.scheduler.update_draft_token_ids(drafts(proposed))
 
     def output_of(self, names: list[str], sampled: dict[int, list[int]], output: Any) -> Any:
-        """What the worker returns of a step."""
+        """The worker's output for a step."""
         del output
         return answer(names, sampled)
 
@@ -173,7 +175,7 @@ class Kept(Passive):
 
 @define
 class Beneath:
-    """A sink in the same process, which judges at once and raises nothing."""
+    """A sink in the same process, which checks at once and raises nothing."""
 
     settings: Settings
     system: str = "stock"
@@ -221,7 +223,7 @@ def watched(
     sampling: Sampling | None = None,
     release: Release = INSTALLED,
 ) -> Beneath:
-    """Give what has a scheduler a shadow that judges at once; what goes wrong in the shadow is raised."""
+    """Attach a shadow to a scheduler that checks at once; errors in the shadow are raised."""
     scheduler, settings = server.scheduler, settings_of(server.scheduler, release)
     sink = Beneath(settings, system_of(scheduler, release), release.version)
     sink.connector = type(scheduler.connector).__name__

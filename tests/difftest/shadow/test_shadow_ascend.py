@@ -135,15 +135,15 @@ install_ascend(with_plug_in=True)
 from swa_retention.patches import ascend_managers
 from vllm_ascend.core.single_type_kv_cache_manager import CompressAttentionManager
 
-told = {system: followed(system) for system in ("ascend", "ascend-retention")}
-told["recorded"] = {system: recorded(system) for system in ("ascend", "ascend-retention")}
-told["published"] = {slots: published(slots) for slots in ASCEND_BLOCK_SIZES}
+results = {system: followed(system) for system in ("ascend", "ascend-retention")}
+results["recorded"] = {system: recorded(system) for system in ("ascend", "ascend-retention")}
+results["published"] = {slots: published(slots) for slots in ASCEND_BLOCK_SIZES}
 begun = patch.object(
     CompressAttentionManager, "allocate_new_blocks",
     lambda self, request, tokens, main, original=CompressAttentionManager.allocate_new_blocks:
         original(self, request, tokens + self.compress_ratio - 1, main),
 )
-told["broken"] = {
+results["broken"] = {
     "sound": broken("ascend"),
     "begun slots": broken("ascend", begun),
     "begun slots, plug-in": broken(
@@ -155,13 +155,13 @@ told["broken"] = {
     "without its findings": broken("ascend", patch.object(geometry, "system_of", lambda *_: "stock")),
     "without the plug-in": broken("ascend", patch.object(geometry, "system_of", lambda *_: "ascend-retention")),
 }
-print("\\n" + json.dumps(told))
+print("\\n" + json.dumps(results))
 """
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Any:
-    """What the shadows of that process found."""
+def results(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Any:
+    """The findings of the shadows of that process."""
     folder = published()
     recordings = str(tmp_path_factory.mktemp("recordings"))
     environment = {**os.environ, WHERE: str(folder), "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -172,9 +172,9 @@ def told(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> A
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_it_is_followed_strictly(told: Any, system: str) -> None:
+def test_it_is_followed_strictly(results: Any, system: str) -> None:
     """10,000 calls, hits among them, and no difference: one would have been raised."""
-    found = told[system]
+    found = results[system]
     assert found["calls"] >= CALLS
     assert found["hits"] > 20
     assert found["checkpoints"] > 20
@@ -182,18 +182,18 @@ def test_it_is_followed_strictly(told: Any, system: str) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_recording_is_checked_as_what_it_is_of(told: Any, system: str) -> None:
-    """Its header names the system, whose findings the check knows."""
-    named, differences, judged = told["recorded"][system]
+def test_a_recording_is_checked_as_what_it_is_of(results: Any, system: str) -> None:
+    """Its header names the system, and so its findings."""
+    named, differences, judged = results["recorded"][system]
     assert (system, 0) == (named, differences)
     assert judged > 200
 
 
 @pytest.mark.parametrize("slots", ASCEND_BLOCK_SIZES)
-def test_the_groups_of_deepseek_v4_are_read_in_tokens(told: Any, slots: int) -> None:
+def test_the_groups_of_deepseek_v4_are_read_in_tokens(results: Any, slots: int) -> None:
     """512 and 16384 tokens where ``--block-size`` is 128, in whole slots; by the shadow and by a dump."""
     groups = load(f"dsv4-flash-ascend-{slots}+whole-slots").geometry.groups
-    found = told["published"][str(slots)]
+    found = results["published"][str(slots)]
     read = [[g.kind.value, g.block_size_tokens, g.window_tokens, g.compress_ratio, g.whole_slots] for g in groups]
     assert read == found["read"]
     assert [[g.block_size_tokens, g.compress_ratio] for g in groups] == found["dumped"]
@@ -212,6 +212,6 @@ def test_the_groups_of_deepseek_v4_are_read_in_tokens(told: Any, slots: int) -> 
         ("without the plug-in", "KV-OP-0"),
     ],
 )
-def test_what_is_broken_shows(told: Any, broken: str, shown: str) -> None:
+def test_what_is_broken_shows(results: Any, broken: str, shown: str) -> None:
     """Goal: each of the faults raises where it acts, or leaves no shadow. Method: one fault at a time; and none."""
-    assert shown in told["broken"][broken]
+    assert shown in results["broken"][broken]

@@ -1,4 +1,4 @@
-"""The judge of a recording: one short life that is right, and every answer in it made wrong."""
+"""The checker of a recording: one short life that is right, and every answer in it made wrong."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def test_a_life_that_is_right() -> None:
     ],
 )
 def test_an_answer_that_is_wrong(index: int, change: dict[str, Any], statement: str) -> None:
-    """Goal: nothing that is compared goes unseen. Method: change one answer, and name what it violates."""
+    """Goal: every comparison works. Method: change one answer, and name what it violates."""
     life = list(LIFE)
     life[index] = msgspec.structs.replace(life[index], **change)
     assert statement == judged(life)[0]
 
 
-def test_what_is_no_call_at_all() -> None:
+def test_what_is_not_a_call_at_all() -> None:
     """Goal: a recording from anywhere ends in a difference, not in a traceback. Method: requests that are not there."""
     for record in (calls.Grew(7, 5), LookedUp(7, 0, [[]], False), Shared(0, [7, 7])):
         assert judged([EMPTY, record])[:1] == (["KV-SYS-02"] if record.number else [])
@@ -109,7 +109,7 @@ def test_what_is_no_call_at_all() -> None:
 
 
 def test_one_name_for_each_content() -> None:
-    """Goal: two contents under one hash are a foreign hit to come. Method: a checkpoint that tells of such."""
+    """Goal: two contents under one hash are a foreign hit to come. Method: a checkpoint with two such contents."""
     held = {"free": [3, 4, 5, 2, 1], "identities": {1: b"known", 2: b"known"}, "contents": {1: (0, A), 2: (0, B)}}
     assert ["KV-OP-09"] == judged([calls.Restart(0, "a gap"), msgspec.structs.replace(EMPTY, **held)])
     sound = {**held, "identities": {1: b"known", 2: b"other"}}
@@ -127,7 +127,7 @@ LATER: list[Stored] = [
 
 
 def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
-    """Goal: the first checkpoint of a file is where judging begins. Method: one that tells of a cache in use."""
+    """Goal: checking begins at the first checkpoint of a file. Method: a checkpoint of a cache in use."""
     judge = ShadowChecker(SETTINGS)
     assert not judge.is_following
     assert [] == [finding for record in LATER for finding in judge.follow(record)]
@@ -136,8 +136,8 @@ def test_a_recording_that_begins_in_the_middle_of_a_life() -> None:
     assert ["KV-OP-01"] == judged(wrong)
 
 
-def test_what_is_before_the_first_checkpoint_is_not_judged() -> None:
-    """Goal: a file whose beginning is gone has no false differences. Method: calls without a checkpoint."""
+def test_calls_before_the_first_checkpoint_are_not_checked() -> None:
+    """Goal: a file whose beginning is missing has no false differences. Method: calls without a checkpoint."""
     judge = ShadowChecker(SETTINGS)
     assert [] == [finding for record in LIFE[1:7] for finding in judge.follow(record)]
     assert (0, {"before the first checkpoint": 4}) == (judge.stats.judged, judge.stats.unjudged)
@@ -152,7 +152,7 @@ def test_statistics_begun_before_the_first_checkpoint_stay_unknown() -> None:
     assert {"the first statistics after a restart": 1} == judge.stats.unjudged
 
 
-# Blocks of which nobody knows what they hold
+# Blocks of unknown content
 
 UNKNOWN = Checkpoint([0] * 6, [1, 2, 3, 4, 5], {5: b"from before"}, [], [])
 
@@ -167,7 +167,9 @@ UNKNOWN = Checkpoint([0] * 6, [1, 2, 3, 4, 5], {5: b"from before"}, [], [])
     ],
 )
 def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: list[str]) -> None:
-    """Goal: what needs no content is compared, and the rest is not counted. Method: change one thing after another."""
+    """Goal: parts that need no content are compared, and the rest is not counted. Method: change one thing after
+    another.
+    """
     judge = ShadowChecker(SETTINGS)
     found = [
         finding.difference.statement
@@ -179,7 +181,7 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
     assert (0, {why: 1}) == (judge.stats.checkpoints, judge.stats.unjudged)
 
 
-# Numbers that nobody has
+# Unknown numbers
 
 
 @pytest.mark.parametrize(
@@ -192,15 +194,17 @@ def test_a_checkpoint_with_unknown_blocks(change: dict[str, Any], statements: li
         Evicted([2**40], After(0, 0, ())),
     ],
 )
-def test_a_number_that_nobody_has(record: Stored) -> None:
-    """Goal: neither a reader nor a judge ends in a traceback. Method: huge numbers, read, and judged all the same."""
+def test_an_unknown_number(record: Stored) -> None:
+    """Goal: neither a reader nor a checker ends in a traceback. Method: huge numbers, read, and checked all
+    the same.
+    """
     with pytest.raises(msgspec.ValidationError, match="int"):
         calls.WRITTEN.decode(calls.ENCODER.encode([record]))
     arrived = Arrived(0, 40, 40, True, [A, B])
     judged([EMPTY, Step(1, 0), arrived, record, LookedUp(0, 0, [[]], False), Gated(0, 0, 0, 0, True)])
 
 
-def test_a_frame_of_empty_arrays_is_refused() -> None:
+def test_a_frame_of_empty_arrays_is_rejected() -> None:
     """Goal: a small frame takes no memory a hundred times its size. Method: arrays where there is one for a group."""
     many: list[list[int]] = [[]] * 100_000
     for record in (LookedUp(0, 0, many, False), msgspec.structs.replace(EMPTY, several=many)):

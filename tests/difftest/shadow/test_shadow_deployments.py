@@ -62,7 +62,7 @@ def test_what_a_finding_leaves_in_a_state_is_declared_if_it_acted(acted: bool, m
 
 
 class Offloading(Server):
-    """An engine whose worker copies what it is told to at once, and says so with the output of the step."""
+    """An engine whose worker copies at once what it is sent, and reports it with the output of the step."""
 
     def __init__(self, **others: Any) -> None:
         self.loaded = 0
@@ -75,12 +75,12 @@ class Offloading(Server):
         from vllm.v1.outputs import KVConnectorOutput
 
         given = output.kv_connector_metadata
-        (told,) = getattr(given, "metadata", (given,))
-        self._stored |= told.reqs_to_store.keys()
+        (metadata,) = getattr(given, "metadata", (given,))
+        self._stored |= metadata.reqs_to_store.keys()
         sent = {name for name in output.finished_req_ids if name in self._stored}
-        self.loaded += len(told.reqs_to_load)
+        self.loaded += len(metadata.reqs_to_load)
         answered = super().output_of(names, sampled, output)
-        answered.kv_connector_output = KVConnectorOutput(sent or None, set(told.reqs_to_load) or None)
+        answered.kv_connector_output = KVConnectorOutput(sent or None, set(metadata.reqs_to_load) or None)
         return answered
 
 
@@ -105,7 +105,7 @@ def test_blocks_in_host_memory_are_followed(
 
     def with_blocks(self: Any, *arguments: Any) -> None:
         original(self, *arguments)
-        # There is no memory here whose size could be counted.
+        # No memory here whose size could be counted.
         self.num_blocks = 200
 
     monkeypatch.setattr(CPUOffloadingSpec, "__init__", with_blocks)

@@ -1,4 +1,4 @@
-"""The bound of what lies on disk holds for a folder that engine after engine writes into."""
+"""The disk limit holds for a folder that engine after engine writes into."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HERE = socket.gethostname()
 
 
 def left_by(folder: Path, engine: str, state: str | None) -> Path:
-    """A recording of another engine, larger than half of what there is room for, and its status."""
+    """A recording of another engine, larger than half of the limit, and its status."""
     writer = Writer(folder / f"recording-{engine}-000003.kvrec", evolve(HEADER, engine=engine))
     writer.append(encoded([CHECKPOINT]))
     for _ in range(BOUND_BYTES // 2 // STEP_BYTES):
@@ -58,7 +58,9 @@ def record(folder: Path, steps: int) -> Rotation:
 
 
 def test_what_ended_engines_left_counts_and_goes_first(tmp_path: Path) -> None:
-    """Goal: a server that is started again and again fills no disk. Method: two that ended, and one that goes on."""
+    """Goal: a server that is restarted again and again does not fill the disk. Method: two engines that ended, and one
+    that runs.
+    """
     first, second = left_by(tmp_path, "20260101T000000-7", "ended"), left_by(tmp_path, "20260102T000000-8", "ended")
     rotation = record(tmp_path, 3)
     assert [False, True] == [first.exists(), second.exists()]
@@ -84,19 +86,21 @@ def gone() -> int:
 
 
 def watched(folder: Path, silent_seconds: float, process: int, host: str) -> Path:
-    """A recording of an engine that has said nothing for so long, by the clock of the folder; we say something now."""
+    """A recording of an engine that has been silent for so long, by the clock of the folder; this engine has just
+    written.
+    """
     path = left_by(folder, OTHER, None)
     write(folder, Status(OTHER, Mode.RECORD.value, process, host))
     write(folder, Status(HEADER.engine, Mode.RECORD.value, os.getpid(), HERE))
-    # The folder's clock is two hours behind ours.
+    # The folder's clock is two hours slow.
     now = time.time() - 7200
     os.utime(path_of(folder, HEADER.engine), (now, now))
     os.utime(path_of(folder, OTHER), (now - silent_seconds, now - silent_seconds))
     return path
 
 
-def test_who_left_no_status_has_ended(tmp_path: Path) -> None:
-    """Goal: nobody needs to have said that they end. Method: a recording without a status."""
+def test_an_engine_without_a_status_has_ended(tmp_path: Path) -> None:
+    """Goal: an engine need not report its end. Method: a recording without a status."""
     path = left_by(tmp_path, OTHER, None)
     assert {path: path.stat().st_size} == remaining_recordings(tmp_path, HEADER.engine)
     assert {} == remaining_recordings(tmp_path, OTHER)
@@ -113,15 +117,17 @@ def test_who_left_no_status_has_ended(tmp_path: Path) -> None:
         pytest.param(STALE_ELSEWHERE_SECONDS + 1, True, "elsewhere", True, id="killed elsewhere"),
     ],
 )
-def test_who_is_silent_has_ended_if_that_is_sure(
+def test_a_silent_engine_has_ended_if_that_is_sure(
     tmp_path: Path, silent_seconds: float, runs: bool, host: str, is_over: bool
 ) -> None:
-    """Goal: nobody deletes what a live engine writes. Method: silence, a process, its host, and a clock that is off."""
+    """Goal: the files of a live engine are never deleted. Method: silence, a process, its host, and a clock
+    that is off.
+    """
     path = watched(tmp_path, silent_seconds, os.getppid() if runs else gone(), host)
     assert ([path] if is_over else []) == list(remaining_recordings(tmp_path, HEADER.engine))
 
 
-def test_without_ones_own_status_nobody_is_silent(tmp_path: Path) -> None:
+def test_without_its_own_status_a_shadow_calls_no_engine_silent(tmp_path: Path) -> None:
     """Goal: when in doubt an engine is alive. Method: nothing to compare the time with; a status that is none."""
     watched(tmp_path, STALE_ELSEWHERE_SECONDS + 1, gone(), HERE)
     path_of(tmp_path, HEADER.engine).unlink()
@@ -131,7 +137,7 @@ def test_without_ones_own_status_nobody_is_silent(tmp_path: Path) -> None:
 
 
 def test_a_status_that_cannot_be_looked_at_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a folder that does not answer costs nobody a recording. Method: an error, and not that nothing is there."""
+    """Goal: a folder that does not answer costs no recording. Method: an error other than a missing file."""
 
     def fails(_path: Path, **_more: object) -> os.stat_result:
         raise OSError(errno.ESTALE, "stale file handle")
@@ -151,15 +157,15 @@ def test_a_status_that_cannot_be_looked_at_says_nothing(tmp_path: Path, monkeypa
     ],
 )
 def test_what_the_shadow_did_not_write_is_not_deleted(tmp_path: Path, name: str) -> None:
-    """Goal: what somebody keeps is theirs. Method: other names, where there is no room."""
+    """Goal: files of others are kept. Method: other names in a full folder."""
     kept = left_by(tmp_path, OTHER, None).rename(tmp_path / name)
     assert {} == remaining_recordings(tmp_path, HEADER.engine)
     record(tmp_path, BOUND_BYTES // 2 // STEP_BYTES)
     assert kept.exists()
 
 
-def test_status_that_nobody_is_told_of_is_deleted(tmp_path: Path) -> None:
-    """Goal: a folder does not fill with status. Method: many that ended; some left files, one is no shadow's."""
+def test_unreported_status_is_deleted(tmp_path: Path) -> None:
+    """Goal: a folder does not fill with status files. Method: many ended; some left files, one is not a shadow's."""
     engines = [f"202601{day:02d}T000000-7" for day in range(1, 5)]
     for engine in [*engines, *(f"20260201T0000{second:02d}-7" for second in range(FILES_MAX))]:
         write(tmp_path, Status(engine, Mode.CHECK.value, 1, state="ended"))
@@ -171,7 +177,7 @@ def test_status_that_nobody_is_told_of_is_deleted(tmp_path: Path) -> None:
     left = {path.name for path in tmp_path.glob("status-*.json")}
     assert [False, True, True, True] == [path_of(tmp_path, engine).name in left for engine in engines]
     assert "status-0.json" in left
-    # Told of are ours and all but one of the others.
+    # Ours is reported, and all but one of the others.
     assert FILES_MAX + 4 == len(left)
 
 
@@ -182,27 +188,27 @@ def test_parts_can_be_read_however_much_is_allowed(tmp_path: Path) -> None:
 
 
 def differing(folder: Path, bound_bytes: int, times: int, dumps: int = 100) -> Sidecar:
-    """A process beside an engine that differs so many times."""
-    beside = Sidecar(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
-    differ(beside, times)
-    return beside
+    """A process next to an engine that differs so many times."""
+    sidecar = Sidecar(Order(Mode.CHECK.value, str(folder), bound_bytes, 10**6, dumps, HEADER))
+    differ(sidecar, times)
+    return sidecar
 
 
-def differ(beside: Sidecar, times: int) -> None:
+def differ(sidecar: Sidecar, times: int) -> None:
     """The engine differs so many times."""
     for _ in range(times):
         # Three blocks are free.
         broken = Evicted([1], After(2, 0, (3, 2, 1)))
-        beside.take(ENCODER.encode([Restart(0, "a test"), CHECKPOINT, broken]))
+        sidecar.take(ENCODER.encode([Restart(0, "a test"), CHECKPOINT, broken]))
 
 
 def test_differences_are_bounded_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Goal: what tells differences has room for some. Method: differ often, in one engine and then in another."""
-    beside = differing(tmp_path, BOUND_BYTES, 2)
+    """Goal: dumps of differences have a limit. Method: differ often, in one engine and then in another."""
+    sidecar = differing(tmp_path, BOUND_BYTES, 2)
     (first, second) = sorted(tmp_path.glob("difference-*.kvrec"))
-    assert beside.ring.dump_bytes(HEADER) == second.stat().st_size
+    assert sidecar.ring.dump_bytes(HEADER) == second.stat().st_size
     bound_bytes = differences_bytes(tmp_path)
-    assert [first.stat().st_size + second.stat().st_size, 2] == [bound_bytes, beside.status.differences]
+    assert [first.stat().st_size + second.stat().st_size, 2] == [bound_bytes, sidecar.status.differences]
     capfd.readouterr()
     another = differing(tmp_path, bound_bytes, 3)
     assert bound_bytes == differences_bytes(tmp_path)
@@ -214,26 +220,26 @@ def test_stories_are_short_and_written_without_room_and_recordings_where_there_i
     """Goal: want of room passes, and costs no story. Method: differ without room, make some, and differ again."""
     other = tmp_path / "difference-another-1.kvrec"
     other.write_bytes(bytes(BOUND_BYTES))
-    beside = differing(tmp_path, BOUND_BYTES, 2)
+    sidecar = differing(tmp_path, BOUND_BYTES, 2)
     story = tmp_path / f"difference-{HEADER.engine}-2.txt"
     assert story.read_text().endswith("because the disk budget is used up; see KVGATE_SHADOW_MAX_BYTES\n")
     assert (0o600, True) == (story.stat().st_mode & 0o777, story.stat().st_size <= TEXT_CHARACTERS_MAX)
-    assert [] == beside.status.dumps
+    assert [] == sidecar.status.dumps
     other.unlink()
-    differ(beside, 1)
+    differ(sidecar, 1)
     name = f"difference-{HEADER.engine}-3.kvrec"
-    assert [name] == beside.status.dumps
+    assert [name] == sidecar.status.dumps
     assert f"kvgate replay {name}" in story.with_name(name).with_suffix(".txt").read_text()
 
 
 def test_a_number_of_differences_is_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Goal: whoever differs all the time fills no disk. Method: more differences than are written."""
+    """Goal: an engine that always differs does not fill the disk. Method: more differences than are written."""
     differing(tmp_path, 10**9, 4, dumps=2)
     assert [2, 2] == [len(list(tmp_path.glob(f"difference-*.{suffix}"))) for suffix in ("kvrec", "txt")]
     assert 1 == capfd.readouterr().err.count("This one and more are counted, and not written")
 
 
 def test_recordings_are_no_differences(tmp_path: Path) -> None:
-    """Goal: what is recorded takes no room from differences. Method: a recording in the folder."""
+    """Goal: recordings take no room from differences. Method: a recording in the folder."""
     written(tmp_path / "recording-20260101T000000-7-000000.kvrec")
     assert 0 == differences_bytes(tmp_path)

@@ -38,7 +38,7 @@ from .faults import (
 )
 from .faults import one_block_leaks_on_abort as leaks
 from .live import Server, watched
-from .test_shadow_sidecar import Shadowed, beside, shadowed, wait_until
+from .test_shadow_sidecar import Shadowed, shadowed, sidecar_of, wait_until
 
 __all__ = ["shadowed"]
 
@@ -103,7 +103,9 @@ def test_no_table_is_sent_twice(model: str) -> None:
 
 
 def test_what_a_worker_is_sent_after_a_gap_is_not_checked() -> None:
-    """Goal: a gap is no difference. Method: a table that is as given, where that was not seen; and where it was."""
+    """Goal: a gap is not a difference. Method: a table that is as allocated, where the allocation was not seen; and
+    where it was.
+    """
     from .test_shadow_checker import LIFE, SETTINGS
 
     given = LIFE[:6]
@@ -121,7 +123,7 @@ def test_without_a_fault_nothing_is_detected(seed: int, monkeypatch: pytest.Monk
 
 
 def aborted(each: Shadowed) -> None:
-    """A client of a request that runs goes away."""
+    """The client of a running request disconnects."""
     for request in each.server.scheduler.running[:1]:
         abort(each.server.scheduler, [number_in(request.request_id)])
 
@@ -161,7 +163,7 @@ def test_a_second_leak_is_counted_within_100_steps(
 def test_what_raised_is_the_reason_of_the_end(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Goal: nobody reads "0 differences, ended". Method: an assertion in the manager ends the engine."""
+    """Goal: no report reads "0 differences, ended". Method: an assertion in the manager ends the engine."""
     injected = Injected()
     assertion_in_the_manager(monkeypatch, injected)
     each = shadowed()
@@ -210,7 +212,7 @@ def test_the_text_of_an_exception_is_in_the_log_alone(
 
 
 @pytest.mark.parametrize(("call", "error"), [("add_request", "ValueError"), ("schedule", "SystemExit")])
-def test_what_is_no_error_is_none_in_the_status(tmp_path: Path, call: str, error: str) -> None:
+def test_what_is_not_an_error_is_none_in_the_status(tmp_path: Path, call: str, error: str) -> None:
     """Goal: checker and status agree. Method: a request that is rejected, an engine that is asked to end, and an error
     as the control."""
     from .test_shadow_recording import CHECKPOINT, HEADER
@@ -270,9 +272,9 @@ def test_the_reason_of_an_end(shadowed: Callable[..., Shadowed], how: str, reaso
         assert reason == each.end().reason
         return
     if how == "gone":
-        beside(each).channel.close()
+        sidecar_of(each).channel.close()
     else:
-        beside(each)._process.terminate()
+        sidecar_of(each)._process.terminate()
     wait_until(lambda: each.status.state == "ended")
     assert reason == each.status.reason
 
@@ -311,7 +313,7 @@ class Clocked:
         self.watch.now = lambda: self.seconds
 
     def wait(self, seconds: int) -> list[calls.Stall]:
-        """What stalls after so long, looked at once a second."""
+        """The stalls after so long, checked once a second."""
         found = []
         for _ in range(seconds):
             self.seconds += 1
@@ -319,7 +321,7 @@ class Clocked:
         return found
 
 
-def test_who_waits_for_its_turn_does_not_stall() -> None:
+def test_a_request_that_waits_for_its_turn_does_not_stall() -> None:
     """Goal: no alarm under load. Method: more requests than fit, a step in ten seconds' look, for long."""
     clocked = Clocked(blocks=20)
     for _ in range(200):
@@ -329,7 +331,7 @@ def test_who_waits_for_its_turn_does_not_stall() -> None:
 
 
 def test_what_is_waited_for_is_named() -> None:
-    """Goal: the wait-for graph in words. Method: a worker that returns nothing, with requests that run and wait."""
+    """Goal: the wait-for graph as text. Method: a worker that returns nothing, with requests that run and wait."""
     clocked = Clocked(blocks=20)
     while not (clocked.server.scheduler.running and clocked.server.scheduler.waiting):
         clocked.server.serve(1)
@@ -346,7 +348,7 @@ def test_what_is_waited_for_is_named() -> None:
 
 
 def test_an_event_from_outside_has_more_time() -> None:
-    """Goal: a transfer is named, and a client that is waited for is no stall. Method: the status of a request."""
+    """Goal: a transfer is named, and waiting for a client is not a stall. Method: the status of a request."""
     from vllm.v1.request import RequestStatus
 
     clocked = Clocked()
@@ -461,17 +463,17 @@ def test_clocks_that_do_not_start_leave_no_wrapper(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.ci
 def test_stalls_are_not_part_of_a_recording(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: what is reported in between does no harm. Method: a stall to a process that records."""
+    """Goal: reports in between do no harm. Method: a stall to a process that records."""
     each = shadowed(Mode.RECORD)
     each.server.serve(5)
-    beside(each).report_stalls(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))
+    sidecar_of(each).report_stalls(calls.Stalls([calls.Stall(7, 9.0, "known for 9 s, in no queue")]))
     wait_until(lambda: each.status.stalled == ["request 7: known for 9 s, in no queue"])
     each.server.serve(5)
     assert 10 == each.end().steps
 
 
 def test_a_leak_is_counted_once() -> None:
-    """Goal: what is wrong at one checkpoint is not counted at each. Method: a state with a block that nobody holds."""
+    """Goal: a leak at one checkpoint is not counted at each. Method: a state with a block that no request holds."""
     from .test_shadow_checker import EMPTY, SETTINGS
 
     lost = calls.Checkpoint([0, 0, 1, 0, 0, 0], [1, 3, 4, 5], {}, [], [])
@@ -549,7 +551,7 @@ def test_a_forgotten_request_is_not_salted_any_more() -> None:
 
 
 @pytest.mark.parametrize("call", [name for name in CALLS if name not in OPTIONAL and name != "pop_blocks_for_free"])
-def test_a_manager_that_lacks_a_call_is_refused(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_that_lacks_a_call_is_rejected(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: no shadow that checks nothing. Method: vLLM's own manager without one of its calls."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 

@@ -55,7 +55,7 @@ def test_vllm_is_followed(model: str, drafts_max: int, asynchronous: bool) -> No
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize(("model", "drafts_max"), [each for each in MODELS if each[0] != "mamba-all"])
 def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asynchronous: bool) -> None:
-    """Goal: what is passed on together for speed loses nothing. Method: the same life, recorded in both ways."""
+    """Goal: batching calls for speed loses none. Method: the same life, recorded with and without batches."""
     kept = []
     for is_immediate in (True, False):
         server = Server(model, asynchronous=asynchronous, drafts_max=drafts_max, blocks=200 if "dsv4" in model else 60)
@@ -69,7 +69,9 @@ def test_calls_passed_on_together_are_the_calls(model: str, drafts_max: int, asy
 
 
 def test_a_junction_survives_a_checkpoint() -> None:
-    """Goal: what the plug-in keeps at a junction is no difference after one. Method: a checkpoint every few calls."""
+    """Goal: the plug-in's blocks at a junction are not a difference after a checkpoint. Method: a checkpoint every few
+    calls.
+    """
     server = Server("gpt-oss-hybrid+retention=0+junctions+scratch")
     sink = watched(server, checkpoint_calls=8)
     server.serve(300)
@@ -109,7 +111,7 @@ def test_the_settings_of_a_scheduler(model: str, drafts_max: int) -> None:
 
 
 def test_a_load_is_followed() -> None:
-    """Goal: what a finding says of loads holds in a shadow too. Method: 051: a state that was just loaded is hit."""
+    """Goal: a finding about loads holds in a shadow too. Method: 051: a state that was just loaded is hit."""
     server = Server("mamba-all")
     sink = watched(server)
     server.serve(20)
@@ -135,7 +137,7 @@ Acted = Callable[[], None]
 
 
 def released_early(patch: pytest.MonkeyPatch, acted: Acted) -> None:
-    """A window gives up its blocks sixteen tokens too early."""
+    """A window frees its blocks sixteen tokens too early."""
     from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 
     original = SlidingWindowManager.get_num_skipped_tokens
@@ -187,10 +189,10 @@ MUTANTS = [released_early, foreign_block, freed_in_reverse]
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_told_in_its_first_wrong_step(
+def test_a_mutant_is_reported_in_its_first_wrong_step(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch, Acted], None], asynchronous: bool
 ) -> None:
-    """Goal: within the first wrong step, while the server goes on. Method: note when a fault acts first."""
+    """Goal: within the first wrong step, while the server runs on. Method: note when a fault acts first."""
     acted: list[int] = []
     steps = [0]
     mutant(monkeypatch, lambda: acted.append(steps[0]))
@@ -206,7 +208,7 @@ def test_a_mutant_is_told_in_its_first_wrong_step(
         # A foreign block ends in vLLM's own assertions: it would be released twice.
         server.serve(20)
         assert server.answered > answered
-    # Between steps, requests are aborted: that is told with the step before.
+    # Between steps, requests are aborted: that is reported with the step before.
     assert acted[0] - sink.found[0].step in (0, 1)
 
 
@@ -220,12 +222,12 @@ def test_strict_raises(monkeypatch: pytest.MonkeyPatch) -> None:
         server.serve(60)
 
 
-# What nobody looked at
+# Parts that were not checked
 
 
 @pytest.mark.parametrize(("model", "unjudged_min"), [("full", 1), ("gpt-oss-hybrid", 0)])
 def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
-    """Goal: periods are judged, and what was cached between them is not. Method: a third, in short ones."""
+    """Goal: periods are checked, and blocks cached between them are not. Method: a third, in short ones."""
     server = Server(model)
     sink = watched(server, sampling=Sampling(0.3, 15))
     server.serve(200)
@@ -236,8 +238,8 @@ def test_a_sample_is_followed(model: str, unjudged_min: int) -> None:
     assert unjudged_min <= unjudged < tally.judged
 
 
-def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is lost is counted, and costs no more. Method: a sink that takes nothing, then a mutant."""
+def test_after_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a loss is counted, and costs no more. Method: a sink that takes nothing, then a mutant."""
     server = Server("gpt-oss-hybrid", blocks=100)
     sink = watched(server)
     server.serve(30)
@@ -253,7 +255,7 @@ def test_behind_a_gap_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert "KV-OP-06" == sink.found[0].difference.statement
 
 
-def test_behind_a_difference_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_difference_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the second defect is found as well. Method: a mutant that comes, goes, and comes again."""
     server = Server("gpt-oss-hybrid", blocks=100)
     sink = watched(server, checkpoint_calls=100)

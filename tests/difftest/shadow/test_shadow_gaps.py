@@ -105,7 +105,7 @@ def records_in(path: Path) -> int:
 
 
 def test_parts_that_follow_each_other_have_no_gap(parts: list[Path]) -> None:
-    """Goal: the control. Method: a whole recording; no part is said not to be closed, and all states are compared."""
+    """Goal: the control. Method: a whole recording; no part is reported as not closed, and all states are compared."""
     found = checked(parts[0].parent)
     assert ([], [], 0) == (found.gaps, found.endings, found.checker.stats.lost)
     assert len(parts) <= found.checker.stats.checkpoints
@@ -124,7 +124,7 @@ def test_a_missing_part_is_a_gap(parts: list[Path]) -> None:
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.0])
 def test_a_truncated_part_is_a_gap(parts: list[Path], share: float) -> None:
-    """Goal: what is missing after the cut is counted. Method: cut a part at its end, in the middle, or empty it."""
+    """Goal: the calls missing after the cut are counted. Method: cut a part at its end, in the middle, or empty it."""
     before = records_in(parts[1])
     os.truncate(parts[1], int(parts[1].stat().st_size * share))
     left = records_in(parts[1]) if share else 0
@@ -167,8 +167,9 @@ def test_a_full_disk_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_older_recordings_are_read_and_checked_part_by_part(parts: list[Path]) -> None:
-    """Goal: what exists is read; a gap that its parts do not show is no difference. Method: the format before this one,
-    without a part in the middle."""
+    """Goal: existing recordings are read; a gap that their parts do not show is not a difference. Method: the format
+    before this one, without a part in the middle.
+    """
     for part in parts:
         as_before(part)
     found = checked(parts[0].parent)
@@ -178,7 +179,7 @@ def test_older_recordings_are_read_and_checked_part_by_part(parts: list[Path]) -
 
 
 def test_recordings_of_version_3_are_read_and_checked(parts: list[Path]) -> None:
-    """Goal: what version 3 stored is checked as it was. Method: its records, without the fields that are new."""
+    """Goal: recordings of version 3 are checked as they were. Method: its records, without the fields that are new."""
     before = checked(parts[0].parent)
     for part in parts:
         opened = open_recording(part)
@@ -242,7 +243,7 @@ def test_two_engines_never_have_one_name(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_report_names_gaps_and_ends_with_zero(parts: list[Path]) -> None:
-    """Goal: what `kvgate replay` prints, and its exit code. Method: its report of a folder that lacks a part."""
+    """Goal: the output of `kvgate replay`, and its exit code. Method: its report of a folder that lacks a part."""
     lost = records_in(parts[2])
     parts[2].unlink()
     report = report_of([checked(parts[0].parent)])

@@ -1,8 +1,7 @@
-"""A shadow that everything goes wrong for: the engine must not notice.
+"""A shadow for which everything goes wrong: the engine must not notice.
 
-Goal: whatever fails in the shadow, or around it, raises nothing in the engine, takes nothing away that others put
-there, and is not paid for again at every step. Method: break what the shadow stands on, one thing at a time, beneath
-vLLM's own scheduler or without any.
+Goal: a failure in the shadow or around it raises nothing in the engine, removes no other wrapper, and costs time only
+once. Method: break what the shadow relies on, one thing at a time, inside vLLM's own scheduler or without one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Engine:
 
 
 class Watcher:
-    """Looks at one call, as a shadow does: what it raises ends it, and does not reach the engine."""
+    """Watches one call, as a shadow does: its exception ends it, and does not reach the engine."""
 
     def __init__(self, engine: Engine, look: Any = lambda *_: None) -> None:
         self.tap = Tap(self)
@@ -58,8 +57,9 @@ def fails(*_args: Any, **_others: Any) -> Any:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 every object has a dict")
 def test_an_object_that_is_watched_stays_fast() -> None:
-    """Goal: the engine's attributes are read as fast as before. Method: from 3.11 on an object has a dict only after
-    somebody asked for it, and then every read of an attribute takes longer."""
+    """Goal: reading the engine's attributes stays as fast as before. Method: from 3.11 on an object gets a dict only
+    when one is asked for; after that every read of an attribute takes longer.
+    """
     engine = Engine()
     watcher = Watcher(engine)
     assert "asked" == engine.ask()
@@ -101,7 +101,7 @@ def test_what_was_there_before_is_there_again() -> None:
 
 
 def test_what_others_put_on_top_stays() -> None:
-    """Goal: whoever wraps a call later keeps it. Method: another wrapper over the shadow's, and the shadow ends."""
+    """Goal: later wrappers of a call stay. Method: another wrapper over the shadow's, and the shadow ends."""
     engine = Engine()
     watcher = Watcher(engine)
     below = engine.ask
@@ -111,7 +111,7 @@ def test_what_others_put_on_top_stays() -> None:
 
 
 def test_what_others_put_below_comes_back() -> None:
-    """Goal: the same for whoever wrapped it before."""
+    """Goal: the same for earlier wrappers."""
     engine = Engine()
     vars(engine)["ask"] = lambda: "before"
     Watcher(engine).tap.close()
@@ -119,7 +119,9 @@ def test_what_others_put_below_comes_back() -> None:
 
 
 def test_a_look_that_fails_beneath_another_wrapper_is_not_repeated() -> None:
-    """Goal: what has ended does not look again, even where it cannot be taken away. Method: count the looks."""
+    """Goal: a shadow that has ended does not look again, even where its wrapper cannot be removed. Method: count the
+    looks.
+    """
     engine, looks = Engine(), []
 
     def looks_and_fails(*_args: Any) -> None:
@@ -134,7 +136,7 @@ def test_a_look_that_fails_beneath_another_wrapper_is_not_repeated() -> None:
 
 
 def test_an_installation_that_lacks_something_does_not_stop_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a scheduler is built whatever is missing. Method: modules that cannot be imported."""
+    """Goal: a scheduler is built although modules are missing. Method: modules that cannot be imported."""
     for name in ("geometry", "observer", "sinks"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, f"kvgate.shadow.adapter.{name}", None)
@@ -179,7 +181,7 @@ class Waits:
 
 
 def test_the_engine_does_not_wait_for_a_shadow_that_failed() -> None:
-    """Goal: within a step nobody waits for what is still to be sent. Method: a sink that is asked not to."""
+    """Goal: within a step the engine does not wait for what is still to be sent. Method: a sink that must not wait."""
     sink = Waits([])
     attachment._end(CHECK, sink, RuntimeError("first"))
     assert [False] == sink.waited
@@ -200,7 +202,7 @@ except ClosedError:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="no such signal here")
-def test_a_process_beside_that_is_gone_does_not_end_the_engine(tmp_path: Path) -> None:
+def test_a_sidecar_that_is_gone_does_not_end_the_engine(tmp_path: Path) -> None:
     """Goal: no signal. Method: an engine in which that signal ends the process, as it does outside of Python."""
     ended = subprocess.run([sys.executable, "-c", SIGPIPE], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (0, "closed") == (ended.returncode, ended.stdout.strip())
@@ -211,7 +213,7 @@ def test_a_backlog_is_not_sent_within_a_call() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         channel = Channel(ours, 2**26)
-        channel._lock.acquire()  # Nobody else sends.
+        channel._lock.acquire()  # No other thread sends.
         channel._socket = cast(Any, Takes())
         channel._waiting.append(memoryview(bytes(2**25)))
         channel._bytes = 2**25
@@ -236,7 +238,7 @@ class Takes:
 
 @define
 class Full(Passive):
-    """A sink that there is no room in, and that is ready for more."""
+    """A sink without room, which is ready for more."""
 
     takes: bool = False
     lost: int = 0
@@ -261,7 +263,7 @@ class TestBeneathAScheduler:
 
         return Server("full")
 
-    def test_what_is_too_large_to_be_told_is_not_told_at_every_step(self, server: Any) -> None:
+    def test_what_is_too_large_to_report_is_not_reported_at_every_step(self, server: Any) -> None:
         """Goal: beginning again costs a small share of the time. Method: a sink that nothing fits into."""
         from kvgate.shadow.adapter.observer import Observer
 
@@ -271,7 +273,7 @@ class TestBeneathAScheduler:
         assert 1 == sink.begun
 
     def test_what_is_lost_is_a_gap_though_there_is_room_again(self, server: Any) -> None:
-        """Goal: what follows a loss begins anew, with everything. Method: one message is not taken."""
+        """Goal: after a loss the recording begins again, with everything. Method: one message is not taken."""
         from kvgate.shadow.adapter.observer import Observer
 
         sink = Full(takes=True)

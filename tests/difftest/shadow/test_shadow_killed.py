@@ -32,7 +32,7 @@ while True:
 
 
 def test_killed_in_the_middle(tmp_path: Path) -> None:
-    """Goal: SIGKILL costs one record at most. Method: kill a writer, and count what it said it wrote."""
+    """Goal: SIGKILL costs one record at most. Method: kill a writer, and count the records that it reported."""
     path = tmp_path / "a.kvrec"
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", KILLED, str(path)]
@@ -60,7 +60,7 @@ def _unwritable(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
 
 
 def test_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: it is said once, nothing is raised, and what was written is sound. Method: a disk with little room."""
+    """Goal: it is reported once, nothing is raised, and what was written is sound. Method: a disk with little room."""
     said: list[str] = []
     rotation = Rotation(tmp_path, HEADER, 2**20, said.append)
     with monkeypatch.context() as patch:

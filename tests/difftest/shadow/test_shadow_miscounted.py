@@ -32,7 +32,7 @@ EMPTY = Checkpoint([0] * SETTINGS.blocks, list(range(1, SETTINGS.blocks)), {}, [
 
 
 class Engine:
-    """A block manager with the finding, told call by call."""
+    """A block manager with the finding, called step by step."""
 
     def __init__(self) -> None:
         # Its rules are its own: the checker's count for themselves.
@@ -41,7 +41,7 @@ class Engine:
         self.calls: list[Stored] = [EMPTY]
 
     def after(self) -> After:
-        """What is seen of the pool."""
+        """The observed state of the pool."""
         state = self.state
         return After(len(state.pool.free) + self.miscounted, state.contents_cached, state.last_free(4))
 
@@ -54,7 +54,7 @@ class Engine:
         return hit
 
     def allocate(self, number: int, tokens: int, external_tokens: int, hit: Hit) -> None:
-        """A request is let in."""
+        """A request is admitted."""
         asked = (number, 0, tokens, 0, 0, external_tokens, external_tokens > 0, True)
         self.state.allocate(Allocated(*asked, None, True, (), [], After(0, 0, ())), hit)
         given = [list(table.blocks) for table in self.state.tables[number]]
@@ -63,7 +63,7 @@ class Engine:
         self.calls.append(Allocated(*asked, given, True, nulls, registered, self.after()))
 
     def evict(self, block: int) -> None:
-        """Nobody finds a block any more."""
+        """The block cannot be hit any more."""
         self.state.pool.evict(block)
         self.calls.append(Evicted([block], self.after()))
 
@@ -104,7 +104,7 @@ def found(engine: Engine) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
     ],
 )
 def test_the_miscount_after_a_load_is_expected(miscounted: int, differences: list[tuple[str, str, str]]) -> None:
-    """Goal: the finding is counted, and any other count is a difference. Method: its trace, counted in several ways."""
+    """Goal: the finding is counted, and any other count is a difference. Method: its trace, with several counts."""
     assert ({FINDING: 1}, differences) == found(loaded(miscounted))
 
 

@@ -1,4 +1,4 @@
-"""The entry point: off unless it is asked for, and never in anybody's way."""
+"""The entry point: off unless it is asked for, and without effect on others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AsyncScheduler(Scheduler):
 
 
 def said_by(program: str, folder: Path, **environment: str) -> tuple[Any, str]:
-    """What a fresh interpreter prints as JSON, and what it says on standard error."""
+    """A fresh interpreter's JSON output, and its standard error."""
     finished = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -81,7 +81,7 @@ def test_it_is_registered() -> None:
 
 
 def test_off_it_imports_and_changes_nothing(tmp_path: Path) -> None:
-    """Goal: whoever sets no switch has nothing of it. Method: call it, and see what is there that was not."""
+    """Goal: without a switch, nothing changes. Method: call it, and compare what exists before and after."""
     found, said = said_by(OFF, tmp_path, KVGATE_SHADOW="")
     packages = ["kvgate", "kvgate.shadow", "kvgate.shadow.adapter", "kvgate.shadow.adapter.plugin"]
     assert ([packages, 0], "") == (found, said)
@@ -93,8 +93,8 @@ def test_on_it_waits_for_a_scheduler(stand_in: Path) -> None:
     assert [False, [["Scheduler", "record"], ["AsyncScheduler", "record"]]] == found
 
 
-def test_a_wrong_switch_is_told_and_ends_nothing(stand_in: Path) -> None:
-    """Goal: a server starts, whatever its environment says. Method: a mode that there is not."""
+def test_a_wrong_switch_is_reported_and_ends_nothing(stand_in: Path) -> None:
+    """Goal: a server starts with any environment. Method: a mode that does not exist."""
     program = "import logging; logging.basicConfig();" + ON
     found, said = said_by(program, stand_in, KVGATE_SHADOW="perhaps")
     assert [False, []] == found

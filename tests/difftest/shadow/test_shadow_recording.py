@@ -1,4 +1,4 @@
-"""The format of recordings: what was written is read, and whatever was done to a file ends in one message."""
+"""The format of recordings: what was written is read, and any damage to a file ends in one message."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_calls_that_were_made_together_are_read_one_by_one(tmp_path: Path) -> No
         {"changing": [TOGETHER.changing[0], TOGETHER.changing[0]]},
     ],
 )
-def test_calls_whose_lists_do_not_fit_are_refused(tmp_path: Path, broken: dict[str, Any]) -> None:
+def test_calls_whose_lists_do_not_fit_are_rejected(tmp_path: Path, broken: dict[str, Any]) -> None:
     """Goal: a file from anywhere ends in one message. Method: a list too short, too long, or about a call too many."""
     path = tmp_path / "a.kvrec"
     writer = Writer(path, HEADER)
@@ -141,7 +141,7 @@ def test_older_versions_hold_no_calls_that_were_made_together(tmp_path: Path) ->
 
 
 def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
-    """Goal: whoever is killed leaves what was written. Method: cut a file behind each of its bytes."""
+    """Goal: a killed process leaves what was written. Method: cut a file after each of its bytes."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
     ends = [len(recordings.MAGIC) + 12 + len(msgspec.json.encode(recordings._CONVERTER.unstructure(HEADER)))]
     for step in LIFE:
@@ -161,7 +161,7 @@ def test_cut_anywhere_all_but_the_last_record_is_read(tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
-    """Goal: what is corrupted is refused, but for a last record. Method: change each byte in two ways."""
+    """Goal: corrupted data is rejected, except in a last record. Method: change each byte to two other values."""
     whole = written(tmp_path / "a.kvrec").read_bytes()
     all_but_the_last = [record for step in LIFE[:-1] for record in step]
     last = len(whole) - 12 - len(encoded(LIFE[-1]))
@@ -189,10 +189,10 @@ def test_a_corrupted_record_is_named(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("behind", ["the magic", "the header"])
-def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -> None:
+@pytest.mark.parametrize("after", ["the magic", "the header"])
+def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, after: str) -> None:
     """Goal: a length costs no memory. Method: announce ten gigabytes, under a limit of memory that they would break."""
-    start = written(tmp_path / "a.kvrec", []).read_bytes() if behind == "the header" else recordings.MAGIC
+    start = written(tmp_path / "a.kvrec", []).read_bytes() if after == "the header" else recordings.MAGIC
     path = tmp_path / "b.kvrec"
     length = 0xF0000000.to_bytes(4, "little")
     path.write_bytes(start + length + zlib.crc32(length).to_bytes(4, "little") + bytes(100))
@@ -200,8 +200,8 @@ def test_ten_gigabytes_are_announced_and_not_read(tmp_path: Path, behind: str) -
         read(path)
 
 
-def test_a_record_that_holds_no_calls_is_refused(tmp_path: Path) -> None:
-    """Goal: what is read is validated. Method: frames with a right checksum that hold something else."""
+def test_a_record_that_holds_no_calls_is_rejected(tmp_path: Path) -> None:
+    """Goal: records are validated. Method: frames with a right checksum that hold something else."""
     for payload in (b"junk", encoded([])[:0] + b"\x91\x91\xa4junk", b"\x91\x92\xa4step\xa1x", b"\x91" * 5000):
         path = tmp_path / f"{zlib.crc32(payload)}.kvrec"
         writer = Writer(path, HEADER)
@@ -219,7 +219,9 @@ def test_a_record_that_holds_no_calls_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_header_is_validated(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    """Goal: nobody builds what a stranger's file asks for. Method: headers that ask for too much, or are none."""
+    """Goal: a stranger's file cannot make us build what it asks for. Method: headers that ask for too much, or are not
+    headers.
+    """
     Writer(tmp_path / "a.kvrec", evolve(HEADER, **change)).close()
     with pytest.raises(UsageError, match=message):
         open_recording(tmp_path / "a.kvrec")
@@ -245,7 +247,9 @@ def test_other_versions_and_files_are_named(tmp_path: Path) -> None:
 
 
 def test_parts_are_bounded_and_begin_with_a_checkpoint(tmp_path: Path) -> None:
-    """Goal: a server that runs for months fills no disk. Method: much more than the limit, and look at what is left."""
+    """Goal: a server that runs for months does not fill the disk. Method: write much more than the limit, and check
+    what is left.
+    """
     said: list[str] = []
     rotation = Rotation(tmp_path, HEADER, 20_000, said.append)
     rotation.append([Restart(0, "the engine starts"), ARRIVED])
@@ -273,7 +277,7 @@ def test_a_part_without_a_checkpoint_ends(tmp_path: Path) -> None:
     assert rotation.lost > 1000
 
 
-def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
+def test_the_ring_is_bounded_and_can_be_checked(tmp_path: Path) -> None:
     """Goal: the story of a difference has its beginning. Method: the last two checkpoints, then less room than that."""
     ring = Ring(10**6)
     for _ in range(5):
@@ -292,17 +296,17 @@ def test_the_ring_is_bounded_and_can_be_judged(tmp_path: Path) -> None:
     assert [] == judged_again(tmp_path / "b.kvrec")[0]
 
 
-# What was written in the middle of a life, judged
+# Written in the middle of a life, then checked
 
 
 def judged_again(path: Path) -> tuple[list[str], int]:
-    """What a file or a folder violates, and how many checkpoints were compared."""
+    """The violations in a file or a folder, and how many checkpoints were compared."""
     (rejudged,) = recheck_recordings(path, lambda _text: None)
     return [finding.difference.statement for finding in rejudged.found], rejudged.checker.stats.checkpoints
 
 
 def lives(number: int) -> list[list[Stored]]:
-    """A request that leaves a block cached that others are not served by; then a checkpoint that tells of it all."""
+    """A request that leaves a block cached that serves no other; then a checkpoint of the whole state."""
     block, contents = number + 1, {each + 1: (0, b"%d" % each) for each in range(number + 1)}
     free = [each for each in range(1, 10) if each not in contents]
     tail = tuple(reversed([*free, *contents]))[:2]
@@ -330,8 +334,8 @@ TEN = evolve(HEADER, settings=Settings(Geometry((Group("full", 16),)), blocks=10
 BEGIN: list[list[Stored]] = [[Restart(0, "the engine starts")], [Checkpoint([0] * 10, list(range(1, 10)), {}, [], [])]]
 
 
-def test_a_recording_whose_oldest_part_is_gone_is_judged(tmp_path: Path) -> None:
-    """Goal: each part can be judged without those before it. Method: rotate, delete the oldest, and judge the rest."""
+def test_a_recording_without_its_oldest_part_is_checked(tmp_path: Path) -> None:
+    """Goal: each part can be checked without those before it. Method: rotate, delete the oldest, and check the rest."""
     rotation = Rotation(tmp_path, TEN, 6000, fail)
     for step in [*BEGIN, *(step for number in range(4) for step in lives(number))]:
         rotation.append(step)
@@ -345,7 +349,7 @@ def test_a_recording_whose_oldest_part_is_gone_is_judged(tmp_path: Path) -> None
     assert [] == judged_again(rotation.written[-2])[0]
 
 
-def test_a_dump_behind_three_checkpoints_is_judged(tmp_path: Path) -> None:
+def test_a_dump_after_three_checkpoints_is_checked(tmp_path: Path) -> None:
     """Goal: a difference is seen again, and no other. Method: dump a ring; then with a wrong answer."""
     ring = Ring(10**6)
     for step in [*BEGIN, *(step for number in range(3) for step in lives(number))]:
@@ -358,7 +362,7 @@ def test_a_dump_behind_three_checkpoints_is_judged(tmp_path: Path) -> None:
 
 
 def test_a_dump_that_is_not_whole_says_so() -> None:
-    """Goal: nobody is sent to a command that shows nothing. Method: a story with and without its beginning."""
+    """Goal: a reader is never sent to a command that shows nothing. Method: a story with and without its beginning."""
     finding = Finding(3, 1, LIFE[1][0], Difference("KV-OP-01", "answer", "1", "2"))
     whole, torn = (format_finding(finding, [], "kvgate replay x.kvrec", is_whole) for is_whole in (True, False))
     assert ("to see it again:" in whole, "to see it again:" in torn) == (True, False)
@@ -366,7 +370,7 @@ def test_a_dump_that_is_not_whole_says_so() -> None:
 
 
 def test_a_part_that_cannot_be_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: recording goes on. Method: a folder in which nothing can be deleted; it is said, once for each part."""
+    """Goal: recording continues. Method: a folder in which nothing can be deleted; each part is reported once."""
 
     def refuses(_path: Path, **_others: bool) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -383,12 +387,12 @@ def test_a_part_that_cannot_be_deleted_stays(tmp_path: Path, monkeypatch: pytest
 
 
 def fail(text: str) -> None:
-    """Nothing is to be said."""
+    """Fails the test: nothing should be reported."""
     raise AssertionError(text)
 
 
 def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what is written can be read. Method: a record that is larger than what is read; it is said, once."""
+    """Goal: every written record can be read. Method: a record larger than the reader's limit; it is reported once."""
     said: list[str] = []
     rotation = Rotation(tmp_path, HEADER, 2**20, said.append)
     rotation.append(LIFE[0])
@@ -404,8 +408,8 @@ def test_more_than_is_read_is_not_written(tmp_path: Path, monkeypatch: pytest.Mo
     [("segment", -1), ("segment", 2**31 + 1), ("first_record", -1), ("first_record", 2**63), ("engine_index", -1),
      ("started_unix_ms", 2**60), ("started_unix_ms", -1), ("engine", "e" * 300), ("scheduler", "s" * 300)],
 )  # fmt: skip
-def test_a_header_out_of_range_is_refused(tmp_path: Path, field: str, value: int | str) -> None:
-    """Goal: what comes from outside is bounded. Method: each field beyond its range; and within, as the control."""
+def test_a_header_out_of_range_is_rejected(tmp_path: Path, field: str, value: int | str) -> None:
+    """Goal: input from outside is bounded. Method: each field beyond its range; and within, as the control."""
     path = tmp_path / "a.kvrec"
     path.write_bytes(recordings.beginning(evolve(HEADER, started_unix_ms=2**48, first_record=2**62)))
     assert 2**48 == open_recording(path).header.started_unix_ms

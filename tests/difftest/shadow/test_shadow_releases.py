@@ -1,8 +1,8 @@
 """A shadow on the releases of vLLM after 0.20.2, each with its own scheduler.
 
-Goal: the shadow follows 10,000 calls of each release without a difference; what is passed on together is what
-was called; and an engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own,
-with a worker that computes nothing.
+Goal: the shadow follows 10,000 calls of each release without a difference. Batched calls are the calls that were made.
+An engine, or a shadow, that is broken shows a difference. Method: each release in a process of its own, with a worker
+that computes nothing.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def freed_later(scheduler):
 def with_connector():
     those = [model.partition(":")[0] for model in models]
     if geometry.LOOKS_AHEAD_WITH_ONE in release.findings:
-        # One with a draft layer, which is refused.
+        # One with a draft layer, which is rejected.
         those.sort(key=lambda model: "eagle" in model or "mtp" in model)
         those = [*those[:2], those[-1]]
     else:
@@ -212,8 +212,8 @@ def is_refused(model: str, release: Release) -> bool:
 
 
 @pytest.fixture(scope="module", params=FOLLOWED)
-def told(request: pytest.FixtureRequest) -> Any:
-    """What the shadows of one release found, and its version."""
+def results(request: pytest.FixtureRequest) -> Any:
+    """The findings of the shadows of one release, and its version."""
     name = request.param
     release = RELEASES[name]
     published(release)
@@ -228,9 +228,9 @@ def told(request: pytest.FixtureRequest) -> Any:
     return name, json.loads(finished.stdout.splitlines()[-1])
 
 
-def test_a_release_is_followed(told: Any) -> None:
+def test_a_release_is_followed(results: Any) -> None:
     """10,000 calls without a difference, many of them passed on together."""
-    found = told[1]["followed"]
+    found = results[1]["followed"]
     assert [] == found["differences"]
     assert found["together"] > 1000
     assert found["judged"] >= CALLS
@@ -238,18 +238,18 @@ def test_a_release_is_followed(told: Any) -> None:
     assert "002-gate-subtracts-skipped-blocks" in found["findings"]
 
 
-def test_calls_passed_on_together_are_the_calls(told: Any) -> None:
-    """Each life is the same, recorded in both ways, and many calls were passed on together."""
-    equal, many = zip(*told[1]["together"], strict=True)
+def test_calls_passed_on_together_are_the_calls(results: Any) -> None:
+    """Each life is the same, recorded with and without batches, and many calls were batched."""
+    equal, many = zip(*results[1]["together"], strict=True)
     assert all(equal)
     assert min(many) > 20
 
 
-def test_what_is_broken_shows(told: Any) -> None:
+def test_what_is_broken_shows(results: Any) -> None:
     """Look-ups that miss, and blocks that are not freed, differ; so does a shadow that ignores steps in flight, or the
     token after a block that its hash covers.
     """
-    name, found = told
+    name, found = results
     assert found["sound"].startswith("no difference in ")
     assert found["no hits"].startswith("KV-OP-01")
     assert found["leak"].startswith("KV-")
@@ -258,9 +258,9 @@ def test_what_is_broken_shows(told: Any) -> None:
     assert all(each.startswith("KV-OP-") for each in found["nothing ahead"])
 
 
-def test_a_connector_is_followed(told: Any) -> None:
-    """What other nodes provide, if steps are synchronous, or the release frees at once what a request gives back."""
-    name, found = told
+def test_a_connector_is_followed(results: Any) -> None:
+    """Tokens from other nodes, if steps are synchronous, or the release frees blocks at once."""
+    name, found = results
     assert [] == found["connector"]["differences"]
     assert found["connector"]["judged"] > 150
     assert found["connector"]["loaded"] > 5
@@ -268,15 +268,15 @@ def test_a_connector_is_followed(told: Any) -> None:
     assert [*drafts, *[FREED_LATER] * (name in AHEAD)] == found["connector"]["refused"]
 
 
-def test_what_is_refused_is_said(told: Any) -> None:
-    """The log says why there is no shadow: blocks that are freed later, the plug-in, blocks that stay free."""
-    later, plug_in, drafts, ahead, watermark = told[1]["refused"]
+def test_a_rejection_is_logged(results: Any) -> None:
+    """The log says why no shadow is attached: blocks that are freed later, the plug-in, blocks that stay free."""
+    later, plug_in, drafts, ahead, watermark = results[1]["refused"]
     assert ahead.endswith(": hashes that cover 2 tokens after a block")
     assert drafts.endswith(": draft layers that compute the last tokens of a prompt again")
     assert later.endswith(f": {FREED_LATER}")
     assert plug_in.endswith("retention, on another vLLM than 0.20.2")
     assert watermark.endswith(": a watermark: blocks that stay free for requests that run")
     inside = "larger blocks of full attention, with a draft layer: boundaries inside them are cached"
-    begins = BEGINS_BLOCKS in RELEASES[told[0]].findings
-    assert told[1]["ahead inside"].endswith(inside if begins else "")
-    assert ("0.27.1" in told[0]) == told[1]["states"].endswith(": a model with states, on vLLM 0.27.1")
+    begins = BEGINS_BLOCKS in RELEASES[results[0]].findings
+    assert results[1]["ahead inside"].endswith(inside if begins else "")
+    assert ("0.27.1" in results[0]) == results[1]["states"].endswith(": a model with states, on vLLM 0.27.1")

@@ -1,4 +1,4 @@
-"""Salting: what is stored says nothing of tokens, and enough to judge."""
+"""Salting: stored data reveals no tokens, and suffices to check."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def arriving(number: int, tokens: Sequence[int], **more: object) -> Arriving:
 
 
 def digests(salting: Salting, tokens: Sequence[int], **more: object) -> list[bytes]:
-    """What is stored of a request."""
+    """The stored digests of a request."""
     (record,) = salting.salted([arriving(0, tokens, **more)])
     assert isinstance(record, Arrived)
     return record.digests
 
 
 def test_equal_prefixes_have_equal_digests_and_nothing_else_has() -> None:
-    """Goal: sharing can be judged. Method: prompts that part in one token."""
+    """Goal: sharing can be checked. Method: prompts that differ in one token."""
     salting = Salting(GRAIN, [GRAIN])
     one, other = digests(salting, range(12)), digests(salting, [*range(8), 9, 9, 9, 9])
     assert one[:2] == other[:2]
@@ -34,7 +34,7 @@ def test_equal_prefixes_have_equal_digests_and_nothing_else_has() -> None:
 
 
 def test_a_grain_that_repeats_does_not_show() -> None:
-    """Goal: no cipher that keeps frequencies. Method: the same grain many times, and behind another beginning."""
+    """Goal: salting hides frequencies. Method: the same grain many times, and after another beginning."""
     salting = Salting(GRAIN, [GRAIN])
     repeated = digests(salting, [7] * 40)
     assert 10 == len({*repeated})
@@ -50,7 +50,7 @@ def test_another_salt_says_something_else() -> None:
 
 @pytest.mark.parametrize("more", [{"salt": "a"}, {"lora": "a"}, {"media": [Media("cat", 1, 3)]}])
 def test_what_else_content_depends_on_is_in_it(more: dict[str, object]) -> None:
-    """Goal: a salt is no adapter, and an item is itself. Method: the same tokens with each."""
+    """Goal: a salt is not an adapter, and an item is itself. Method: the same tokens with each."""
     salting = Salting(GRAIN, [GRAIN])
     bare = digests(salting, range(8))
     assert bare[0] != digests(salting, range(8), **more)[0]
@@ -67,7 +67,7 @@ def test_an_item_at_a_boundary_is_in_what_covers_its_first_token(ahead_tokens: i
 
 
 def test_tokens_that_come_one_by_one() -> None:
-    """Goal: what is generated counts like what was asked. Method: the same tokens at once and one behind the other."""
+    """Goal: generated tokens count like those of the prompt. Method: the same tokens at once and one by one."""
     salting = Salting(GRAIN, [GRAIN])
     whole = digests(salting, range(11))
     found = digests(salting, range(2))

@@ -1,4 +1,4 @@
-"""A process beside the engine: whatever happens to it, the server goes on, and says so in one clear line."""
+"""A sidecar of the engine: if it fails, the server runs on, and says so in one clear line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WAIT_SECONDS = 300.0
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the shadow warns of in the engine's log."""
+    """The shadow's warnings in the engine's log."""
     lines: list[str] = []
     for module in (attachment, observer, sinks):
         monkeypatch.setattr(module, "warn", lines.append)
@@ -41,7 +41,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Shadowed:
-    """A server with a shadow in a process beside it."""
+    """A server with a shadow in a sidecar."""
 
     def __init__(self, folder: Path, mode: Mode, **more: Any) -> None:
         self.folder = folder
@@ -74,8 +74,8 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def beside(shadowed: Shadowed) -> sinks.SidecarSink:
-    """What goes to the process beside a server."""
+def sidecar_of(shadowed: Shadowed) -> sinks.SidecarSink:
+    """The sink through which a server feeds its sidecar."""
     assert isinstance(shadowed.sink, sinks.SidecarSink)
     return shadowed.sink
 
@@ -93,8 +93,8 @@ def shadowed(tmp_path: Path) -> Iterator[Callable[..., Shadowed]]:
     for each in made:
         if hasattr(each, "observer"):
             each.observer.detach()
-        beside(each)._process.kill()
-        beside(each)._process.wait()
+        sidecar_of(each)._process.kill()
+        sidecar_of(each)._process.wait()
 
 
 def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
@@ -108,8 +108,8 @@ def test_it_is_checked(shadowed: Callable[..., Shadowed], said: list[str]) -> No
     assert {100} == {status.steps}
 
 
-def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
-    """Goal: a recording can be judged by whoever has it. Method: record, and judge it here."""
+def test_it_is_recorded_and_checked_later(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
+    """Goal: anyone with a recording can check it. Method: record, and check it here."""
     each = shadowed(Mode.RECORD)
     each.server.serve(100)
     status = each.end()
@@ -120,10 +120,10 @@ def test_it_is_recorded_and_judged_later(shadowed: Callable[..., Shadowed], said
     assert [] == said
 
 
-def test_a_difference_is_told_and_the_server_goes_on(
+def test_a_difference_is_reported_and_the_server_runs_on(
     shadowed: Callable[..., Shadowed], monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    """Goal: found, counted, written down, and nobody is harmed. Method: a mutant; its dump is judged again."""
+    """Goal: found, counted, written down, and no request is harmed. Method: a mutant; its dump is checked again."""
     each = shadowed()
     each.server.serve(40)
     released_early(monkeypatch, lambda: None)
@@ -144,10 +144,10 @@ def test_a_difference_is_told_and_the_server_goes_on(
 
 
 def test_the_process_dies(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
-    """Goal: the server goes on without its shadow. Method: SIGKILL in the middle."""
+    """Goal: the server runs on without its shadow. Method: SIGKILL in the middle."""
     each = shadowed()
     each.server.serve(30)
-    process = beside(each)._process
+    process = sidecar_of(each)._process
     process.kill()
     process.wait()
     answered = each.server.answered
@@ -163,7 +163,7 @@ def test_the_process_stands_still(shadowed: Callable[..., Shadowed], said: list[
     """Goal: bounded memory, nothing waits, and it is followed again. Method: SIGSTOP, more than fits, SIGCONT."""
     each = shadowed(queue_bytes=2**16)
     each.server.serve(30)
-    process, channel = beside(each)._process, beside(each).channel
+    process, channel = sidecar_of(each)._process, sidecar_of(each).channel
     wait_until(lambda: channel.bytes_waiting == 0)
     process.send_signal(signal.SIGSTOP)
     answered = each.server.answered
@@ -203,7 +203,7 @@ while True:
 
 @pytest.mark.ci
 def test_the_engine_is_killed(tmp_path: Path) -> None:
-    """Goal: what it did until then can be judged. Method: SIGKILL for an engine that records; judge what is there."""
+    """Goal: its calls until then can be checked. Method: SIGKILL for an engine that records; check the recording."""
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", SERVED, str(tmp_path)]
     environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -230,7 +230,7 @@ def test_it_cannot_be_put_anywhere(tmp_path: Path, said: list[str]) -> None:
 
 
 def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed], said: list[str]) -> None:
-    """Goal: whatever is wrong with what observes, the server goes on. Method: break what looks at a request."""
+    """Goal: the server runs on if the observing code fails. Method: break the code that reads a request."""
     each = shadowed()
     each.server.serve(20)
     each.observer.book.followed.clear()
@@ -242,7 +242,7 @@ def test_a_fault_of_the_shadow_ends_the_shadow(shadowed: Callable[..., Shadowed]
 
 
 def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: a dashboard shows it. Method: what is told when metrics are asked for."""
+    """Goal: a dashboard shows it. Method: the response to a metrics request."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     each = shadowed()
@@ -250,25 +250,27 @@ def test_counters_next_to_vllms_own(shadowed: Callable[..., Shadowed]) -> None:
     status = each.end()
     registry = CollectorRegistry()
     registry.register(StatusCollector(each.folder))
-    told = generate_latest(registry).decode()
+    metrics = generate_latest(registry).decode()
     label = f'{{engine="0",mode="check",shadow="{status.engine}"}}'
-    assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in told
-    assert f"kvgate_shadow_differences_total{label} 0.0" in told
+    assert f"kvgate_shadow_judged_total{label} {float(status.judged)}" in metrics
+    assert f"kvgate_shadow_differences_total{label} 0.0" in metrics
 
 
 def watching(folder: Path) -> list[float]:
-    """What is told of each shadow: whether it watches."""
+    """Per shadow, whether it watches, as exported."""
     families = {family.name: family for family in StatusCollector(folder).collect()}
     return [sample.value for sample in families["kvgate_shadow_watching"].samples]
 
 
 def test_a_shadow_that_stopped_does_not_look_healthy(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: an alert can tell. Method: one that watches, one that was killed a while ago, and one that ended."""
+    """Goal: an alert can distinguish them. Method: one that watches, one that was killed a while ago, and one that
+    ended.
+    """
     each = shadowed(Mode.RECORD)
     each.server.serve(20)
     wait_until(lambda: each.status.steps > 0)
     assert [1.0] == watching(each.folder)
-    process = beside(each)._process
+    process = sidecar_of(each)._process
     process.kill()
     process.wait()
     path = status_file(each.folder, each.status.engine)
@@ -280,7 +282,7 @@ def test_a_shadow_that_stopped_does_not_look_healthy(shadowed: Callable[..., Sha
 
 
 def test_what_goes_wrong_with_metrics_is_not_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a scrape is answered. Method: files that cannot be read, in a way that nobody thought of."""
+    """Goal: a scrape is answered. Method: files that cannot be read, for an unforeseen reason."""
 
     def fails(_folder: Path) -> Any:
         raise MemoryError("on purpose")
@@ -290,14 +292,14 @@ def test_what_goes_wrong_with_metrics_is_not_the_servers(tmp_path: Path, monkeyp
 
 
 def test_a_scrape_reads_few_files(tmp_path: Path) -> None:
-    """Goal: a folder that is old costs no time. Method: many files, of which the newest are told."""
+    """Goal: an old folder costs no time. Method: many files, of which the newest are exported."""
     for number in range(100):
         write(tmp_path, Status(f"{number:03d}", "record", 1))
     assert [f"{number:03d}" for number in range(68, 100)] == [status.engine for status in read_all(tmp_path)]
 
 
-def test_a_scrape_waits_for_nobody(tmp_path: Path) -> None:
-    """Goal: a pipe with the name of a status holds nothing up. Method: one that nobody writes to, before a status."""
+def test_a_scrape_does_not_wait(tmp_path: Path) -> None:
+    """Goal: a pipe with the name of a status file blocks nothing. Method: a pipe without a writer, before a status."""
     os.mkfifo(tmp_path / "status-a.json")
     write(tmp_path, Status("b", "record", 1))
     found: list[Status] = []
@@ -311,7 +313,7 @@ def test_a_scrape_waits_for_nobody(tmp_path: Path) -> None:
 def test_a_request_that_cannot_be_followed_is_said(
     shadowed: Callable[..., Shadowed], said: list[str], mode: Mode
 ) -> None:
-    """Goal: nobody believes that all is watched. Method: a request with a prompt of embeddings."""
+    """Goal: the report does not claim that all is watched. Method: a request with a prompt of embeddings."""
     each = shadowed(mode)
     each.server.serve(20)
     request: Any = type("Request", (), {"request_id": "embedded", "resumable": False, "prompt_token_ids": None})()
@@ -329,7 +331,7 @@ def test_a_request_that_cannot_be_followed_is_said(
 
 
 def _engine(folder: Path) -> None:
-    """What an engine's process does that is forked: it ends without what Python does at the end of a program."""
+    """A forked engine's process: it ends without Python's work at the end of a program."""
     server = Server("gpt-oss-hybrid", blocks=100)
     attach(server.scheduler, Switch(Mode.RECORD, folder))
     server.serve(30)
@@ -354,14 +356,14 @@ def test_a_scheduler_that_is_shut_down_ends_its_shadow(shadowed: Callable[..., S
     wait_until(lambda: each.status.state == "ended")
     assert [] == recheck_recordings(each.folder, lambda _text: None)[0].endings
     assert not each.observer.tap.placed
-    assert 0 == beside(each)._process.wait(WAIT_SECONDS)
+    assert 0 == sidecar_of(each)._process.wait(WAIT_SECONDS)
 
 
 def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shadowed]) -> None:
-    """Goal: whoever builds engine after engine has one shadow. Method: forget a server, and look for its shadow."""
+    """Goal: building engine after engine leaves one shadow. Method: forget a server, and look for its shadow."""
     each = shadowed(Mode.RECORD)
     each.server.serve(10)
-    process = beside(each)._process
+    process = sidecar_of(each)._process
     del each.server, each.observer
     gc.collect()
     assert 0 == process.wait(WAIT_SECONDS)
@@ -374,7 +376,7 @@ def test_a_scheduler_that_is_gone_keeps_no_process(shadowed: Callable[..., Shado
         ("0.32.0+cpu", "; 0.32.0+cpu is in no description of this kvgate"),
     ],
 )
-def test_another_release_is_refused_in_words(
+def test_another_release_is_rejected_with_a_message(
     version: str, words: str, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: an operator reads what is followed, and no AttributeError. Method: vLLM that calls itself otherwise."""

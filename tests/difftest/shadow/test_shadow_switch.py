@@ -17,7 +17,7 @@ def test_nothing_is_asked_for() -> None:
 
 
 def test_everything_is_asked_for() -> None:
-    """Goal: each variable sets its field. Method: all that there are."""
+    """Goal: each variable sets its field. Method: all known ones."""
     given = {
         "KVGATE_SHADOW": "check",
         "KVGATE_SHADOW_DIR": "somewhere",

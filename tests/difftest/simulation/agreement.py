@@ -1,12 +1,12 @@
-"""How many drawn workloads a release's real scheduler and the arm ``release`` serve alike, with 0 to 4 drafts.
+"""How many generated workloads a release's real scheduler and the arm ``release`` serve alike, with 0 to 4 drafts.
 
     python -m tests.difftest.simulation.agreement 0.33.0 1000
     python -m tests.difftest.simulation.agreement 0.33.0 500 --from 500
 
-Every request is compared in all that is reported of it (hits, preemptions, look-ups, what was computed), and the
-server's counters, the steps, the evictions, and how many blocks were read. It prints each workload in which they
-differ, and what differs first; exit 1 if there is one. Where the release is known to read wrong blocks (``WRONG``),
-both must read the same wrong block first, and the reference without findings must read none.
+Every request is compared in all reported values (hits, preemptions, look-ups, what was computed), and the server's
+counters, the steps, the evictions, and how many blocks were read. It prints each workload in which they differ, and
+what differs first; exit 1 if there are any. Where the release is known to read wrong blocks (``WRONG``), both must read
+the same wrong block first, and the reference without findings must read none.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Compared:
     """One workload."""
 
     seen: frozenset[str] = field(factory=frozenset)
-    """What happened in it, of what is counted."""
+    """Which of the counted events happened in it."""
     difference: str | None = None
-    """What both arms do not serve alike, or what one of them read wrongly."""
+    """The differences between the arms, and wrong reads of either."""
 
 
 def draw(version: str, seed: int) -> Setting:
@@ -73,7 +73,7 @@ def compare(setting: Setting) -> Compared:
 
 
 def _unknown(setting: Setting, ours: Result) -> str | None:
-    """What a wrong read of both arms is, unless a finding explains it."""
+    """A wrong read of both arms that no finding explains."""
     if not WRONG.intersection(finding for finding, _times in ours.findings):
         return f"{ours.system}: {ours.soundness.unsound}"
     ideal = arm_of("reference").run(setting).soundness.unsound

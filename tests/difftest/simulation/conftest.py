@@ -1,4 +1,4 @@
-"""The programs under ``benchmarks/`` are found as those who run them from the root find them."""
+"""The programs under ``benchmarks/`` are imported as when they are run from the root."""
 
 from __future__ import annotations
 

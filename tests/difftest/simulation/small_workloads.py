@@ -1,4 +1,4 @@
-"""Small settings, drawn at random: conversations that share beginnings, in pools that are nearly too small."""
+"""Small random settings: conversations that share beginnings, in pools that are nearly too small."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ DRAFTED = (
 
 
 def with_states(mode: StateMode, drafts: int = 0) -> list[Geometry]:
-    """Hybrids with state-space layers; with drafts, there is room for as many states, and some have draft layers."""
+    """Hybrids with state-space layers; with drafts, the table has room for as many states, and some have
+    draft layers.
+    """
     size = STATE_SPAN_TOKENS if mode is StateMode.NONE else 16
     states, full = Group("mamba", size, states=mode, draft_states=drafts), Group("full", 16)
     mixed = [Geometry((full, states)), Geometry((*(states,) * 3, full))]
@@ -57,11 +59,11 @@ def with_states(mode: StateMode, drafts: int = 0) -> list[Geometry]:
 
 
 STATE_SPAN_TOKENS = 4096
-"""What a block spans where no state is kept: more than a request ever has."""
+"""The span of a block where no state is kept: more than a request ever has."""
 
 
 class Drawn:
-    """What one setting is drawn from; ``scale`` makes all lengths longer."""
+    """The parameters of one setting; ``scale`` makes all lengths longer."""
 
     def __init__(self, rng: Random, scale: int = 1) -> None:
         self.rng = rng
@@ -69,13 +71,13 @@ class Drawn:
         self._next = 100_000
 
     def fresh(self, longest: int) -> Run:
-        """Tokens that nobody else has, between one and ``longest`` times the scale."""
+        """Tokens that no other request has, between one and ``longest`` times the scale."""
         run = Run(self._next, self.rng.randint(1, longest * self.scale))
         self._next += run.length
         return run
 
     def workload(self) -> Workload:
-        """A few conversations; each turn quotes a part of what was said, and adds to it or not."""
+        """A few conversations; each turn quotes a part of the conversation, and adds to it or not."""
         beginnings = [self.fresh(60) for _ in range(3)]
         sessions = tuple(self._session(beginnings) for _ in range(self.rng.randint(1, 8)))
         warm_up = tuple(

@@ -1,8 +1,8 @@
 """The arms serve every workload alike.
 
-Goal: the reference and vLLM's real scheduler agree on every request of every workload that is made, under every policy
-that the scheduler can have, and everything that was read was sound. Method: small variants in pools that are nearly too
-small; all that is told of each request is compared, and the counters, the steps and the evictions.
+Goal: the reference and vLLM's real scheduler agree on every request of every generated workload, under every policy of
+the scheduler, and every read was sound. Method: small variants in pools that are nearly too small; all results of each
+request are compared, and the counters, the steps and the evictions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLUG_IN = (
 
 
 def agree(setting: Setting, real: str) -> Result:
-    """Serve with both, compare, and return what the reference tells."""
+    """Serve with both, compare, and return the reference's result."""
     ours, theirs = arm_of("reference").run(setting), arm_of(real).run(setting)
     assert ours.soundness.unsound is None
     assert theirs.soundness.unsound is None
@@ -67,7 +67,7 @@ def test_the_reference_and_the_plug_in(name: str, policy: str) -> None:
 
 @pytest.mark.parametrize("acceptance", [0.0, 0.6, 1.0])
 def test_with_drafts(acceptance: float) -> None:
-    """Goal: drafts that hold, or do not, hold for both. Method: two drafts behind each token, a draft layer flagged."""
+    """Goal: accepted and rejected drafts agree for both. Method: two drafts after each token, a draft layer flagged."""
     setting = small(WORKLOADS["repeat-rate"], "gemma-hybrid+eagle", "dense", drafts=2, acceptance=acceptance, spare=40)
     ours = agree(setting, "stock")
     tokens = sum(each.answer_tokens + each.prompt_tokens - 1 - each.hit_tokens for each in ours.counted)
@@ -118,8 +118,9 @@ def test_states_are_served_as_vllm_serves_them(mode: StateMode) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("broken", ["chunks", "crash", "unsound"])
 def test_states_served_otherwise_are_seen(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: agreement on states is no accident. Method: chunks end anywhere; finding 037 is forgotten; a finding that
-    reads wrongly is not known for it."""
+    """Goal: agreement on states is not an accident. Method: chunks end anywhere; finding 037 is forgotten; an unsound
+    read is not excused by the finding.
+    """
     if broken == "chunks":
         monkeypatch.setattr(release, "tokens_to_a_state", lambda _request, _start, tokens, *_block: tokens)
     elif broken == "crash":
@@ -172,12 +173,12 @@ def test_an_assertion_elsewhere_is_not_finding_037() -> None:
 
 
 def test_preempted_requests() -> None:
-    """Goal: whoever loses its blocks does so for both. Method: answers that outgrow a pool in which prompts fit."""
+    """Goal: requests are preempted in both alike. Method: answers that outgrow a pool in which prompts fit."""
     assert agree(outgrowing(), "stock").preemptions > 0
 
 
 def test_a_difference_is_found() -> None:
-    """Goal: agreement is no accident. Method: the same with another pool, or under another policy, must differ."""
+    """Goal: agreement is not an accident. Method: the same with another pool, or under another policy, must differ."""
     workload = WORKLOADS["agents"]
     ours = arm_of("reference").run(small(workload, "compressed", "dense"))
     for setting in (small(workload, "compressed", "dense", spare=60), small(workload, "compressed", "masked")):
@@ -185,7 +186,9 @@ def test_a_difference_is_found() -> None:
 
 
 def test_a_fault_of_vllm_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: the real scheduler is judged, not believed. Method: its hashes tell prompts apart by their length alone."""
+    """Goal: the real scheduler is checked, not trusted. Method: its hashes distinguish prompts by their
+    length alone.
+    """
     from vllm.v1.core import kv_cache_utils
 
     original = kv_cache_utils.hash_block_tokens

@@ -1,8 +1,8 @@
 """Ghost memory for simulations: it knows what every block holds.
 
-Goal: whatever a token's attention reads and should not be there is found, and nothing else. Method: steps told by hand,
-each with one thing wrong, next to the same in order; faults planted in the reference; and the gate's own ghost memory,
-which keeps a state per slot, over the same runs.
+Goal: a wrong content that a token's attention reads is found, and nothing else. Method: steps reported by hand, each
+with one thing wrong, next to the same in order. Faults injected into the reference. The gate's own ghost memory, which
+keeps a state per slot, over the same runs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_hit_on_another_prompt_is_not() -> None:
 
 
 def test_a_hit_on_a_block_that_was_taken_for_something_else_is_not() -> None:
-    """Goal: stale hits. Method: somebody writes the block between."""
+    """Goal: stale hits. Method: the block is overwritten in between."""
     ghost = memory(FULL, (SHARED,), (OTHER,), (SHARED,))
     ghost.step([work(0, [1, 2], 0, 8)])
     ghost.leave(0)
@@ -91,7 +91,9 @@ def test_a_block_that_two_requests_write_is_not() -> None:
 
 
 def test_a_window_that_was_released_too_early_is_not() -> None:
-    """Goal: what is still read must be there. Method: a table without the block, with the null block, or reused."""
+    """Goal: blocks that are still read must be there. Method: a table without the block, with the null
+    block, or reused.
+    """
     for table, expected in (([0, 0, 3], "there is no block to read"), ([0, 9, 3], "nothing that was written")):
         ghost = memory(WINDOW, (SHARED,))
         ghost.step([work(0, [1, 2], 0, 8)])
@@ -135,7 +137,7 @@ def test_only_drafts_that_hold_may_be_hit(held: int, sound: bool, reader: int) -
     assert sound == (ghost.unsound is None)
 
 
-def test_what_draft_layers_leave_serves_nobody() -> None:
+def test_what_draft_layers_leave_serves_no_request() -> None:
     """Goal: look-ahead slots hold junk. Method: a block that a draft layer wrote to is read by another request."""
     ghost = memory(DRAFTING, (SHARED,), (SHARED,))
     ghost.step([work(1, [7], 0, 4), work(0, [1, 7], 0, 4, drafted=6)])
@@ -208,7 +210,7 @@ def test_a_state_is_read_before_any_is_written() -> None:
 
 
 @pytest.mark.parametrize(("held", "start", "sound"), [(2, 9, True), (1, 8, True), (1, 9, False), (0, 8, False)])
-def test_a_step_goes_on_after_the_last_draft_that_holds(held: int, start: int, sound: bool) -> None:
+def test_a_step_continues_after_the_last_accepted_draft(held: int, start: int, sound: bool) -> None:
     """Goal: states of rejected drafts serve no step. Method: two drafts, of which so many hold, and the next start."""
     ghost = memory(states("all", 2), (SHARED,))
     ghost.step([work(0, [1, 2, 3], 0, 6)])
@@ -219,23 +221,23 @@ def test_a_step_goes_on_after_the_last_draft_that_holds(held: int, start: int, s
 
 
 def test_each_draft_needs_a_state() -> None:
-    """Goal: states cannot be taken back. Method: a table without a place behind the running state."""
+    """Goal: states cannot be taken back. Method: a table without a place after the running state."""
     ghost = memory(states("all", 2), (SHARED,))
     ghost.step([work(0, [1, 2, 3], 0, 6)])
     ghost.step([work(0, [1], 6, 8, verified=7)])
     assert "there is no state for each of 1 drafts" in str(ghost.unsound)
 
 
-# Faults planted in the reference
+# Faults injected into the reference
 
 
 def released_early(original: Callable[[Holdings, int, int], None]) -> Callable[[Holdings, int, int], None]:
-    """Windows are left a block before nobody reads it."""
+    """Windows release a block that is still read once more."""
     return lambda self, request, computed: original(self, request, computed + 16)
 
 
 def blind(original: Callable[..., None]) -> Callable[..., None]:
-    """Prefixes are told apart by their length alone."""
+    """Prefixes are distinguished by their length alone."""
 
     def extend(self: Prefixes, prefixes: list[object], tokens: list[int], keys: object) -> None:
         original(self, prefixes, [0] * len(tokens), keys)
@@ -243,8 +245,8 @@ def blind(original: Callable[..., None]) -> Callable[..., None]:
     return extend
 
 
-def test_planted_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: the memory sees a broken block manager. Method: break the reference in two ways, one by one."""
+def test_injected_faults_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the memory sees a broken block manager. Method: break the reference in two places, one by one."""
     setting = small(WORKLOADS["agents"], "gemma-hybrid", "dense")
     assert None is arm_of("reference").run(setting).soundness.unsound
     with monkeypatch.context() as patch:
@@ -274,8 +276,8 @@ class Observed(ReferenceRun):
         self.misread += found is not None
 
 
-def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: nothing is lost by not keeping every slot. Method: drawn settings, and with windows left early."""
+def test_both_ghost_memories_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: nothing is lost by not keeping every slot. Method: generated settings, and with windows left early."""
     drawn = [draw(Random(seed)) for seed in range(12)]
     for setting in drawn:
         run = Observed(setting)
@@ -286,7 +288,7 @@ def test_both_ghosts_judge_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.ci
-def test_both_ghosts_judge_states_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ghost_memories_agree_on_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: the same of states, with drafts and without. Method: hybrids in each mode, and with states left early."""
     drawn = [
         draw(Random(seed), drafts, 0.6, with_states(mode, drafts))
@@ -306,12 +308,12 @@ def alike(setting: Setting) -> bool:
 
 
 DRAFTED = st.tuples(st.randoms(use_true_random=False), st.integers(0, 4), st.sampled_from([0.0, 0.6, 1.0]))
-"""What a setting is drawn from, how many drafts there are, and how probable it is that one holds."""
+"""The parameters of a setting, its number of drafts, and how probable it is that one is accepted."""
 
 
 @pytest.mark.ci
 @settings(max_examples=60, derandomize=True, database=None, deadline=None)
 @given(DRAFTED)
 def test_drafts_raise_no_alarm(drawn: tuple[Random, int, float]) -> None:
-    """Goal: whatever is drafted, a sound run is called sound. Method: drawn settings; the gate's ghost memory, too."""
+    """Goal: with any drafts, a sound run is called sound. Method: generated settings; the gate's ghost memory, too."""
     assert not alike(draw(*drawn))

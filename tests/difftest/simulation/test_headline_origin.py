@@ -1,7 +1,7 @@
 """By which code a headline was computed.
 
-Goal: whatever changes what runs makes its results old, and nothing else does. Method: a package that is written,
-changed and renamed; the digests of the arms when one package's is another.
+Goal: a change of code that runs makes its results stale, and nothing else does. Method: a package that is written,
+changed and renamed; the digests of the arms when one package changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_the_digest_is_of_the_sources(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_arm_is_of_its_own_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: what changes the plug-in changes no result of the reference. Method: one package's digest is another."""
+    """Goal: a change of the plug-in changes no result of the reference. Method: one package's digest changes."""
     arms = ("ranges", "reference", "infinite", "stock", "retention")
     before = {arm: store.code_digest(arm) for arm in arms}
     found = store.package_digest

@@ -1,8 +1,8 @@
 """The headline table.
 
 Goal: a figure counts as reproduced only if every arm is within a point of it, read nothing unsound, and served every
-request as the others did; and what was simulated is not simulated again. Method: one small figure, judged with results
-that are changed one at a time; a store that is written, read, and spoilt.
+request as the others did. No result is simulated twice. Method: one small figure, checked with results that are changed
+one at a time; a store that is written, read, and damaged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETTING = small(WORKLOADS["prefixes"], "compressed", "dense")
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    """What the reference gives."""
+    """The reference's result."""
     return arm_of("reference").run(SETTING)
 
 
@@ -64,20 +64,20 @@ def test_a_figure_is_reproduced_within_a_point(result: Result) -> None:
         assert verdict == line(expected, result, other).verdict
     assert not line(rate, result, other).is_wrong
     assert line(rate - 1.5, result, other).is_wrong
-    # What nothing is expected of is there for comparison, or to see whether the arms agree: neither is a miss.
+    # Rows without an expectation are for comparison, or to see whether the arms agree: neither is a miss.
     assert not line(None, result, other).is_wrong
     assert ("for comparison", False) == (line(None, result).verdict, line(None, result).is_wrong)
 
 
-def test_nothing_published_is_no_reproduction(result: Result) -> None:
-    """Goal: two simulations that agree reproduce nothing. Method: a rate that another simulation told, near and far."""
+def test_nothing_published_is_not_a_reproduction(result: Result) -> None:
+    """Goal: two simulations that agree reproduce nothing. Method: a rate from another simulation, near and far."""
     rate = 100 * result.server.hit_rate
     assert "agrees" == line(rate + 0.9, result, accepts=Accepts.AGREES).verdict
     assert line(rate + 1.1, result, accepts=Accepts.AGREES).is_wrong
 
 
 def test_the_arm_that_is_farthest_decides(result: Result) -> None:
-    """Goal: no arm hides behind another. Method: three arms, each of them in turn a little or too far off."""
+    """Goal: no arm hides another. Method: three arms, each of them in turn a little or too far off."""
     rate = 100 * result.server.hit_rate
     hits = result.server.hits_tokens
     for off in (-3, 3):
@@ -92,7 +92,9 @@ def test_the_arm_that_is_farthest_decides(result: Result) -> None:
 
 
 def test_on_how_many_requests_arms_agree(result: Result) -> None:
-    """Goal: agreement is told, and only where there was something to compare. Method: one arm to three, one spoilt."""
+    """Goal: agreement is reported, and only where there was something to compare. Method: one arm to three,
+    one spoilt.
+    """
     spoilt = evolve(result, served=(evolve(result.served[0], look_ups=7), *result.served[1:]))
     several = len(result.served)
     assert len(result.counted) < several
@@ -111,8 +113,8 @@ def test_on_how_many_requests_arms_agree(result: Result) -> None:
     assert [f"{several} requests", "", ""] == [row.split(" | ")[8].strip() for row in text.splitlines()[4:7]]
 
 
-def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> None:
-    """Goal: a bracket says something. Method: two cases, and figures between and beside them; one spans nothing."""
+def test_a_bracket_holds_what_was_published_or_this_is_reported(result: Result) -> None:
+    """Goal: a bracket is a claim. Method: two cases, and figures between and next to them; one spans nothing."""
     rate = 100 * result.server.hit_rate
     other = evolve(SETTING, serving=evolve(SETTING.serving, blocks=SETTING.serving.blocks + 4000))
     store = Store(None)
@@ -128,7 +130,7 @@ def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> Non
         (rate - 0.1, True, [f"outside: {rate:.2f} to {best:.2f}"] * 2),
         (best, False, [f"outside: {rate:.2f} to {rate:.2f}", "for comparison"]),
     ):
-        told = Figure(
+        shown = Figure(
             "1",
             "a",
             "b",
@@ -138,7 +140,7 @@ def test_a_bracket_holds_what_was_published_or_it_is_told(result: Result) -> Non
             (),
             published_percent=published,
         )
-        lines = lines_of([told], store)
+        lines = lines_of([shown], store)
         assert verdicts == [each.verdict for each in lines]
         assert not any(each.is_wrong for each in lines)
     with pytest.raises(ValueError, match="a bracket needs a number"):
@@ -177,7 +179,7 @@ def test_the_table_says_it(result: Result) -> None:
         f"| {rate:.2f} % | not run | -0.25 |",
         "- 1 (a report): an assumption.",
         "| TTFT | 14 s | a time",
-        # Both lines are of one setting: whoever is told twice was served once.
+        # Both rows have one setting, which is simulated once.
         "| 1 | 60 | 7 |\n| all | 60 | 7 |",
         RULE,
     ):
@@ -192,7 +194,7 @@ def test_the_table_says_it(result: Result) -> None:
 
 
 def test_arms_stand_side_by_side(result: Result) -> None:
-    """Goal: who served what can be told. Method: three arms, one of them not run."""
+    """Goal: the table says which arm served what. Method: three arms, one of them not run."""
     case = Case("small", SETTING, arms=("ranges", "stock", "retention"))
     found = Line(figure(None), case, (result, result, None))
     row = markdown([found], ()).splitlines()[4].split(" | ")
@@ -202,7 +204,7 @@ def test_arms_stand_side_by_side(result: Result) -> None:
 
 
 def test_the_store_keeps_what_was_simulated(result: Result, tmp_path: Path) -> None:
-    """Goal: whoever goes on simulates nothing twice. Method: write, and read again; another setting is another job."""
+    """Goal: a continued run simulates nothing twice. Method: write, and read again; another setting is another job."""
     path = tmp_path / "store.jsonl"
     job = Job("reference", SETTING)
     Store(path).put(job, result)
@@ -228,7 +230,7 @@ def test_the_store_keeps_what_was_simulated(result: Result, tmp_path: Path) -> N
 def test_what_other_code_computed_is_simulated_again(
     result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Goal: nobody takes a result for the code's that is not. Method: a store of other code, or with another vLLM."""
+    """Goal: a result of other code is not reused. Method: a store of other code, or with another vLLM."""
     path, job = tmp_path / "store.jsonl", Job("retention", SETTING)
     Store(path).put(job, evolve(result, arm="retention"))
     Store(path).put(Job("reference", SETTING), result)
@@ -246,8 +248,8 @@ def test_what_other_code_computed_is_simulated_again(
     lines_ = lines_of([figure(None)], keeping)
     marked = {"vllm": 1}.get(change, 2)
     assert f"†: {marked} results were computed by earlier code" in markdown(lines_, ())
-    (told,) = document(lines_, ())["cases"]
-    assert [change != "vllm", True] == [each["earlier_code"] for each in told["arms"]]
+    (shown,) = document(lines_, ())["cases"]
+    assert [change != "vllm", True] == [each["earlier_code"] for each in shown["arms"]]
     keeping.put(job, evolve(result, arm="retention"))
     assert not keeping.is_earlier(job)
     assert Store(path).get(job) is not None
@@ -255,7 +257,7 @@ def test_what_other_code_computed_is_simulated_again(
 
 @pytest.mark.ci
 def test_the_committed_table() -> None:
-    """Goal: what readers see is of the figures as they are, and nothing in it is wrong. Method: read it."""
+    """Goal: the published table is of the current figures, and has no errors. Method: read it."""
     folder = Path(program.__file__).parent
     data = json.loads((folder / "table.json").read_text())
     assert (FORMAT, VERSION, "0.20.2") == (data["format"], data["version"], data["vllm"])
@@ -268,20 +270,20 @@ def test_the_committed_table() -> None:
     assert expected == [tuple(each[name] for name in names) for each in data["cases"]]
     assert [] == [each["case"] for each in data["cases"] if each["wrong"]]
     cases = [case for figure in program.figures() for case in figure.cases]
-    for case, told in zip(cases, data["cases"], strict=True):
-        ran = [each for each in told["arms"] if each["run"]]
-        assert list(case.arms) == [each["arm"] for each in told["arms"]]
+    for case, shown in zip(cases, data["cases"], strict=True):
+        ran = [each for each in shown["arms"] if each["run"]]
+        assert list(case.arms) == [each["arm"] for each in shown["arms"]]
         assert all(each["sound"] for each in ran)
-        if told["verdict"] in ("within a point", "agrees"):
+        if shown["verdict"] in ("within a point", "agrees"):
             off = [abs(each["server_percent"] - case.expected_percent) for each in ran]
             assert max(off) <= TOLERANCE_POINTS
         # Arms that were compared agree on every request.
         requests = ran[0]["requests"] if len(ran) > 1 else None
-        assert requests == told["requests_agreed_on"]
+        assert requests == shown["requests_agreed_on"]
     rows = (folder / "TABLE.md").read_text().split("\n\n")[1].splitlines()[2:]
-    told = [tuple(cell.strip() for cell in row.strip("|").split(" | ")) for row in rows]
+    shown = [tuple(cell.strip() for cell in row.strip("|").split(" | ")) for row in rows]
     assert [(each["number"], each["case"], each["verdict"]) for each in data["cases"]] == [
-        (cells[0], cells[3], cells[-1]) for cells in told
+        (cells[0], cells[3], cells[-1]) for cells in shown
     ]
 
 
@@ -303,14 +305,14 @@ def test_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert (0, "within a point") == (code, data["cases"][0]["verdict"])
     assert (tmp_path / "TABLE.md").read_text().startswith(f"{RULE}\n\n| # | figure |")
     assert data == json.loads((tmp_path / "table.json").read_text())
-    # It is in the store now: nobody serves it again.
+    # It is in the store now, so it is not simulated again.
     monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: pytest.fail(f"{name} served again"))
     assert 1 == run(rate + 5)[0]
     with pytest.raises(UsageError, match="no such row: there are 1"):
         run(rate, "--row", "99")
 
 
-def test_whoever_interrupts_keeps_what_is_done(
+def test_an_interrupt_keeps_what_is_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], result: Result
 ) -> None:
     """Goal: Ctrl-C loses nothing that is done. Method: it comes in the second of two simulations; then go on."""
@@ -321,7 +323,7 @@ def test_whoever_interrupts_keeps_what_is_done(
     monkeypatch.setattr(sys, "argv", ["headlines", "--processes", "1", "--store", str(store), "--json"])
 
     class Interrupted:
-        """An arm during whose second simulation somebody interrupts."""
+        """An arm whose second simulation is interrupted."""
 
         def run(self, setting: Setting, _progress: object) -> Result:
             if setting == other:
@@ -330,8 +332,8 @@ def test_whoever_interrupts_keeps_what_is_done(
 
     monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: Interrupted())
     assert 130 == program.main()
-    told = json.loads(capsys.readouterr().out)
-    assert ["for comparison", "not run: reference"] == [each["verdict"] for each in told["cases"]]
+    shown = json.loads(capsys.readouterr().out)
+    assert ["for comparison", "not run: reference"] == [each["verdict"] for each in shown["cases"]]
     assert result == Store(store).get(Job("reference", SETTING))
     served: list[int] = []
 
@@ -348,7 +350,7 @@ def test_whoever_interrupts_keeps_what_is_done(
 
 
 def test_what_is_quick_comes_first() -> None:
-    """Goal: whoever interrupts has most of the table. Method: two cases of three arms, one of them twice."""
+    """Goal: an interrupted run has most of the table. Method: two cases of three arms, one of them twice."""
     one, other = (
         Case(name, evolve(SETTING, seed=seed), arms=("reference", "stock", "ranges")) for seed, name in enumerate("ab")
     )

@@ -22,15 +22,17 @@ from .small_workloads import draw
 
 
 def is_beaten(setting: Setting) -> bool:
-    """Whether anybody hits more than without end. Only lanes that wait for each other can: they meet otherwise."""
+    """Whether any request hits more than with an endless cache. Only lanes that wait for each other can: they meet
+    otherwise.
+    """
     alone = evolve(setting, workload=evolve(setting.workload, lanes=1))
-    best, told = arm_of("infinite").run(alone), arm_of("reference").run(alone)
-    return any(one.hit_tokens < other.hit_tokens for one, other in zip(best.served, told.served, strict=True))
+    best, reference = arm_of("infinite").run(alone), arm_of("reference").run(alone)
+    return any(one.hit_tokens < other.hit_tokens for one, other in zip(best.served, reference.served, strict=True))
 
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_hits_more(seed: int) -> None:
+def test_no_request_hits_more(seed: int) -> None:
     """Goal: it is an upper bound. Method: drawn workloads, one request at a time, request by request."""
     assert not is_beaten(draw(Random(seed)))
 
@@ -48,20 +50,20 @@ def test_it_hits_what_a_pool_hits_in_which_everything_fits() -> None:
     """Goal: without evictions the two are one. Method: a dense cache and 100,000 blocks."""
     setting = draw(Random(3))
     roomy = evolve(setting, serving=evolve(setting.serving, blocks=100_000), policy=policy_of("dense"))
-    best, told = arm_of("infinite").run(roomy), arm_of("reference").run(roomy)
-    assert 0 == best.evictions == told.evictions
-    assert [each.hit_tokens for each in told.served] == [each.hit_tokens for each in best.served]
+    best, reference = arm_of("infinite").run(roomy), arm_of("reference").run(roomy)
+    assert 0 == best.evictions == reference.evictions
+    assert [each.hit_tokens for each in reference.served] == [each.hit_tokens for each in best.served]
 
 
 def test_hits_end_where_the_policy_lets_them() -> None:
     """Goal: partial hits count. Method: a prompt again, of DeepSeek-V4's groups, with and without."""
     turns = [Turn((Run(0, 1000),), Run(first, 1)) for first in (5000, 6000)]
     serving = Serving("dsv4", dsv4_flash(), 3000)
-    told = {
+    reference = {
         policy: arm_of("infinite").run(Setting(Workload("twice", single(*turns)), serving, policy_of(policy)))
         for policy in ("dense", "partial=128")
     }
-    assert [768, 896] == [each.served[1].hit_tokens for each in told.values()]
-    assert ["dense", "partial=128"] == [each.policy for each in told.values()]
-    assert [3000, 3000] == [each.blocks for each in told.values()]
+    assert [768, 896] == [each.served[1].hit_tokens for each in reference.values()]
+    assert ["dense", "partial=128"] == [each.policy for each in reference.values()]
+    assert [3000, 3000] == [each.blocks for each in reference.values()]
     assert BLOCKS == endless(Setting(Workload("twice", single(*turns)), serving, policy_of("dense"))).serving.blocks

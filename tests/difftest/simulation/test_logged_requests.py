@@ -1,8 +1,8 @@
 """Logs of requests, and recordings of a live engine, become workloads.
 
-Goal: two prompts share as many tokens as they did where they were logged, answers that are quoted among them; a file
-that is none is refused with its line. Method: small files with prompts that are known; a recording that the shadow's
-own code writes of them.
+Goal: two prompts share as many tokens as they did where they were logged, including quoted answers; a file that is not
+a log is rejected with its line. Method: small files with known prompts; a recording of them written by the shadow's own
+code.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def shared(workload: Workload, one: int, other: int) -> int:
 
 
 def test_a_log_shares_what_its_texts_share(tmp_path: Path) -> None:
-    """Four characters are a token; token ids are themselves; what is shared is whole grains."""
-    told = requests_log(log(tmp_path, *LOG), lanes=3)
-    turns = [session.turns[0] for session in told.sessions]
+    """Four characters are a token; token ids are themselves; prompts share whole grains."""
+    workload = requests_log(log(tmp_path, *LOG), lanes=3)
+    turns = [session.turns[0] for session in workload.sessions]
     head = len(f"<system>{SYSTEM}<user>")
-    assert head // 64 * 16 == shared(told, 0, 1) > 0
-    assert [16, 0] == [shared(told, 2, 3), shared(told, 0, 2)]
+    assert head // 64 * 16 == shared(workload, 0, 1) > 0
+    assert [16, 0] == [shared(workload, 2, 3), shared(workload, 0, 2)]
     assert [-(-(head + 4) // 4), 22, 21] == [turns[place].prompt_tokens for place in (0, 2, 3)]
     assert [9, 5, 1, 2, 1] == [turn.answers.length for turn in turns]
-    assert (3, 3) == (told.lanes, -(-len("<user>See ") // 4))
+    assert (3, 3) == (workload.lanes, -(-len("<user>See ") // 4))
     assert 2 == workload_of(f"requests:file={log(tmp_path, *LOG)},requests=2").requests
 
 
@@ -84,7 +84,7 @@ def test_a_log_shares_what_its_texts_share(tmp_path: Path) -> None:
         ({"body": 3}, "'body' must be an object"),
     ],
 )
-def test_a_line_that_is_no_request(document: object, message: str, tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_request(document: object, message: str, tmp_path: Path) -> None:
     """It is named by its number."""
     with pytest.raises(UsageError, match=f"line 2: {message}"):
         requests_log(log(tmp_path, LOG[0], document))
@@ -101,7 +101,7 @@ def test_what_makes_prompts_differ(tmp_path: Path) -> None:
     same = [{"role": "user", "content": SYSTEM}]
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": name}]} for name in ("a", "b")]
     calls = [{"role": "assistant", "content": None, "tool_calls": [{"name": name}]} for name in ("a", "b")]
-    told = requests_log(
+    workload = requests_log(
         log(
             tmp_path,
             *({"messages": [each, *same], "max_tokens": 1} for each in (*image, *calls)),
@@ -114,9 +114,13 @@ def test_what_makes_prompts_differ(tmp_path: Path) -> None:
         ),
         answer_tokens=3,
     )
-    assert [0] * 6 == [shared(told, *pair) for pair in ((0, 1), (2, 3), (4, 5), (4, 6), (4, 7), (6, 7))]
-    assert told.sessions[4].turns[0].prompt == told.sessions[8].turns[0].prompt == told.sessions[9].turns[0].prompt
-    assert 3 == told.sessions[9].turns[0].answers.length
+    assert [0] * 6 == [shared(workload, *pair) for pair in ((0, 1), (2, 3), (4, 5), (4, 6), (4, 7), (6, 7))]
+    assert (
+        workload.sessions[4].turns[0].prompt
+        == workload.sessions[8].turns[0].prompt
+        == workload.sessions[9].turns[0].prompt
+    )
+    assert 3 == workload.sessions[9].turns[0].answers.length
 
 
 # Recordings
@@ -150,12 +154,12 @@ def test_a_recording_shares_what_was_shared(tmp_path: Path) -> None:
         [arriving(1, [*FIRST, *ANSWER, 7, 8, 9])],
         [arriving(2, [*FIRST[:32], 1, 2, 3]), arriving(3, FIRST, "another")],
     ]
-    told = recorded(recording(tmp_path / "a.kvrec", steps), lanes=2)
-    turns = [session.turns[0] for session in told.sessions]
+    workload = recorded(recording(tmp_path / "a.kvrec", steps), lanes=2)
+    turns = [session.turns[0] for session in workload.sessions]
     assert [40, 73, 35, 40] == [turn.prompt_tokens for turn in turns]
     assert [30, 1, 1, 1] == [turn.answers.length for turn in turns]
     assert 64 == common_tokens((*turns[0].prompt, turns[0].answers), turns[1].prompt)
-    assert [32, 32, 0] == [shared(told, 1, 2), shared(told, 0, 2), shared(told, 0, 3)]
+    assert [32, 32, 0] == [shared(workload, 1, 2), shared(workload, 0, 2), shared(workload, 0, 3)]
     assert 2 == recorded(str(tmp_path / "a.kvrec"), requests=2).requests
 
 
@@ -191,17 +195,17 @@ def test_what_was_lost_is_said(tmp_path: Path) -> None:
     last.append(encoded([Arrived(2, 20, 20, True, [])]))
     last.append(encoded([End()]))
     last.close()
-    told = recorded(str(tmp_path))
-    turns = [session.turns[0] for session in told.sessions]
+    workload = recorded(str(tmp_path))
+    turns = [session.turns[0] for session in workload.sessions]
     assert [50, 1, 1] == [turn.answers.length for turn in turns]
     assert 80 == common_tokens((*turns[0].prompt, turns[0].answers), turns[1].prompt)
     for each in ("3 calls or more were lost", "it was not closed", "1 parts are not here"):
-        assert each in told.about
+        assert each in workload.about
     with pytest.raises(UsageError, match="requests must be at least 0"):
         recorded(str(tmp_path), requests=-1)
 
 
-def test_what_is_no_recording(tmp_path: Path) -> None:
+def test_what_is_not_a_recording(tmp_path: Path) -> None:
     """An empty folder, one without requests, two engines, and a file that is none."""
     with pytest.raises(UsageError, match="no recording in it"):
         recorded(str(tmp_path))

@@ -1,8 +1,8 @@
 """The simulation in ranges is the reference, block for block.
 
-Goal: what the arm ``ranges`` tells is what the reference would. Method: both serve small workloads drawn at random, and
-agree on every request, on the pool's use and on the order of the free queue after every step; broken on purpose in
-each of its parts, it is found to differ. vLLM's real scheduler serves the same and agrees.
+Goal: the arm ``ranges`` gives the reference's results. Method: both serve small random workloads, and agree on every
+request, on the pool's use and on the order of the free queue after every step. Each part, broken on purpose, makes them
+differ. vLLM's real scheduler serves the same and agrees.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_every_request_is_served_alike(rng: Random) -> None:
 
 
 def pausing(setting: Setting, rng: Random) -> Setting:
-    """The same, whose clients stop to think."""
+    """The same workload, whose clients pause."""
     sessions = tuple(
         Session(tuple(evolve(turn, pause_steps=rng.choice([0, 1, 5, 40])) for turn in session.turns))
         for session in setting.workload.sessions
@@ -83,8 +83,8 @@ def test_a_pause_changes_what_is_served_when() -> None:
     """Control: of the drawn workloads some are served in other steps."""
     settings = [draw(Random(seed)) for seed in range(10)]
     without, paused = (
-        [arm_of("ranges").run(each).steps for each in told]
-        for told in (settings, [pausing(each, Random(1)) for each in settings])
+        [arm_of("ranges").run(each).steps for each in result]
+        for result in (settings, [pausing(each, Random(1)) for each in settings])
     )
     assert without != paused
 
@@ -118,7 +118,7 @@ def test_the_free_queue_is_the_same_after_every_step(seed: int) -> None:
 
 
 def queues_of_reference(run: ReferenceRun) -> tuple[Held, Held]:
-    """What is free and what is pinned, in order, as the reference has it."""
+    """The free and the pinned blocks of the reference, in order."""
     pool = run.manager.pool
     texts: dict[object, tuple[int, tuple[int, ...]]] = {}
     for content in pool.cached.entries():
@@ -203,7 +203,7 @@ BREAKS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "never pins": (Pool, "_pin", lambda _pool, _spans: None),
     "does not put scratch apart": (Pool, "_put_scratch", lambda pool, blocks: pool.queue.append_scratch(blocks)),
     "counts free blocks of a hit twice": (Pool, "count_free", lambda _pool, _spans: 0),
-    "who is registered behind others is lost": (Served, "_drop", _never_moved_up),
+    "a request registered after others is lost": (Served, "_drop", _never_moved_up),
     "a hit needs its last block alone": (lookup._Found, "gap", _without_first),
     "skips hits in front of a gap": (lookup._Found, "before_gap", lambda _found, gap, _hit: gap),
     "has no replay boundary": (manager, "replay_boundary", lambda _geometry, _tokens: 0),
@@ -221,7 +221,7 @@ def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert any(agree(draw(Random(seed))) is not None for seed in range(60))
 
 
-# What it refuses, and the sizes that it is for
+# Rejections, and the sizes that it is for
 
 
 @pytest.mark.parametrize(
@@ -235,20 +235,22 @@ def test_what_is_broken_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_unsound_hit_is_seen_by_the_witness(
     owner: type, attribute: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a hit on the wrong blocks is told. Method: the index of what is cached is broken, the witness is not."""
+    """Goal: a hit on the wrong blocks is reported. Method: the index of what is cached is broken, the
+    witness is not.
+    """
     monkeypatch.setattr(owner, attribute, broken)
     assert any(_unsound(draw(Random(seed))) for seed in range(60))
 
 
 def _unsound(setting: Setting) -> bool:
     run = RangesRun(setting)
-    # What is unsound breaks more later on.
+    # An unsound read breaks more later on.
     with suppress(AssertionError, IndexError):
         run.finish()
     return run.scheduler.manager.witness.unsound is not None
 
 
-def test_settings_without_ranges_are_refused() -> None:
+def test_settings_without_ranges_are_rejected() -> None:
     """Goal: nothing is simulated that would be wrong. Method: drafts, and hits that end inside blocks."""
     turns = single(Turn((Run(0, 600),), Run(1000, 2)))
     for serving, policy in (
@@ -264,10 +266,10 @@ def test_a_million_tokens_are_a_few_objects() -> None:
     turns = single(Turn((Run(0, 1_000_000),), Run(2_000_000, 1)))
     serving = Serving("dsv4", dsv4_flash(), 71_833, tokens_max=1_010_000)
     run = RangesRun(Setting(Workload("one", turns), serving, policy_of("retention=32768+scratch")))
-    told = run.finish()
+    result = run.finish()
     pieces = sum(isinstance(node, Piece) for node in run.scheduler.manager.pool.queue)
     # One for what full attention keeps, and one for each of 30 intervals and the replay boundary in four groups.
-    assert told.steps == 123
+    assert result.steps == 123
     assert pieces == 1 + 4 * 31
 
 

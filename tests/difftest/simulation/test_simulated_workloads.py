@@ -77,7 +77,7 @@ def test_no_token_is_the_stop_token(name: str) -> None:
     ],
 )
 def test_runs_are_compared_by_what_they_spell(ours: tuple[Run, ...], theirs: tuple[Run, ...], shared: int) -> None:
-    """Goal: a prefix is a matter of tokens. Method: the same spelt differently; both ways round."""
+    """Goal: a prefix is a matter of tokens. Method: the same tokens in other runs; both directions."""
     assert shared == common_tokens(ours, theirs) == common_tokens(theirs, ours)
     assert spell(ours)[:shared] == spell(theirs)[:shared]
 
@@ -88,7 +88,7 @@ def turn(first: int) -> Turn:
 
 
 def test_lanes_take_sessions_in_order() -> None:
-    """Goal: as many at once as there are lanes, and a turn after the one before. Method: end them out of order."""
+    """Goal: as many at once as lanes, and a turn after the one before. Method: end them out of order."""
     talks = (single(turn(0))[0], agents(1, 3, 1).sessions[0], single(turn(30))[0])
     clients = Clients(Workload("x", talks, lanes=2))
     assert [(0, 0, 0), (1, 1, 0)] == [(each.number, each.session, each.turn) for each in clients.send()]
@@ -115,7 +115,7 @@ def test_a_turn_waits_for_its_pause() -> None:
     assert [[], [2], []] == [[each.number for each in clients.send()] for _ in range(3)]
     clients.end(1)
     clients.end(2)
-    # Nobody is served: the next step is the one in which the pause is over.
+    # No request is served: in the next step the pause is over.
     assert [3] == [each.number for each in clients.send()]
     clients.end(3)
     assert clients.over
@@ -150,7 +150,7 @@ def test_clients_stop_after_so_many_requests() -> None:
     assert not clients.over
     clients.end(3)
     assert ([], True) == (clients.send(), clients.over)
-    # As many as there are, or more: nobody is stopped.
+    # As many as there are, or more: no request is stopped.
     assert 5 == Workload("x", talks, requests_max=5).requests == Workload("x", talks, requests_max=9).requests
     with pytest.raises(ValueError, match="'requests_max' must be >= 1"):
         Workload("x", talks, requests_max=0)
@@ -160,7 +160,7 @@ def test_clients_stop_after_so_many_requests() -> None:
 
 
 def test_workloads_by_name() -> None:
-    """Goal: what the command offers is what the generators make. Method: call one with and without values."""
+    """Goal: the command offers the workloads that the generators make. Method: call one with and without values."""
     for text, made in (
         ("repeat-rate", repeat_rate()),
         ("repeat-rate:input_tokens=512,lanes=2,rate=0.5,warm=no", repeat_rate(512, lanes=2, rate=0.5, warm=False)),
@@ -225,7 +225,7 @@ def test_policies_that_do_not_exist(text: str, message: str) -> None:
 
 
 def test_a_policy_that_does_not_fit_the_server() -> None:
-    """Goal: it is said before anything runs. Method: an interval that is no multiple of the alignment."""
+    """Goal: it is reported before anything runs. Method: an interval that is not a multiple of the alignment."""
     serving = Serving("ascend", dsv4_flash_ascend(128), 4000)
     with pytest.raises(UsageError, match=r"policy 'retention=100' does not fit ascend: .* multiple"):
         policy_of("retention=100").settings(serving, 1)

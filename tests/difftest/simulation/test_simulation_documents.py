@@ -1,7 +1,7 @@
 """Results as documents, tables and plots.
 
-Goal: what a simulation found leaves the process whole, is refused if it is not what it should be, and can be seen.
-Method: write and read results, spoil documents, and look into what is printed and drawn.
+Goal: a simulation's results leave the process whole, are rejected if damaged, and can be seen. Method: write and read
+results, damage documents, and inspect what is printed and drawn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_a_report_is_read_as_it_was_written(result: Result) -> None:
     assert [result, other] == results_of(from_json(to_json(report_of([result, other])), "x"), "x")
 
 
-def test_a_result_that_is_none_is_refused(result: Result) -> None:
+def test_a_result_that_is_none_is_rejected(result: Result) -> None:
     """Goal: a message that says what is wrong. Method: other values."""
     record = to_record(result)
     assert result == from_record(record, "x")
@@ -45,7 +45,7 @@ def test_a_result_that_is_none_is_refused(result: Result) -> None:
 
 
 def test_results_that_differ_are_found(result: Result) -> None:
-    """Goal: arms that must agree are compared in everything that is told. Method: change one thing at a time."""
+    """Goal: arms that must agree are compared in every result. Method: change one thing at a time."""
     (first, *rest) = result.served
     assert None is difference(result, evolve(result, arm="stock", seconds=9.0))
     for other, message in (
@@ -90,7 +90,7 @@ def test_the_cost_model(result: Result) -> None:
 
 
 def test_two_hit_rates() -> None:
-    """Goal: who is looked up again is counted again by the server. Method: requests that wait for room."""
+    """Goal: a request that is looked up again is counted again by the server. Method: requests that wait for room."""
     roomy = arm_of("reference").run(small(WORKLOADS["repeat-rate"], "compressed", "dense", spare=200))
     assert roomy.server.hit_rate == roomy.hit_rate > 0
     waiting = arm_of("reference").run(outgrowing())

@@ -1,8 +1,8 @@
 """Recorded traces become workloads.
 
-Goal: two prompts of a workload share exactly as many tokens as their trace says, and a file that is no trace is refused
-with its line. Method: small files of both formats, compared with prompts that were written out; junk of every kind; and
-the public files themselves.
+Goal: two prompts of a workload share exactly as many tokens as their trace says, and a file that is not a trace is
+rejected with its line. Method: small files of both formats, compared with prompts that were written out; junk of every
+kind; and the public files themselves.
 """
 
 from __future__ import annotations
@@ -55,23 +55,27 @@ def shared(workload: Workload, one: tuple[int, int], other: tuple[int, int]) -> 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_chats_share_what_their_ids_say(tmp_path: Path, packed: bool) -> None:
-    """Goal: equal ids are equal tokens. Method: three prompts; the second goes on behind the first one's last block."""
-    told = mooncake(written(tmp_path, CHATS, packed), lanes=2)
-    assert [1000, 1536, 600] == [session.turns[0].prompt_tokens for session in told.sessions]
-    assert [7, 1, 2] == [session.turns[0].answers.length for session in told.sessions]
-    assert 1000 == shared(told, (0, 0), (1, 0))
-    assert 512 == shared(told, (0, 0), (2, 0))
-    assert 2 == told.lanes
+    """Goal: equal ids are equal tokens. Method: three prompts; the second continues after the first one's
+    last block.
+    """
+    workload = mooncake(written(tmp_path, CHATS, packed), lanes=2)
+    assert [1000, 1536, 600] == [session.turns[0].prompt_tokens for session in workload.sessions]
+    assert [7, 1, 2] == [session.turns[0].answers.length for session in workload.sessions]
+    assert 1000 == shared(workload, (0, 0), (1, 0))
+    assert 512 == shared(workload, (0, 0), (2, 0))
+    assert 2 == workload.lanes
 
 
 def test_pauses_are_as_recorded(tmp_path: Path) -> None:
-    """Goal: a pause in steps, rounded up, if asked for. Method: steps of 300 ms; what is no time is refused."""
+    """Goal: a pause in steps, rounded up, if asked for. Method: steps of 300 ms; a value that is not a time
+    is rejected.
+    """
     thought = [{**each, "th": 0.7} for each in SESSION["requests"]]
     path = written(tmp_path, [{**SESSION, "requests": thought}])
     assert [0, 0, 0] == [turn.pause_steps for turn in weka(path).sessions[0].turns]
-    told = weka(path, step_ms=300)
-    assert [3, 3, 3] == [turn.pause_steps for turn in told.sessions[0].turns]
-    assert "pauses as recorded, if a step takes 300 ms" in told.about
+    workload = weka(path, step_ms=300)
+    assert [3, 3, 3] == [turn.pause_steps for turn in workload.sessions[0].turns]
+    assert "pauses as recorded, if a step takes 300 ms" in workload.about
     unknown = [{**each, "th": None} for each in thought]
     assert [0] == [
         turn.pause_steps
@@ -86,11 +90,11 @@ def test_pauses_are_as_recorded(tmp_path: Path) -> None:
 
 def test_turns_share_what_their_ids_say(tmp_path: Path) -> None:
     """Goal: ids count from the first on, within a session. Method: a middle block is left out; a second session."""
-    told = weka(written(tmp_path, [SESSION, SESSION]))
-    assert [130, 256, 192] == [turn.prompt_tokens for turn in told.sessions[0].turns]
-    assert 128 == shared(told, (0, 0), (0, 1))
-    assert 64 == shared(told, (0, 1), (0, 2))
-    assert 0 == shared(told, (0, 0), (1, 0))
+    workload = weka(written(tmp_path, [SESSION, SESSION]))
+    assert [130, 256, 192] == [turn.prompt_tokens for turn in workload.sessions[0].turns]
+    assert 128 == shared(workload, (0, 0), (0, 1))
+    assert 64 == shared(workload, (0, 1), (0, 2))
+    assert 0 == shared(workload, (0, 0), (1, 0))
 
 
 def test_a_part_of_a_trace(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_a_part_of_a_trace(tmp_path: Path) -> None:
         ({"hash_ids": "45"}, "'hash_ids' must be a list"),
     ],
 )
-def test_what_is_no_chat_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_what_is_not_a_chat_is_rejected(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     """Goal: one message that names the line. Method: the second line changed in one place."""
     with pytest.raises(UsageError, match="line 2: ") as caught:
         mooncake(written(tmp_path, [CHATS[0], {**CHATS[0], **change}]))
@@ -138,7 +142,7 @@ def test_what_is_no_chat_is_refused(tmp_path: Path, change: dict[str, Any], said
         (7, "'requests' must be a list of objects"),
     ],
 )
-def test_what_is_no_session_is_refused(tmp_path: Path, request_: object, said: str) -> None:
+def test_what_is_not_a_session_is_rejected(tmp_path: Path, request_: object, said: str) -> None:
     """Goal: one message that names the line. Method: one request that is not what it should be."""
     with pytest.raises(UsageError, match="line 1: ") as caught:
         weka(written(tmp_path, [{**SESSION, "requests": [request_]}]))
@@ -170,7 +174,7 @@ def test_a_trace_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_public_files_are_the_published_ones() -> None:
-    """Goal: what is replayed is what the README says. Method: the digests it names, and that each can be read."""
+    """Goal: the replayed files are those of the README. Method: the digests it names, and that each can be read."""
     for line in (PUBLIC / "README.md").read_text().split("```")[1].split("\n"):
         if line:
             digest, name = line.split()

@@ -30,7 +30,7 @@ class SavesTooEarly(HostStore):
 
 
 class LoadsTooLate(HostStore):
-    """What a step reads is loaded when the step is over."""
+    """Tokens that a step reads are loaded when the step is over."""
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Not yet."""

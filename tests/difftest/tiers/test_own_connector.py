@@ -1,7 +1,7 @@
-"""Connectors of somebody's own at the level of two tiers.
+"""User-written connectors at the level of two tiers.
 
-Goal: a sound one passes; a broken one is found; one that cannot be used is refused in one
-message. Method: the example, and what inherits from it; each run in a process that has the release.
+Goal: a sound one passes; a broken one is found; one that cannot be used is rejected in one message. Method: the
+example, and what inherits from it; each run in a process that has the release.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ for connector, config in json.loads(sys.argv[1]):
 
 
 def results(*asked: tuple[str, dict[str, int]]) -> list[list[object]]:
-    """What the one call says of each."""
+    """The call's result for each."""
     pytest.importorskip("vllm")
     published(release_named(NAME))
     ended = subprocess.run(
@@ -70,7 +70,7 @@ def test_a_broken_connector_is_found() -> None:
 
 
 @pytest.mark.ci
-def test_a_connector_that_cannot_be_used_is_refused() -> None:
+def test_a_connector_that_cannot_be_used_is_rejected() -> None:
     asked = (
         ("nowhere:Connector", "cannot be imported: ModuleNotFoundError"),
         ("json:Connector", "json has no Connector"),

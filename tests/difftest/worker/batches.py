@@ -176,7 +176,7 @@ class Batches:
         return tuple(given)
 
     def _leave(self, each: Alive) -> None:
-        """What a window has left is free."""
+        """Blocks that a window has left are free."""
         for group, table in zip(self.settings.geometry.groups, each.tables, strict=True):
             for entry, block in enumerate(table):
                 if block != NULL and self._has_left(group, each, entry * group.block_size_tokens):

@@ -180,7 +180,7 @@ FAULTS: dict[str, Callable[[Patch], None]] = {
 
 
 def faults_found(system: str) -> dict[str, str | None]:
-    """Inject each; what it was reported as, None where it was not found."""
+    """Inject each; its report, or None if it was not found."""
     found = dict[str, str | None]()
     for name, inject in FAULTS.items():
         with pytest.MonkeyPatch.context() as patch:

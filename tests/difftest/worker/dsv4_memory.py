@@ -1,8 +1,8 @@
 """The KV-cache memory of DeepSeek-V4, made by published code, and its oracle.
 
 The layers' classes of vLLM-Ascend 0.20.2rc1 give the specs, its planner (or the plug-in's) makes groups and tensors of
-them, and its model runner allocates and shapes the memory. What each layer should have is ``KINDS``, written from the
-model.
+them, and its model runner allocates and shapes the memory. ``KINDS`` has the expected memory of each layer, written
+from the model.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ INDEXER, STATE, WINDOW, ATTENTION = ".indexer", ".state_cache", ".swa_cache", ".
 
 @frozen
 class Kind:
-    """What the memory of a layer should be, where compressed attention has blocks of 128 slots."""
+    """The expected memory of a layer, where compressed attention has blocks of 128 slots."""
 
     slots: int
     """Of a block."""
     slot_bytes: tuple[int, ...]
-    """By tensor: values, and scales if there are any."""
+    """By tensor: values, and scales if it has any."""
     page_bytes: int = WHOLE_PAGE
     """For each slot of compressed attention."""
 
@@ -227,7 +227,7 @@ def _addresses(view: Any) -> Any:
 
 
 def check_apart(tensors: list[Tensor]) -> None:
-    """In each group, no byte belongs to two slots, of whatever blocks, tensors and layers."""
+    """In each group, no byte belongs to two slots, over all blocks, tensors and layers."""
     owners: dict[tuple[int, int], Any] = {}
     for each in tensors:
         key = each.group, each.memory
@@ -290,7 +290,7 @@ def check_copies(server: Server, tensors: list[Tensor]) -> int:
     raw, draw, copied = _raw(tensors), np.random.default_rng(0), 0
     for group, described in enumerate(server.config.kv_cache_groups):
         mine = [each for each in tensors if each.group == group]
-        # What has a window has no ratio.
+        # Groups with a window have no ratio.
         ratio = getattr(server.specs[described.layer_names[0]], "compress_ratio", None) or 1
         for memory in raw.values():
             memory[:] = draw.integers(256, size=len(memory), dtype=np.uint8)

@@ -32,7 +32,7 @@ Mistakes = Mapping[str, Mistake]
 
 
 def with_mistakes(mistakes: Mistakes, run: Run) -> dict[str, tuple[int, int]]:
-    """What ``run`` counts with each mistake."""
+    """The counts of ``run`` with each mistake."""
     found = {}
     for name, (owner, attribute, broken) in mistakes.items():
         sound = owner.__dict__[attribute]

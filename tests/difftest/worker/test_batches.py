@@ -77,10 +77,12 @@ def test_many_batches(
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("program", "told"), [(BROKEN_COPIES, "copied from block"), (BROKEN_SIZES, "No common block size for 4")]
+    ("program", "message"), [(BROKEN_COPIES, "copied from block"), (BROKEN_SIZES, "No common block size for 4")]
 )
-def test_what_is_broken_is_seen(program: str, told: str, fork_server: ForkServer, environment: dict[str, str]) -> None:
+def test_what_is_broken_is_seen(
+    program: str, message: str, fork_server: ForkServer, environment: dict[str, str]
+) -> None:
     """In the copies, and in the sizes."""
     finished = fork_server.run("-c", program, env=environment, timeout=300)
     assert 0 != finished.returncode
-    assert told in finished.stderr
+    assert message in finished.stderr

@@ -3,7 +3,7 @@
 Goal: each slot of each layer has bytes of its own where its block's page is, layers of one group never share bytes, and
 a mistake in a stride, an offset or a page is seen. Method: the layers, the planner and the model runner are the
 published ones (``tests.difftest.worker.dsv4_memory``), every address is checked, and every slot of a group is written
-with a number of its own and found in the raw memory; then the same with one fault each
+with a number of its own and found in the raw memory. Then the same with one fault each
 (``tests.difftest.worker.dsv4_faults``).
 """
 
@@ -48,7 +48,7 @@ def _found(server: ForkServer, *arguments: str) -> Any:
 
 @pytest.fixture(scope="module")
 def with_plug_in(fork_server: ForkServer) -> Any:
-    """What was compared by block size, and what was found of each fault."""
+    """The comparisons by block size, and the findings of each fault."""
     return _found(fork_server)
 
 

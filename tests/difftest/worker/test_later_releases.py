@@ -1,8 +1,8 @@
 """The workers of later releases, and what is published of them.
 
-Goal: what the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare is what the reference says; injected faults are
-found; what cannot be had is one message. Method: the command, or its parts, in a process of its own, for
-a process has one vLLM; and folders that lack something.
+Goal: the workers of vLLM 0.33.0 and vLLM-Ascend 0.23.0 prepare what the reference says; injected faults are found; a
+missing part ends in one message. Method: the command, or its parts, in a process of its own, for a process has one
+vLLM; and folders that lack something.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def test_cleared_blocks_are_those_that_were_ordered() -> None:
     ids=["the counter is ahead", "it is right", "a block is held", "another error"],
 )
 def test_a_reset_that_fails_by_the_counter_is_finding_014(free: int, queued: int, message: str, known: bool) -> None:
-    """Only where all blocks are queued, and more are said to be free: what else makes a reset fail is new."""
+    """Only where all blocks are queued, and the counter reports more as free: any other failure of a reset is new."""
     (finding,) = with_ids(["014-second-full-group-not-cut"])
     assert finding.explains_engine is not None
     snapshot = SimpleNamespace(blocks_free=free, free=tuple(range(queued)))

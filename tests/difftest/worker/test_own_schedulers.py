@@ -43,7 +43,7 @@ print(json.dumps(found))
 
 
 def on_the_page(release: Release) -> dict[str, str]:
-    """What the table says of each scheduler of a release that is published."""
+    """The table's entry for each scheduler of a published release."""
     _, _, section = PAGE.read_text(encoding="utf-8").partition("## Its own schedulers")
     table = section[section.index("| module") :].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
@@ -87,7 +87,7 @@ print(json.dumps([shown, run.performed, [str(each) for each in run.divergences]]
 
 @pytest.mark.ci
 def test_the_scheduler_that_recomputes_is_followed() -> None:
-    """It shows the findings that are declared of it, and nothing in a case that is drawn for it."""
+    """It shows its declared findings, and nothing in a case generated for it."""
     published(ASCEND)
     traces = [str(path) for number in ("073", "074") for path in FOLDER.glob(f"f{number}*/trace.jsonl")]
     command = [sys.executable, "-c", SHOWS, *traces]

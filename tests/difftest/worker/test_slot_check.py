@@ -1,4 +1,4 @@
-"""What a worker prepared, compared with what was granted.
+"""A worker's preparations, compared with what was granted.
 
 Goal: a worker that does as it should passes, and each single mistake is reported by the guarantee that it breaks.
 Method: what a worker prepares for two requests in two groups, right, and with one thing changed.
@@ -36,7 +36,7 @@ RIGHT = Prepared(
 
 
 def test_what_is_right_passes() -> None:
-    """Rows in any order, windows that were left, and what is behind the last slot."""
+    """Rows in any order, windows that were left, and rows after the last slot."""
     assert None is check(RIGHT, GRANTED, LAYOUTS)
 
 
@@ -226,6 +226,6 @@ def test_tensors_of_a_block_do_not_overlap(scales: Tensor, is_right: bool) -> No
 
 
 def test_copies_without_memory_are_reported() -> None:
-    """What was not looked at does not agree."""
+    """Unchecked memory does not agree."""
     assert check_copies((), (), LAYOUTS, [Copy(0, 1, 2, 4)]) is not None
     assert check_copies((), (), LAYOUTS, []) is None

@@ -1,7 +1,7 @@
 """``pytest difftest/ --npu-sim`` and ``--npu`` on a machine without an NPU, and the page on what is run there.
 
-Goal: the simulated run tests the published worker and fails where it is broken; a run that asks for a device says that
-there is none; the page says what is published and what starts. Method: the commands, in processes of their own.
+Goal: the simulated run tests the published worker and fails where it is broken. A run that asks for a missing device
+says so. The page says what is published and what starts. Method: the commands, in processes of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ original = home.BlockTable.compute_slot_mapping_draft
 home.BlockTable.compute_slot_mapping_draft = lambda self, rows, positions: original(self, rows, positions + 1)
 """
 BROKEN_BY = ("--profile", "precommit", "--preload")
-"""With a profile that gives little time to make smaller what is found; there are as many cases as with any."""
+"""With a profile that gives little time to shrink; the number of cases is the same with any."""
 BROKEN = """
 import json, sys
 from kvgate.adapters.registry import load_system
@@ -120,7 +120,7 @@ def test_a_device_that_is_not_here(options: tuple[str, ...], code: int, says: st
 def test_on_an_npu_the_installed_package_is_used(
     version: str, refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And nothing is fetched; another version is refused before anything of it is run. The NPU is a stand-in."""
+    """Nothing is fetched; another version is rejected before anything of it is run. The NPU is a stand-in."""
     home = tmp_path / PACKAGE
     shutil.copytree(published() / PACKAGE, home)
     (home / "__init__.py").write_text("", encoding="utf-8")
@@ -167,7 +167,7 @@ def test_a_simulated_run(driver: str, sound: bool, fork_server: ForkServer, fold
 
 @pytest.mark.ci
 def test_the_page_is_current(fork_server: ForkServer, folder: Path) -> None:
-    """What is named in the published source, and what becomes of the steps of each system, but for later releases."""
+    """The names in the published source, and the end of each system's steps, but for later releases."""
     found = {}
     for system in ASCEND_WORKERS:
         program = ("-m", "kvgate.levels.worker.page", system)

@@ -1,7 +1,8 @@
 """The worker of vLLM-Ascend on the scheduler's steps, as published.
 
-Goal: what it prepares is what the reference says, where it can start; where it cannot, that is the story; and faults
-that are injected into it are found. Method: the command, in a process of its own, for the modules change vLLM for good.
+Goal: the worker prepares what the reference says, where it can start; where it cannot, the story says why; and faults
+that are injected into it are found. Method: the command, in a process of its own, for the modules change vLLM
+permanently.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def test_blocks_that_its_kernels_lack(
 def test_tables_and_slots_agree(
     system: str, model: str, fork_server: ForkServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Every step's, for as long as there is time."""
+    """Every step's, until the time is up."""
     arguments = (*CHECK, "--sut", system, "--model", model, "--time-budget", "5s")
     finished = fork_server.run(*arguments, env=environment, timeout=300, cwd=tmp_path)
     assert 0 == finished.returncode, finished.stdout[-2000:] + finished.stderr[-2000:]
@@ -205,7 +206,7 @@ def test_no_attention_or_worker_module_is_replaced(fork_server: ForkServer, envi
 
 
 def test_ghost_memory_finds_what_the_comparison_would(fork_server: ForkServer, environment: dict[str, str]) -> None:
-    """Goal: it checks the slots that the worker computed. Method: faults of the worker, with nobody else to look."""
+    """Goal: it checks the slots that the worker computed. Method: faults of the worker, with no other check."""
     finished = fork_server.run("-c", GHOST_ALONE, *sorted(NOT_SEEN), env=environment, timeout=300)
     assert 0 == finished.returncode, finished.stderr[-2000:]
     found = json.loads(finished.stdout.splitlines()[-1])

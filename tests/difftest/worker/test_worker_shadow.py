@@ -172,7 +172,7 @@ def test_slots_of_a_larger_step_before_are_no_difference() -> None:
 
 @pytest.mark.parametrize("version", ["0.20.2rc1", "0.23.0"])
 def test_a_release_that_was_not_tested_has_no_shadow(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later ones count blocks and map slots in other ways: one line in the log, and the worker goes on."""
+    """Later ones count blocks and map slots differently: one line in the log, and the worker runs on."""
     monkeypatch.setitem(sys.modules, "vllm_ascend", ModuleType("vllm_ascend"))
     monkeypatch.setitem(sys.modules, "vllm_ascend._version", SimpleNamespace(__version__=version))
     warnings: list[str] = []
@@ -184,7 +184,7 @@ def test_a_release_that_was_not_tested_has_no_shadow(version: str, monkeypatch: 
 
 
 def test_a_difference_is_in_the_status(tmp_path: Path) -> None:
-    """In the mode check, and the worker goes on."""
+    """In the mode check, and the worker runs on."""
     runner = _runner([23, 24, 26])
     shadow = attach_runner(runner, Switch(Mode.CHECK, tmp_path, worker=1))
     assert shadow is not None

@@ -1,1 +1,1 @@
-"""The plug-in beside vLLM-Ascend's published modules, on a machine without an NPU."""
+"""The plug-in with vLLM-Ascend's published modules, on a machine without an NPU."""

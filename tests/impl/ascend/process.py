@@ -33,8 +33,8 @@ def tell(**found):
 """
 
 
-def told_by(program: str, **switches: str) -> Any:
-    """What ``program`` tells, in a process that has vLLM-Ascend's modules at hand."""
+def output_of(program: str, **switches: str) -> Any:
+    """The output of ``program`` in a process that has vLLM-Ascend's modules."""
     pytest.importorskip("vllm")
     folder = published()
     finished = subprocess.run(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .process import told_by
+from .process import output_of
 
 pytestmark = pytest.mark.ci
 
@@ -67,10 +67,10 @@ def refreshed(asked):
 
 def planned():
     specs = {name: spec(config()) for name, spec in LAYERS.items()}
-    told = {name: [spec.block_size, spec.page_size_bytes] for name, spec in specs.items()}
+    results = {name: [spec.block_size, spec.page_size_bytes] for name, spec in specs.items()}
     made = groups._get_kv_cache_groups_uniform_groups(groups.group_and_unify_kv_cache_specs(specs))
     blocks, tensors = kv_cache_utils._get_kv_cache_config_deepseek_v4(config(), made, 10**8)
-    return dict(specs=told, groups=[group.layer_names for group in made], blocks=blocks,
+    return dict(specs=results, groups=[group.layer_names for group in made], blocks=blocks,
                 tensors=[[tensor.size, tensor.shared_by] for tensor in tensors])
 
 found = {}
@@ -85,9 +85,9 @@ tell(found={str(slots): value for slots, value in found.items()}, dense=dense, b
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def results() -> Any:
     """By the block size that the variable asks for: specs, groups, tensors, and what ``--block-size`` becomes."""
-    return told_by(PROGRAM)
+    return output_of(PROGRAM)
 
 
 def of_size(slots: int) -> dict[str, list[int]]:
@@ -105,45 +105,45 @@ def of_size(slots: int) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("slots", [128, 64, 32])
-def test_every_layer_is_scaled(told: Any, slots: int) -> None:
+def test_every_layer_is_scaled(results: Any, slots: int) -> None:
     """Blocks and pages; 128 is what vLLM-Ascend has unasked."""
-    assert of_size(slots) == told["found"][str(slots)]["planned"]["specs"]
+    assert of_size(slots) == results["found"][str(slots)]["planned"]["specs"]
 
 
-def test_unset_it_is_vllm_ascends_own(told: Any) -> None:
+def test_unset_it_is_vllm_ascends_own(results: Any) -> None:
     """Specs and groups as with 128."""
-    unset, asked = told["found"]["None"]["planned"], told["found"]["128"]["planned"]
+    unset, asked = results["found"]["None"]["planned"], results["found"]["128"]["planned"]
     assert of_size(128) == unset["specs"]
     assert unset["groups"] == asked["groups"]
-    assert [128, 128, 128, 128] == told["found"]["None"]["refreshed"]
+    assert [128, 128, 128, 128] == results["found"]["None"]["refreshed"]
 
 
 @pytest.mark.parametrize("slots", [128, 64, 32])
-def test_the_groups_and_tensors_fit_together(told: Any, slots: int) -> None:
+def test_the_groups_and_tensors_fit_together(results: Any, slots: int) -> None:
     """The same groups at each size; every layer has one tensor, of its page size."""
-    planned = told["found"][str(slots)]["planned"]
-    assert told["found"]["128"]["planned"]["groups"] == planned["groups"]
+    planned = results["found"][str(slots)]["planned"]
+    assert results["found"]["128"]["planned"]["groups"] == planned["groups"]
     home = {layer: size for size, layers in planned["tensors"] for layer in layers}
     assert {layer: page * planned["blocks"] for layer, (_block, page) in planned["specs"].items()} == home
     assert all(layers for _size, layers in planned["tensors"])
-    assert told["bound"]
+    assert results["bound"]
 
 
-def test_smaller_blocks_are_more(told: Any) -> None:
+def test_smaller_blocks_are_more(results: Any) -> None:
     """In the same memory, twice and four times as many."""
-    blocks = [told["found"][slots]["planned"]["blocks"] for slots in ("128", "64", "32")]
+    blocks = [results["found"][slots]["planned"]["blocks"] for slots in ("128", "64", "32")]
     assert [blocks[0]] * 2 == [blocks[1] // 2, blocks[2] // 4]
 
 
-def test_block_size_is_what_was_asked_for(told: Any) -> None:
+def test_block_size_is_what_was_asked_for(results: Any) -> None:
     """Where vLLM-Ascend sets 128; and a contradiction is an error that names both."""
     refused = "VLLM_ASCEND_DSV4_COMPRESSED_KV_BLOCK_SIZE='64' is not possible: --block-size={} was given too"
-    seen = told["found"]["64"]["refreshed"]
+    seen = results["found"]["64"]["refreshed"]
     assert (64, 64) == (seen[0], seen[2])
     assert seen[1].startswith(refused.format(128))
     assert seen[3].startswith(refused.format(32))
 
 
-def test_a_layer_without_compression_has_no_cache_here(told: Any) -> None:
+def test_a_layer_without_compression_has_no_cache_here(results: Any) -> None:
     """Its window is a layer of its own."""
-    assert None is told["dense"]
+    assert None is results["dense"]

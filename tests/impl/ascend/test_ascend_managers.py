@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .process import told_by
+from .process import output_of
 
 pytestmark = pytest.mark.ci
 
@@ -94,24 +94,24 @@ tell(before=before, waiting=waiting, imported=imported, after=states(), bound=bo
 @pytest.fixture(scope="module")
 def published() -> Any:
     """Per request: the hit, how many blocks serve it by group, and the tables, as vLLM-Ascend is published."""
-    return told_by(PUBLISHED)["served"]
+    return output_of(PUBLISHED)["served"]
 
 
 @pytest.fixture(scope="module")
 def patched() -> Any:
     """The same with the plug-in, which came first; and what became of its patches."""
-    return told_by(PATCHED)
+    return output_of(PATCHED)
 
 
 def test_as_published_a_hit_serves_another_prompts_blocks(published: Any) -> None:
     """A block of 16384 tokens is cached under the hash of 128 of them: what the patch is for."""
     (_, _, first), (hit, _, again) = published["A"], published["B again"]
     assert 16384 == hit
-    # The blocks of C4 behind the 4096 tokens that both prompts share, and the one of C128, are the other prompt's.
+    # The blocks of C4 after the 4096 tokens that both prompts share, and the one of C128, are the other prompt's.
     assert (first[C4][8:32], first[C128][:1]) == (again[C4][8:32], again[C128][:1])
 
 
-def test_as_published_a_table_goes_on_behind_the_hit(published: Any) -> None:
+def test_as_published_a_table_continues_after_the_hit(published: Any) -> None:
     """The second prompt hits nothing, and writes into the first one's block of C128."""
     (_, _, first), (hit, blocks, second) = published["A"], published["B"]
     assert (0, 1) == (hit, blocks[C128])
@@ -142,7 +142,7 @@ def test_memory_is_taken_for_whole_slots(published: Any, patched: Any) -> None:
 
 
 def test_patches_wait_for_vllm_ascends_own_imports(patched: Any) -> None:
-    """None of its modules is imported for them, each fits its file, and whoever holds the old function has the new."""
+    """They import none of its modules, each fits its file, and code that holds the old function gets the new one."""
     assert {"waiting"} == set(patched["before"].values()) == set(patched["waiting"].values())
     packages = ("core", "patch", "patch.platform", "patch.worker")
     assert [f"vllm_ascend.{each}" for each in packages] == patched["imported"]
@@ -161,12 +161,12 @@ def test_the_doctor_says_which_of_its_symbols_are_patched(patched: Any) -> None:
     assert lines[0].endswith("; vLLM-Ascend, of an unknown version, with its own coordinator")
     assert "  on vLLM-Ascend, compressed blocks have 64 slots" in lines
     assert "compressed groups: switched on, and fits this vLLM" in lines
-    told = {line.split(": ")[0].strip() for line in lines if ": would be patched when it is imported. " in line}
-    assert set(patched["before"]) == {name for name in told if name.startswith("vllm_ascend")}
+    deferred = {line.split(": ")[0].strip() for line in lines if ": would be patched when it is imported. " in line}
+    assert set(patched["before"]) == {name for name in deferred if name.startswith("vllm_ascend")}
 
 
 def test_coordinators_take_what_newer_schedulers_say(patched: Any) -> None:
-    """And keep it for whoever asks; what no version says is still an error."""
+    """The value can be read back; a keyword of no version is still an error."""
     assert ["AscendHybridKVCacheCoordinator", 16384, 16384] == patched["newer"]
     assert "no_version_says_this" in patched["refused"]
 

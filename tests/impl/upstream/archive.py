@@ -3,7 +3,7 @@
 All is fetched once into a cache, and never stored in the repository.
 
 Tests are in the published source archive. pip cannot build vLLM's metadata here and stops, but leaves the unpacked
-archive if it is told to. Of that only ``tests`` is kept, so that the vLLM that is installed is the one that is tested.
+archive if an option asks for it. Of that only ``tests`` is kept, so that the installed vLLM is the one that is tested.
 
 Both lie in the cache of ``kvgate fetch``.
 """
@@ -38,7 +38,7 @@ ASCEND_NEEDS = {
     "pandas==3.1.1": "4f1602f614bb83f443381dbcbb94c4ac764b2e50c8d6c965614c5cd83e328c47",
     "python-dateutil==4.0.0": "a5e246f79eb80475e691bf93862cead98decd8a498cf53ba0516fcdc0f50dc1c",
 }
-"""What vLLM-Ascend imports and vLLM does not bring, with the sha256 of the wheel for Python 3.11 on x86-64."""
+"""The imports of vLLM-Ascend that vLLM does not bring, with the sha256 of the wheel for Python 3.11 on x86-64."""
 
 
 def archive_of(version: str) -> Path:

@@ -1,7 +1,7 @@
 """vLLM-Ascend's own unit tests of KV cache, block table, worker and scheduler: a table of results, with causes.
 
-They are run from its published source archive on its published modules, on a CPU, with the plug-in off and on; those
-of later releases on the vLLM that they belong to, without the plug-in, which is for vLLM 0.20.2. The table is in
+They are run from its published source archive on its published modules, on a CPU, with the plug-in off and on. Those of
+later releases run on the vLLM that they belong to, without the plug-in, which is for vLLM 0.20.2. The table is in
 ``ASCEND.md``: ``python -m tests.impl.upstream.ascend > tests/impl/upstream/ASCEND.md`` writes it.
 """
 
@@ -41,7 +41,7 @@ SWITCHES = {
     "VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0",
     "VLLM_PREFIX_CACHE_PARTIAL_HITS": "1",
 }
-"""What is switched on."""
+"""The switches that are on."""
 CAUSES = {
     r"device string: npu|No module named 'torch\.npu'|register PrivateUse1HooksInterface": "asks torch for a device "
     "called `npu`, which it has with torch_npu only",
@@ -61,7 +61,7 @@ CAUSES = {
     r"has no attribute 'VLLM_PP_LAYER_PARTITION'": "takes away at its end a variable of vLLM that it has replaced and "
     "that vLLM computes when it is asked for",
 }
-"""What a failure's message says, and why the test fails: none of these is about the block manager."""
+"""The message of a failure, and why the test fails: none of these is about the block manager."""
 
 
 @frozen
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def cause(self) -> str | None:
-        """Why it did not pass; None if it passed, or nobody knows."""
+        """Why it did not pass; None if it passed, or if the cause is unknown."""
         return next((cause for says, cause in CAUSES.items() if re.search(says, self.message, re.DOTALL)), None)
 
 

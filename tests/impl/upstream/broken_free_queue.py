@@ -2,6 +2,6 @@
 
 from kvgate_mutants.mutants.registry import mutants_named
 
-# Kept: the mutant is undone when nobody holds it.
+# Kept: the mutant is undone when no reference to it remains.
 BROKEN = mutants_named(["taken-from-the-back"])[0].applied()
 BROKEN.__enter__()

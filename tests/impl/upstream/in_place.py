@@ -26,9 +26,9 @@ class InPlace:
     scratch: Path
     """For reports."""
     hub: Path
-    """What stands in for the hub: see ``stand_ins``."""
+    """The stand-in for the hub: see ``stand_ins``."""
     path: tuple[Path, ...] = ()
-    """What is put in front of the vLLM that is installed: another release."""
+    """Another release, put in front of the installed vLLM."""
 
     def outcomes(self, version: str, *arguments: str, **switches: str) -> dict[str, str]:
         """The tests of vLLM ``version`` that ``arguments`` select, as ``file::test``, each with how it ended."""

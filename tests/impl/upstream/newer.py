@@ -1,8 +1,8 @@
 """A plug-in of pytest with which the tests of vLLM 0.23 run on vLLM 0.20.2 and ``swa_retention``: what was renamed.
 
-The environment is read when a manager is built, and not when vLLM starts; parameters that 0.20.2 does not know are
-dropped; names that these tests import and do not use are there. With the interval unset, 0.23 leaves out blocks that no
-hit can reach; the plug-in does so with the alignment as interval.
+The environment is read when a manager is built, and not when vLLM starts. Parameters that 0.20.2 does not know are
+dropped. Names that these tests import and do not use are there. With the interval unset, 0.23 leaves out blocks that no
+hit can reach. The plug-in does so with the alignment as interval.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def built(configuration_of: Callable[[Any], Configuration]) -> Callable[..., Non
 
 
 def unused(name: str) -> MagicMock:
-    """Whatever a module is asked for that it does not have: something that a test imports and does not use here."""
+    """An attribute that a module does not have: something that a test imports and does not use here."""
     if name.startswith("__"):
         raise AttributeError(name)
     return MagicMock(name=name)

@@ -41,7 +41,7 @@ def without(made: Callable[..., Any], *unknown: str, **renamed: str) -> Callable
 
 
 def interval(config: Any) -> Configuration:
-    """What a manager's configuration asks for."""
+    """The interval in a manager's configuration."""
     tokens = getattr(config, "prefix_cache_retention_interval", None)
     return Configuration() if tokens is None else read({RETENTION: str(tokens)})
 
@@ -51,7 +51,7 @@ hashes: Any = import_module("vllm.v1.core.kv_cache_utils")
 
 
 @dataclass
-class Config(interface.KVCacheConfig):  # type: ignore[misc]  # of whatever vLLM is here
+class Config(interface.KVCacheConfig):  # type: ignore[misc]  # of the vLLM that is here
     """The configuration of a manager, with the interval."""
 
     prefix_cache_retention_interval: int | None = None

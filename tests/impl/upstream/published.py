@@ -17,12 +17,12 @@ class Model:
     name: str
     """As on the hub, ``owner/name``."""
     files: dict[str, dict[str, Any]]
-    """What is beside the weights, by the name of its file."""
+    """The files next to the weights, by name."""
     tokens: dict[str, int]
     """The tokens that must be known, with their numbers."""
     eos: str
     tokenizer: dict[str, Any] = Factory(dict)
-    """What its tokenizer's settings say besides."""
+    """Further settings of its tokenizer."""
 
 
 def _text(architecture: str, model_type: str, **more: Any) -> dict[str, Any]:

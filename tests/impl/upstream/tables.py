@@ -8,11 +8,11 @@ RUN = {
     "test_prefix_caching": "the block manager and its caching",
     "test_single_type_kv_cache_manager": "the managers of single groups",
     "test_kv_cache_utils": "hashes, the free queue, and how layers become groups",
-    "test_kv_cache_metrics": "what the block pool tells of its blocks",
+    "test_kv_cache_metrics": "the metrics of the block pool",
     "test_kv_sharing": "layers that share a cache",
     "test_scheduler": "the scheduler",
     "test_async_scheduler": "the scheduler that does not wait for the worker",
-    "test_output": "what the scheduler tells the worker",
+    "test_output": "what the scheduler sends the worker",
     "test_encoder_cache_manager": "the scheduler's cache of pictures",
     "test_repetition_detection": "when the scheduler stops a request",
 }
@@ -33,7 +33,7 @@ DENSE = {
 }
 """Tests that assert a dense cache, which retention is there to avoid."""
 
-_FREE = "that whatever nobody holds is in the free queue; what is pinned waits apart"
+_FREE = "that every unheld block is in the free queue; pinned blocks wait apart"
 ALL_FREE = {
     "test_prefix_caching::test_prefill[sha256]": _FREE,
     "test_prefix_caching::test_prefill[sha256_cbor]": _FREE,
@@ -55,7 +55,7 @@ ALL_FREE = {
 """Tests that assert, when all requests are finished, how many blocks are in the free queue."""
 
 _MAMBA = "0.33 leaves out states of Mamba layers as well; the plug-in leaves out blocks of sliding windows alone"
-_JUNCTION = "0.33 also keeps where prompts of several requests part, and its look-up tells where that is"
+_JUNCTION = "0.33 also keeps where prompts of several requests part, and its look-up reports where that is"
 _MASK = "asks a function of 0.33's managers; the plug-in's is another (``reachable.Reach``), with tests of its own"
 NEWEST = {
     "test_zero_retention_is_ignored_for_full_attention": "reads an attribute of 0.33's coordinator",
@@ -120,4 +120,4 @@ HISPARSE = {
     "test_hisparse_terminal_prefix_waits_for_all_workers_and_preserves_identity",
     "test_nixl_hisparse_full_block_import_keeps_a_writable_tail",
 }
-"""Its tests that build a block manager with HiSparse, with which pins are refused."""
+"""Its tests that build a block manager with HiSparse, with which pins are rejected."""

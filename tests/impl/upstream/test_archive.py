@@ -48,7 +48,7 @@ def test_two_fetches_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_folder_that_cannot_be_put_in_place_is_an_error(tmp_path: Path) -> None:
-    """What is there is no folder."""
+    """The existing path is not a folder."""
     (tmp_path / "kept").touch()
     with pytest.raises(NotADirectoryError), archive._filling(tmp_path / "kept"):
         pass

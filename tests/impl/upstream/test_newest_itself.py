@@ -1,7 +1,8 @@
 """The tests of vLLM 0.33.0 on vLLM 0.33.0 with the plug-in.
 
-Goal: with nothing switched on they say what they say without it; with pins all pass but those that assert what pins are
-there to change, and those of HiSparse, with which pins are refused. Method: that of ``test_upstream``.
+Goal: with nothing switched on, the results are those without the plug-in. With pins all tests pass but those that
+assert what pins are there to change, and those of HiSparse, with which pins are rejected. Method: that of
+``test_upstream``.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> InPlace:
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What each run printed."""
+    """The output of each run."""
     outputs: list[str] = []
     run = subprocess.run
 
@@ -75,7 +75,7 @@ def check_watched(printed: list[str], runs: int, pools_min: int = 1) -> None:
 
 
 def cpu_seconds(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What a run returns, and the processor time of the processes that it has started and waited for."""
+    """A run's result, and the processor time of the processes that it has started and waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer = run()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,8 +1,8 @@
 """vLLM's own tests of the block manager and of the scheduler, on vLLM 0.20.2 with the plug-in.
 
-Goal: with nothing switched on they say what they say without it; with something on, all pass but those that assert what
-it is there to change, and each of these is named with its reason.
-Method: run them in place, in processes of their own, and compare test by test.
+Goal: with nothing switched on their results are those without it. With something on, all pass but those that assert
+what it changes, and each of these is named with its reason. Method: run them in place, in processes of their own, and
+compare test by test.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ def test_with_pins_what_fails_asserts_that_everything_is_free(place: InPlace) ->
 
 
 def test_preemption_with_pins(place: InPlace) -> None:
-    """Thousands of steps at random, with priorities, drafts and a pool that is always full: nobody waits for ever."""
+    """Thousands of random steps, with priorities, drafts and a pool that is always full: no request waits
+    permanently.
+    """
     found = place.outcomes(VERSION, f"{FOLDER}/{BLAST}.py", "-k", "preemption", "-p", "switched_on", **{PIN: "1"})
     assert (6, set()) == (len(found), failed(found))

@@ -1,8 +1,7 @@
 """A plug-in of pytest with which vLLM-Ascend's own unit tests run on a machine without an NPU.
 
-It comes before the archive's own ``conftest``, which puts mocks in place of parts of ``torch_npu`` and takes for
-granted that the package itself can be imported. What stands in for what is in ``tables.STAND_INS``; no module of
-vLLM-Ascend is replaced.
+It comes before the archive's own ``conftest``, which puts mocks in place of parts of ``torch_npu`` and assumes that the
+package itself can be imported. ``tables.STAND_INS`` has what stands in for it; no module of vLLM-Ascend is replaced.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Mocks(MetaPathFinder, Loader):
         return mock
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing to do."""
+        """Nothing to execute."""
 
 
 # With no visible device vLLM takes Triton without a driver.

@@ -1,7 +1,7 @@
-"""Every state that a small scheduler can reach, whatever is submitted to it for however long.
+"""Every state that a small scheduler can reach, with any submissions and of any length.
 
-Breadth first, so that what goes wrong is found on a shortest way. States that differ in the names of requests and
-blocks alone are one state.
+Breadth first, so that violations are found on a shortest path. States that differ only in the names of requests and
+blocks are one state.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kvreference.tables import Table
 from .stage import Outlook, outlook, wrongs
 
 STATES_MAX = 20_000
-"""No search of these tests comes near it: whoever does has lost a limit."""
+"""No search of these tests comes near it: one that does has lost a limit."""
 
 Checker = Callable[[Scheduler, Outlook, Operation, Observation], Sequence[str]]
 
 
 @frozen
 class Explored:
-    """What a search saw."""
+    """The result of a search."""
 
     states: int
     seen: Counter[str]
@@ -41,7 +41,7 @@ class Explored:
 def explore(
     scheduler: Scheduler, menu: Sequence[Submit], replies: Sequence[Reply], check: Checker = wrongs, aborts: bool = True
 ) -> Explored:
-    """Try everything in every state: whatever is on the menu, a step with each of the replies, ends of transfers."""
+    """Try everything in every state: all operations on the menu, a step with each of the replies, ends of transfers."""
     ways: dict[Hashable, tuple[Hashable, Operation] | None] = {key_of(scheduler): None}
     queue = deque([scheduler])
     seen: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def explore(
                 return Explored(len(ways), seen, (*_way_to(ways, key_of(before)), operation), wrong)
             if key not in ways:
                 ways[key] = key_of(before), operation
-                assert len(ways) <= STATES_MAX, "there is no end to the states"
+                assert len(ways) <= STATES_MAX, "the search does not end"
                 queue.append(after)
     return Explored(len(ways), seen)
 

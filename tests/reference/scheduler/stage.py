@@ -27,7 +27,7 @@ DRAFTING = Group("full", 2, lookahead=True)
 def scheduler_of(
     *groups: Group, blocks: int = 64, limits: Limits | None = None, kind: type[Scheduler] = Scheduler, **rest: Any
 ) -> Scheduler:
-    """A scheduler that can do all at once, unless told otherwise."""
+    """A scheduler that by default can do all at once."""
     return kind(Settings(Geometry(groups), blocks, **rest), limits or Limits())
 
 
@@ -42,9 +42,9 @@ def load(number: int, tokens: int, external_tokens: int, first: int = 0, **terms
 
 
 def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
-    """Apply each operation, which must be legal as it stands, and check what it did; the last observation.
+    """Apply each operation, which must be legal, and check what it did; the last observation.
 
-    Only the last may be a request that is refused.
+    Only the last may be a rejected request.
     """
     observation = Observation()
     for operation in operations:
@@ -57,7 +57,7 @@ def perform(scheduler: Scheduler, *operations: Operation) -> Observation:
 
 
 def line(scheduler: Scheduler) -> tuple[list[int], list[int]]:
-    """Who runs, and who waits."""
+    """The running requests, and the waiting ones."""
     return list(scheduler.queues.running), list(scheduler.queues.waiting)
 
 
@@ -71,20 +71,20 @@ def tokens_computed(scheduler: Scheduler) -> list[int]:
 
 @frozen
 class Outlook:
-    """What is promised, and what is waited for."""
+    """The promises, and the transfers that are waited for."""
 
     waits: Mapping[int, Mapping[str, int]]
-    """Per request in line that waits for no transfer, the most steps until it is let in, is answered, and ends."""
+    """Per queued request that waits for no transfer, the most steps until it is admitted, is answered, and ends."""
     transfers: frozenset[int]
     """The requests of which a transfer is under way."""
 
 
 def outlook(scheduler: Scheduler) -> Outlook:
-    """What is promised now."""
+    """The current promises."""
     transfers = frozenset(scheduler.transfers())
     waits = {
         number: {
-            "let in": steps_to_admission(scheduler, number),
+            "admitted": steps_to_admission(scheduler, number),
             "answered": steps_to_answer(scheduler, number),
             "ended": steps_to_end(scheduler, number),
         }
@@ -95,7 +95,7 @@ def outlook(scheduler: Scheduler) -> Outlook:
 
 
 def wrongs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
-    """What is wrong after an operation: with the blocks, with the books, with what was promised."""
+    """The violations after an operation: of the blocks, of the bookkeeping, of the promises."""
     return [
         *(str(violation) for violation in check(scheduler.manager.snapshot())),
         *_books_wrong(scheduler),
@@ -114,28 +114,28 @@ def _books_wrong(scheduler: Scheduler) -> list[str]:
     if not expected == set(queues.terms) == set(in_line) or len(in_line) != len(expected):
         wrong.append(f"{sorted(expected)} are not over, {in_line} in line, {sorted(queues.terms)} have terms")
     if any((alive[number].status is Status.RUNNING) != (number in queues.running) for number in expected):
-        wrong.append("somebody runs who is not in the running queue, or the other way round")
+        wrong.append("the running requests are not those of the running queue")
     return wrong
 
 
 def _room_wrong(scheduler: Scheduler) -> list[str]:
-    """Who holds more than was said, and whether somebody that was let in cannot get to its end any more."""
+    """Requests that hold more than their bound, and whether an admitted one can no longer reach its end."""
     settings, terms = scheduler.settings, scheduler.queues.terms
     needed = {n: blocks_to_run(settings, terms[n].limit_tokens - 1) for n in terms if terms[n].entered}
     held = {n: blocks for n, blocks in blocks_parked(scheduler.manager.tables, ()).items() if n in terms}
     parked = {n: blocks for n, blocks in held.items() if n not in scheduler.queues.running}
     wrong = [f"request {n} holds {held[n]} blocks, not {needed[n]} at most" for n in held if held[n] > needed[n]]
     if not is_room(settings.blocks - 1, needed, parked):
-        wrong.append(f"{needed} do not fit beside {parked}")
+        wrong.append(f"{needed} do not fit next to {parked}")
     return wrong
 
 
 def hangs(scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation) -> list[str]:
-    """Whether a step did nothing, and there is nothing to wait for."""
+    """Whether a step did nothing without having to wait for something."""
     if not isinstance(operation, Step):
         return []
     if is_stuck(scheduler, observation):
-        return ["nobody gets on, and no transfer is under way"]
+        return ["no request makes progress, and no transfer is under way"]
     begun = set(scheduler.transfers()) - before.transfers
     if is_held_up(scheduler, observation) and begun:
         return [f"the transfers of {sorted(begun)} were begun while everybody waited for one"]
@@ -145,13 +145,13 @@ def hangs(scheduler: Scheduler, before: Outlook, operation: Operation, observati
 def _promises_broken(
     scheduler: Scheduler, before: Outlook, operation: Operation, observation: Observation
 ) -> list[str]:
-    """Who has to wait for longer than was said: a step takes one away from what is promised, unless it is held up."""
+    """The requests that wait for longer than promised: a step takes one off every bound, unless it is held up."""
     passed = int(isinstance(operation, Step) and observation.advanced)
     preempted, answered = observation.requests(Preempt), observation.requests(Sample)
     wrong = []
     for number, now in outlook(scheduler).waits.items():
         kept = {
-            "let in": number in scheduler.queues.running or number in preempted,
+            "admitted": number in scheduler.queues.running or number in preempted,
             "answered": number in answered,
             "ended": False,
         }

@@ -1,4 +1,4 @@
-"""Acceptance: who is refused when it is submitted, and that whoever is not refused fits."""
+"""Acceptance: which requests are rejected when they are submitted, and that every accepted one fits."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ GEOMETRIES = (
     ("tokens", "reason"),
     [(128, None), (129, Reason.NEVER_FITS), (200, Reason.NEVER_FITS), (4096, Reason.PROMPT_TOO_LONG)],
 )
-def test_a_request_that_can_never_fit_is_refused(tokens: int, reason: Reason | None) -> None:
-    """Goal: an oversize request does not stand in the way (bug oversize-request-blocks-queue).
+def test_a_request_that_can_never_fit_is_rejected(tokens: int, reason: Reason | None) -> None:
+    """Goal: an oversize request does not block others (bug oversize-request-blocks-queue).
 
-    Method: pool 9, of which the null block holds nothing: 8 blocks of 16 are 128 tokens. A request of 20 behind it is
+    Method: pool 9, of which the null block holds nothing: 8 blocks of 16 are 128 tokens. A request of 20 after it is
     served in any case.
     """
     scheduler = scheduler_of(Group("full", 16), blocks=9, tokens_max=4096, chunk_tokens=64)
@@ -46,7 +46,7 @@ def test_a_request_that_can_never_fit_is_refused(tokens: int, reason: Reason | N
 
 
 def test_refusal_is_progress_and_leaves_nothing() -> None:
-    """Goal: whoever is refused is told at once, and never arrives. Method: nothing is asked of the block manager."""
+    """Goal: a rejection is reported at once, and the request never arrives. Method: the block manager is not called."""
     scheduler = scheduler_of(FULL, blocks=3)
     observation = perform(scheduler, submit(0, 5))
     assert (Reason.NEVER_FITS, (), True) == (observation.reason, observation.performed, observation.progress)
@@ -54,7 +54,7 @@ def test_refusal_is_progress_and_leaves_nothing() -> None:
 
 
 def test_answers_count() -> None:
-    """Goal: who is accepted gets to its end. Method: 4 tokens fit into 2 blocks with one answer, which is never
+    """Goal: an accepted request gets to its end. Method: 4 tokens fit into 2 blocks with one answer, which is never
     computed; a second answer needs the first in a third block.
     """
     scheduler = scheduler_of(FULL, blocks=3)
@@ -63,7 +63,7 @@ def test_answers_count() -> None:
 
 
 def test_the_longest_request_bounds_the_answers() -> None:
-    """Goal: nobody is answered beyond what any request may become. Method: 3 tokens of at most 5: two answers."""
+    """Goal: no answer is longer than any request may become. Method: 3 tokens of at most 5: two answers."""
     scheduler = scheduler_of(FULL, tokens_max=5)
     perform(scheduler, submit(0, 3, answers_max=100), Step())
     assert ([0], []) == line(scheduler)
@@ -83,7 +83,7 @@ def test_speculation_counts() -> None:
         assert ([], []) == line(scheduler)
 
 
-def test_no_slot_lies_behind_the_longest_request() -> None:
+def test_no_slot_lies_beyond_the_longest_request() -> None:
     """Goal: speculation at the very end asks for nothing that is never used. Method: at most 8 tokens, of which 7 are
     computed, with 2 drafts and 2 look-ahead slots. A window of 16 keeps 4 blocks of 2, not 6. States every 8 tokens are
     one, and one for each draft; a second is for a ninth token.
@@ -119,10 +119,10 @@ def test_as_many_as_may_be_alive() -> None:
 
 @pytest.mark.parametrize(("blocks", "reason"), [(144, None), (143, Reason.NEVER_FITS)])
 def test_windows_are_counted_with_recycling(blocks: int, reason: Reason | None) -> None:
-    """Goal: what the pool was sized for is accepted and let in (bug swa-admission-budgets-full-sequence).
+    """Goal: a request for which the pool was sized is accepted and admitted (bug swa-admission-budgets-full-sequence).
 
     Method: 2000 tokens, block 16: 125 blocks in full, and twice ceil((63 + 64) / 16) + 1 = 9 in windows of 64 with
-    chunks of 64: 143 blocks and the null block. A request behind it is served too.
+    chunks of 64: 143 blocks and the null block. A request after it is served too.
     """
     groups = Group("full", 16), Group("sliding_window", 16, 64), Group("sliding_window", 16, 64)
     scheduler = scheduler_of(*groups, blocks=blocks, tokens_max=2048, chunk_tokens=64)
@@ -132,8 +132,8 @@ def test_windows_are_counted_with_recycling(blocks: int, reason: Reason | None) 
 
 
 def test_the_longest_request_of_a_real_model_fits_its_smallest_pool() -> None:
-    """Goal: a pool sized for one request serves it (bug ascend-dsa-admission-cap-missing). Method: DeepSeek-V4-Flash,
-    a prompt of 32768 tokens in chunks of 8192, and the least blocks that are said to do: four steps.
+    """Goal: a pool sized for one request serves it (bug ascend-dsa-admission-cap-missing). Method: DeepSeek-V4-Flash, a
+    prompt of 32768 tokens in chunks of 8192, and the smallest pool that should do: four steps.
     """
     geometry = dsv4_flash_ascend(128)
     limits: dict[str, Any] = {"tokens_max": 32769, "chunk_tokens": 8192, "caches": False}
@@ -146,7 +146,7 @@ def test_the_longest_request_of_a_real_model_fits_its_smallest_pool() -> None:
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_who_fits_alone_passes_the_gate_of_an_empty_pool(geometry: Geometry) -> None:
+def test_a_request_that_fits_alone_passes_the_gate_of_an_empty_pool(geometry: Geometry) -> None:
     """Goal: acceptance and the admission gate do not disagree. Method: small pools and every length; and the gate's
     own count is not asked for more than ours.
     """
@@ -161,9 +161,9 @@ def test_who_fits_alone_passes_the_gate_of_an_empty_pool(geometry: Geometry) -> 
     assert accepted > 20
 
 
-def test_room_is_beside_what_others_hold() -> None:
+def test_others_hold_part_of_the_pool() -> None:
     """Goal: what a request holds itself is part of what it needs. Method: 5 blocks; one needs 3 and holds 2 of them,
-    beside 2 of another that needs 3 as well; with one more parked there is no room for either.
+    and another that needs 3 as well holds 2; with one more block held for a load neither has room.
     """
     assert is_room(5, {0: 3, 1: 3}, {0: 2, 1: 2})
     assert not is_room(5, {0: 3, 1: 3}, {0: 2, 1: 2, 2: 1})

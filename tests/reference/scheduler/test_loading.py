@@ -19,9 +19,9 @@ def free(scheduler: Scheduler) -> int:
     return len(scheduler.manager.pool.free)
 
 
-def test_whoever_loads_is_passed() -> None:
-    """Goal: nobody waits for another's transfer. Method: the first loads; the second runs. When the first has loaded
-    4 of 6 tokens it runs behind the second, and computes the rest.
+def test_a_loading_request_is_passed() -> None:
+    """Goal: no request waits for another's transfer. Method: the first loads; the second runs. When the first has
+    loaded 4 of 6 tokens it runs after the second, and computes the rest.
     """
     scheduler = scheduler_of(FULL)
     observation = perform(scheduler, load(0, 6, 4, answers_max=2), submit(1, 2, first=50, answers_max=9), Step())
@@ -43,7 +43,7 @@ def test_the_last_token_is_computed() -> None:
 
 
 def test_a_failed_load_is_not_tried_again() -> None:
-    """Goal: no circle of loads that fail. Method: after the failure all 6 tokens are computed, in its old place."""
+    """Goal: a load fails only once. Method: after the failure all 6 tokens are computed, in its old place."""
     scheduler = scheduler_of(FULL, limits=Limits(running_max=1))
     perform(scheduler, load(0, 6, 4), submit(1, 2, first=50), submit(2, 2, first=70), Step())
     assert ([], [0, 2]) == line(scheduler)
@@ -55,14 +55,18 @@ def test_a_failed_load_is_not_tried_again() -> None:
 
 
 def test_external_tokens_within_a_step() -> None:
-    """Goal: what arrives at once is not computed. Method: 4 of 6 tokens, budget 2: it is answered in its first step."""
+    """Goal: tokens that arrive at once are not computed. Method: 4 of 6 tokens, budget 2: it is answered in its first
+    step.
+    """
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=2))
     observation = perform(scheduler, submit(0, 6, external_tokens=4), Step())
     assert ((0,), (0,)) == (observation.entered, observation.requests(Finish))
 
 
 def test_an_offer_is_good_once() -> None:
-    """Goal: whoever is preempted needs nobody. Method: 1 was offered 2 tokens, is preempted, and is let in again."""
+    """Goal: a preempted request depends on no other node. Method: 1 was offered 2 tokens, is preempted, and is admitted
+    again.
+    """
     scheduler = scheduler_of(FULL, blocks=4, caches=False)
     perform(scheduler, submit(0, 2, answers_max=3), submit(1, 3, external_tokens=2, answers_max=3), Step())
     assert (1,) == perform(scheduler, Step()).requests(Preempt)
@@ -71,8 +75,8 @@ def test_an_offer_is_good_once() -> None:
 
 
 def test_a_load_leaves_room_for_those_that_run() -> None:
-    """Goal: who runs can grow to its end beside what a load holds. Method: 5 blocks; the first holds one and may need
-    3, so a load of 3 waits, though 4 are free; one of 2 does not.
+    """Goal: a running request can grow to its end next to what a load holds. Method: 5 blocks; the first holds one and
+    may need 3, so a load of 3 waits, though 4 are free; one of 2 does not.
     """
     for tokens, expected in ((6, []), (4, [1])):
         scheduler = scheduler_of(FULL, blocks=6, caches=False)
@@ -82,8 +86,8 @@ def test_a_load_leaves_room_for_those_that_run() -> None:
 
 
 def test_a_transfer_after_the_end_takes_room() -> None:
-    """Goal: whoever is let in fits beside what another node still reads. Method: 5 blocks; 2 of them are read after
-    their request's end. A request of 3 is let in, one that may need 4 waits until they are free.
+    """Goal: an admitted request fits next to what another node still reads. Method: 5 blocks; 2 of them are read after
+    their request's end. A request of 3 is admitted, one that may need 4 waits until they are free.
     """
     for answers_max, expected in ((2, ()), (1, (1,))):
         scheduler = scheduler_of(FULL, blocks=6, caches=False)
@@ -95,8 +99,8 @@ def test_a_transfer_after_the_end_takes_room() -> None:
 
 
 def test_an_aborted_load_holds_its_blocks() -> None:
-    """Goal: a write that is under way hits nobody else's block. Method: abort; 2 of 4 blocks come back when the
-    transfer is over, whether it succeeded or not.
+    """Goal: a write in flight hits no other request's block. Method: abort; 2 of 4 blocks come back when the transfer
+    is over, whether it succeeded or not.
     """
     for succeeded in (True, False):
         scheduler = scheduler_of(FULL, blocks=5)
@@ -132,9 +136,9 @@ def test_look_ahead_after_a_load() -> None:
     assert ([], []) == line(scheduler)
 
 
-def test_loads_that_never_arrive_keep_nobody() -> None:
+def test_loads_that_never_arrive_block_no_request() -> None:
     """Goal: bug running-plus-deferred-reaches-max-num-seqs. Method: four may run; four loads never arrive, then two do
-    and two are aborted. Whoever comes is let in at once.
+    and two are aborted. A new request is admitted at once.
     """
     scheduler = scheduler_of(BIG, blocks=1000, limits=Limits(running_max=4))
     perform(scheduler, *(load(number, 32, 16, answers_max=9) for number in range(4)), Step(), Step())
@@ -144,8 +148,8 @@ def test_loads_that_never_arrive_keep_nobody() -> None:
     assert ([2, 3], []) == line(scheduler)
 
 
-def test_whoever_has_loaded_is_seen_again() -> None:
-    """Goal: bug ascend-scheduler-ignores-skipped-waiting. Method: the load ends while others wait behind it and run."""
+def test_a_request_that_has_loaded_is_seen_again() -> None:
+    """Goal: bug ascend-scheduler-ignores-skipped-waiting. Method: the load ends while others wait after it and run."""
     scheduler = scheduler_of(FULL, limits=Limits(running_max=1))
     perform(scheduler, load(0, 4, 2), submit(1, 2, answers_max=3), submit(2, 2), Step(), Transferred(0))
     assert ([1], [0, 2]) == line(scheduler)
@@ -165,7 +169,7 @@ def test_chunks_that_end_where_states_are_kept() -> None:
 
 
 def test_drafts_after_a_load() -> None:
-    """Goal: whoever has loaded drafts like anybody else. Method: a draft layer; it gets its look-ahead slot, third
+    """Goal: a request that has loaded drafts like any other. Method: a draft layer; it gets its look-ahead slot, third
     block, when it runs.
     """
     scheduler = scheduler_of(DRAFTING, drafts_max=1)

@@ -1,4 +1,4 @@
-"""Preemption: who gives up its blocks for whom."""
+"""Preemption: which request loses its blocks to which."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .stage import FULL, line, perform, scheduler_of, submit, tokens_computed
 
 
 def test_the_last_is_preempted() -> None:
-    """Goal: who came first goes on. Method: 4 blocks, one token a step. In the second step each needs a second block:
-    the first takes the last free one, the second takes the third's. In the fourth the first takes the second's.
+    """Goal: the first request continues. Method: 4 blocks, one token a step. In the second step each needs a second
+    block: the first takes the last free one, the second takes the third's. In the fourth the first takes the second's.
     """
     scheduler = scheduler_of(FULL, blocks=5, caches=False)
     perform(scheduler, submit(0, 2, answers_max=7), submit(1, 2, answers_max=7), submit(2, 2, answers_max=7), Step())
@@ -24,16 +24,18 @@ def test_the_last_is_preempted() -> None:
 
 
 def test_the_last_gives_up_its_own_blocks() -> None:
-    """Goal: nobody takes from those before it. Method: 3 blocks for two that need their second: the second gives up."""
+    """Goal: no request takes blocks from those before it. Method: 3 blocks for two that need their second: the second
+    is preempted.
+    """
     scheduler = scheduler_of(FULL, blocks=4, caches=False)
     perform(scheduler, submit(0, 2, answers_max=4), submit(1, 2, answers_max=4), Step())
     observation = perform(scheduler, Step())
     assert (([0], [1]), (1,), (0,)) == (line(scheduler), observation.requests(Preempt), observation.requests(Schedule))
 
 
-def test_whoever_was_preempted_goes_on_with_all_its_tokens() -> None:
-    """Goal: an answer is never taken back. Method: it was answered once; let in again it computes 3 tokens, and is not
-    told as somebody new.
+def test_a_preempted_request_continues_with_all_its_tokens() -> None:
+    """Goal: an answer is never taken back. Method: it was answered once; admitted again it computes 3 tokens, and is
+    not reported as a new request.
     """
     scheduler = scheduler_of(FULL, blocks=4, caches=False)
     perform(scheduler, submit(0, 2, answers_max=3), submit(1, 2, answers_max=4), Step(), Step(), Step())
@@ -45,9 +47,9 @@ def test_whoever_was_preempted_goes_on_with_all_its_tokens() -> None:
 
 
 def test_the_first_waits_for_a_transfer() -> None:
-    """Goal: the only one that runs does not give up its blocks for nothing. Method: 5 blocks; 0 has ended, and its 2
-    are read by another node; 1 has 2 of 4 and needs 2 more; 2 loses its one, which is not enough. Nobody is let in
-    until the transfer is over, although 2 and its answer would fit into that one. Then there is room for both.
+    """Goal: the only running request is not preempted for nothing. Method: 5 blocks; 0 has ended, and its 2 are read by
+    another node; 1 has 2 of 4 and needs 2 more; 2 loses its one, which is not enough. No request is admitted until the
+    transfer is over, although 2 and its answer would fit into that one. Then both have room.
     """
     scheduler = scheduler_of(FULL, blocks=6, caches=False, chunk_tokens=4, full_sequence_must_fit=False)
     perform(scheduler, submit(0, 4, sends=True), submit(1, 8), submit(2, 1, answers_max=2), Step())

@@ -1,4 +1,4 @@
-"""Progress: how long anybody waits at most, and that nobody ever waits longer."""
+"""Progress: how long a request waits at most, and that none ever waits longer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .stage import DRAFTING, FULL, WINDOW, line, load, outlook, perform, schedul
 
 
 def bounds(scheduler: Scheduler, number: int) -> tuple[int, int, int]:
-    """The most steps until a request is let in, is answered, and ends."""
+    """The most steps until a request is admitted, is answered, and ends."""
     return steps_to_admission(scheduler, number), steps_to_answer(scheduler, number), steps_to_end(scheduler, number)
 
 
@@ -45,8 +45,8 @@ def test_the_bounds_of_one_request() -> None:
 
 
 def test_the_bounds_are_met() -> None:
-    """Goal: no bound is larger than need be. Method: one at a time may run: the second is let in with step 6, behind
-    the 5 of the first, answered with the 7th and over with the 8th; a budget of 4 cuts the chunks as well.
+    """Goal: no bound is larger than need be. Method: one at a time may run: the second is admitted with step 6, after
+    the 5 of the first, answered with the 7th and over with the 8th. A budget of 4 cuts the chunks as well.
     """
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=4, running_max=1))
     perform(scheduler, submit(0, 10, answers_max=3), submit(1, 5, first=50, answers_max=2))
@@ -60,7 +60,7 @@ def test_the_bounds_are_met() -> None:
 
 
 def test_a_load_takes_a_step() -> None:
-    """Goal: to begin a load takes a step, in which nobody may compute. Method: two loads one behind the other."""
+    """Goal: to begin a load takes a step, in which nothing may be computed. Method: two loads, one after the other."""
     scheduler = scheduler_of(FULL)
     perform(scheduler, load(0, 4, 2), load(1, 4, 2, first=50))
     assert ((1, 1, 2), (3, 3, 4)) == (bounds(scheduler, 0), bounds(scheduler, 1))
@@ -79,7 +79,7 @@ def test_chunks_that_end_where_states_are_kept_cost_more() -> None:
     assert ([], []) == line(scheduler)
 
 
-def test_whoever_comes_later_does_not_count() -> None:
+def test_later_requests_do_not_count() -> None:
     """Goal: no bound grows by what is submitted later. Method: fifty others."""
     scheduler = scheduler_of(FULL, blocks=6, requests_max=60, caches=False)
     perform(scheduler, submit(0, 4, answers_max=5), submit(1, 8))
@@ -89,19 +89,19 @@ def test_whoever_comes_later_does_not_count() -> None:
 
 
 def test_held_up_and_stuck() -> None:
-    """Goal: to wait for somebody is no hang, to wait for nobody is. Method: nobody in line; a load that is begun, is
-    under way, and is over, whereupon a step that does nothing would be a hang.
+    """Goal: waiting for another request is not a hang, waiting for none is. Method: an empty queue; a load that begins,
+    is under way, and is over, after which a step that does nothing would be a hang.
     """
     scheduler = scheduler_of(FULL)
-    assert (False, False) == told(scheduler, perform(scheduler, Step()))
+    assert (False, False) == progress_of(scheduler, perform(scheduler, Step()))
     perform(scheduler, load(0, 4, 4))
-    assert (False, False) == told(scheduler, perform(scheduler, Step()))
-    assert (True, False) == told(scheduler, perform(scheduler, Step()))
+    assert (False, False) == progress_of(scheduler, perform(scheduler, Step()))
+    assert (True, False) == progress_of(scheduler, perform(scheduler, Step()))
     perform(scheduler, Transferred(0))
-    assert (False, True) == told(scheduler, Observation())
+    assert (False, True) == progress_of(scheduler, Observation())
 
 
-def told(scheduler: Scheduler, observation: Observation) -> tuple[bool, bool]:
+def progress_of(scheduler: Scheduler, observation: Observation) -> tuple[bool, bool]:
     """Whether a step was held up, and whether it was a hang."""
     return is_held_up(scheduler, observation), is_stuck(scheduler, observation)
 
@@ -149,9 +149,9 @@ SMALL: dict[str, Any] = {"limits": LIMITS, "caches": False, "chunk_tokens": 4}
 def test_no_promise_is_ever_broken(
     scheduler: Scheduler, menu: tuple[Submit, ...], replies: tuple[Reply, ...], aborts: bool
 ) -> None:
-    """Goal: KV-LIVE-01, KV-LIVE-02 and KV-LIVE-03, in every state of small schedulers. Method: whatever happens, every
-    step that is not held up takes one off every bound, no other operation adds to one, and a step is held up only by a
-    transfer. There are refusals, preemptions and transfers among what happens.
+    """Goal: KV-LIVE-01, KV-LIVE-02 and KV-LIVE-03, in every state of small schedulers. Method: every step that is not
+    held up takes one off every bound, no other operation adds to one, and a step is held up only by a transfer. The
+    explored operations include rejections, preemptions and transfers.
     """
     explored = explore(scheduler, menu, replies, aborts=aborts)
     assert Explored(explored.states, explored.seen) == explored
@@ -215,7 +215,7 @@ def operation_at_random(chance: random.Random) -> Operation:
 
 
 def run_out(scheduler: Scheduler) -> None:
-    """End all transfers and take steps until nobody is in line, within the steps that were promised."""
+    """End all transfers and take steps until the queue is empty, within the promised number of steps."""
     for number in scheduler.transfers():
         perform(scheduler, Transferred(number))
     steps = max((waits["ended"] for waits in outlook(scheduler).waits.values()), default=0)
@@ -228,9 +228,9 @@ def run_out(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.ci
-def test_nobody_waits_longer_than_promised() -> None:
+def test_no_request_waits_longer_than_promised() -> None:
     """Goal: the same, and every invariant of the blocks, on all kinds of groups. Method: seeded runs of more than 5,000
-    steps in all; after each everybody is served to its end, and nothing is left.
+    steps in all; after each, all requests are served to their end, and nothing is left.
     """
     seen: Counter[str] = Counter()
     for seed in range(70):
@@ -267,8 +267,8 @@ def test_nobody_waits_longer_than_promised() -> None:
 
 
 def test_a_run_is_a_trace_of_the_block_manager() -> None:
-    """Goal: what a scheduler asked can be asked again. Method: another manager is asked the same, one by one; all of it
-    is legal as it stands, and the answers are the same. Identities in events are of one manager, so they are left out.
+    """Goal: a scheduler's calls can be repeated. Method: another manager gets the same calls, one by one; all of them
+    are legal, and the answers are the same. Identities in events are of one manager, so they are left out.
     """
     for seed in range(10):
         chance = random.Random(seed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kvreference.scheduler.queues import Queues, Terms
 
 
-def test_whoever_has_left_may_leave_again() -> None:
-    """Goal: an end that is told twice is one end. Method: of two that wait, the first leaves, and leaves again."""
+def test_a_request_that_left_may_leave_again() -> None:
+    """Goal: an end that is reported twice is one end. Method: of two that wait, the first leaves, and leaves again."""
     queues = Queues()
     for number in (0, 1):
         queues.submit(number, Terms(limit_tokens=4))

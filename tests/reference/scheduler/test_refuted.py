@@ -26,7 +26,7 @@ from .search import explore
 from .stage import DRAFTING, FULL, WINDOW, hangs, line, load, scheduler_of, submit
 
 TWO = Limits(budget_tokens=4, running_max=2)
-HANG = ["nobody gets on, and no transfer is under way"]
+HANG = ["no request makes progress, and no transfer is under way"]
 
 LOADS = (load(0, 6, 4, answers_max=2), submit(0, 4, answers_max=3))
 CASES = [

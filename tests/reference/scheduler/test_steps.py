@@ -1,4 +1,4 @@
-"""A step: who computes how much, who is let in, who is answered, in which order."""
+"""A step: how much each request computes, which are admitted, which are answered, in which order."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_one_chunk_per_request() -> None:
     assert [4, 2] == tokens_computed(scheduler)
 
 
-def test_without_budget_nobody_is_let_in() -> None:
-    """Goal: whoever runs goes first. Method: the first takes all of the budget for two steps."""
+def test_without_budget_no_request_is_admitted() -> None:
+    """Goal: running requests go first. Method: the first takes all of the budget for two steps."""
     scheduler = scheduler_of(FULL, limits=Limits(budget_tokens=4))
     perform(scheduler, submit(0, 9), submit(1, 2, first=50))
     for expected in (([0], [1]), ([0], [1]), ([], [])):
@@ -54,7 +54,7 @@ def test_without_budget_nobody_is_let_in() -> None:
         assert expected == line(scheduler)
 
 
-def test_without_budget_nobody_goes_on() -> None:
+def test_without_budget_no_request_continues() -> None:
     """Goal: the budget holds for those that run as well. Method: budget 2; from the second step on the first takes all
     of it, for its token and a draft, until it has its five answers.
     """
@@ -72,7 +72,7 @@ def test_the_last_token_of_the_budget_is_given() -> None:
 
 
 def test_as_many_as_may_run() -> None:
-    """Goal: a limit on those that run. Method: at most one; the second is let in when the first has ended."""
+    """Goal: a limit on running requests. Method: at most one; the second is admitted when the first has ended."""
     scheduler = scheduler_of(FULL, limits=Limits(running_max=1))
     perform(scheduler, submit(0, 2, answers_max=2), submit(1, 2), Step())
     assert ([0], [1]) == line(scheduler)
@@ -94,7 +94,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_replies_go_round() -> None:
-    """Goal: one rule answers everybody. Method: two replies for three requests: the first and the third end."""
+    """Goal: one rule answers all requests. Method: two replies for three requests: the first and the third end."""
     scheduler = scheduler_of(FULL)
     perform(scheduler, *(submit(number, 2, first=10 * number, answers_max=5) for number in range(3)))
     observation = perform(scheduler, Step((Reply(token=7, ends=True), Reply(token=8))))
@@ -104,7 +104,7 @@ def test_replies_go_round() -> None:
 
 
 def test_drafts_that_hold() -> None:
-    """Goal: a step may answer several tokens. Method: of two drafts behind 100 one holds: 100, 101 and 7."""
+    """Goal: a step may answer several tokens. Method: of two drafts after 100 one is accepted: 100, 101 and 7."""
     scheduler = scheduler_of(DRAFTING, drafts_max=2)
     perform(scheduler, submit(0, 2, answers_max=9), Step((Reply(token=100, drafts=5),)))
     assert [101, 102] == scheduler.manager.population[0].drafts
@@ -114,8 +114,8 @@ def test_drafts_that_hold() -> None:
 
 
 def test_what_is_beyond_the_limit_was_never_said() -> None:
-    """Goal: nobody gets more tokens than asked for. Method: both drafts hold, but one token of three answers is left:
-    after 100 and 101 one is cut off.
+    """Goal: no request gets more tokens than it asked for. Method: both drafts are accepted, but one token of three
+    answers is left: after 100 and 101 one is cut off.
     """
     scheduler = scheduler_of(FULL, drafts_max=2)
     perform(scheduler, submit(0, 2, answers_max=3), Step((Reply(token=100, drafts=2),)))
@@ -138,9 +138,9 @@ def test_copies_are_dispatched_before_answers() -> None:
     assert [Admit, Sample, Finish, TakeEvents] == [type(operation) for operation, _ in observation.performed]
 
 
-def test_what_a_step_tells() -> None:
+def test_what_a_step_reports() -> None:
     """Goal: an observation says what was achieved. Method: arriving achieves nothing yet; entering, an answer and the
-    end do; computing a second chunk only gets on; a step with nobody there does neither.
+    end do; computing a second chunk is progress only; a step without requests is neither.
     """
     scheduler = scheduler_of(FULL, chunk_tokens=2)
     asked: list[Operation] = [submit(0, 5, answers_max=2), *[Step()] * 5]
@@ -154,7 +154,9 @@ def test_what_a_step_tells() -> None:
 
 
 def test_a_step_leaves_the_given_state_alone() -> None:
-    """Goal: a state is a value. Method: a step from a copy; the original is where it was, and goes there again."""
+    """Goal: a state is a value. Method: a step from a copy; the original is unchanged, and the same step changes it
+    alike.
+    """
     scheduler = scheduler_of(FULL)
     perform(scheduler, submit(0, 4, answers_max=2))
     after, observation = step(scheduler, Step())
@@ -183,7 +185,9 @@ def test_what_is_not_legal_is_not_done() -> None:
 
 
 def test_what_cannot_be_asked() -> None:
-    """Goal: nonsense is refused where it is written. Method: no reply, no answer, no budget, nobody that may run."""
+    """Goal: nonsense is rejected where it is written. Method: no reply, no answer, no budget, no request
+    that may run.
+    """
     with pytest.raises(ValueError, match="replies"):
         Step(())
     with pytest.raises(ValueError, match="answers_max"):

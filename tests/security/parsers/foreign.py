@@ -1,4 +1,4 @@
-"""What others wrote: models, the configurations of published ones, dumps, reports, public traces of requests."""
+"""Parsers of foreign files: models, the configurations of published ones, dumps, reports, public traces of requests."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ class Form(Enum):
 
 @frozen
 class Parser:
-    """One parser, with everything that a command does with the parsed value before it goes on."""
+    """One parser, with everything that a command does with the parsed value before it continues."""
 
     name: str
     what: str
-    """What it parses."""
+    """Its input."""
     form: Form
     seeds: Callable[[Path], Sequence[bytes]] = field(repr=False)
     """Valid inputs; a function that must write files to make them uses the folder."""

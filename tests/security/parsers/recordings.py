@@ -1,4 +1,4 @@
-"""Recordings of live engines: read to their end, and judged."""
+"""Recordings of live engines: read to their end, and checked."""
 
 from __future__ import annotations
 

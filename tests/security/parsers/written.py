@@ -84,7 +84,7 @@ _BLOCKS_RUN_MAX, _TOKENS_RUN_MAX = 5000, 5000
 
 
 def _files(write: Sequence[Callable[[Path], None]]) -> Callable[[Path], list[bytes]]:
-    """What these write."""
+    """The files that these write."""
 
     def seeds(folder: Path) -> list[bytes]:
         path = folder / "seed"
@@ -159,7 +159,7 @@ def _of_corpus(_folder: Path) -> list[bytes]:
 
 
 def _passed(data: bytes, _folder: Path) -> object:
-    """A line of another process; what is no result is passed over."""
+    """A line of another process; a line that is not a result is passed over."""
     found = passing.read(data.decode("utf-8", "replace"))
     if found is None:
         raise UsageError("passed over")
@@ -187,7 +187,7 @@ def _of_status(folder: Path) -> list[bytes]:
 
 
 def _status(path: Path) -> object:
-    """What is no status is passed over."""
+    """A file that is not a status is passed over."""
     found = list(read_all(path.parent))
     if not found:
         raise UsageError("passed over")

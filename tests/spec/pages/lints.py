@@ -52,7 +52,7 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
     wrong = [f"{each} is stated {stated.count(each)} times" for each in statements if stated.count(each) != 1]
     for row in rows:
         if row.statement not in statements:
-            wrong.append(f"{row.statement} is no statement")
+            wrong.append(f"{row.statement} is not a statement")
             continue
         if row.sentence != statements[row.statement]:
             wrong.append(f"{row.statement} must read: {statements[row.statement]}")
@@ -72,7 +72,7 @@ def statements_wrong(chapters: Iterable[Chapter], statements: Mapping[str, str] 
 def evidence_wrong(
     chapters: Iterable[Chapter], known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> list[str]:
-    """No row claims more or less than there is: what is proved is in the registry."""
+    """No row claims more or less than the registry proves."""
     rows = [row for chapter in chapters for row in chapter.rows]
     return [
         f"{row.statement}: {row.evidence}"
@@ -84,9 +84,9 @@ def evidence_wrong(
 def proofs_wrong(
     chapter: Chapter, text: str, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> list[str]:
-    """What is proved is told in words, and the table behind them is what the registry says now."""
-    told = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
-    wrong = [] if told.partition(BEGIN)[0].strip() else ["the proofs are told in no words"]
+    """Prose describes the proofs, and the table after it is what the registry says now."""
+    stated = subsections(chapter.sections.get(STATED, "")).get(PROOFS, "")
+    wrong = [] if stated.partition(BEGIN)[0].strip() else ["the proofs are not described"]
     try:
         current = written(chapter, text, known, left)
     except ValueError as error:
@@ -95,16 +95,16 @@ def proofs_wrong(
 
 
 def operations_wrong(chapter: Chapter) -> list[str]:
-    """Everything is told of every operation, and an error that is named is raised where it is said to be."""
+    """Every operation has all columns, and an error that is named is raised where the chapter says."""
     head, *rows = table(chapter.sections.get(OPERATIONS, "")) or [[]]
     wrong = [] if tuple(head) == COLUMNS else [f"columns are {', '.join(head)}"]
     for row in rows:
         if len(row) != len(COLUMNS) or not all(row):
-            wrong.append(f"not told whole: {row[0]}")
+            wrong.append(f"incomplete: {row[0]}")
             continue
         sources = "".join(map(_source, links(row[-1])))
         named = re.findall(r"`(\w+Error)`", row[-1])
-        wrong += [f"{row[0]}: nobody raises {each}" for each in named if f"raise {each}" not in sources]
+        wrong += [f"{row[0]}: {each} is raised nowhere" for each in named if f"raise {each}" not in sources]
     return wrong
 
 
@@ -134,7 +134,7 @@ def _found(link: Link) -> Any:
 
 
 def example_wrong(chapter: Chapter) -> list[str]:
-    """There is one worked example, it asks the reference, asserts, and holds."""
+    """The chapter has one worked example, which asks the reference, asserts, and holds."""
     programs = chapter.programs()
     wrong = [f"a program stands under {heading}" for heading, _ in programs if heading != EXAMPLE]
     if len(programs) != 1:
@@ -165,7 +165,7 @@ def _lines(error: Exception, chapter: Chapter) -> list[int]:
 
 
 def numbers_strange(chapter: Chapter) -> list[int]:
-    """Every number that the chapter tells is a number in its program, which asserts it.
+    """Every number in the chapter is a number in its program, which asserts it.
 
     Numbers of chapters, threads and statements are none that can be computed; nor is what happened upstream.
     """
@@ -176,9 +176,9 @@ def numbers_strange(chapter: Chapter) -> list[int]:
 
 
 def numbers(text: str) -> set[int]:
-    """The numbers that prose tells."""
+    """The numbers in the prose."""
     words = re.sub(
         r"\]\([^)]*\)|KV-[A-Z]+-\d\d|[\w.-]+/[\w.-]+#\d+|[Cc]hapters?\s+\d\d|[Ff]inding\s\d+", "]", prose(text)
     )
-    told = re.findall(r"(?<![\w#.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?!\w)", words)
-    return {int(number.replace(",", "")) for number in told}
+    stated = re.findall(r"(?<![\w#.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?!\w)", words)
+    return {int(number.replace(",", "")) for number in stated}

@@ -34,23 +34,23 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def test_every_statement_has_a_chapter() -> None:
-    """Goal: what a chapter states is what the gate quotes and the functions do. Method: compare row by row."""
+    """Goal: a chapter states what the gate quotes and the functions do. Method: compare row by row."""
     assert [] == statements_wrong(CHAPTERS)
 
 
-def test_evidence_is_told_apart() -> None:
-    """Goal: nobody takes a test for a proof. Method: look at the kinds of evidence of every row."""
+def test_evidence_is_distinguished() -> None:
+    """Goal: a test is never taken for a proof. Method: look at the kinds of evidence of every row."""
     assert [] == evidence_wrong(CHAPTERS)
 
 
 @each_chapter
-def test_proofs_are_told(chapter: Chapter) -> None:
+def test_proofs_are_described(chapter: Chapter) -> None:
     """Goal: a reader learns what is proved, and what is not. Method: words, and the table that the registry gives."""
     assert [] == proofs_wrong(chapter, (SPEC / chapter.file).read_text(encoding="utf-8"))
 
 
 def left_wrong(left: Collection[str]) -> set[str]:
-    """Statements of which it is not said what their proofs leave over, or said though there are none."""
+    """Statements without a note of what their proofs leave open, or with one but without proofs."""
     proved = {statement for statement in STATEMENTS if proofs_of(statement)}
     return proved ^ set(left)
 
@@ -63,7 +63,7 @@ def test_what_proofs_leave_over_is_said() -> None:
 
 
 def test_what_is_not_proved_stands_in_one_list() -> None:
-    """Goal: nobody has to collect it. Method: every guarantee has a proof or a reason; the page is written anew."""
+    """Goal: one page lists them. Method: every guarantee has a proof or a reason; the page is written anew."""
     assert set() == left_wrong(set(STATEMENTS) - set(WITHOUT))
     assert not_proved() == (SPEC / NOT_PROVED).read_text(encoding="utf-8"), "run: python -m kvspec.chapter_proofs"
 
@@ -82,19 +82,19 @@ def test_it_opens_with_its_theorem(chapter: Chapter) -> None:
 
 @each_chapter
 def test_operations(chapter: Chapter) -> None:
-    """Goal: whoever calls knows what may go wrong. Method: look for every error where it is said to be raised."""
+    """Goal: a caller knows what may go wrong. Method: look for every error where it is said to be raised."""
     assert [] == operations_wrong(chapter)
 
 
 @each_page
 def test_named_functions_are_there(page: Path) -> None:
-    """Goal: whoever reads a name finds the code. Method: import and walk to it."""
+    """Goal: every named function leads to its code. Method: import and walk to it."""
     assert [] == functions_missing(page.read_text(encoding="utf-8"))
 
 
 @each_chapter
 def test_worked_example(chapter: Chapter) -> None:
-    """Goal: what a chapter shows is so. Method: run its program, which asserts the numbers."""
+    """Goal: the example of a chapter is true. Method: run its program, which asserts the numbers."""
     assert [] == example_wrong(chapter)
 
 

@@ -47,17 +47,17 @@ OF_A_MODEL = evolve(PROVED, id="free-queue.empty-is-whole")
     ],
 )
 def test_wording(statement: str, proofs: list[Obligation], left: dict[str, str], expected: str) -> None:
-    """Goal: no kind of evidence is said to cover more than it does. Method: with and without each kind, and a rest."""
+    """Goal: no kind of evidence claims to cover more than it does. Method: with and without each kind, and a rest."""
     assert expected == evidence(statement, proofs, left)
 
 
 def test_a_lemma_proves_no_statement() -> None:
-    """Goal: arithmetic is no proof of what it is used for. Method: the same obligation under both names."""
+    """Goal: arithmetic is not a proof of what it is used for. Method: the same obligation under both names."""
     lemma = evolve(PROVED, id=f"{LEMMAS[0]}.sum")
     assert [PROVED] == proofs_of("KV-OP-02", {each.id: each for each in (PROVED, lemma)})
 
 
-def test_every_family_of_proofs_is_told_in_one_place() -> None:
+def test_every_family_of_proofs_is_described_in_one_place() -> None:
     """Goal: no proof is left out of the pages. Method: count those of all chapters, and the lemmas."""
     proofs_section = [each.id for chapter in read_all() for each in proofs_in(chapter)]
     lemmas = [name for name, each in obligations().items() if chapter_name(each) in LEMMAS]
@@ -67,7 +67,7 @@ def test_every_family_of_proofs_is_told_in_one_place() -> None:
 
 
 def test_stale_evidence_is_written_anew() -> None:
-    """Goal: the command puts right what went stale. Method: claim too much in a chapter, and write it."""
+    """Goal: the command updates stale evidence. Method: claim too much in a chapter, and write it."""
     chapter = chapter_of(read_all())["KV-OP-14"]
     text = (SPEC / chapter.file).read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| [KV-OP-14]"))

@@ -142,7 +142,7 @@ def test_a_sound_chapter_passes() -> None:
     ("old", "new", "found"),
     [
         ("[KV-INV-03]", "[KV-INV-02]", "KV-INV-03 is stated 0 times"),
-        ("[KV-INV-03]", "[KV-INV-02]", "KV-INV-02 is no statement"),
+        ("[KV-INV-03]", "[KV-INV-02]", "KV-INV-02 is not a statement"),
         ("[KV-INV-03]", "[KV-LEAK-01]", "KV-LEAK-01 is stated 2 times"),
         ("holds no block twice", "holds any block", "KV-INV-03 must read: The free queue holds no block twice,"),
         ("#kv-leak-01", "#kv-leak-02", "KV-LEAK-01 leads to statements.md#kv-leak-02"),
@@ -151,15 +151,15 @@ def test_a_sound_chapter_passes() -> None:
         ("| P in part, B, T |", "| P, B, T |", "KV-INV-03: P, B, T"),
         ("| P in part, B, T |", "| B, T |", "KV-INV-03: B, T"),
         ("| P in part, B, T |", "| T, P in part, B |", "KV-INV-03: T, P in part, B"),
-        ("By hand.", "", "the proofs are told in no words"),
+        ("By hand.", "", "the proofs are not described"),
         ("It holds.", "It always holds.", "stale, run: python -m kvspec.chapter_proofs"),
         ("| P | It", "| B: 3 | It", "stale, run: python -m kvspec.chapter_proofs"),
         ("Left to tests: the rest.", "", "stale, run: python -m kvspec.chapter_proofs"),
         (BEGIN, "", "07-something.md has no place for its proofs"),
         ("| result | errors |", "| answer | errors |", "columns are operation, precondition, effect, answer, errors"),
-        ("| to take | none |", "| to take | |", "not told whole: to take"),
-        ("`LookupError`", "`KeyError`", "to take: nobody raises KeyError"),
-        ("[`free_queue.FreeQueue.pop`]", "[`free_queue.FreeQueue.append`]", "to take: nobody raises LookupError"),
+        ("| to take | none |", "| to take | |", "incomplete: to take"),
+        ("`LookupError`", "`KeyError`", "to take: KeyError is raised nowhere"),
+        ("[`free_queue.FreeQueue.pop`]", "[`free_queue.FreeQueue.append`]", "to take: LookupError is raised nowhere"),
         ("- **word**: one.", "- **word**: 12 of them.", 12),
         ("FreeQueue`]", "FreeLine`]", "`free_queue.FreeLine`"),
         ("[`free_queue.", "[`settings.", "`settings.FreeQueue`"),
@@ -188,7 +188,7 @@ def test_a_broken_chapter_does_not(old: str, new: str, found: object) -> None:
         ("### Safety", "### Sanity", "no statement, or neither safety nor scaffolding"),
     ],
 )
-def test_what_cannot_be_read_is_refused(old: str, new: str, message: str) -> None:
+def test_what_cannot_be_read_is_rejected(old: str, new: str, message: str) -> None:
     """Goal: a row that is not understood is not passed over. Method: two headings, a row without its link or kind."""
     with pytest.raises(ValueError, match=message):
         parse("07-something.md", SOUND.replace(old, new))

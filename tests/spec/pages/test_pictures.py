@@ -1,4 +1,4 @@
-"""The pictures: drawn from what the worked examples found, current, and readable by everybody."""
+"""The pictures: generated from the results of the worked examples, current, and readable for all."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: 
 
 @each_chapter
 def test_pictures_are_current(chapter: Chapter) -> None:
-    """Goal: what is seen is what the example found. Method: draw again, and compare."""
+    """Goal: a picture shows what the example found. Method: draw again, and compare."""
     written = (SPEC / path_of(chapter)).read_text(encoding="utf-8")
     assert render_picture(chapter) == written, "run: python -m kvspec.pictures"
 
 
 def test_there_are_no_others() -> None:
-    """Goal: none is left behind by a chapter that is gone. Method: compare with the chapters."""
+    """Goal: a removed chapter leaves no picture. Method: compare with the chapters."""
     assert {path_of(chapter) for chapter in CHAPTERS} == {f"pictures/{path.name}" for path in SPEC.glob("pictures/*")}
     assert {chapter.name for chapter in CHAPTERS} == set(PICTURES)
 
@@ -60,7 +60,7 @@ CHANGES = [
 @pytest.mark.ci
 @pytest.mark.parametrize(("number", "old", "new"), CHANGES, ids=[number for number, _, _ in CHANGES])
 def test_a_changed_example_is_another_picture(number: str, old: str, new: str) -> None:
-    """Goal: no picture stands whatever the example does. Method: change one value, assert nothing, draw."""
+    """Goal: a picture depends on its example. Method: change one value, assert nothing, draw."""
     chapter = next(each for each in CHAPTERS if each.number == number)
     text = (SPEC / chapter.file).read_text(encoding="utf-8")
     assert old in text
@@ -95,7 +95,7 @@ ROW = Row("a row", [Cell(1, "held")])
         ([Row("a" * 80, [Cell(1, "held")])], {"held": "held"}, "does not fit into a line: aaa"),
     ],
 )
-def test_a_picture_that_says_too_little_or_too_much_is_refused(
+def test_a_picture_that_says_too_little_or_too_much_is_rejected(
     rows: list[Row], meanings: dict[str, str], message: str
 ) -> None:
     """Goal: every colour is explained, every label fits. Method: a colour too few, too many, unknown; a long label."""
@@ -113,7 +113,7 @@ def test_words_are_words_in_a_picture() -> None:
 
 
 def test_all_are_written(tmp_path: Path) -> None:
-    """Goal: the command that the first page names draws them. Method: write them beside a copy of the chapters."""
+    """Goal: the command that the first page names draws them. Method: write them next to a copy of the chapters."""
     (tmp_path / "pictures").mkdir()
     for chapter in CHAPTERS:
         shutil.copy(SPEC / chapter.file, tmp_path)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.ci
 ROOT = SPEC.parent
 SECONDS_MAX = 120
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-"""What a browser fetches by itself, by tag. A link to click on is none of it."""
+"""What a browser fetches by itself, by tag. A link to click on does not count."""
 
 
 class Loads(HTMLParser):
@@ -29,21 +29,21 @@ class Loads(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if tag == "link" and told.get("rel") in ("canonical", "next", "prev"):
+        attributes = dict(attrs)
+        if tag == "link" and attributes.get("rel") in ("canonical", "next", "prev"):
             return
-        self.found += [told[name] or "" for name in (LOADED.get(tag, ""), "srcset") if name in told]
+        self.found += [attributes[name] or "" for name in (LOADED.get(tag, ""), "srcset") if name in attributes]
 
 
 def loads(html: str) -> list[str]:
-    """What ``html`` makes a browser fetch."""
+    """The resources that ``html`` makes a browser fetch."""
     parser = Loads()
     parser.feed(html)
     return parser.found
 
 
 def foreign(name: str, text: str) -> list[str]:
-    """What a file of the site takes from elsewhere."""
+    """The resources that a file of the site takes from elsewhere."""
     fetched = loads(text) if name.endswith(".html") else []
     if name.endswith((".css", ".html", ".svg")):
         fetched += re.findall(r"(?:url\(|@import\s)\s*[\"']?([^\"')\s;]+)", text)
@@ -76,11 +76,13 @@ def test_every_page_is_there(site: Path) -> None:
 
 
 def test_nothing_comes_from_elsewhere(site: Path) -> None:
-    """Goal: it can be read without a network, and tells nobody who reads it. Method: search what browsers fetch."""
+    """Goal: it can be read without a network, and reports its readers to no server. Method: search what
+    browsers fetch.
+    """
     assert {} == {name: found for name, text in texts(site) if (found := foreign(name, text))}
 
 
-def test_whatever_a_page_loads_is_there(site: Path) -> None:
+def test_all_that_a_page_loads_is_there(site: Path) -> None:
     """Goal: no style is missing, no picture broken. Method: look every file up from the page that loads it."""
     missing = []
     for name, text in texts(site):

@@ -16,7 +16,7 @@ SPEC = Path(__file__).parents[3] / "spec"
 
 
 def test_the_page_is_current() -> None:
-    """Goal: what is read is what is checked. Method: print the page as its head says, and compare."""
+    """Goal: the page has the statements that are checked. Method: print the page as its head says, and compare."""
     printed = subprocess.run([sys.executable, "-m", "kvspec"], capture_output=True, text=True, check=True, timeout=60)
     assert (SPEC / "statements.md").read_text() == printed.stdout, "run: python -m kvspec > spec/statements.md"
 

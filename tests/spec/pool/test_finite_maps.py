@@ -76,7 +76,7 @@ def test_what_is_assumed_of_a_replacement(changes: list[tuple[Any, ...]], old: i
 
 
 def test_two_maps_with_the_same_entries_are_equal() -> None:
-    """Whatever led to them; a map that differs in one entry is not."""
+    """However they were built; a map that differs in one entry is not."""
     one = FiniteMap({1: 2}).put(3, 4)
     other = FiniteMap({3: 4, 1: 2, 5: 0})
     assert one == other

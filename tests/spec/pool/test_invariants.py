@@ -36,7 +36,7 @@ SOUND = State(
     # A step in flight uses 1 and 5, and another node writes 2.
     uses=FiniteMap({1: 1, 2: 5}),
     filled=FiniteMap({2: 1}),
-    # What is known is there, but for what a step still has to write into 5.
+    # All known blocks are there, but for what a step still has to write into 5.
     written=FiniteMap({(11, 1): 1, (13, 3): 3, (11, 4): 4, (15, 5): 5}),
     owed=FiniteMap({(16, 5): 5}),
     late=FiniteMap(),
@@ -67,7 +67,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 }
 
 
-def told(state: State) -> set[str]:
+def violations(state: State) -> set[str]:
     """The invariants that do not hold somewhere in ``state``."""
     return {drift.where.partition("(")[2].rstrip(")") for drift in wrong(None, state, everywhere(state))}
 
@@ -82,26 +82,26 @@ def test_each_is_proved_by_an_obligation_of_its_own() -> None:
 
 def test_a_sound_state_violates_none() -> None:
     """The control of what follows."""
-    assert set() == told(SOUND)
+    assert set() == violations(SOUND)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 9])
 def test_they_hold_at_the_start(blocks: int) -> None:
     """In a pool of any size, a null block alone included."""
     state = initial(State(blocks, 1, **dict.fromkeys(MAPS, SOUND.refs)))
-    assert set() == told(state)
+    assert set() == violations(state)
     assert blocks - 1 == state.where.count(FREE)
     assert all(getattr(state, name) == NOTHING for name in MAPS if name != "where")
 
 
 @pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])
 def test_each_can_fail(name: str) -> None:
-    """It is among what is told of a state in which something is broken that it is about."""
-    assert name in told(evolve(SOUND, **BROKEN[name]))
+    """It is among the reported violations of a state in which something that it covers is broken."""
+    assert name in violations(evolve(SOUND, **BROKEN[name]))
 
 
 def test_nothing_touched_is_nothing_wrong() -> None:
-    """What was not touched is not looked at, and a copy is looked at whatever was."""
+    """Untouched parts are not checked, and a copy always is."""
     state = evolve(SOUND, refs=SOUND.refs.put(2, 0))
     assert [] == list(wrong(None, state, []))
     assert ["KV-INV-09 (destination_is_held)"] == [drift.where for drift in wrong(None, state, [Point(7)])]

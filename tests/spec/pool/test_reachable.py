@@ -1,8 +1,8 @@
 """The transition system, run on numbers.
 
-Goal: what is proved of any sound state is seen to be so in states that can be reached, and what breaks a transition
-breaks it there too: neither the proofs nor their mutants are about states that there are not. Method: walks at random
-from the initial state, through few blocks, entries, copies and contents, so that they meet.
+Goal: the proofs about any sound state are seen to hold in reachable states, and a mutant breaks its transition there
+too: neither the proofs nor their mutants are about impossible states. Method: walks at random from the initial state,
+through few blocks, entries, copies and contents, so that they meet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BLOCKS = 4
 TRIES, TRIES_OF_A_MUTANT = 300_000, 2_000_000
 """How many transitions are tried, of which most cannot happen."""
 LEGS = (60, 400)
-"""After how many tries a walk begins anew, in turn: late everything is held, and early nothing is cached."""
+"""After how many tries a walk begins again, in turn: late everything is held, and early nothing is cached."""
 OF_STEPS = {name: each for name, each in obligations().items() if "transition" in each.unknowns}
 UNMET = {
     # Two steps that use one block, and a third party that takes it between them.
@@ -50,11 +50,11 @@ MUTANTS = [
     if (name, mutant.name) not in UNMET
 ]
 SELDOM = {
-    # Everything must be given up, and something pinned, before a reset.
+    # Everything must be freed, and something pinned, before a reset.
     ("content-and-cached-map.reset-forgets-all", "something is pinned"),
     # Two blocks in each of three places are more blocks than there are.
     ("blocks-and-references.conserved", "blocks are in all three places"),
-    # Two copies, one behind the other.
+    # Two copies, one after the other.
     ("partial-hits.destination-is-held", "a destination is the source of another copy"),
     # Two copies, of which one has its destination.
     ("partial-hits.destination-is-own", "another copy is pending"),
@@ -67,7 +67,7 @@ SELDOM = {
 }
 """Witnesses that such walks hardly ever meet."""
 PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
-"""How often a transition is passed over that ends a walk's variety, or keeps blocks from being given up."""
+"""How often a transition is passed over that ends a walk's variety, or keeps blocks from being freed."""
 
 
 TRIED: tuple[type[Transition], ...] = (
@@ -82,11 +82,11 @@ TRIED: tuple[type[Transition], ...] = (
     Hold,
     Read,
 )
-"""What is tried: more often what seldom can happen, or what a walk depends on."""
+"""The transitions to try: more often those that seldom can happen, or that a walk depends on."""
 
 
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
-    """Steps of a walk: the unknowns of each, with an arbitrary point beside it."""
+    """Steps of a walk: the unknowns of each, with an arbitrary point."""
     draw = random.Random(seed)
     state = State(BLOCKS, 0, **{name: FiniteMap() for name in MAPS})
     for number in range(tries):

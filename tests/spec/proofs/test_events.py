@@ -21,7 +21,7 @@ from kvspec.prover import holds
 
 
 def test_places_stand_for_what_is_there() -> None:
-    """Goal: what is proved of places is so of tokens and prefixes. Method: drawn positions; the running function on a
+    """Goal: the proofs about places hold of tokens and prefixes. Method: generated positions; the running function on a
     real request, and on places, which then are looked up in the request.
     """
     for seed in range(200):
@@ -80,7 +80,9 @@ def test_events_of_a_manager_tell_their_tokens(groups: tuple[Group, ...]) -> Non
 
 
 def test_an_event_that_spans_a_gap_is_noticed() -> None:
-    """Goal: the check can fail. Method: all that is due is told as one run, on numbers: 0 and 2 are no neighbours."""
+    """Goal: the check can fail. Method: all that is due is reported as one run, on numbers: 0 and 2 are not
+    adjacent.
+    """
     values = {"due": 2, "gap0": 0, "gap1": 1, "gap2": 0, "block": 4, "grain": 2}
     assert holds(TOKENS, values)
     assert SOUND_RUNS is caching._runs

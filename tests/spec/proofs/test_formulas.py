@@ -1,8 +1,8 @@
 """The formulas of chapters 04 to 09, for given models, on terms that mean what ints mean.
 
-Goal: what is proved of terms is so of the numbers that the code runs on. Method: the same code is run on ints and on
-terms that are held to these ints, and must agree; what speaks of a group is proved for the groups of models. That every
-obligation is proved, has its witnesses and loses its mutants is asked in ``tests/spec/test_proofs.py``.
+Goal: the proofs about terms hold of the numbers that the code runs on. Method: the same code is run on ints and on
+terms that are held to these ints, and must agree. Statements about a group are proved for the groups of models.
+``tests/spec/test_proofs.py`` checks that every obligation is proved, has its witnesses and loses its mutants.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RUN_ON_INTS = tuple(
 )
 
 
-# What is proved of a model
+# Proofs about a model
 
 
 @pytest.mark.ci
@@ -61,7 +61,7 @@ RUN_ON_INTS = tuple(
     "model", ["gemma-hybrid+eagle", "dsv4-flash-ascend-128+mtp", "dsv4-flash-ascend-64+partial", "local", "mamba-align"]
 )
 def test_proved_of_a_model(model: str) -> None:
-    """What speaks of one group is proved with the sizes of each group of a model that is deployed."""
+    """Statements about one group are proved with the sizes of each group of a deployed model."""
     geometry = load(model).geometry
     bound = [
         (obligation, values)
@@ -81,7 +81,7 @@ def _bindings(binds: Callable[..., Mapping[str, int] | None], geometry: Geometry
     return [values for index, values in enumerate(found) if values is not None and values not in found[:index]]
 
 
-# What terms mean
+# The meaning of terms
 
 
 def _held_to(obligation: Obligation, values: Mapping[str, int]) -> Obligation:
@@ -108,7 +108,7 @@ def _drawn(obligation: Obligation, random: Random) -> dict[str, int]:
 @pytest.mark.few(20)
 @pytest.mark.parametrize("obligation", RUN_ON_INTS, ids=lambda obligation: obligation.id)
 def test_terms_agree_with_ints(obligation: Obligation) -> None:
-    """On values drawn at random, what is shown is so of terms exactly if it is so of ints, also where it is not so."""
+    """On values drawn at random, a claim holds of terms if and only if it holds of ints, also where it is false."""
     random = Random(obligation.id)
     for _ in range(6):
         values = _drawn(obligation, random)
@@ -179,11 +179,11 @@ def test_division_that_rounds_to_zero_is_noticed(monkeypatch: pytest.MonkeyPatch
     assert _wrong(EXPRESSIONS["remainder of a negative number"])
 
 
-# What rests on what
+# Lemmas
 
 
 def _uses(obligation: Obligation) -> list[Obligation]:
-    """The obligations that are lemmas of this one, whatever the values."""
+    """The obligations that are lemmas of this one, for any values."""
     used: list[Obligation] = []
 
     def claim(u: Any) -> Any:
@@ -196,7 +196,7 @@ def _uses(obligation: Obligation) -> list[Obligation]:
 
 @each_obligation
 def test_lemmas_are_obligations(obligation: Obligation) -> None:
-    """A lemma is proved itself, before: no proof rests on what nobody proves, nor on itself."""
+    """A lemma is proved itself, before: no proof rests on an unproved lemma, nor on itself."""
     places = {each.id: place for place, each in enumerate(OBLIGATIONS)}
     assert [] == [used.id for used in _uses(obligation) if places[used.id] >= places[obligation.id]]
 

@@ -1,7 +1,7 @@
 """The linked list of the proofs, and the queues of numbered places, are the reference's queues.
 
-Goal: what is proved of them is proved of what the reference does. Method: the same scripts of random operations on
-both, everything compared after each; and the mutants of the proofs planted, each of which a script must tell.
+Goal: the proofs hold of the reference. Method: the same scripts of random operations on both, everything compared after
+each; and the mutants of the proofs injected, each of which a script must find.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MUTANTS = {
 
 
 def drift(seeds: Sequence[int]) -> str:
-    """The first difference between the linked list and the reference; nothing if there is none."""
+    """The first difference between the linked list and the reference; nothing if they agree."""
     for seed in seeds:
         for names, hostile in ((LEGAL, True), (WITH_FRONT, True)):
             ours = observed(Linked(BLOCKS), random_script(seed, BLOCKS, CALLS, names, hostile))
@@ -43,7 +43,7 @@ def drift(seeds: Sequence[int]) -> str:
 
 
 def test_the_linked_list_is_the_reference_queue() -> None:
-    """Order both ways, counter, what is taken and what is refused, after each of many calls."""
+    """Order in both directions, counter, what is taken and what is rejected, after each of many calls."""
     assert "" == drift(SEEDS)
 
 
@@ -62,17 +62,17 @@ def test_scripts_reach_what_matters() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_planted_drift_is_seen(mutant: Mutant) -> None:
+def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
     """Each mutant of the proofs changes what a script shows, or cannot be played at all."""
     with mutant.applied():
         try:
-            told = drift(SEEDS)
+            drifted = drift(SEEDS)
         except (AttributeError, RuntimeError, AssertionError) as error:
-            told = str(error)
-    assert told
+            drifted = str(error)
+    assert drifted
 
 
-def test_misuse_is_refused_and_changes_nothing() -> None:
+def test_misuse_is_rejected_and_changes_nothing() -> None:
     """A block twice in one call, one that is there, too many, less than none, one that is not there."""
     queue = append_n(empty(FiniteMap()), [3, 1, 2])
     with pytest.raises(ValueError, match="block 5 is already in the free queue"):
@@ -89,7 +89,7 @@ def test_misuse_is_refused_and_changes_nothing() -> None:
 
 
 def test_scratch_first_is_two_insertions() -> None:
-    """What is cached is appended and scratch prepended, each in its order: so the reference puts them too."""
+    """Cached blocks are appended and scratch prepended, each in its order: so the reference puts them too."""
     random = Random(0)
     for _ in range(200):
         blocks = list(range(1, 9))

@@ -28,14 +28,14 @@ def close(first: Any, second: Any) -> bool:
 
 
 def said(claim: Any, most: int | None = None) -> tuple[Verdict, int, Any]:
-    """What becomes of a statement about two numbers, how many ways were looked at, and the counterexample."""
+    """The verdict on a statement about two numbers, how many execution paths were tried, and the counterexample."""
     unknowns = {"first": Count(0, most), "second": Count(0, most)}
     proof = prove(Obligation("merging.test", (), "A statement.", unknowns, claim, {}, ()))
     return proof.verdict, proof.ways, proof.counterexample
 
 
 def test_a_merged_number_is_the_number() -> None:
-    """On one way; what is not so is refuted."""
+    """On one path; a false claim is refuted."""
     assert (Verdict.PROVED, 1, None) == said(
         lambda u: (
             number_of(lambda: distance(u.first, u.second), True) == number_of(lambda: distance(u.second, u.first), True)
@@ -47,13 +47,13 @@ def test_a_merged_number_is_the_number() -> None:
 
 
 def test_a_merged_truth_is_the_truth() -> None:
-    """On one way; what is not so is refuted."""
+    """On one path; a false claim is refuted."""
     assert (Verdict.PROVED, 1, None) == said(lambda u: truth_of(lambda: close(u.first, u.second), True), most=2)
     assert (Verdict.REFUTED, 1) == said(lambda u: truth_of(lambda: close(u.first, u.second), True), most=3)[:2]
 
 
 def test_nothing_is_said_where_what_is_given_is_not_so() -> None:
-    """So nothing is proved by it there: the number is none, and the truth is no."""
+    """So nothing is proved by it there: the number is none, and the truth is false."""
     assert Verdict.REFUTED is said(lambda u: truth_of(lambda: True, u.first == 1))[0]
     assert Verdict.REFUTED is said(lambda u: number_of(lambda: u.first, u.first == 1) == u.first)[0]
 

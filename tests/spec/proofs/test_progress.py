@@ -46,7 +46,7 @@ GEOMETRIES = (
 """Each with the drafts that it is proposed."""
 
 
-def beside_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -> SideBySide:
+def pair_at_random(chance: random.Random, kind: type[Scheduler] = Scheduler) -> SideBySide:
     """Small pools, so that requests are in each other's way."""
     geometry, drafts_max = chance.choice(GEOMETRIES)
     settings = Settings(
@@ -84,13 +84,13 @@ def first_difference(seeds: int, operations: int, kind: type[Scheduler] = Schedu
     performed = 0
     for seed in range(seeds):
         chance = random.Random(seed)
-        beside = beside_at_random(chance, kind)
+        both = pair_at_random(chance, kind)
         for _ in range(operations):
-            operation = beside.reference.resolve(operation_at_random(chance))
+            operation = both.reference.resolve(operation_at_random(chance))
             if operation is None:
                 continue
             performed += 1
-            found = beside.apply(operation)
+            found = both.apply(operation)
             if found:
                 return performed, found
     return performed, []
@@ -98,8 +98,8 @@ def first_difference(seeds: int, operations: int, kind: type[Scheduler] = Schedu
 
 @pytest.mark.ci
 def test_counts_follow_the_blocks() -> None:
-    """Goal: what is proved over counts is so of the reference. Method: seeded runs of both, on every kind of group that
-    can be counted; each answer and each state is compared, completely.
+    """Goal: the proofs over counts hold of the reference. Method: seeded runs of both, on every kind of group that can
+    be counted; each answer and each state is compared, completely.
     """
     performed, found = first_difference(seeds=60, operations=140)
     assert [] == found
@@ -114,7 +114,9 @@ def test_a_scheduler_that_drifts_is_noticed(kind: type[Scheduler]) -> None:
 
 
 def test_a_block_manager_that_drifts_is_noticed() -> None:
-    """Goal: a change of what blocks are given back shows. Method: windows keep what nobody reads, in the reference."""
+    """Goal: a change in which blocks are freed shows. Method: windows keep blocks that are never read, in
+    the reference.
+    """
     with patch("kvreference.holdings.Holdings.release_dead", lambda self, request, computed: None):
         assert [] != first_difference(20, 140)[1]
 
@@ -126,7 +128,7 @@ def test_counts_that_drift_are_noticed(name: str) -> None:
         assert [] != first_difference(60, 140)[1]
 
 
-def test_what_cannot_be_counted_is_refused() -> None:
+def test_what_cannot_be_counted_is_rejected() -> None:
     """Goal: no comparison of what is not counted. Method: caching; states at block ends only."""
     for settings in (
         Settings(Geometry((FULL,)), 5),
@@ -165,7 +167,7 @@ def _drafts(operation: Operation) -> bool:
 
 
 def test_the_smaller_of_two_is_the_smaller() -> None:
-    """Goal: what stands in for Python's own functions agrees with them. Method: all small pairs and lists."""
+    """Goal: the replacements of Python's own functions agree with them. Method: all small pairs and lists."""
     assert {"len", "min", "max"} == set(BUILT_IN)
     for first, second in product(range(-2, 3), repeat=2):
         assert (min(first, second), max(first, second)) == (least(first, second), most(first, second))
@@ -208,8 +210,8 @@ def test_a_hang_needs_its_sizes() -> None:
 
 
 def test_a_state_is_checked_as_numbers_too() -> None:
-    """Goal: the proofs of steps say the same of ints. Method: one that runs and one that is back from a load; a pool
-    that is a block too small is no state.
+    """Goal: the proofs of steps claim the same of ints. Method: one request that runs and one that is back from a load;
+    a pool that is a block too small is not a state.
     """
     own = {"tokens": 3, "over": 0, "limit": 4, "external": 0, "parks": 0, "sends": 0}
     values = {

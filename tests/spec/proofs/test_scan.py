@@ -1,8 +1,8 @@
 """The scan of the proofs finds the hits of the reference, and the scans that are refuted do not.
 
 Goal: rows, scan and the reference's own search agree on what a block manager really holds, beyond the sizes that are
-proved. Method: prompts computed and partly evicted at random, looked up by the reference and scanned; and what is
-refuted, planted in the same cases and replayed.
+proved. Method: prompts computed and partly evicted at random, looked up by the reference and scanned; and the refuted
+scans, run on the same cases and replayed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SAID = {
     "cut-before-drop": (5, "a hit of 0 tokens", "a hit of 4 tokens"),
     "window-taken-for-full": (7, "a hit of 2 tokens", "a hit of 0 tokens"),
 }
-"""How many operations the trace has, and what the scan and the reference come to."""
+"""How many operations the trace has, and the hits of the scan and of the reference."""
 
 
 def held(seed: int) -> tuple[Manager, Hit]:
@@ -68,7 +68,7 @@ def cases() -> list[tuple[Manager, Hit]]:
 
 
 def differing(cases: list[tuple[Manager, Hit]], make: MakeRow) -> Iterator[tuple[int, int]]:
-    """Where the scan comes to something else than the reference: both hits."""
+    """Where the scan's hit is not the reference's: both hits."""
     for manager, hit in cases:
         found = as_cached(manager, 1).found(make)
         assert isinstance(found, int)
@@ -77,14 +77,14 @@ def differing(cases: list[tuple[Manager, Hit]], make: MakeRow) -> Iterator[tuple
 
 
 def test_the_scan_finds_the_hit_of_the_reference(cases: list[tuple[Manager, Hit]]) -> None:
-    """Whatever was evicted; and hits of many lengths are among them."""
+    """After any evictions; and hits of many lengths are among them."""
     assert [] == list(differing(cases, Row))
     assert len({hit.tokens for _, hit in cases}) > 10
 
 
 @pytest.mark.parametrize("make", DESIGNS)
 def test_a_refuted_scan_does_not(cases: list[tuple[Manager, Hit]], make: MakeRow) -> None:
-    """Planted into the same cases, each is seen."""
+    """On the same cases, each is seen to differ."""
     assert list(differing(cases, make))
 
 
@@ -97,7 +97,7 @@ def serving(lengths: set[int]) -> Callable[[Any], bool]:
 
 
 def longest_common(seed: int) -> tuple[int, int]:
-    """What the scan finds, of groups that answer by the plain search, and what it should find."""
+    """The scan's result on groups that answer by the plain search, and the expected one."""
     random = Random(seed)
     alignment, tokens = random.choice((1, 4, 16)), random.randint(1, 200)
     multiples = range(0, tokens + alignment, alignment)
@@ -111,7 +111,7 @@ def longest_common(seed: int) -> tuple[int, int]:
 
 
 def drift() -> str:
-    """The first case in which the scan does not find the longest common length; nothing if there is none."""
+    """The first case in which the scan does not find the longest common length; nothing if it always does."""
     for seed in range(200):
         found, right = longest_common(seed)
         if found != right:
@@ -120,7 +120,7 @@ def drift() -> str:
 
 
 def test_the_scan_finds_the_longest_common_length() -> None:
-    """Of up to four groups, whatever they serve."""
+    """Of up to four groups, for any cached blocks."""
     assert "" == drift()
 
 
@@ -130,13 +130,13 @@ MUTANTS = {
     for mutant in obligation.mutants
     # The mutants of the rows are not among them: the groups below answer without rows.
     if all(re.match("kvspec.hit_scan:(?!Row)", each.target) for each in mutant.patches)
-    # This one goes round for ever, as it should; that is for the proof to tell.
+    # This one loops permanently, as it should; the proof finds that.
     and mutant.name not in ("nobody-counts", "one-asked-twice")
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_a_planted_drift_is_seen(mutant: Mutant) -> None:
+def test_an_injected_drift_is_seen(mutant: Mutant) -> None:
     """Each mutant of the scan finds another length somewhere, or looks below 0."""
     with mutant.applied(), pytest.MonkeyPatch.context() as patched:
         lowered = hit_scan.lowered
@@ -149,13 +149,13 @@ def test_a_planted_drift_is_seen(mutant: Mutant) -> None:
 
         patched.setattr(hit_scan, "lowered", bounded)
         try:
-            told = drift()
+            drifted = drift()
         except AssertionError as error:
-            told = str(error)
-    assert told
+            drifted = str(error)
+    assert drifted
 
 
-# What z3 finds
+# The counterexamples of z3
 
 
 def refuted(design: Refuted) -> Replay:
@@ -167,7 +167,7 @@ def refuted(design: Refuted) -> Replay:
 
 @pytest.fixture(scope="module")
 def replays() -> dict[str, Replay]:
-    """That of each design."""
+    """The replay of each design."""
     return {design.name: refuted(design) for design in SCANS}
 
 
@@ -196,7 +196,7 @@ def test_nothing_in_a_trace_is_idle(replays: dict[str, Replay]) -> None:
     ],
 )
 def test_a_finding_shows_in_its_trace(replays: dict[str, Replay], name: str, finding: str) -> None:
-    """What findings 005 and 006 change in the reference's look-up comes to what the design comes to."""
+    """With findings 005 and 006, the reference's look-up gives the design's answer."""
     settings = replays[name].settings
     (known,) = with_ids([finding])
     manager = Manager(settings, Choices(rules=Rules(known.acts(settings, "").deltas)))

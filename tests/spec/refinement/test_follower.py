@@ -1,7 +1,7 @@
 """Following: what is recorded, how a state is seen, and what the transitions of an operation are.
 
-Goal: a manager that is followed does what it would do anyway, and each operation is told as the transitions that a
-reader of the chapters would expect. Method: small managers step by step, and the same operations with and without.
+Goal: following a manager does not change what it does, and each operation is reported as the transitions that a reader
+of the chapters would expect. Method: small managers step by step, and the same operations with and without.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def test_blocks_are_taken_registered_held_and_dropped() -> None:
 
 
 def test_pins_and_demotions() -> None:
-    """A request that ends pins what is cached of it, and the next one is let in by demotion."""
+    """A request that ends pins what is cached of it, and demotion makes room for the next one."""
     manager = manager_of(pin_drop_blocks_min=1)
-    # The third block is not full: it is looked at, and not pinned.
+    # The third block is not full: it is checked, and not pinned.
     assert [Counter(), Counter(take=3, register=2), Counter(pin=3, drop=3)] == seen(
         manager, Arrive(0, (Run(0, 9),)), Admit(0, 9), Finish(0)
     )
@@ -108,13 +108,13 @@ def test_copies_hold_their_source_until_they_are_dispatched() -> None:
 
 
 def test_a_running_state_moves() -> None:
-    """Where states are kept at block ends alone, the block of a draft is used again behind the running one."""
+    """Where states are kept at block ends alone, the block of a draft is used again after the running one."""
     group = Group(Kind.MAMBA, 4, states=StateMode.ALIGN, draft_states=1)
     manager = manager_of(Geometry((group,)), drafts_max=1)
     assert [Counter(), Counter(take=2, register=1), Counter()] == seen(
         manager, Arrive(0, (Run(0, 13),)), Admit(0, 4), Dispatch()
     )
-    # The block of the draft that there could have been stands behind the first state, and then two places farther on.
+    # The block of the possible draft comes after the first state, and then two places farther on.
     assert [Counter(move=1, take=1, register=1)] == seen(manager, Schedule(0, 8))
 
 
@@ -146,8 +146,8 @@ def test_what_no_state_can_say_is_seen_as_that() -> None:
     state = picture(manager).state
     assert IN_BOTH == state.where[waiting]
     assert -waiting == state.listed[content, waiting]
-    told = {drift.where.partition(" ")[0] for drift in wrong(None, state, everywhere(state))}
-    assert {"KV-INV-02", "KV-INV-03", "KV-INV-05"} <= told
+    reported = {drift.where.partition(" ")[0] for drift in wrong(None, state, everywhere(state))}
+    assert {"KV-INV-02", "KV-INV-03", "KV-INV-05"} <= reported
 
 
 def test_a_picture_is_made_anew_where_something_changed() -> None:
@@ -187,7 +187,7 @@ def test_to_be_followed_changes_nothing(model: str) -> None:
 
 
 def test_a_copy_is_followed_by_itself() -> None:
-    """What happens to one is not taken for what happened to the other."""
+    """Changes of one are not taken for changes of the other."""
     manager = manager_of()
     manager.apply(Arrive(0, (Run(0, 9),)))
     other = manager.copy()

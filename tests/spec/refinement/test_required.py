@@ -1,8 +1,8 @@
-"""Planted omission: the reference does less than it must, or the same to the wrong block.
+"""Injected omission: the reference does less than it must, or the same to the wrong block.
 
 Goal: an operation that leaves out what it is for is noticed, even where each thing that it does may happen. Method:
-break one thing of the reference at a time, follow random operations where it matters, and look at what is told first.
-The control: the same operations, nothing broken.
+break one thing of the reference at a time, follow random operations where it matters, and look at what is reported
+first. The control: the same operations, nothing broken.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ MODELS = (SHARING, WINDOW, PARTIAL, MASKED, STATES, TRANSFERS, DRAFTS, "gemma-hy
 def driven(model: str, holdings: type[Holdings] = Holdings, operations: int = OPERATIONS) -> Driven:
     """Follow the reference on ``model``, with other holdings in it."""
 
-    class Planted(Followed):
+    class Injected(Followed):
         def __init__(self, settings: Settings, tally: Tally) -> None:
             super().__init__(settings)
             self.holdings = holdings(settings)
             self.follower = Follower(self, tally)
 
-    return drive([load(model)], operations, Counter(), factory=Planted)
+    return drive([load(model)], operations, Counter(), factory=Injected)
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("model", MODELS)
-def test_without_a_change_there_is_no_drift(model: str) -> None:
+def test_without_a_change_nothing_drifts(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
     found = driven(model)
     assert () == found.wrong
@@ -69,14 +69,14 @@ def test_without_a_change_there_is_no_drift(model: str) -> None:
 
 
 class ReleasesLive(Holdings):
-    """The last window block that is still read is given up: a use after free."""
+    """The last window block that is still read is freed: a use after free."""
 
     def release_dead(self, request: int, computed: int) -> None:
         super().release_dead(request, computed + max(group.block_size_tokens for group in self.groups))
 
 
 class KeepsDead(Holdings):
-    """What no token reads any more is held until the request ends."""
+    """Blocks that no token reads any more are held until the request ends."""
 
     def release_dead(self, request: int, computed: int) -> None:
         pass
@@ -122,7 +122,7 @@ class ForgetsTheHit(Holdings):
 
 
 class CopiesNothing(Holdings):
-    """A dispatch tells the worker nothing, and everything stays pending."""
+    """A dispatch sends the worker nothing, and everything stays pending."""
 
     def dispatch(self) -> tuple[Copy, ...]:
         return ()
@@ -136,7 +136,7 @@ class CopiesTooMuch(Holdings):
 
 
 @pytest.mark.parametrize(
-    ("model", "holdings", "told"),
+    ("model", "holdings", "message"),
     [
         (WINDOW, ReleasesLive, "tables of request"),
         (WINDOW, KeepsDead, "tables of request"),
@@ -151,17 +151,19 @@ class CopiesTooMuch(Holdings):
         (PARTIAL, CopiesTooMuch, "copies at group, destination and tokens"),
     ],
 )
-def test_blocks_that_are_not_held_as_they_must_be_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
-    """Given up while they are read, kept when nobody reads them, or not given at all."""
+def test_blocks_that_are_not_held_as_they_must_be_are_noticed(
+    model: str, holdings: type[Holdings], message: str
+) -> None:
+    """Freed while they are read, kept when nothing reads them, or not allocated at all."""
     (wrong,) = driven(model, holdings).wrong
-    assert told in wrong
+    assert message in wrong
 
 
 # Operations that do nothing
 
 
 @pytest.mark.parametrize(
-    ("model", "operation", "answer", "told"),
+    ("model", "operation", "answer", "message"),
     [
         (SHARING, Evict, Done(), "forget at block"),
         (SHARING, Finish, Done(), "tables of request"),
@@ -172,17 +174,17 @@ def test_blocks_that_are_not_held_as_they_must_be_are_noticed(model: str, holdin
     ],
 )
 def test_an_operation_that_does_nothing_is_noticed(
-    model: str, operation: type[Operation], answer: Any, told: str
+    model: str, operation: type[Operation], answer: Any, message: str
 ) -> None:
     """It answers as if it had, and changes nothing."""
     with patch.dict(manager._PERFORM, {operation: lambda _manager, _operation: answer}):
         (wrong,) = driven(model).wrong
     assert f"{operation.__name__}(" in wrong
-    assert told in wrong
+    assert message in wrong
 
 
 def test_an_eviction_of_another_block_is_noticed() -> None:
-    """The one behind it."""
+    """The one after it."""
 
     def evicted(self: Manager, operation: Evict) -> Done:
         self.pool.evict(1 + operation.block % (self.settings.blocks - 1))
@@ -248,11 +250,11 @@ def test_a_hit_before_the_dispatch_is_noticed(model: str, operations: int) -> No
     assert "hit before dispatch at (" in wrong
 
 
-# What becomes known
+# Blocks that become known
 
 
 def test_that_nothing_is_registered_is_noticed() -> None:
-    """What is due stays unknown."""
+    """Due content stays unknown."""
     with patch.object(prefix_cache, "register", lambda *_arguments: ([], [])):
         (wrong,) = driven(SHARING).wrong
     assert "registered at (" in wrong
@@ -321,11 +323,11 @@ def test_what_is_registered_late_is_noticed() -> None:
 
 
 def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
-    """What is being loaded becomes known with its arrival, and not before."""
-    let_in = Manager._admit_with_hit
+    """Content that is being loaded becomes known with its arrival, and not before."""
+    admit = Manager._admit_with_hit
 
     def early(self: Manager, request: Any, budget: int, hit: Hit, provided: int, later: bool, ahead: int) -> Any:
-        answer = let_in(self, request, budget, hit, provided, later, ahead)
+        answer = admit(self, request, budget, hit, provided, later, ahead)
         if later and not isinstance(answer, Refused):
             self._register(request, request.tokens_computed + hit.tokens + provided, None)
         return answer

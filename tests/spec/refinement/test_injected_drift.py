@@ -1,7 +1,7 @@
-"""Planted drift: the model or the reference is changed, and the other does not follow.
+"""Injected drift: the model or the reference is changed, and the other does not follow.
 
 Goal: no transition and no part of the pool can change without being noticed. Method: break one thing at a time, follow
-random operations where it acts, and look at what is told first. The control: the same operations, nothing broken.
+random operations where it acts, and look at what is reported first. The control: the same operations, nothing broken.
 """
 
 from __future__ import annotations
@@ -81,29 +81,29 @@ WHERE = {
 def driven(model: str, pool: type[BlockPool] | None = None, holdings: type[Holdings] | None = None) -> Driven:
     """Follow the reference on ``model``, with another pool or other holdings in it."""
 
-    class Planted(Followed):
+    class Injected(Followed):
         def __init__(self, settings: Settings, tally: Tally) -> None:
             super().__init__(settings)
             if holdings is not None:
                 self.holdings = holdings(settings)
             if pool is not None:
-                planted = pool.__new__(pool)
-                vars(planted).update(vars(self.pool))
-                self.holdings.pool = planted
+                injected = pool.__new__(pool)
+                vars(injected).update(vars(self.pool))
+                self.holdings.pool = injected
             self.follower = Follower(self, tally)
 
-    return drive([load(model)], OPERATIONS, Counter(), factory=Planted)
+    return drive([load(model)], OPERATIONS, Counter(), factory=Injected)
 
 
 def walked(*deltas: Delta) -> Walked:
     """Follow the reference with other rules where steps are in flight."""
 
-    class Planted(Followed):
+    class Injected(Followed):
         def __init__(self, settings: Settings) -> None:
             super().__init__(settings, Counter(), Choices(rules=Rules(deltas)))
 
     scopes = {name: MODELS[name].shallow for name in AHEAD}  # type: ignore[attr-defined]  # none is of a scheduler
-    return walk([AheadWorld(name, each, Planted, NO_CHECKS) for name, each in scopes.items()], OPERATIONS)
+    return walk([AheadWorld(name, each, Injected, NO_CHECKS) for name, each in scopes.items()], OPERATIONS)
 
 
 def written_late() -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def found_in(transition: type[Transition]) -> tuple[str, ...]:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("model", [SHARING, PARTIAL, PINNED, STATES, TRANSFERS])
-def test_without_a_change_there_is_no_drift(model: str) -> None:
+def test_without_a_change_nothing_drifts(model: str) -> None:
     """The control of all tests below: what they drive, with nothing broken."""
     found = driven(model)
     assert () == found.wrong
@@ -152,40 +152,40 @@ def test_a_transition_that_does_nothing_is_noticed(transition: type[Transition])
 
 @pytest.mark.parametrize("transition", TRANSITIONS)
 def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]) -> None:
-    """The reference does it, and its name is told."""
+    """The reference does it, and its name is reported."""
 
     def never(_state: State, _at: Operands) -> bool:
         return False
 
     with patch.object(transition, "guard", staticmethod(never)):
-        (told,) = found_in(transition)
-    assert f"{transition.__name__.lower()} at Operands(" in told
-    assert "expected it cannot happen, got it happens" in told
+        (report,) = found_in(transition)
+    assert f"{transition.__name__.lower()} at Operands(" in report
+    assert "expected it cannot happen, got it happens" in report
 
 
 def test_a_transition_that_an_operation_has_no_right_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it would do: an operation that only asks changes no block."""
+    """Even a possible transition: an operation that only asks changes no block."""
     monkeypatch.setattr("kvspec.refinement.follower.ALLOWED", {})
-    (told,) = driven(SHARING).wrong
-    assert "take at Operands(" in told
-    assert "expected no such transition in this operation, got it happens" in told
+    (report,) = driven(SHARING).wrong
+    assert "take at Operands(" in report
+    assert "expected no such transition in this operation, got it happens" in report
 
 
 def test_a_reset_that_the_reference_refuses_is_noticed() -> None:
-    """Whether a reset happens is compared both ways."""
+    """Whether a reset happens is compared in both directions."""
 
     def always(_state: State, _at: Operands) -> bool:
         return True
 
     with patch.object(Reset, "guard", staticmethod(always)):
-        (told,) = driven(SHARING).wrong
-    assert "reset at all blocks: expected it happens, got it does not happen" in told
+        (report,) = driven(SHARING).wrong
+    assert "reset at all blocks: expected it happens, got it does not happen" in report
 
 
 # The reference is changed
 
 
-def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
+def test_without_a_change_nothing_drifts_with_steps_in_flight() -> None:
     """The control of the next test."""
     assert () == walked().wrong
     assert () == written_late()
@@ -194,20 +194,20 @@ def test_without_a_change_there_is_no_drift_with_steps_in_flight() -> None:
 @pytest.mark.parametrize(
     ("delta", "seen"),
     [
-        # Finding 022: what a request gives up is free although a step in flight uses it.
+        # Finding 022: a block that a request frees is free although a step in flight uses it.
         (Delta(is_fenced.__name__, lambda *_: False), "drop at Operands("),
         # Finding 028: a window leaves what steps in flight read if drafts do not hold.
         (Delta(tokens_unsure.__name__, lambda *_: 0), "tables of request"),
-        # What is freed when steps are over is not all of it.
+        # Only some of the blocks freed late are reported.
         (Delta(freed_late.__name__, lambda _rule, tables: tables[1:]), "None: named at ("),
         # The last token is cached before it is computed.
         (Delta(tokens_answered.__name__, lambda _, request: len(request.tokens)), "register at Operands("),
     ],
 )
 def test_a_broken_rule_of_steps_in_flight_is_noticed(delta: Delta, seen: str) -> None:
-    """What another rule does is no transition that can happen."""
-    (told,) = walked(delta).wrong
-    assert seen in told
+    """The effect of another rule is not a possible transition."""
+    (report,) = walked(delta).wrong
+    assert seen in report
 
 
 @pytest.mark.parametrize("late", ["steps_over", "defer"])
@@ -220,9 +220,9 @@ def test_what_is_freed_a_step_early_is_noticed(late: str) -> None:
         done(self, *others, steps + (1 if late == "steps_over" else -1))
 
     with patch.object(Holdings, late, early):
-        (told,) = walked().wrong
-    assert "drop at Operands(" in told
-    assert "expected it cannot happen, got it happens" in told
+        (report,) = walked().wrong
+    assert "drop at Operands(" in report
+    assert "expected it cannot happen, got it happens" in report
 
 
 class LeavesQueued(BlockPool):
@@ -260,21 +260,21 @@ class NeverFrees(BlockPool):
 
 
 class RemembersTaken(BlockPool):
-    """What is handed out keeps its content in the map."""
+    """An allocated block keeps its content in the map."""
 
     def _forget(self, block: int) -> Content | None:
         return self.cached.content_of(block)
 
 
 class KeepsBeginnings(BlockPool):
-    """What is handed out keeps its entries."""
+    """An allocated block keeps its entries."""
 
     def _forget(self, block: int) -> Content | None:
         return self.cached.forget(block)
 
 
 class ResetsUnderHolders(BlockPool):
-    """A reset happens whoever holds what."""
+    """A reset happens although blocks are held."""
 
     def reset(self) -> bool:
         self.cached = CachedMap(len(self.references))
@@ -300,7 +300,7 @@ class HasNoRoom(BlockPool):
 
 
 class KeepsPins(PinnedPool):
-    """What is forgotten stays pinned."""
+    """Forgotten blocks stay pinned."""
 
     def _forget(self, block: int) -> Content | None:
         was = self.is_pinned[block]
@@ -310,7 +310,7 @@ class KeepsPins(PinnedPool):
 
 
 class PinsScratch(PinnedPool):
-    """Whatever is given up is pinned, cached or not."""
+    """Every freed block is pinned, cached or not."""
 
     def _pin(self, blocks: Iterable[int]) -> None:
         for block in blocks:
@@ -367,7 +367,7 @@ class KeepsSources(Holdings):
 
 
 @pytest.mark.parametrize(
-    ("model", "pool", "told"),
+    ("model", "pool", "message"),
     [
         (SHARING, LeavesQueued, "where at"),
         (SHARING, CountsOnce, "refs at"),
@@ -384,14 +384,14 @@ class KeepsSources(Holdings):
         (PINNED, KnowsNoTier, "room at"),
     ],
 )
-def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], told: str) -> None:
+def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], message: str) -> None:
     """By the first map, or question, in which it shows; or the reference itself finds that it cannot go on."""
     (wrong,) = driven(model, pool).wrong
-    assert told in wrong
+    assert message in wrong
 
 
 @pytest.mark.parametrize(
-    ("model", "holdings", "told"),
+    ("model", "holdings", "message"),
     [
         (SHARING, ReleasesNothing, "named at"),
         (PARTIAL, KeepsSources, "reads at"),
@@ -400,7 +400,7 @@ def test_a_pool_that_changed_is_noticed(model: str, pool: type[BlockPool], told:
         (PARTIAL, UnheldSources, "is released, and no table of the request names it"),
     ],
 )
-def test_holdings_that_changed_are_noticed(model: str, holdings: type[Holdings], told: str) -> None:
-    """What the pool is not asked for is seen in the tables and copies, and a call for nobody is told as one."""
+def test_holdings_that_changed_are_noticed(model: str, holdings: type[Holdings], message: str) -> None:
+    """Changes that bypass the pool are seen in the tables and copies, and a call for no request is reported as one."""
     (wrong,) = driven(model, holdings=holdings).wrong
-    assert told in wrong
+    assert message in wrong
