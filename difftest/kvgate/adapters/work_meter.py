@@ -272,7 +272,7 @@ class _Table(list[Any]):
 
 
 class _Tables(defaultdict[str, Any]):
-    """The block tables of one group, by request: whatever is put in becomes one that counts."""
+    """The block tables of one group, by request: each table that is put in becomes one that counts."""
 
     def __init__(self, tally: Tally, group: int, tables: Any) -> None:
         super().__init__(lambda: _Table(tally, group))

@@ -70,7 +70,7 @@ def digests(factory: Factory, model: str, operations: int) -> Iterator[str]:
             try:
                 yield f"{type(operation).__name__} {_digest(system, operation)}"
             except Exception as error:
-                # What stock vLLM raises, the other one raises too; behind it the states mean nothing.
+                # What stock vLLM raises, the other one raises too; after it the states mean nothing.
                 yield f"{type(operation).__name__} {type(error).__name__}: {error}"
                 break
         index += 1

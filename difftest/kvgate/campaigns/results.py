@@ -28,7 +28,7 @@ TEXT_CHARACTERS_MAX = 10_000
 
 @frozen
 class Record:
-    """One thing that a shard found, told by what it violates and who saw it."""
+    """One thing that a shard found: what it violates and which check saw it."""
 
     detector: str
     statement: str
@@ -80,10 +80,10 @@ def render(result: ShardResult) -> str:
 
 
 def understood(text: str) -> ShardResult:
-    """The result that a document tells.
+    """The result that a document holds.
 
     Raises:
-        ValueError: it tells none, or was cut off; says which line and why.
+        ValueError: it holds none, or was cut off; says which line and why.
     """
     lines = list(_lines(text))
     if not lines or lines[-1] != {"lines": len(lines)}:

@@ -244,7 +244,7 @@ def _run(
     trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]],
     first: Callable[[Found], None],
 ) -> tuple[list[Outcome], GateFaultError | None]:
-    """One campaign after the other, until somebody interrupts, or the gate fails."""
+    """One campaign after the other, until the user interrupts, or the gate fails."""
     from kvgate.gate.campaign import Campaign, Progress
     from kvgate.gate.fault import GateFaultError
     from kvgate.gate.verdict import FAILED

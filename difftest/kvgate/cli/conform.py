@@ -38,8 +38,8 @@ def conform(
     names exactly the blocks that the proved formulas say, what is due becomes known with its own content, and an
     eviction, a dispatch, a reset and the end of a request do what they are for.
 
-    Not checked: which free block is handed out, in which order blocks wait, how many are demoted or pinned, which of
-    several equal blocks serves a hit, how long a hit is, and whether a request had to be refused.
+    Not checked: which free block is allocated, in which order blocks wait, how many are demoted or pinned, which of
+    several equal blocks serves a hit, how long a hit is, and whether a request had to be rejected.
 
     Over all mechanisms, a transition that never happened counts as failed: then it was not tested.
 

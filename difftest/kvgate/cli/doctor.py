@@ -20,8 +20,8 @@ def doctor(
 ) -> None:
     """Say what is installed, what of kvgate works here, and how to fix the rest.
 
-    vLLM, torch and z3 are imported in processes of their own, so that one that is broken, or hangs, is told as that.
-    What the plug-in would patch, symbol by symbol: python -m swa_retention doctor.
+    vLLM, torch and z3 are imported in processes of their own, so that a broken or hanging one is reported as that. What
+    the plug-in would patch, symbol by symbol: python -m swa_retention doctor.
 
     Exit 0 if kvgate check can run, 3 if not, 130 if interrupted. With --quick, 0 means only that vLLM of the right
     version is installed.

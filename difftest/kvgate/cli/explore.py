@@ -111,7 +111,7 @@ def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> li
     """The models to explore: those that were named, all of them, or the one that shows what is wrong with a design.
 
     Raises:
-        UsageError: there is no such model, or none was asked for.
+        UsageError: the model is unknown, or none was asked for.
     """
     from kvgate.explore.tiny_models import MODELS, load
 

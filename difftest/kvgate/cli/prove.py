@@ -153,7 +153,7 @@ def _todo(names: Sequence[str], model: str | None, flags: Sequence[str]) -> list
     """What is to be proved: for all values, or what is said of one model.
 
     Raises:
-        UsageError: there is no such obligation or model, or nothing is said of the model.
+        UsageError: the obligation or model is unknown, or no obligation speaks of the model.
     """
     from kvgate.explore.proving.tasks import chosen, of_model
     from kvspec.proof_result import Task
@@ -174,7 +174,7 @@ def _refute(names: Sequence[str], output: TableFormat) -> None:
     """Refute designs, and end: with 1 if each is refuted by z3 and by its trace, as it should be.
 
     Raises:
-        UsageError: there is no such design.
+        UsageError: the design is unknown.
     """
     from kvgate.explore.proving.designs import chosen, refute_all
     from kvgate.report.formats import echo

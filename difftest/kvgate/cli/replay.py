@@ -161,7 +161,7 @@ def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path], tree
 def _replay(
     file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool, tree: Tree | None = None
 ) -> Verdict | None:
-    """Run a stored case of any level; or print it as a test, then there is no verdict."""
+    """Run a stored case of any level; or print it as a test, without a verdict."""
     from attrs import evolve
 
     from kvgate.adapters.registry import imports_vllm, load_system

@@ -114,8 +114,8 @@ def models_of(
     ``used`` are the fields of a server that have an effect; ``ask`` is asked for the groups of a config.json.
 
     Raises:
-        UsageError: there is no such model, or it cannot be served so, or two have one name; or flags that no
-            config.json is there for.
+        UsageError: a model is unknown, cannot be served so, or has the name of another; or flags were given without
+            a config.json.
     """
     from kvgate.explain.load import model_of
 

@@ -31,7 +31,7 @@ def see_writable(file: Path, option: str) -> None:
     try:
         was_there = file.exists()
         if was_there and not file.is_file() and not file.is_dir():
-            # Whoever reads a pipe would take this for its end.
+            # The reader of a pipe would take this for its end.
             return
         with file.open("ab"):
             pass

@@ -6,8 +6,8 @@ Everything else is its own: how many blocks, at which places, whether there is a
 released, and what is cached or forgotten. So from the first operation on the two name blocks alike: a bijection of
 block ids that is never written down, because it is the identity.
 
-A choice that is none, such as a block that somebody holds, is not followed: then the tables differ, and lockstep says
-so.
+An invalid choice, such as a block that a request holds, is not followed: then the tables differ, and lockstep reports
+it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class FollowingHoldings(Holdings):
 
 
 class FollowingManager(Manager):
-    """The reference behind a system that goes first."""
+    """The reference that follows a system that goes first."""
 
     def __init__(self, settings: Settings, system: GoesFirst) -> None:
         super().__init__(settings)

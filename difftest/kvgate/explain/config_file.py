@@ -37,7 +37,7 @@ class Config:
         """A count.
 
         Raises:
-            UsageError: there is none, or it is no positive number.
+            UsageError: it is missing, or not a positive number.
         """
         value = self.values.get(name)
         if value is None:
@@ -121,7 +121,7 @@ def read(path: Path) -> Config:
     try:
         document = json.loads(read_bytes(file, FILE_BYTES_MAX))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: is no JSON: {error}") from error
+        raise UsageError(f"{file} is not valid JSON: {error}") from error
     return of(document, file)
 
 

@@ -104,7 +104,8 @@ def _as_full(layer: Layer) -> Layer:
 
 
 def _is_one_type(layers: Sequence[Layer]) -> bool:
-    """Whether all layers need the same number of slots at all times: then they form one group, of whatever shapes."""
+    """Whether all layers need the same number of slots at all times: then they form one group, even with different
+    shapes."""
     return len({evolve(layer, shape=(), block_bytes=0) for layer in layers}) == 1
 
 

@@ -1,7 +1,8 @@
 """State-space layers: how large a state is, and how large that makes the blocks of attention.
 
-A state takes as many bytes whatever its block spans. So attention's blocks are made at least as large as a state, and
-the state is padded to them: for a model with large states a block spans hundreds of tokens, and so does every hit.
+A state takes the same number of bytes for every block size. So attention's blocks are made at least as large as a
+state, and the state is padded to them: for a model with large states a block spans hundreds of tokens, and so does
+every hit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The world of a block manager whose steps are scheduled before the answers of earlier ones are known.
 
-A step is scheduled, dispatched, and over: only then are its answers known, and the next one may be over. There is no
-operation for that, so it is a move of the explorer's own. While as many steps are in flight as there may be, none is
+A step is scheduled, dispatched and completed: only then are its answers known, and the next one may complete. There is
+no operation for that, so it is a move of the explorer's own. While as many steps are in flight as there may be, none is
 scheduled; everything else may happen at any time.
 """
 

@@ -10,7 +10,7 @@ from kvgate.explore.world import Move
 from kvreference.snapshot import Violation
 
 INTERRUPTED = "interrupted"
-"""Why a search stopped that somebody interrupted."""
+"""Why an interrupted search stopped."""
 
 
 @frozen

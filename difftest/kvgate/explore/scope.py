@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 @frozen
 class Menu:
-    """What is tried. Budgets and external tokens are in tokens; whatever is not legal in a state is not tried there."""
+    """What is tried. Budgets and external tokens are in tokens; a move that is not legal in a state is not tried
+    there."""
 
     prompts: tuple[Prompt, ...] = field(validator=min_len(1))
     families: int = field(default=1, validator=ge(1))
@@ -56,7 +57,7 @@ class Menu:
     tracks: int = 1
     """How many different answers the model has where no draft decides."""
     drafts: tuple[int, ...] = (0,)
-    """How many drafts it may propose behind an answer."""
+    """How many drafts it may propose after an answer."""
     external_tokens: tuple[int, ...] = (0,)
     """How many tokens another node's cache may provide."""
     loads: bool = False

@@ -129,7 +129,7 @@ class Search(Generic[State, Move]):
         """Per state, where moves without progress lead."""
 
     def run(self) -> Exploration[Move]:
-        """Visit every state, until something is found, a limit is reached, or somebody interrupts."""
+        """Visit every state, until something is found, a limit is reached, or the user interrupts."""
         started = time.monotonic()
         found, stopped, steps_max = None, None, None
         try:

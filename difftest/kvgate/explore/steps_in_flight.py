@@ -177,7 +177,7 @@ def what_steps_in_flight_need(manager: Manager, memory: AheadMemory) -> list[Vio
     """What steps in flight, or the next one, read or write, and is not kept for them; or is kept for none."""
     found = list(_left_too_early(manager, memory))
     if manager.holdings.deferred and not memory.in_flight:
-        found.append(Violation("KV-OP-07", "no step is in flight, and what was given up is not free"))
+        found.append(Violation("KV-OP-07", "no step is in flight, and released blocks are not free"))
     if manager.settings.loads_out_of_turn:
         found += _out_of_turn(manager, memory)
     return found

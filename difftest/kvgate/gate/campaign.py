@@ -23,7 +23,7 @@ from kvgate.kernel.difference import Difference
 STEP_LANES = 5
 """How far apart lanes are that follow each other in a campaign, at least."""
 SHRINK_SECONDS_AT_ONCE = 5.0
-"""How long a case is made smaller before the campaign goes on; if it gets smaller still, that is done at the end."""
+"""How long a case is shrunk before the campaign continues; if it can still shrink, that is done at the end."""
 LOOKED_INTO_MAX = 12
 """How many divergences with one cause are looked into, at most, for one that shows worse."""
 KINDS_MAX = 5
@@ -158,7 +158,7 @@ class Campaign:
         report: Callable[[Progress], None] = lambda _progress: None,
         first: Callable[[Found], None] = lambda _found: None,
     ) -> Outcome:
-        """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts.
+        """Run until the plan is fulfilled, the time is up, enough is found, or the user interrupts.
 
         ``first`` gets what is found first, as soon as its case is small.
 

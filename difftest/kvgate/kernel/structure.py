@@ -16,11 +16,11 @@ from kvgate.kernel.text import printable
 CHARACTERS_MAX = 2000
 """How long the explanation of what is wrong with a document may be."""
 DOCUMENT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError, BaseValidationError)
-"""Whatever a document that is not what it should be may raise while it becomes a value."""
+"""The exceptions that a malformed document may raise while it becomes a value."""
 
 
 def read_bytes(path: Path, bytes_max: int) -> bytes:
-    """What a file holds; no more than the limit is read, whatever size the file says it has.
+    """What a file holds; no more than the limit is read, even if the file reports another size.
 
     Raises:
         UsageError: it cannot be read, or is longer than ``bytes_max``.

@@ -63,7 +63,7 @@ def _print(outcome: Outcome) -> None:
     for fault in outcome.reported:
         verdict = "in time" if fault.is_in_time else "NOT IN TIME"
         typer.echo(
-            f"planted {fault.name} on {fault.model}: wrong first in step {fault.first_wrong_step}, reported in step "
+            f"injected {fault.name} on {fault.model}: wrong first in step {fault.first_wrong_step}, reported in step "
             f"{fault.reported_step}: {verdict}; {fault.answered} of {fault.requests} answered. {fault.headline}"
         )
 

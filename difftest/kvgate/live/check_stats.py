@@ -16,7 +16,7 @@ from kvgate.live.server import Reply
 
 NOT_KNOWN = (
     "what was asked with a salt of its own is not known to be uncached: start vllm serve with "
-    "--enable-prompt-tokens-details, or let nobody else use the server meanwhile"
+    "--enable-prompt-tokens-details, or keep all other clients off the server meanwhile"
 )
 _REASONS_MAX = 3
 TOLERANCE = 1e-3

@@ -206,6 +206,6 @@ def run(
         seen.append(watched(engines, model, -(-count // len(models)), folder / model))
     for index, name in enumerate(FAULTS):
         model = models[index % len(models)]
-        report(f"{model}: planted {name}")
+        report(f"{model}: injected {name}")
         found.append(reported(engines, model, name, max(24, count // 10), folder / name))
     return Outcome(tuple(seen), tuple(found))

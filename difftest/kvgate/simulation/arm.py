@@ -17,7 +17,7 @@ from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told now and then how many of how many requests have ended."""
+"""Called now and then with the number of ended requests and of all."""
 
 
 @frozen

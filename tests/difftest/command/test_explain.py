@@ -267,7 +267,7 @@ def test_the_snippet_is_python(kvgate: Kvgate) -> None:
         (("full", "--vllm-version", "newest"), "'newest' is no version: give one like 0.20.2"),
         (("full", "--block-size", "32"), "the groups of full are given"),
         (("full", "--mtp", "1", "--speculative-config", "{}"), "give one of them"),
-        (("full", "--speculative-config", "{"), "--speculative-config is no JSON"),
+        (("full", "--speculative-config", "{"), "--speculative-config is not valid JSON"),
         (("full", "--speculative-config", "[]"), "must be an object"),
         (("full", "--speculative-config", '{"method": 1}'), 'needs a "method"'),
         (("full", "--vllm-version", "0.20.2banana"), "'0.20.2banana' is no version"),
@@ -296,7 +296,7 @@ def test_bad_usage_is_exit_code_2(kvgate: Kvgate, arguments: tuple[str, ...], me
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "a config.json is an object"),
         ({}, 'has no "model_type"'),
         ({"model_type": "brand-new"}, "the architecture 'brand-new' is not known here"),

@@ -72,7 +72,7 @@ def test_what_was_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
         (Shadow(50, 4, 5, 70), "saw 1 differences"),
         (Shadow(50, 3, 6, 71), "did not follow all of it: 10 calls judged, 0 differences, 1 calls lost"),
         (Shadow(40, 3, 5, 70), "has not caught up"),
-        (STOOD, "did not move while the server was driven"),
+        (STOOD, "did not change while the server was driven"),
     ],
     ids=["differs", "lost", "not checked", "dead"],
 )

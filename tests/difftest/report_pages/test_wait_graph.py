@@ -80,7 +80,7 @@ def test_a_lost_transfer_is_named() -> None:
     """Who waits for one that ends is not stuck."""
     drawn = drawing(hung(WaitFor((Wait(0, Reason.TRANSFER, lost=True), Wait(1, Reason.TRANSFER)), 4, STANDING)))
     assert drawn is not None
-    assert "Request 0 waits for a transfer that never ends, and nobody takes it out." == drawn.conclusion
+    assert "Request 0 waits for a transfer that never ends, and is never removed." == drawn.conclusion
     assert ([True, False], ()) == ([row.is_stuck for row in drawn.rows], drawn.arrows)
     assert ("waits for a transfer, which never ends",) == drawn.rows[0].waits
 

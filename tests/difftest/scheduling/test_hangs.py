@@ -311,7 +311,7 @@ def test_whoever_is_passed_over_for_good_is_told(monkeypatch: pytest.MonkeyPatch
         found.difference.statement,
         found.difference.subject,
     )
-    assert "request 0 waits for nobody" in found.difference.got
+    assert "request 0 waits for no other request" in found.difference.got
 
 
 @pytest.mark.parametrize("lost", [False, True])

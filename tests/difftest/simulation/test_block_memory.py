@@ -92,7 +92,7 @@ def test_a_block_that_two_requests_write_is_not() -> None:
 
 def test_a_window_that_was_released_too_early_is_not() -> None:
     """Goal: what is still read must be there. Method: a table without the block, with the null block, or reused."""
-    for table, expected in (([0, 0, 3], "there is no block to read"), ([0, 9, 3], "nothing that was written")):
+    for table, expected in (([0, 0, 3], "no block to read"), ([0, 9, 3], "nothing that was written")):
         ghost = memory(WINDOW, (SHARED,))
         ghost.step([work(0, [1, 2], 0, 8)])
         ghost.step([work(0, table, 8, 9)])
@@ -107,7 +107,7 @@ def test_a_table_that_is_too_short_is_not() -> None:
     """Goal: every token has a slot. Method: a table without the block that is written."""
     ghost = memory(FULL, (SHARED,))
     ghost.step([work(0, [1], 0, 5)])
-    assert "request 0, group 0, token 4: there is no slot to write to" == ghost.unsound
+    assert "request 0, group 0, token 4: no slot to write to" == ghost.unsound
 
 
 @pytest.mark.parametrize("recycled", [False, True])
@@ -169,9 +169,9 @@ def test_a_state_that_was_left_is_gone_on_from(mode: str) -> None:
         ("align", SHARED, [1, 2, 3], 4, "block 1 holds nothing that was written"),
         ("all", SHARED, [2, 1, 3], 8, "block 1 holds tokens 0 to 4 of request 0"),
         ("all", SHARED, [2, 1, 3], 4, "block 2 holds tokens 0 to 8 of request 0"),
-        ("all", SHARED, [1, 0, 3], 8, "there is no state to go on from"),
-        ("all", SHARED, [1], 8, "there is no state to go on from"),
-        ("all", SHARED, [1, 2], 8, "there is no state to write to"),
+        ("all", SHARED, [1, 0, 3], 8, "no state to continue from"),
+        ("all", SHARED, [1], 8, "no state to continue from"),
+        ("all", SHARED, [1, 2], 8, "no state to write to"),
     ],
     ids=[
         "foreign",

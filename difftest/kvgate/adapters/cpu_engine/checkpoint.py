@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 SPREAD = 0.35
-"""The scale of the layers' weights: with much smaller ones, one token is repeated whatever the prompt is."""
+"""The scale of the layers' weights: with much smaller ones, the model repeats one token after every prompt."""
 ANSWERS = 8
 """How many tokens answers are made of."""
 QUIET = 0.05

@@ -24,7 +24,7 @@ _TAIL_CHARACTERS = 2000
 
 @define(eq=False)
 class Engines:
-    """Whoever answers jobs, in a process of its own."""
+    """Answers jobs, in a process of its own."""
 
     child: Child
     log: Path

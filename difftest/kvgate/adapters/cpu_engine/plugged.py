@@ -32,7 +32,7 @@ def register():
 
 
 def write_plug_in(folder: Path, mutants: Sequence[str] = (), files: Sequence[Path] = ()) -> Path:
-    """Write the plug-in into ``folder``, which goes on ``PYTHONPATH``; ``VLLM_PLUGINS`` must name it: ``NAME``."""
+    """Write the plug-in into ``folder``, to be added to ``PYTHONPATH``; ``VLLM_PLUGINS`` must name it: ``NAME``."""
     if _is_unknown("vllm"):
         # The CPU build is installed under another name, and its command looks for this one; CPUs are known by its end.
         _write_metadata(folder, "vllm", f"{VLLM_VERSION}+cpu")
@@ -83,7 +83,7 @@ def mutants_named(names: Sequence[str]) -> Sequence[Any]:
     """The mutants of vLLM's block manager with these names; kvgate-mutants brings them.
 
     Raises:
-        UsageError: there is no mutant of that name, or kvgate-mutants is not installed.
+        UsageError: the mutant is unknown, or kvgate-mutants is not installed.
     """
     if not names:
         return ()

@@ -83,7 +83,7 @@ class Part:
     """
     finds: tuple[int, int, int] | None = None
     """What an operator is given to find slots in the tables: the slots of a block, in how many rows, and for how many
-    slots there is room; None where there is no such operator."""
+    slots there is room; None if the release has no such operator."""
     found: OperatorInput | None = None
     """What the published caller passes to that operator."""
 

@@ -16,7 +16,7 @@ from kvreference.settings import Settings
 def _behind_a_gap(
     last: Callable[[Group, Sequence[int]], Sequence[int]], group: Group, blocks: Sequence[int]
 ) -> Sequence[int]:
-    """The states behind the first place that a step passed, where what is dead is looked through from its end."""
+    """The states after the first place that a step passed, if the dead blocks are searched from their end."""
     if group.states is not StateMode.ALIGN or NULL not in blocks:
         return last(group, blocks)
     return (*last(group, blocks), *(block for block in blocks[blocks.index(NULL) :] if block != NULL))

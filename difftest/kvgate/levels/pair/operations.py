@@ -175,7 +175,7 @@ def describe_pair(operation: Operation) -> str:
             how = "has read" if succeeded else "fails to read"
             return f"The decode node {how} the blocks of request {request}"
         case Acknowledged(request=request):
-            return f"The prefill node hears that nobody needs the blocks of request {request} any more"
+            return f"The prefill node hears that the blocks of request {request} are no longer needed"
         case GrammarReady():
             return describe_engine(operation)
         case ResetCacheOn(node=node, preempts=preempts):

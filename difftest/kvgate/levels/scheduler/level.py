@@ -214,7 +214,7 @@ class SchedulerLevel(DrivenLevel):
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested: tuple[str, ...] = (
         "Encoders whose output is attended to and not inserted: no scheduler was given any. Of pipeline and context "
-        "parallelism, whatever a worker does.",
+        "parallelism, everything that a worker does.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say. On 0.27.1 "
         "models that cache states have none.",
         "Of newer vLLMs every option of a stage, the second model runner among them: all are switched off.",
@@ -377,7 +377,7 @@ class SchedulerLevel(DrivenLevel):
             case = evolve(case, settings=evolve(case.settings, full_sequence_must_fit=False))
         rules, settings = subject.scheduling, case.settings
         if len(subject.classes) == 1:
-            # There is no scheduler for asynchronous steps.
+            # The release has only a scheduler for synchronous steps.
             steps = (each for each in case.operations if not isinstance(each, Collect))
             case = evolve(case, stage=evolve(case.stage, asynchronous=False), operations=tuple(steps))
         late = case.stage.asynchronous and (rules.frees_late or subject.release.holds_windows)
@@ -610,7 +610,7 @@ def recovers(settings: Settings) -> bool:
 def fits_alone(settings: Settings, submit: Serve) -> bool:
     """Whether a request could run to its end alone: vLLM admits others too, and they never end.
 
-    There is no room for them, which blocks the queue (027), or none for all the answers that they must have (053).
+    They do not fit, which blocks the queue (027), or not all the answers that they must have fit (053).
     """
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
     return (

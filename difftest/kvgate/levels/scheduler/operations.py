@@ -178,7 +178,8 @@ class PauseEngine:
 
 @frozen
 class ResetEncoder:
-    """Forget what the encoder computed, since its weights have changed: whatever is still needed is computed again."""
+    """Forget what the encoder computed, since its weights have changed: items that are still needed are computed
+    again."""
 
 
 Operation: TypeAlias = (

@@ -1,10 +1,10 @@
-"""The progress monitor: a scheduler that could bring somebody on, and does not, is a hang.
+"""The progress monitor: a scheduler that could advance a request, and does not, hangs.
 
 It needs no clock and no reference. A step is a function of the scheduler's state and of what the model answers. So if a
-step schedules nobody and leaves everything as it was, every step after it does the same; and if the scheduler comes
-back to where it was since somebody last got a token, it turns in a circle. Either is a hang unless everybody waits, at
-whatever distance, for something that ends by itself: a transfer, a grammar. And whoever gets nothing in as many steps
-as everybody alive needs to its end, each as often as there are requests, is passed over for good.
+step schedules no request and changes nothing, every later step does the same; and if the scheduler returns to an
+earlier state since a request last got a token, it runs in a cycle. Either is a hang unless every request waits,
+directly or through others, for something that ends by itself: a transfer, a grammar. A request is starved if it gets
+nothing for this many steps: what all live requests together need to finish, times the number of requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProgressMonitor:
         self.stopped: Set[int] = frozenset()
         """The requests that a pause of the engine keeps from being admitted."""
         self.called: Naming = by_number
-        """What requests are called where somebody waits."""
+        """What requests are called in a wait-for edge."""
         self.waiting: WaitFor | None = None
         """Who waited for whom when a hang was found."""
         self.limits_tokens: dict[int, int] = {}
@@ -95,11 +95,11 @@ class ProgressMonitor:
             return None
         self.waiting = waiting
         return Difference(
-            "KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.describe(self.called)
+            "KV-LIVE-03", "progress", "a request makes progress, or something changes", waiting.describe(self.called)
         )
 
     def forget(self) -> None:
-        """Something happened from outside: whatever stood still may move now."""
+        """Something happened from outside: a scheduler that stood still may move now."""
         self._seen.clear()
 
     # No token within a bound
@@ -116,7 +116,7 @@ class ProgressMonitor:
                 continue
             bound = sum(map(self._steps_alone, alive)) * (len(alive) + 1)
             self._patience.setdefault(number, bound)
-            # A step in which nobody is served is held up, or a hang that is seen at once.
+            # A step that serves no request waits for something, or is a hang that is seen at once.
             self._patience[number] -= served
             if self._patience[number] < 0:
                 # If it is known, the run continues, and other requests are checked again.
@@ -127,7 +127,7 @@ class ProgressMonitor:
         return None
 
     def _steps_alone(self, number: int) -> int:
-        """How many steps a request needs at most with nobody beside it: to load, to compute it all, one per answer."""
+        """How many steps a request needs at most without other requests: to load, to compute it all, one per answer."""
         settings = self.followed.settings
         request = self.followed.population.alive.get(number)
         limit = self.limits_tokens.get(number, settings.tokens_max)
@@ -192,7 +192,7 @@ class ProgressMonitor:
         return slots is not None and adapter is not None and adapter not in used and len(used) >= slots
 
     def _outside(self, number: int, status: str) -> Wait | None:
-        """What a request waits for that somebody outside ends."""
+        """What a request waits for that ends from outside."""
         if status == "WAITING_FOR_REMOTE_KVS" and (
             number in self.nodes.under_way() or self.nodes.signals_end_of(number)
         ):
@@ -208,11 +208,11 @@ class ProgressMonitor:
         return Wait(number, Reason.RESUMED) if number in self.stopped else None
 
     def _in_line(self) -> list[Any]:
-        """Whoever waits, in the order in which the scheduler looks at them."""
+        """The waiting requests, in the order in which the scheduler looks at them."""
         return self.followed.in_line(self.stage.by_priority)
 
     def standing(self) -> Standing:
-        """Whatever decides what the next step does."""
+        """The state that decides what the next step does."""
         return (
             tuple((request.request_id, request.num_computed_tokens) for request in self.scheduler.running),
             tuple((each.request_id, each.status.name, each.num_computed_tokens) for each in self._in_line()),

@@ -264,7 +264,7 @@ class Sanitizer:
     # The free queue: what its docstrings promise
 
     def _queue_used(self, queue: Any) -> Ledger | None:
-        """Its ledger; a queue that is used without its pool takes blocks that nobody follows."""
+        """Its ledger; a queue that is used without its pool takes blocks that are not followed."""
         ledger = self._pool_of_queue.get(queue)
         if ledger is not None and not ledger.depth:
             ledger.follows = False

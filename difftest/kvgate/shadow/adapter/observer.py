@@ -1,8 +1,7 @@
 """Reports a live scheduler's calls of its block manager, call by call.
 
-The engine's own call is always made first, and its answer is always what the engine gets. Whatever goes wrong here ends
-the shadow and nothing else. Only what is needed is read: a call costs a few
-microseconds, independent of the context length.
+The engine's own call is always made first, and its answer is always what the engine gets. An error here ends the shadow
+and nothing else. Only what is needed is read: a call costs a few microseconds, independent of the context length.
 """
 
 from __future__ import annotations

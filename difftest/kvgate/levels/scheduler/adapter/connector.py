@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 class FakeMetadata(KVConnectorMetadata):
-    """Nothing: there is no worker to tell."""
+    """Empty: there is no worker that reads it."""
 
 
 class Counted(KVConnectorStats):
@@ -162,7 +162,7 @@ class OneGroupConnector(KVConnectorBase_V1):
         self.listener.ended(request, tables, reads)
         return reads, transfer_parameters(number) if reads else None
 
-    # The worker's half, which is nobody's
+    # The worker's half, which nothing calls
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         raise NotImplementedError("a fake connector has no worker")
@@ -191,7 +191,7 @@ class FakeConnector(OneGroupConnector, SupportsHMA):
 
 
 class FakeEncoderMetadata(ECConnectorMetadata):
-    """Nothing: there is no worker to load anything."""
+    """Empty: no worker loads anything."""
 
 
 class FakeEncoderConnector(ECConnectorBase):
@@ -217,7 +217,7 @@ class FakeEncoderConnector(ECConnectorBase):
         self.metadata = FakeEncoderMetadata()
         return self.metadata
 
-    # The worker's half, which is nobody's
+    # The worker's half, which nothing calls
 
     def start_load_caches(self, encoder_cache: Any, **kwargs: Any) -> None:
         raise NotImplementedError("a fake connector has no worker")

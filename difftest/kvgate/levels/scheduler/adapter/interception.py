@@ -1,8 +1,8 @@
-"""Every call of a followed block manager, told as an operation of the gate.
+"""Every call of a followed block manager, as an operation of the gate.
 
-What a scheduler asks of its block manager is told in the gate's alphabet, one operation for each decision: the look-up,
-the gate and the slots of a request that is let in are one ``Admit``. So the reference, and every monitor, checks what
-the scheduler really did.
+A scheduler's calls of its block manager are translated to the gate's alphabet, one operation for each decision: the
+look-up, the gate and the slots of an admitted request are one ``Admit``. So the reference, and every monitor, checks
+what the scheduler really did.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Asking:
 
 
 class Interception(Raises):
-    """Every call of a block manager that decides something, told as an operation.
+    """Every call of a block manager that decides something, as an operation.
 
     What a call means depends on where the request stands, and on the other nodes: its blocks are taken back, or not
     needed any more, or what it waited for is there.
@@ -69,17 +69,17 @@ class Interception(Raises):
         self.nodes = nodes
         self.tell = tell
         self.refused: dict[int, Refused] = {}
-        """Who was refused since somebody looked last."""
+        """The requests rejected since the last look."""
         self.shared: tuple[int, ...] | None = None
-        """What was answered when somebody asked what all that run share, in this step."""
+        """The answer to the call for what all running requests share, in this step."""
         self.preempted: set[int] = set()
         """Who was preempted in this step."""
         self.answers: dict[int, Sample] = {}
-        """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
+        """What the model answered and the scheduler has not taken yet, where the answer is sent when it does."""
         self.events: list[bytes] = []
-        """The events that were taken, as they were then, until somebody takes them from here."""
+        """The events that were taken, as they were then, until they are taken from here."""
         self.resets: list[bool] = []
-        """Whether each reset was done since somebody looked last."""
+        """Whether each reset was done, since the last look."""
         self._granted: dict[int, Granted] = {}
         """What was granted to whom in this step."""
         self._allocated: list[BlockTable] = []
@@ -151,7 +151,7 @@ class Interception(Raises):
             self.settle_look_up()
 
     def settle_look_up(self, operation: Operation | None = None) -> None:
-        """A look-up is part of the admission behind it; if there is none, it was one for itself."""
+        """A look-up is part of the admission that follows it; without one, it is an operation of its own."""
         if self._looked_up is None:
             return
         number, hit = self._looked_up
@@ -160,7 +160,7 @@ class Interception(Raises):
             self.tell(LookUp(number), hit)
 
     def flush(self) -> None:
-        """Whatever was asked, and taken, so far is told."""
+        """Emit everything that was asked, and taken, so far."""
         self.settle_look_up()
         for number in [*self.answers]:
             self._settle_answer(number)
