@@ -1,6 +1,6 @@
-"""What checks the gate: every detector, alone, still finds a fault that is planted for it.
+"""What checks the gate: every detector, alone, still finds a fault that is injected for it.
 
-A gate is green when nobody finds anything, and so it is when nobody looks any more.
+A gate is green if nothing is found, and also if nothing is checked any more.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded,
         kill = run_until_killed(trials, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
     sentence = STATEMENTS[mutant.statement or ""]
     assert kill is not None, f"{detector} does not see {mutant.name}: {mutant.statement}: {sentence}"
-    # By something else it would be found too, later: whatever checks states sees what answers only come to.
+    # Another detector would find it too, later: a check of states sees what a wrong answer leads to.
     assert (detector, mutant.statement) == (kill.by, kill.statement), f"{mutant.name}: {sentence}"

@@ -65,7 +65,7 @@ def told_of(mutant: Mutant, of: MutantSet, system: Loaded, seconds: float) -> To
     found = Campaign(trials, whole, trials.diagnosed).run(first=note).found
     ghost = Mutated(Trials(level.bench(system, ("ghost",)), mutant.needs), mutant)
     alone = evolve(whole, seconds=GHOST_SECONDS, shrinks=False, kinds_max=1)
-    # A system that raises ends a run, whoever watches it.
+    # A system that raises ends a run, with any monitor.
     seen = Campaign(ghost, alone).run().found if level is MANAGER else ()
     is_seen = any(each.divergence.detector == "ghost" for each in seen)
     if not found or found[0].diagnosis is None:

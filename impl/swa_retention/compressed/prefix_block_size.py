@@ -2,7 +2,7 @@
 
 vLLM's own specs count a block in tokens, compressed or not. Those of vLLM-Ascend count a block of compressed attention
 in slots, each for as many tokens as the compress ratio says. And a spec may stand for many layers: then it is unpacked,
-for it has no ratio itself, and whoever asks it for one takes a block of 16384 tokens for one of 128
+for it has no ratio itself, and a caller that asks it for one takes a block of 16384 tokens for one of 128
 (vllm-project/vllm-ascend#10193).
 """
 

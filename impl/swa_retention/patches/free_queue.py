@@ -1,4 +1,4 @@
-"""vLLM's free queue: blocks that serve nobody are handed out first.
+"""vLLM's free queue: blocks that can serve no request are allocated first.
 
 A block that is free and not cached has nothing to lose. At the front of the queue it is used again before anything is
 forgotten that a later request could hit; at its back, where vLLM 0.20.2 puts it, it pushes others out.
@@ -17,7 +17,7 @@ KVCacheBlock = Any
 
 
 def prepend_n(self: Any, blocks: list[KVCacheBlock]) -> None:
-    """Put ``blocks`` at the front of the queue, in their order: the first of them is handed out next."""
+    """Put ``blocks`` at the front of the queue, in their order: the first of them is allocated next."""
     if not blocks:
         return
     head = self.fake_free_list_head

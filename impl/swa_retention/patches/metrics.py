@@ -24,7 +24,7 @@ CARRIED = "swa_retention"
 
 @frozen
 class Metric:
-    """A number in the endpoint, as ``vllm:swa_retention_NAME``; of a counter with ``_total`` behind it."""
+    """A number in the endpoint, as ``vllm:swa_retention_NAME``; of a counter with the suffix ``_total``."""
 
     name: str
     documentation: str

@@ -40,7 +40,7 @@ class Result:
     trial: int
     state: State
     code: str
-    """Whose code was run: a system, and what was planted in it."""
+    """Whose code was run: a system, and what was injected into it."""
     version: str = ""
     detector: str = ""
     statement: str = ""
@@ -119,7 +119,7 @@ def _planted(mutants: Sequence[Mutant]) -> Iterator[None]:
 def _caught(trial: Trial, played: Played) -> Reported | str:
     """What caught the defect; or why nothing did.
 
-    A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
+    An injected fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
     wanted = _wanted(trial, played)
     if wanted:

@@ -1,4 +1,4 @@
-"""The reported hang: prompts are computed, and the decode node loops for ever and answers nobody.
+"""The reported hang: prompts are computed, and the decode node loops permanently and answers no request.
 
 Goal: it is found on vLLM as published, told with who waits for whom on both nodes, and gone with a repair. Method: the
 corpus's run on two nodes as they are, repaired, and with more room; and hangs that neither node can see alone.

@@ -116,7 +116,7 @@ ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost":
     ("pretended", "code", "message"),
     [
         (Pretended(shadows=dict(ENDED), follows=("mine", "check")), 0, "shadow: 24 calls judged, 0 differences"),
-        (Pretended(follows=("mine", "check"), follows_until=24), 1, "did not judge one more request"),
+        (Pretended(follows=("mine", "check"), follows_until=24), 1, "did not check one more request"),
         (Pretended(follows=("mine", "record")), 0, "the shadow is in mode record"),
         (Pretended(tells_metrics=False), 0, "not checked: the server reports no vllm:num_requests_running"),
     ],

@@ -47,7 +47,7 @@ def test_what_is_due_is_told() -> None:
         ([], "[1, 2], continues", "nothing"),
         (TOLD * 2, "nothing more", "[1, 2], continues"),
         ([(0, 3, ClientOutput((1, 2)))], "sent to client 1", "sent to client 0"),
-        ([(1, 3, ClientOutput((2, 1)))], "[1, 2], continues", "[2, 1], goes on"),
+        ([(1, 3, ClientOutput((2, 1)))], "[1, 2], continues", "[2, 1], continues"),
         ([(1, 3, ClientOutput((1, 2), "stop", 2))], "[1, 2], continues", "[1, 2], ends (stop) with 2"),
         ([*TOLD, (0, 4, ClientOutput(()))], "nothing more", "[], continues"),
     ],

@@ -48,7 +48,7 @@ def weka(
     ``turns_min`` turns then are passed over: where ``turns`` of each are taken, all lanes are busy nearly to the end.
 
     Raises:
-        UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
+        UsageError: the file cannot be read, or is not such a trace; says which line is wrong and how.
     """
     path = Path(file)
     if min(sessions, turns, skip, requests, step_ms) < 0:
@@ -71,7 +71,7 @@ def weka(
     asked = sum(len(session.turns) for session in read)
     asked = min(asked, requests or asked)
     first = "the first " if requests else ""
-    skipped = f" behind the first {skip:,}" if skip else ""
+    skipped = f" after the first {skip:,}" if skip else ""
     name = path.name.removesuffix(".xz").removesuffix(".jsonl").removesuffix(".rle")
     return Workload(
         f"{name}, {len(read)} sessions{skipped}, {asked} requests, {lanes} lanes",

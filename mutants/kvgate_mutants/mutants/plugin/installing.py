@@ -48,7 +48,7 @@ def ascends_tensors_stay(_original: Any, ascends_own: Any) -> Any:
 
 @breaks("swa_retention.patches.compressed:allocate_kv_cache_tensors", shown_by=checks.a_layer_without_a_tensor_is_named)
 def layer_without_a_tensor(_original: Any, runners_own: Any) -> Any:
-    """Nobody says that a layer has no tensor."""
+    """No error says that a layer has no tensor."""
     return runners_own
 
 
@@ -102,31 +102,31 @@ def ascends_coordinator_refuses(_original: Any, ascends_own: Any) -> Any:
 
 @breaks(f"{_LAYERS}:refresh_block_size", shown_by=checks.the_block_size_is_what_was_asked_for)
 def block_size_ignored(_original: Any, ascends_own: Any) -> Any:
-    """Blocks have 128 slots, whatever was asked for."""
+    """Blocks have 128 slots and not the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:compressed_spec", shown_by=checks.compressed_layers_have_the_block_size)
 def compressed_layers_stay(_original: Any, ascends_own: Any) -> Any:
-    """Compressed layers have 128 slots in a block, whatever was asked for."""
+    """Compressed layers have 128 slots in a block and not the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:window_spec", shown_by=checks.windows_have_the_block_size)
 def windows_stay(_original: Any, ascends_own: Any) -> Any:
-    """Windows have 128 slots in a block, whatever was asked for."""
+    """Windows have 128 slots in a block and not the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:state_spec", shown_by=checks.states_shrink_with_the_block_size)
 def states_stay(_original: Any, ascends_own: Any) -> Any:
-    """Blocks of states are as large as vLLM-Ascend's, whatever was asked for."""
+    """Blocks of states are as large as vLLM-Ascend's and not of the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:supported_kernel_block_sizes", shown_by=checks.kernels_have_the_block_sizes)
 def kernel_sizes_stay(_original: Any, ascends_own: Any) -> Any:
-    """Kernels are said to have the blocks that vLLM-Ascend lists, whatever was asked for."""
+    """Kernels are said to have the blocks that vLLM-Ascend lists, and not the requested size."""
     return ascends_own
 
 
@@ -212,7 +212,7 @@ def negative_numbers_taken(original: Any, variable: str, text: str, *allowed: An
 
 @breaks(f"{_CONFIG}:_switch", shown_by=checks.values_that_cannot_be_meant_are_refused)
 def anything_means_on(_original: Any, environment: Any, variable: str) -> bool:
-    """Whatever a switch is set to switches it on."""
+    """Every value of a switch switches it on."""
     return bool(environment.get(variable))
 
 
@@ -259,7 +259,7 @@ def replaced_and_not_marked(original: Any, patch: Any) -> None:
 
 @breaks(f"{_REGISTER}:_rebind", shown_by=checks.whoever_imported_it_has_the_new_one)
 def importers_left_behind(_original: Any, _before: Any, _after: Any) -> None:
-    """Whoever has imported a function by its name keeps the old one."""
+    """Modules that have imported a function by its name keep the old one."""
 
 
 @breaks("swa_retention.plugin:register", shown_by=checks.nothing_is_put_in_place_uninvited)
