@@ -16,7 +16,7 @@ from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import run_until_killed
 from kvreference.statements import STATEMENTS
 
-PLANTED = {
+INJECTED = {
     "lockstep": block_pool.released_in_reverse,
     "check": block_pool.removed_block_still_counted,
     "ghost": release.window_one_token_short,
@@ -30,11 +30,11 @@ OPERATIONS, SECONDS = 40_000, 60.0
 
 def test_every_detector_is_tried() -> None:
     """Goal: none is left out. Method: compare the names."""
-    assert set(DETECTORS) == set(PLANTED)
+    assert set(DETECTORS) == set(INJECTED)
 
 
-@pytest.mark.parametrize(("detector", "mutant"), PLANTED.items(), ids=list(PLANTED))
-def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize(("detector", "mutant"), INJECTED.items(), ids=list(INJECTED))
+def test_an_injected_fault_is_found(detector: str, mutant: Mutant, system: Loaded, pytestconfig: pytest.Config) -> None:
     """Goal: the silence of a detector means something. Method: it checks vLLM with one fault, and nothing else does."""
     if system.name not in ("stock", "retention"):
         pytest.skip(f"the faults are vLLM's, and {system.name} is another system")

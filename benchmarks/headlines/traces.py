@@ -22,7 +22,7 @@ REPORT = "vLLM pull request 43447"
 POOL = "a pool of 71,833 blocks"
 BEFORE, AFTER = 161, 560
 """How many requests the published runs served in their half hour: ``done=161`` and ``done=560`` in their logs."""
-BEHIND = 500
+SKIPPED = 500
 """After so many sessions, prompts are about as long as the published ones."""
 SESSIONS_BEGUN_MAX = 64
 """More than are begun until then."""
@@ -112,7 +112,7 @@ FIGURES = (
         Accepts.EXACT,
         (
             _begun(BEFORE, 0, "dense", 0.0, *BOTH),
-            _begun(BEFORE, BEHIND, "dense", 0.0, "ranges"),
+            _begun(BEFORE, SKIPPED, "dense", 0.0, "ranges"),
             _begun(BEFORE, 100, "dense", None, "ranges"),
             _begun(BEFORE, 300, "dense", None, "ranges"),
             Case("all sessions to their end, dense", Setting(agents(), SERVER, policy_of("dense")), arms=("ranges",)),
@@ -141,16 +141,16 @@ FIGURES = (
         Accepts.BRACKET,
         (
             _begun(AFTER, 0, INTERVAL, None, *BOTH),
-            _begun(AFTER, BEHIND, INTERVAL, None, *BOTH),
+            _begun(AFTER, SKIPPED, INTERVAL, None, *BOTH),
             *(
                 _begun(AFTER, skip, policy, None, "ranges", spans=policy == INTERVAL, step_ms=step_ms)
                 for policy, times in ((INTERVAL, (STEP_MS // 2, STEP_MS, STEP_MS * 2)), (INTERVAL_ONLY, (0, STEP_MS)))
                 for step_ms in times
-                for skip in (0, BEHIND)
+                for skip in (0, SKIPPED)
             ),
             *(_first_agents(policy, "ranges") for policy in (INTERVAL, "retention=0+scratch")),
             _begun(AFTER, 0, "dense", None, "infinite", spans=False),
-            _begun(AFTER, BEHIND, "dense", None, "infinite", spans=False),
+            _begun(AFTER, SKIPPED, "dense", None, "infinite", spans=False),
             *(
                 evolve(each, spans=False)
                 for each in (
@@ -172,8 +172,7 @@ FIGURES = (
             "another simulation reported 94 to 96 %, and 78 to 84 % without the replay boundary",
             SET,
             NO_SUB_AGENTS,
-            f"there is no thinking time, or pauses are as recorded: half an hour for {AFTER} prompts is about "
-            f"{STEP_MS} ms "
+            f"without thinking time, or with pauses as recorded: half an hour for {AFTER} prompts is about {STEP_MS} ms "
             "a step, so half and double stand next to it",
             "no release leaves out the replay boundary; with the interval alone the figure lies between the cases",
             PREFIX,

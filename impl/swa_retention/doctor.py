@@ -51,8 +51,8 @@ def examine(environment: Mapping[str, str] = os.environ, additional_config: str 
     lines += [f"  {line}" for line in _resulting(configuration)]
     if find_spec("vllm") is None:
         return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
-    code, told = _here(configuration)
-    return code, [*lines, *_kernels(), *told]
+    code, found_here = _here(configuration)
+    return code, [*lines, *_kernels(), *found_here]
 
 
 def _parsed(additional_config: str | None) -> object:
@@ -138,11 +138,11 @@ def _symbols(configuration: Configuration, release: releases.Release) -> tuple[i
         if feature.name in release.native or release.refusal(feature.name) is not None:
             continue
         found = [look(patch) for patch in feature.patches]
-        is_refused = any(each.state in (State.DIFFERS, State.MISSING) for each in found)
-        if is_refused and feature in wanted:
+        is_rejected = any(each.state in (State.DIFFERS, State.MISSING) for each in found)
+        if is_rejected and feature in wanted:
             code = REFUSED
         switched = "switched on" if feature in wanted else "switched off"
-        fits = "and this vLLM is rejected" if is_refused else "and fits this vLLM"
+        fits = "and this vLLM is rejected" if is_rejected else "and fits this vLLM"
         lines += ["", f"{feature.name}: {switched}, {fits}"]
         lines += [f"  {_line(each)}" for each in found if each.state is not State.ABSENT]
         lines += [f"  {line}" for line in _absent(found)]

@@ -75,8 +75,8 @@ class Reach:
         if self._first(reached_tokens) <= start:
             return [(start, settled)]
         # No boundary before this one has the first block's end in front of it.
-        behind_tokens = (start + 1) * self.block_size_tokens - self.lookahead_tokens
-        nearest = max(1, -(-behind_tokens // self.interval_tokens)) * self.interval_tokens
+        after_tokens = (start + 1) * self.block_size_tokens - self.lookahead_tokens
+        nearest = max(1, -(-after_tokens // self.interval_tokens)) * self.interval_tokens
         return _merged(
             [
                 (max(start, self._first(boundary_tokens)), min(settled, self._end(boundary_tokens)))

@@ -85,10 +85,10 @@ class _Watch(MetaPathFinder):
         finally:
             self.looking.discard(fullname)
         if spec is not None and spec.loader is not None:
-            self._act_behind(spec.loader, fullname)
+            self._act_after(spec.loader, fullname)
         return spec
 
-    def _act_behind(self, loader: Any, fullname: str) -> None:
+    def _act_after(self, loader: Any, fullname: str) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

@@ -221,8 +221,8 @@ def check(
             with suppress(OSError):
                 store(found, begun, trace)
                 path = trace
-            told = tell(found, system=begun.system, version=begun.version, reproducer=path, changed=begun.changed)
-            typer.echo(f"{told}\n", err=True)
+            story = tell(found, system=begun.system, version=begun.version, reproducer=path, changed=begun.changed)
+            typer.echo(f"{story}\n", err=True)
 
     outcomes, failed = _run(preparations, trials_of, first)
     outcome = together(preparations, outcomes)

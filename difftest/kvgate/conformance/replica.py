@@ -120,7 +120,7 @@ class FollowingPool(BlockPool):
 
 
 class FollowingHoldings(Holdings):
-    """Holdings that take the blocks which stand in ``told``, the system's tables of the request that is served."""
+    """Holdings that take the blocks which stand in ``reported``, the system's tables of the request that is served."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -1,8 +1,8 @@
 """The world of a block manager whose steps are scheduled before the answers of earlier ones are known.
 
-A step is scheduled, dispatched and completed: only then are its answers known, and the next one may complete. There is
-no operation for that, so it is a move of the explorer's own. While as many steps are in flight as there may be, none is
-scheduled; everything else may happen at any time.
+A step is scheduled, dispatched and completed: only then are its answers known, and the next one may complete. No
+operation stands for that, so it is a move of the explorer's own. While as many steps are in flight as there may be,
+none is scheduled; everything else may happen at any time.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ _IN_FLIGHT = (
 )
 """What findings 022 and 028 do."""
 
-_PLANTED = (
+_INJECTED = (
     Design(
         "pinned-queue-stale",
         StalePins,
@@ -353,7 +353,7 @@ _PLANTED = (
 """Faults injected into the reference, each of which breaks one guarantee."""
 
 DESIGNS: Mapping[str, Design] = MappingProxyType(
-    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_PLANTED)}
+    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_INJECTED)}
 )
 """The designs, by name."""
 

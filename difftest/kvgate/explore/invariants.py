@@ -105,8 +105,10 @@ def unhit_at_junction(before: Manager, operation: Operation, answer: Answer, aft
         alike = asking.tokens[:shared] == holder.tokens[:shared] and shared < len(asking.tokens)
         computed = holder.status is Status.RUNNING and shared <= holder.tokens_computed
         if answer.hit_tokens < boundary and alike and computed and _holds(before, holder, boundary):
-            told = f"request {holder.number} begins alike, and holds all that a hit at its junction, {boundary}, reads"
-            return (Violation("KV-OP-27", f"{told}; the hit is {answer.hit_tokens} tokens"),)
+            same_start = (
+                f"request {holder.number} begins alike, and holds all that a hit at its junction, {boundary}, reads"
+            )
+            return (Violation("KV-OP-27", f"{same_start}; the hit is {answer.hit_tokens} tokens"),)
     return ()
 
 

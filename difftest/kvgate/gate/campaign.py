@@ -169,15 +169,15 @@ class Campaign:
         self._until = self._started + (math.inf if self.plan.seconds is None else self.plan.seconds)
         ended = "completed"
         operations = cases = 0
-        told = False
+        is_reported = False
         try:
             for lane, seed in map(self.plan.turn, count() if self.plan.lanes else ()):
                 performed = self._check(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
                 report(Progress(operations, cases, len(self._found)))
-                if self._found and not told:
-                    told = True
+                if self._found and not is_reported:
+                    is_reported = True
                     first(next(iter(self._found.values())))
                 if len(self._found) >= self.plan.kinds_max or len(self._seen) >= OF_ONE_CAUSE * self.plan.kinds_max:
                     ended = "enough found"

@@ -102,7 +102,7 @@ class Trial:
     """What this shows of the report, and what it does not."""
 
     @analogue.validator
-    def _is_planted(self, _attribute: Attribute[bool], analogue: bool) -> None:
+    def _has_a_mutant(self, _attribute: Attribute[bool], analogue: bool) -> None:
         if analogue and not self.mutants:
             raise ValueError("an analogue is a mutant: give it")
 

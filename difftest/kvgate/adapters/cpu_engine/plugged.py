@@ -20,14 +20,14 @@ _MODULE = '''"""Written by kvgate for one server."""
 
 MUTANTS = {mutants!r}
 FILES = {files!r}
-_planted = []
+_injected = []
 
 
 def register():
     from kvgate.adapters.cpu_engine.plugged import put_in_place
 
-    if not _planted:
-        _planted.append(put_in_place(MUTANTS, FILES))
+    if not _injected:
+        _injected.append(put_in_place(MUTANTS, FILES))
 '''
 
 

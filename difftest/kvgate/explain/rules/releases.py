@@ -180,9 +180,9 @@ def findings_that_act(case: Case) -> Iterator[Cause]:
     tried = (*case.short_replays, *case.replays) if case.prompts is None else (case.prompts,)
     known.times.clear()
     hits = {prompts: best_hit(case.settings, prompts, cache) for prompts in tried}
-    told = _WITH_A_RULE | ({_REPLAY_ABOVE} if state_kept_above(case) else set())
+    covered = _WITH_A_RULE | ({_REPLAY_ABOVE} if state_kept_above(case) else set())
     for finding in known.findings:
-        if finding.id in known.times and finding.id not in told:
+        if finding.id in known.times and finding.id not in covered:
             without = case.released_without(finding)[0]
             ideal = {prompts: best_hit(case.settings, prompts, without) for prompts in tried}
             changed = {prompts: (ideal[prompts], hit) for prompts, hit in hits.items() if hit != ideal[prompts]}

@@ -144,36 +144,36 @@ class ProgressMonitor:
         return WaitFor(edges, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), tuple(self._lines()))
 
     def _edges(self, scheduled: Mapping[int, int]) -> Iterator[Wait]:
-        first_refused: int | None = None
+        first_rejected: int | None = None
         running = [number_in(request.request_id) for request in self.scheduler.running]
         for number in running:
             if number in self.interception.refused:
-                first_refused = first_refused if first_refused is not None else number
+                first_rejected = first_rejected if first_rejected is not None else number
             if number not in scheduled:
-                yield from self._held_up(number, first_refused, scheduled)
+                yield from self._held_up(number, first_rejected, scheduled)
         for request in self._in_line():
             number = number_in(request.request_id)
             outside = self._outside(number, request.status.name)
             if outside is not None:
                 yield outside
                 continue
-            if number in self.interception.refused and first_refused is None:
-                first_refused = number
+            if number in self.interception.refused and first_rejected is None:
+                first_rejected = number
             if len(running) >= self.stage.running_max and number not in self.interception.refused:
                 yield from (Wait(number, Reason.PLACE, other) for other in running)
             else:
-                yield from self._held_up(number, first_refused, scheduled)
+                yield from self._held_up(number, first_rejected, scheduled)
         for number, ours in self.followed.population.alive.items():
             if ours.status is Status.ENDING:
                 yield Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
 
-    def _held_up(self, number: int, first_refused: int | None, scheduled: Mapping[int, int]) -> Iterator[Wait]:
+    def _held_up(self, number: int, first_rejected: int | None, scheduled: Mapping[int, int]) -> Iterator[Wait]:
         if number in self.interception.refused:
             holders = [(other, self._held(other)) for other in self.followed.population.alive if other != number]
             edges = [Wait(number, Reason.BLOCKS, other, blocks) for other, blocks in holders if blocks]
             yield from edges or [Wait(number, Reason.NO_REQUEST)]
-        elif first_refused is not None and first_refused != number:
-            yield Wait(number, Reason.LINE, first_refused)
+        elif first_rejected is not None and first_rejected != number:
+            yield Wait(number, Reason.LINE, first_rejected)
         elif self._lacks_slot(number, scheduled):
             yield from (Wait(number, Reason.TURN, other) for other in scheduled if self._adapter(other) is not None)
         elif sum(scheduled.values()) >= self.scheduler.max_num_scheduled_tokens:

@@ -159,7 +159,7 @@ class Line:
             found = self._asked_for(operation.request)
             self._held_up |= isinstance(answer, Refused)
             if isinstance(answer, Granted) and self._named(operation.request):
-                self._let_in(operation.request, answer.loads)
+                self._admitted(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
             hit_tokens = answer.tokens if isinstance(answer, Hit) else 0
@@ -248,7 +248,7 @@ class Line:
             "KV-LIVE-01", "the line", f"request {passed[0].number} is asked for first", f"request {number}"
         )
 
-    def _let_in(self, number: int, loads: bool) -> None:
+    def _admitted(self, number: int, loads: bool) -> None:
         (came,) = self._named(number)
         if loads:
             came.loads = came.holds = True

@@ -223,7 +223,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         difference=None if found is None else _difference(recording, found),
         drawing=drawing(recording),
         drawing_width=WIDTH,
-        left_behind=_left_behind(recording, found),
+        left_behind=_remains(recording, found),
         engine=None if found is None or found.driver is None else _engine(found.driver),
         resume=resume(recording, divergence),
         timeline=timeline(recording, views.blocks, views.blocks_left_out, diverges),
@@ -297,7 +297,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+|\W", text)
 
 
-def _left_behind(recording: Recording, found: Found | None) -> list[dict[str, str]]:
+def _remains(recording: Recording, found: Found | None) -> list[dict[str, str]]:
     """Everything that remains at rest, if that is what was found."""
     if found is None or found.divergence.detector != "leak":
         return []

@@ -154,8 +154,8 @@ def _of_one_alone(recording: Recording, graph: WaitFor, number: int) -> str:
     last = recording.frames[-1].requests if recording.frames else {}
     tokens, usable = last[number].tokens if number in last else 0, recording.settings.blocks - 1
     needed = blocks_to_run(recording.settings, tokens)
-    behind = len({edge.request for edge in graph.edges if edge.holder == number})
-    more = f" {counted(behind, 'request')} after it {'waits' if behind == 1 else 'wait'} as well." if behind else ""
+    later = len({edge.request for edge in graph.edges if edge.holder == number})
+    more = f" {counted(later, 'request')} after it {'waits' if later == 1 else 'wait'} as well." if later else ""
     if needed > usable:
         why = (
             f"can never run: its {counted(tokens, 'token')} need {counted(needed, 'block')}, and the pool has {usable}"

@@ -27,7 +27,7 @@ _OTHER = 1_000_000
 _LONG = Settings(of(full(), window(64), window(128)), 60, tokens_max=1024, chunk_tokens=64)
 """A prompt of 512 tokens takes 32 blocks of full attention; its windows take 9 and 13 at a time."""
 _RECYCLED = Blocks(evolve(_LONG, tells_events=False), (Arrive(0, tokens(0, 512)), Admit(0, 64)))
-_NEVER_LET_IN = Engines(
+_NEVER_ADMITTED = Engines(
     _LONG,
     Stage(),
     (Submit(Arrive(0, tokens(0, 512))), Submit(Arrive(1, tokens(_OTHER, 32))), Step(), Step(), Step()),
@@ -73,7 +73,7 @@ BLOCK_MANAGER_HANGS = (
             ),
             Trial(
                 "stock",
-                _NEVER_LET_IN,
+                _NEVER_ADMITTED,
                 ("KV-LIVE-03", "KV-LIVE-01"),
                 (allocation.gate_ignores_the_window,),
                 why_mutant="the same, seen by its effect: no request is admitted",
@@ -150,7 +150,7 @@ def _lookahead_block(pool_blocks: int) -> Engines:
     return _both_loaded(settings, first, _serve(1, 48, external_tokens=48, loads=True, answers_max=2))
 
 
-def _parked() -> Engines:
+def _loading() -> Engines:
     """Two requests that load, and one that needs nothing but a place."""
     return Engines(
         Settings(of(full()), 100, tokens_max=256, chunk_tokens=64),
@@ -316,7 +316,7 @@ SCHEDULER_HANGS = (
         (
             Trial(
                 "stock",
-                _parked(),
+                _loading(),
                 ("KV-LIVE-01", "KV-LIVE-03"),
                 (reintroduced.set_aside_counts_as_running,),
                 why_mutant="0.20.2 counts those that run; the count of 0.27.1 is put back",

@@ -61,7 +61,7 @@ def _patch(name: str, replaced: Any) -> Any:
     )
 
 
-def values_that_cannot_be_meant_are_refused() -> str | None:
+def impossible_values_are_rejected() -> str | None:
     """One of each variable."""
     from swa_retention.config import ConfigurationError, read
 
@@ -135,7 +135,7 @@ def patches_are_put_in_place_once() -> str | None:
     return None
 
 
-def whoever_imported_it_has_the_new_one() -> str | None:
+def importers_get_the_new_one() -> str | None:
     """A function that another module has imported by its name."""
     from swa_retention.register import apply
 
@@ -212,7 +212,7 @@ def junctions_are_on_by_default() -> str | None:
     return None if found == values else f"junctions by the value of their variable: {found}"
 
 
-def an_interval_between_boundaries_is_refused() -> str | None:
+def an_interval_between_boundaries_is_rejected() -> str | None:
     """One token more than the alignment."""
     from kvgate.adapters.stock import Stock
     from kvgate.kernel.models import load
@@ -229,7 +229,7 @@ def an_interval_between_boundaries_is_refused() -> str | None:
     return "an interval that is not a multiple of the alignment is accepted"
 
 
-def the_doctor_tells_by_its_exit_code() -> str | None:
+def the_doctor_reports_by_its_exit_code() -> str | None:
     """A value that cannot be meant."""
     from swa_retention.doctor import MISCONFIGURED, examine
 
@@ -665,7 +665,7 @@ def a_session_keeps_its_new_boundary() -> str | None:
     return None
 
 
-def workers_that_copy_nothing_are_refused() -> str | None:
+def workers_that_copy_nothing_are_rejected() -> str | None:
     """An unknown worker."""
     from swa_retention.config import ConfigurationError
     from swa_retention.patches import dispatch
@@ -694,7 +694,7 @@ def sources_are_let_go_of_once() -> str | None:
     return None if (released, counts) == ([other, block], (1, 1)) else f"released are {released}, counts {counts}"
 
 
-def the_scheduler_is_told_all_ratios() -> str | None:
+def the_scheduler_gets_all_ratios() -> str | None:
     """A group whose layers have ratios of 1, 4 and 128."""
     from vllm.v1.core import kv_cache_utils
 

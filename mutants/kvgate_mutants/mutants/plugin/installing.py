@@ -204,13 +204,13 @@ _CONFIG = "swa_retention.config"
 _REGISTER = "swa_retention.register"
 
 
-@breaks(f"{_CONFIG}:_number", shown_by=checks.values_that_cannot_be_meant_are_refused)
+@breaks(f"{_CONFIG}:_number", shown_by=checks.impossible_values_are_rejected)
 def negative_numbers_taken(original: Any, variable: str, text: str, *allowed: Any) -> Any:
     """A negative number is taken without its sign."""
     return original(variable, text.lstrip("-"), *allowed)
 
 
-@breaks(f"{_CONFIG}:_switch", shown_by=checks.values_that_cannot_be_meant_are_refused)
+@breaks(f"{_CONFIG}:_switch", shown_by=checks.impossible_values_are_rejected)
 def anything_means_on(_original: Any, environment: Any, variable: str) -> bool:
     """Every value of a switch switches it on."""
     return bool(environment.get(variable))
@@ -257,7 +257,7 @@ def replaced_and_not_marked(original: Any, patch: Any) -> None:
     vars(attrgetter(path)(modules[module])).pop("__swa_retention__")
 
 
-@breaks(f"{_REGISTER}:_rebind", shown_by=checks.whoever_imported_it_has_the_new_one)
+@breaks(f"{_REGISTER}:_rebind", shown_by=checks.importers_get_the_new_one)
 def importers_left_behind(_original: Any, _before: Any, _after: Any) -> None:
     """Modules that have imported a function by its name keep the old one."""
 
@@ -277,13 +277,15 @@ def one_feature_at_a_time(original: Any, configuration: Any) -> Any:
     return original(configuration)[:1]
 
 
-@breaks("swa_retention.config:Configuration.interval_tokens", shown_by=checks.an_interval_between_boundaries_is_refused)
+@breaks(
+    "swa_retention.config:Configuration.interval_tokens", shown_by=checks.an_interval_between_boundaries_is_rejected
+)
 def given_interval_rounded(original: Any, self: Any, alignment_tokens: int) -> Any:
     """An interval that was given, and is not a multiple of the alignment, is rounded."""
     return original(evolve(self, interval_is_auto=True), alignment_tokens)
 
 
-@breaks("swa_retention.doctor:examine", shown_by=checks.the_doctor_tells_by_its_exit_code)
+@breaks("swa_retention.doctor:examine", shown_by=checks.the_doctor_reports_by_its_exit_code)
 def doctor_always_content(original: Any, *arguments: Any) -> Any:
     """The doctor's exit code is always 0."""
     return 0, original(*arguments)[1]

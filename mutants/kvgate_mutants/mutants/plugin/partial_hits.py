@@ -210,7 +210,7 @@ def last_copy_lost(original: Any, scheduler_output: Any) -> Any:
     return original(scheduler_output)[:-1]
 
 
-@breaks(f"{_DISPATCH}:started", shown_by=checks.workers_that_copy_nothing_are_refused)
+@breaks(f"{_DISPATCH}:started", shown_by=checks.workers_that_copy_nothing_are_rejected)
 def any_worker_will_do(_original: Any, engines_own: Any) -> Any:
     """A worker that does no copies is taken."""
     return engines_own
@@ -222,9 +222,7 @@ def source_released_twice(_original: Any, sources: Any) -> Any:
     yield from sources
 
 
-@breaks(
-    "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config", shown_by=checks.the_scheduler_is_told_all_ratios
-)
+@breaks("vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config", shown_by=checks.the_scheduler_gets_all_ratios)
 def one_ratio_told(original: Any, *arguments: Any) -> Any:
     """Of layers with several compress ratios the scheduler gets one."""
     return vllms_own(original)(*arguments)

@@ -128,8 +128,8 @@ _ENDED_STILL_RUNS = Put("self.running = remove_all")
 _ABORTED_STILL_WAITS = Put("self.waiting.remove_requests")
 _ABORTED_STILL_SKIPPED = Put("self.skipped_waiting.remove_requests")
 _NO_BLOCK_IS_FREED = Put("self.kv_cache_manager.free")
-_NOBODY_FORGETS_IT = Put("del self.requests")
-_NOBODY_IS_TOLD = Put("self.finished_req_ids.add")
+_REQUEST_DELETED = Put("del self.requests")
+_END_RECORDED = Put("self.finished_req_ids.add")
 
 
 @breaks(f"{_SCHEDULER}._free_blocks", violates="KV-SYS-02")
@@ -141,13 +141,13 @@ def ended_keeps_its_blocks(original: Any, *arguments: Any) -> Any:
 @breaks(f"{_SCHEDULER}._free_blocks", violates="KV-LEAK-01")
 def ended_is_remembered(original: Any, *arguments: Any) -> Any:
     """A request that ended stays in the scheduler's books."""
-    return call(original, _NOBODY_FORGETS_IT, *arguments)
+    return call(original, _REQUEST_DELETED, *arguments)
 
 
 @breaks(f"{_SCHEDULER}._free_request", violates="KV-SYS-03")
 def end_is_not_told(original: Any, *arguments: Any, **named: Any) -> Any:
     """The worker does not learn of a request that ended."""
-    return call(original, _NOBODY_IS_TOLD, *arguments, **named)
+    return call(original, _END_RECORDED, *arguments, **named)
 
 
 @breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-02")

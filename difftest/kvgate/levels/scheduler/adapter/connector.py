@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 class FakeMetadata(KVConnectorMetadata):
-    """Empty: there is no worker that reads it."""
+    """Empty: no worker reads it."""
 
 
 class Counted(KVConnectorStats):

@@ -32,14 +32,14 @@ def own_memory() -> Iterator[None]:
 
             del vllm_config
             # One layer that chooses one expert; no other process needs the lock.
-            self._host_buffer_view = np.full((max_num_kv_tokens, 1, 1), NOBODY, np.int32)
+            self._host_buffer_view = np.full((max_num_kv_tokens, 1, 1), NO_EXPERT, np.int32)
             self._lock_file = os.devnull
 
     with patch.object(RoutedExpertsReader, "create", Reader):
         yield
 
 
-NOBODY = -1
+NO_EXPERT = -1
 """What stands in a slot that no token was computed in."""
 
 
