@@ -172,8 +172,8 @@ FIGURES = (
             "another simulation reported 94 to 96 %, and 78 to 84 % without the replay boundary",
             SET,
             NO_SUB_AGENTS,
-            f"without thinking time, or with pauses as recorded: half an hour for {AFTER} prompts is about {STEP_MS} ms "
-            "a step, so half and double stand next to it",
+            f"without thinking time, or with pauses as recorded: half an hour for {AFTER} prompts is about {STEP_MS} "
+            "ms a step, so half and double stand next to it",
             "no release leaves out the replay boundary; with the interval alone the figure lies between the cases",
             PREFIX,
         ),
