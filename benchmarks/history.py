@@ -97,7 +97,7 @@ def entry_of(line: bytes, where: str) -> Entry:
     """An entry from its line.
 
     Raises:
-        UsageError: it is none, or one of a version that this does not know.
+        UsageError: it is not an entry, or of an unknown version.
     """
     try:
         document = json_object(line)
@@ -116,7 +116,7 @@ def row_from(line: bytes, where: str) -> Row:
     """A row from its line.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a row.
     """
     try:
         row: Row = _CONVERTER.structure(json_object(line), Row)

@@ -103,7 +103,7 @@ def worker(address: Address, pytestconfig: pytest.Config) -> Iterator[Worker]:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Tell what was seen, whether the test passes or not."""
+    """Print what was seen, whether the test passes or not."""
 
     def aloud(text: str) -> None:
         with capsys.disabled():

@@ -68,7 +68,7 @@ class Figure:
 
 @frozen
 class OutOfReach:
-    """A published figure that no simulation of a scheduler can tell."""
+    """A published figure that no simulation of a scheduler can reproduce."""
 
     what: str
     published: str

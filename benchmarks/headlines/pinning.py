@@ -94,7 +94,7 @@ FIGURES = (
             "another simulation reported 85.8 % at 30 and 83.7 % at 48 to 70 prefixes, and nothing left at 80: here "
             "there "
             "is less at 30 and from 48 on, and it differs by more than a point",
-            "the bracket is of the cases at 30, where a number was published; the others tell how flat it is",
+            "the bracket is of the cases at 30, where a number was published; the others show how flat it is",
         ),
         83.7,
     ),

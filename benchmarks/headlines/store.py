@@ -22,7 +22,7 @@ from kvgate.simulation.result import Result, from_record, to_record
 from kvgate.simulation.sweep import Job
 
 REFERENCE = ("kvgate.simulation", "kvreference")
-"""Whose sources decide what the reference's arms tell, and what every arm is asked."""
+"""The packages whose sources decide the results of the reference's arms, and what every arm is asked."""
 REAL = {
     "stock": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter"),
     "retention": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter", "swa_retention"),

@@ -81,7 +81,7 @@ class Line:
     def wrong(self) -> str | None:
         """What is wrong independent of any published figure; None if nothing."""
         if any(not each.soundness.sound for each in self.done):
-            return "unsound or not judged"
+            return "unsound or not checked"
         if self.differs:
             return f"arms differ: {self.differs}"
         off = abs(self.farthest or 0.0)

@@ -32,7 +32,7 @@ COMPRESSED_BLOCK_SIZES_SLOTS = (128, 64, 32)
 """The block sizes that vLLM-Ascend's kernels have, in slots."""
 
 _DIGITS_MAX = 18
-"""More than any count of tokens has, and fewer than Python refuses to read."""
+"""More than any count of tokens has, and fewer than Python's limit."""
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
@@ -51,7 +51,7 @@ class Configuration:
     retention_interval_tokens: int | None = None
     """At which boundaries the blocks of sliding windows stay cached, in tokens; None: everywhere, as in vLLM."""
     interval_is_auto: bool = False
-    """Whether the interval is rounded up to a multiple of the alignment, and is not an error if it is none."""
+    """Whether the interval is rounded up to a multiple of the alignment, instead of being rejected."""
     masked: bool = False
     """Whether only what a hit can read stays cached: an interval of one alignment, where none is given."""
     junctions: bool = True

@@ -31,7 +31,7 @@ def said() -> Mapping[str, Any]:
 
 @contextmanager
 def saying(newer: Mapping[str, Any]) -> Iterator[None]:
-    """For as long as it lasts, ``newer`` is said; what is None says nothing."""
+    """While the context lasts, ``newer`` holds; a field that is None says nothing."""
     token = _said.set({**_said.get(), **{name: value for name, value in newer.items() if value is not None}})
     try:
         yield

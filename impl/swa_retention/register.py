@@ -124,7 +124,7 @@ def owner_of(target: str) -> tuple[Any, str]:
     """The class or module that holds a symbol, and the symbol's name in it.
 
     Raises:
-        ImportError, AttributeError: there is none.
+        ImportError, AttributeError: it does not exist.
     """
     module, _, path = target.partition(":")
     *owners, name = path.split(".")

@@ -1,4 +1,4 @@
-"""The releases of vLLM that the plug-in runs on: what each has itself, and what the plug-in refuses there.
+"""The releases of vLLM that the plug-in runs on: what each has itself, and what the plug-in rejects there.
 
 The plug-in adds each feature that a release lacks and that is not rejected for it. The start, the doctor and the README
 go by this table. A release that is not in it is rejected as a whole: the plug-in was not run on it.

@@ -40,7 +40,8 @@ class Diagnosed:
     mutant: str
     stories: int
     place: int | None
-    """At which place the broken function is among the suspects of the first story, from 1; None: it is none."""
+    """At which place the broken function is among the suspects of the first story, from 1; None: it is not a
+    suspect."""
     anomaly: Anomaly | None
     seen_by_ghost: bool
     """Whether ghost memory alone sees the mutant."""

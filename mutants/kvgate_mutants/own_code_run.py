@@ -262,7 +262,7 @@ def _of_checker(probe: str, operations: int | None = None, broken: bool = True) 
         return _check(level, model, OPERATIONS[level])
     level, (name, _, model) = level_of(checker), name.partition("@")
     fault = _KNOWN[level][name]
-    # An adapter refuses a vLLM whose signatures changed.
+    # An adapter rejects a vLLM whose signatures changed.
     system = load_system("retention" if is_last(probe) else "stock")
     with fault.applied() if broken else nullcontext():
         if checker == "shadow":

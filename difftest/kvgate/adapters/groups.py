@@ -65,7 +65,7 @@ def not_represented(settings: Settings) -> Iterator[str]:
     groups = settings.geometry.groups
     for index, group in enumerate(groups):
         if group.kind is Kind.CHUNKED_LOCAL and group.lookahead:
-            yield f"a draft layer in group {index}: vLLM 0.20.2 asserts that there is none in chunked local attention"
+            yield f"a draft layer in group {index}: vLLM 0.20.2 asserts that chunked local attention has none"
         if group.kind is Kind.CHUNKED_LOCAL and group.block_size_tokens != settings.geometry.alignment_tokens:
             yield f"group {index}: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
     if len(groups) > 1 and len({_alike(group) for group in groups}) == 1:

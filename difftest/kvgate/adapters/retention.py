@@ -220,7 +220,7 @@ def adds_partial_hits(release: Release) -> bool:
 
 
 def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
-    """What a release of vLLM decides with the plug-in too, and what the plug-in refuses there."""
+    """What a release of vLLM decides with the plug-in too, and what the plug-in rejects there."""
     geometry, interval, name = settings.geometry, settings.retention_interval_tokens, f"vLLM {release.version}"
     copies, slides = _unit(settings) is not None, any(group.slides for group in geometry.groups)
     if copies and not adds_partial_hits(release):

@@ -77,7 +77,7 @@ def missing_from(release: Release) -> Iterator[str]:
 
 
 def draft(version: str, previous: Release) -> str:
-    """The file of an unknown release, the vLLM in this process, as far as signatures tell it."""
+    """A draft of the file of an unknown release, the vLLM in this process, from its signatures."""
     of_vllm = (each for each in reversed([*RELEASES.values()]) if each.system == previous.system)
     scheduled, rules = next((each, each.scheduler) for each in of_vllm if each.scheduler is not None)
     return f'''"""vLLM {version}: what it does differently, in a sentence."""

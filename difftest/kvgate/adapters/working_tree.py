@@ -205,14 +205,14 @@ def _lines(start: int, length: int) -> range:
 
 
 def _refuse_compiled(names: Iterable[str], option: str) -> None:
-    """Refuse changes of what is compiled: the release's own would be run."""
+    """Reject changes of compiled parts: the release's own would run."""
     for name in names:
         if name.startswith("csrc/") or Path(name).suffix in COMPILED:
             raise UsageError(f"{option}: changes {name}, which is compiled: kvgate runs Python files alone")
 
 
 def _refuse_removed(names: Iterable[str], tree: Path, release: Path, option: str) -> None:
-    """Refuse the removal of what the release has."""
+    """Reject the removal of a file that the release has."""
     for name in names:
         if (release.parent / name).is_file() and not (tree / name).is_file():
             raise UsageError(f"{option}: removes {name}, which the release has: its file would be run")
@@ -254,7 +254,7 @@ def _statements(text: str, path: Path) -> dict[int, int]:
 
 def _git(*arguments: str, at: Path) -> str:
     try:
-        # A repository around the folder is none of its own: git apply would do nothing there.
+        # A repository around the folder is not the tree's own: git apply would do nothing there.
         around = {"GIT_CEILING_DIRECTORIES": str(at.parent)} if arguments[0] == "apply" else {}
         environment = {**os.environ, **around}
         done = subprocess.run(["git", *arguments], cwd=at, env=environment, capture_output=True, text=True, check=False)

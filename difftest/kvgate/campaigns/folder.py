@@ -38,7 +38,7 @@ class RunFolder:
             UsageError: it holds a run already, or cannot be written.
         """
         if (self.path / MANIFEST).exists():
-            raise UsageError(f"--out {self.path}: holds a run already; go on with it by --resume {self.path}")
+            raise UsageError(f"--out {self.path}: holds a run already; continue it with --resume {self.path}")
         try:
             self._shards.mkdir(parents=True, exist_ok=True)
             _write(self.path / MANIFEST, manifest(plan))

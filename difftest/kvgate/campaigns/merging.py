@@ -118,7 +118,7 @@ def _of_both(one: Record | None, other: Record) -> Record:
     """What two records of the same defect say together: the shorter way there that has a trace, and how often."""
     if one is None:
         return other
-    # Of two of one length always the same one, whichever shard ended first.
+    # Of two traces of one length always the same one, independent of which shard ended first.
     first = min((one, other), key=lambda record: (record.trace is None, record.operations, record.trace or ""))
     return evolve(first, times=one.times + other.times)
 

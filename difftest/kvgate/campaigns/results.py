@@ -1,7 +1,7 @@
 """The result of a shard: what was run, and what was found, as JSON lines of the format of a fuzzing run.
 
 The first line says of which shard it is, and how much was run; every further line is one thing that was found; the last
-one says how many lines there are, so that a file which was cut off is none. A result is written once and never changed.
+one says how many lines there are, so that a truncated file is rejected. A result is written once and never changed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def read(path: Path) -> ShardResult:
     """Read the result of a shard.
 
     Raises:
-        UsageError: it is none; says why.
+        UsageError: it is not a result; says why.
     """
     raw = read_bytes(path, BYTES_MAX)
     try:

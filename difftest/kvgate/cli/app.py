@@ -94,7 +94,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "conform": (conform.conform, MODEL, "The reference's steps are those that are proved."),
     "explore": (explore.explore, MODEL, "Every state of tiny models; designs that fail."),
     "mechanisms": (mechanisms.mechanisms, MODEL, "The reference alone, mechanism by mechanism."),
-    "mutants": (_from_mutants("mutants"), ITSELF, "Plant known faults: is each of them found?"),
+    "mutants": (_from_mutants("mutants"), ITSELF, "Inject known faults: is each of them found?"),
     "corpus": (_from_mutants("corpus"), ITSELF, "Run defects that people reported: is each caught?"),
     "doctor": (doctor.doctor, MAINTENANCE, "What is installed, and what of kvgate works here."),
     "fetch": (fetch.fetch, MAINTENANCE, "Get other releases, to be systems under test."),

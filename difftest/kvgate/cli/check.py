@@ -290,7 +290,7 @@ def publish(
 
     Returns the exit code.
 
-    ``record`` performs once more what was found, for its page: without it there is none.
+    ``record`` performs once more what was found, for its page; without it no page is written.
 
     Raises:
         UsageError: a file could not be written and nothing was found. A divergence counts for more than a file: then

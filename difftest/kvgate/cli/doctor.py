@@ -12,9 +12,9 @@ from kvgate.kernel.output import TableFormat
 
 
 def doctor(
-    quick: Annotated[bool, typer.Option("--quick", help="Import nothing: tell what is installed, at once.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Import nothing: print what is installed, at once.")] = False,
     time_budget: Annotated[
-        str, typer.Option("--time-budget", metavar="TIME", help="Give up an import after, for example, 60s or 2m.")
+        str, typer.Option("--time-budget", metavar="TIME", help="Stop an import after, for example, 60s or 2m.")
     ] = "2m",
     output: TableOutput = TableFormat.TEXT,
 ) -> None:

@@ -47,7 +47,7 @@ def explore(
     ] = None,
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
-    """Visit every reachable state of tiny models, and tell the shortest way to one that should not be.
+    """Visit every reachable state of tiny models, and print the shortest path to one that violates a guarantee.
 
     Exit 0 if every state was visited and nothing is wrong, 1 if something is, 4 if a limit was reached before. A
     design that does not work is expected to end with 1. 130 if interrupted.

@@ -29,7 +29,7 @@ OUT_DEFAULT = Path("kvgate-fuzz")
 
 Out: TypeAlias = Annotated[Path, typer.Option("--out", metavar="DIR", help="The directory of a new run.")]
 Resume: TypeAlias = Annotated[
-    Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR, which says what is fuzzed.")
+    Path | None, typer.Option("--resume", metavar="DIR", help="Continue the run in DIR, which says what is fuzzed.")
 ]
 OnRay: TypeAlias = Annotated[
     str | None,
@@ -173,7 +173,7 @@ def _from_anywhere(model: str) -> str:
 def _session(
     folder: RunFolder, jobs: int | None, ray: str | None, seconds: float | None, shard_seconds_max: float
 ) -> tuple[Verdict, Run]:
-    """Go on with a run; returns what all its shards say by now, and this session with the shards that failed."""
+    """Continue a run; returns what all its shards say by now, and this session with the shards that failed."""
     from kvgate.campaigns.merging import merge
     from kvgate.campaigns.run import Run
     from kvgate.kernel.progress import progress_line
@@ -251,4 +251,4 @@ def _say_what_is_left(verdict: Verdict, folder: RunFolder, run: Run) -> None:
         typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
     if verdict.ended != "completed":
         words = " ".join(["kvgate fuzz --resume", str(folder.path), *_foreign_code(folder.plan())])
-        typer.echo(f"kvgate: to go on: {words}", err=True)
+        typer.echo(f"kvgate: to continue: {words}", err=True)

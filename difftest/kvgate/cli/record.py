@@ -153,7 +153,7 @@ def _tell(folder: Path, before: set[str]) -> None:
     for status in found:
         seen = f"{counted(status.calls, 'call')}, {counted(status.bytes_written, 'byte')} written"
         if status.mode == "check":
-            seen = f"{counted(status.judged, 'call')} judged, {counted(status.differences, 'difference')}"
+            seen = f"{counted(status.judged, 'call')} checked, {counted(status.differences, 'difference')}"
         lost = f", {counted(status.lost + status.unwritten, 'call')} left out" if status.lost + status.unwritten else ""
         first = f"; the first: {status.first}" if status.first else ""
         typer.echo(printable(f"kvgate: engine {status.engine}: {seen}{lost}{first}", 2000), err=True)

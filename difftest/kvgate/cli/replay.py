@@ -105,7 +105,7 @@ def replay(
 
 
 def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, output: Format) -> None:
-    """Refuse what would be passed over, or lost in the end, before anything is run."""
+    """Reject options that would be ignored, or lost at the end, before anything runs."""
     from kvgate.cli.writable import see_writable
 
     if as_pytest and (html or chrome or output is not Format.TEXT):

@@ -135,7 +135,7 @@ def models_of(
         raise UsageError("flags after -- are those that a config.json is served with: give one with --model")
     for name, times in Counter(model.name for model in models).items():
         if asked and times > 1:
-            raise UsageError(f"{times} models are called {name!r}, and a report could not tell them apart")
+            raise UsageError(f"{times} models are called {name!r}, so a report could not distinguish them")
     return models, asked[0] if asked else None
 
 

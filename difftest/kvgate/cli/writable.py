@@ -23,7 +23,7 @@ def make_writable(directory: Path, option: str, mode: int = 0o777) -> None:
 
 
 def see_writable(file: Path, option: str) -> None:
-    """See that a file can be written; what is in it stays, and where there was none there is none.
+    """Check that a file can be written; its content stays, and a missing file stays missing.
 
     Raises:
         UsageError: it cannot.

@@ -39,7 +39,7 @@ class Capabilities:
     drafts: bool = True
     """Speculative decoding: drafts are proposed, accepted and rejected."""
     gate: bool = True
-    """An admission gate that lets a request in only if all of its tokens fit."""
+    """An admission gate that admits a request only if all of its tokens fit."""
     uncached: bool = True
     """Prefix caching can be switched off."""
     private: bool = True

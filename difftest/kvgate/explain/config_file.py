@@ -115,7 +115,7 @@ def read(path: Path) -> Config:
     """The file at ``path``, or the ``config.json`` in the folder there.
 
     Raises:
-        UsageError: there is none, or it is not one.
+        UsageError: it is missing, or not such a file.
     """
     file = path / "config.json" if path.is_dir() else path
     try:

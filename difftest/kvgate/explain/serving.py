@@ -95,7 +95,7 @@ class Serving:
     """What a server is started with.
 
     Raises:
-        UsageError: a number that is none, or a version that is not known.
+        UsageError: a number is malformed, or the version is unknown.
     """
 
     platform: Platform = field(default=Platform.GPU, converter=Platform)
@@ -240,7 +240,7 @@ class Serving:
         """What stays in the cache of a model with these groups, and in which order it is used again.
 
         Raises:
-            UsageError: what was written for a retention interval is none, or not one of this model.
+            UsageError: the retention interval is malformed, or not possible for this model.
         """
         alignment = geometry.alignment_tokens
         interval = self.interval_tokens(alignment, geometry.keeps_states) if self.retains(geometry) else None

@@ -43,7 +43,7 @@ class AheadWorld(ManagerWorld):
         is_full = len(steps) >= self.scope.settings.steps_in_flight_max
         undispatched = any(request.undispatched for request in population.alive.values())
         for move in super().moves(state):
-            # A step that nothing is part of is none, and answers come with the end of their step.
+            # An empty step does not count, and answers come with the end of their step.
             is_none = isinstance(move, Sample) or (isinstance(move, Dispatch) and not undispatched)
             if not (is_none or (isinstance(move, (Admit, Schedule)) and (is_full or self._is_over(state, move)))):
                 yield move

@@ -226,7 +226,7 @@ class Canonical:
 
     def __init__(self, settings: Settings, states: States) -> None:
         self._groups = settings.geometry.groups
-        # Where nothing depends on it, this would tell states apart that have the same future.
+        # If nothing depends on it, this would separate states that have the same future.
         self._prompts_matter = settings.retention_interval_tokens is not None
         self._rows: dict[Hashable, int] = {}
         self._shapes = Shapes(states)

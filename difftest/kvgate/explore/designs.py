@@ -75,7 +75,7 @@ class Design:
 
 
 class ReleasesEarly(Reference):
-    """Gives up the last block that the window still reaches into."""
+    """Frees the last block that the window still reaches into."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -227,7 +227,7 @@ _IN_FLIGHT = (
         FreesInFlight,
         "tiny-ahead-loads",
         "KV-MEM-04",
-        "What a request gives up is free at once: a step in flight still writes it, and another node may, too.",
+        "Released blocks are free at once: a step in flight still writes them, and another node may, too.",
         breaks="KV-OP-07",
     ),
     Design(
@@ -362,7 +362,7 @@ def load(name: str) -> Design:
     """The design called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the design is unknown.
     """
     if name not in DESIGNS:
         raise UsageError(f"unknown design {name!r}: give one of {', '.join(DESIGNS)}")

@@ -15,7 +15,7 @@ INTERRUPTED = "interrupted"
 
 @frozen
 class Limits:
-    """When a search gives up."""
+    """When a search stops early."""
 
     states_max: int
     seconds_max: float

@@ -126,7 +126,7 @@ def load(name: str) -> Mechanism:
     """The mechanism called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the mechanism is unknown.
     """
     if name not in MECHANISMS:
         raise UsageError(f"unknown mechanism {name!r}: give one of {', '.join(MECHANISMS)}")

@@ -178,7 +178,7 @@ CACHES_WHAT_IS_PASSED = Choices(rules=Rules((Delta(holds_its_end.__name__, lambd
 
 
 class FreesInFlight(Reference):
-    """What a request gives up is free at once, also if a step in flight writes it and another node may write it."""
+    """Released blocks are free at once, even if a step in flight writes them or another node may write them."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, Choices(rules=Rules((Delta(is_fenced.__name__, lambda *_: False),))))

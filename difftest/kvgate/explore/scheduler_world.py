@@ -1,4 +1,4 @@
-"""The world of a scheduler over its block manager: does everybody get on?
+"""The world of a scheduler over its block manager: does every request make progress?
 
 A step is progress if a request was given blocks, or if all wait for a transfer: then another node must act. What is
 promised is checked on every step: each counted one takes one off every bound that ``kvreference.scheduler`` states, so

@@ -103,7 +103,7 @@ NEVER_RAISES = "KV-SYS-01"
 
 
 class _LimitReachedError(Exception):
-    """States are left, and the search gives up."""
+    """A limit is reached, and states are left."""
 
 
 class Search(Generic[State, Move]):

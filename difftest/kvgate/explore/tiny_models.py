@@ -648,7 +648,7 @@ def load(name: str) -> Explorable:
     """The tiny model called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the model is unknown.
     """
     if name not in MODELS:
         raise UsageError(f"unknown tiny model {name!r}: give one of {', '.join(MODELS)}")

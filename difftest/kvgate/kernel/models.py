@@ -254,7 +254,7 @@ def _read(path: Path) -> Geometry:
 
 
 def refuse_long(path: Path, geometry: Geometry) -> None:
-    """Refuse windows and an alignment that no prompt of the gate could cross.
+    """Reject windows and an alignment that no prompt of the gate could cross.
 
     Raises:
         UsageError: there is one.

@@ -39,7 +39,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in one line.
 
     Raises:
-        ValueError: there is none; says why.
+        ValueError: it is not a JSON object; says why.
     """
     try:
         document = json.loads(text)
@@ -64,7 +64,7 @@ def _number(value: Any, _kind: type) -> float:
 
 
 def strict_converter() -> cattrs.Converter:
-    """A converter that refuses unknown keys, and values of another type."""
+    """A converter that rejects unknown keys, and values of another type."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in (int, str, bool):
         converter.register_structure_hook(kind, _exact)

@@ -25,7 +25,7 @@ def shadowed(
     """Serve requests with shared prefixes on tiny models on this machine's CPU, with a shadow in check.
 
     Then three faults are injected into the engine. When each first does something wrong is known from two recordings,
-    one without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
+    one without it and one with it; the shadow must report it in that step, and the engine must answer every request.
 
     Exit 0 if the shadow saw no difference without a fault, and each fault in time; 1 if not.
 
@@ -57,7 +57,7 @@ def _print(outcome: Outcome) -> None:
         typer.echo(
             f"{each.model}: {len(each.result.answers)} of {each.requests} requests answered, "
             f"{each.result.cached_tokens} tokens cached, {each.result.preemptions} preemptions; "
-            f"shadow: {status.judged} calls judged in {status.steps} steps, "
+            f"shadow: {status.judged} calls checked in {status.steps} steps, "
             f"{status.differences} differences, {status.lost} lost{declared}{unjudged}"
         )
     for fault in outcome.reported:

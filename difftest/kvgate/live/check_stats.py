@@ -77,8 +77,8 @@ class Tally:
             return None
         reasons = sorted({each.why for each in self.comparisons if each.verdict is Verdict.NOT_CHECKED})
         return (
-            f"{self.sentence}. Half or more could not be judged: give --live-tolerance, or a server that repeats itself"
-            + "".join(f"\n{reason}" for reason in reasons[:_REASONS_MAX])
+            f"{self.sentence}. Half or more could not be checked: give --live-tolerance, or a server that repeats "
+            "itself" + "".join(f"\n{reason}" for reason in reasons[:_REASONS_MAX])
         )
 
 

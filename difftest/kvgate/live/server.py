@@ -317,7 +317,7 @@ def _count(value: object, least: int) -> int:
 
 
 def _logprob(value: object) -> float:
-    """A number that can be compared: of one that is none, no difference would ever be large."""
+    """A number that can be compared: with NaN, no difference would ever be large."""
     if type(value) not in (int, float) or math.isnan(value):  # type: ignore[arg-type]  # it is one of the two
         raise ValueError(f"a log-probability is needed, got {value!r:.80}")
     return float(value)  # type: ignore[arg-type]  # likewise

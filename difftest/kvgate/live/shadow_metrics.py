@@ -38,7 +38,7 @@ class Shadow:
     @property
     def sentence(self) -> str:
         """All of it in one."""
-        return f"{self.checked} calls judged, {self.differences} differences, {self.lost} calls lost"
+        return f"{self.checked} calls checked, {self.differences} differences, {self.lost} calls lost"
 
 
 @frozen

@@ -161,7 +161,7 @@ class Misread:
     wanted: Sequence[Origin]
     """Everything that went into the state that is read, as in ``States.history``."""
     found: Sequence[Origin]
-    """The same for the state that is there; empty if it is none."""
+    """The same for the content that is there; empty if it is not a state."""
     mark: str | None = None
     """Why the block does not hold what was to be written there, if a worker knows."""
     is_shared: bool = False
@@ -672,7 +672,8 @@ class GhostMemory:
                 if spare < work.end - work.verified:
                     expected = f"a state for each of {work.end - work.verified} drafts"
                     yield Difference("KV-MEM-02", str(where), expected, f"the table has {spare} after the running one")
-                # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
+                # If states are kept everywhere, a kernel stores each state that it passes; drafts have states of their
+                # own.
                 passing = group.states is StateMode.ALL or work.end > work.verified
                 computed = work.start, work.end
                 yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)

@@ -166,7 +166,7 @@ class Recording:
             while (payload := self._next(file)) is not None:
                 try:
                     records: Sequence[Written] = (WRITTEN if self.holds_together else STORED).decode(payload)
-                # Text in it that is none raises an error of its own, which is not msgspec's.
+                # Invalid text in it raises an error of its own, which is not msgspec's.
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise UsageError(f"{self.path}: record {self.frames}, at byte {self._start}: {error}") from error
                 number, self.frames = self.frames, self.frames + 1

@@ -35,7 +35,7 @@ def generator(name: str, workloads: Mapping[str, tuple[str, str]] = WORKLOADS) -
     """The function that makes the workloads called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the generator is unknown.
     """
     if name not in workloads:
         raise UsageError(f"no workload {name!r}: there are {', '.join(workloads)}")

@@ -26,7 +26,7 @@ def _few(requests: int) -> None:
 
 
 class Spellings:
-    """Fresh token ids: no two runs that it hands out share a token."""
+    """Fresh token ids: no two of its runs share a token."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -79,7 +79,7 @@ class PartialHits(LookUp):
             self.pending.order(source.group, source.block, tables(source.group)[place], source.tokens)
 
     def forget(self, request_id: str) -> None:
-        """The request gives up its blocks."""
+        """The request releases its blocks."""
         self.cursors.pop(request_id, None)
 
     def wake(self, request_id: str) -> None:

@@ -73,7 +73,8 @@ PATCHES = (
 
 
 def attach(coordinator: Any, configuration: Configuration, tokens_max: int) -> None:
-    """Tell the managers of ``coordinator`` what is reachable in their groups; no request has more than ``tokens_max``.
+    """Set in the managers of ``coordinator`` what is reachable in their groups; no request has more than
+    ``tokens_max``.
 
     Raises:
         ConfigurationError: an interval that is not a multiple of the alignment, or that is given for a model without

@@ -46,7 +46,7 @@ def copies_of(scheduler_output: Any) -> tuple[BlockCopy, ...]:
 
 
 def started(original: Any) -> Callable[..., None]:
-    """``Scheduler.__init__`` that refuses what would not do the copies in order: it would compute on garbage.
+    """``Scheduler.__init__`` that rejects a worker which would not do the copies in order: it would compute on garbage.
 
     An engine would know more, but in a process of its own it is being built already when vLLM loads plug-ins.
     """

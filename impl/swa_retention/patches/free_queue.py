@@ -70,7 +70,7 @@ def evict_blocks(original: Any) -> Callable[..., None]:
         if not scratch_first and tier is None and boundaries is None:
             original(self, block_ids)
             return
-        # vLLM's own function refuses an id that there is not: asked first for those, it changes nothing.
+        # vLLM's own function rejects an unknown id: asked first for those, it changes nothing.
         original(self, {block_id for block_id in block_ids if block_id >= len(self.blocks)})
         for block_id in block_ids:
             block = self.blocks[block_id]

@@ -135,7 +135,8 @@ def update_request_as_session(original: Any) -> Callable[..., None]:
 
 
 def get_num_common_prefix_blocks(original: Any) -> Callable[..., int]:
-    """``FullAttentionManager.get_num_common_prefix_blocks`` that counts holders: a copy that reads a block is none."""
+    """``FullAttentionManager.get_num_common_prefix_blocks`` that counts holders: a copy that reads a block is not a
+    holder."""
 
     def get_num_common_prefix_blocks(self: Any, running_request_id: str) -> int:
         partial = _partial(self)
@@ -227,7 +228,7 @@ PATCHES = (
     ),
     Patch(
         f"{_COORDINATOR}.free",
-        "A request that gives up its blocks begins anew.",
+        "A request that releases its blocks begins anew.",
         "How far its boundaries were registered is forgotten.",
         _UPSTREAM,
         _UNTIL,

@@ -153,7 +153,7 @@ class Bug:
     """One reported defect.
 
     Raises:
-        ValueError: neither a trial nor a reason why there is none.
+        ValueError: it has neither a trial nor a reason for having none.
     """
 
     number: int
@@ -163,7 +163,7 @@ class Bug:
     title: str = field(validator=min_len(1))
     """What goes wrong, in one sentence."""
     affected: str = field(validator=min_len(1))
-    """The versions that have it, as far as upstream's threads and our own runs tell."""
+    """The versions that have it, as far as upstream's threads and our own runs show."""
     trials: tuple[Trial, ...] = ()
     not_caught: str = field(default="")
     """Why nothing catches it, where nothing does."""

@@ -23,7 +23,7 @@ def removal_not_told(original: Any, self: Any, block: Any) -> Any:
 
 @breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-12", models=HYBRID, needs=("events",))
 def removal_told_of_the_first_group(original: Any, self: Any, block: Any) -> Any:
-    """The event of a forgotten block names the first group, whichever it was."""
+    """The event of a forgotten block always names the first group."""
     evicted = original(self, block)
     if evicted:
         self.kv_event_queue[-1].group_idx = 0
@@ -84,7 +84,7 @@ def tokens_told_a_block_late(original: Any, self: Any, **asked: Any) -> None:
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events", "salt"))
 def extra_keys_not_told(original: Any, self: Any, **asked: Any) -> None:
-    """An event does not tell what besides tokens its blocks depend on."""
+    """An event does not report what its blocks depend on besides tokens."""
     reported = len(self.kv_event_queue)
     original(self, **asked)
     for event in self.kv_event_queue[reported:]:
@@ -113,7 +113,7 @@ def misses_not_counted(original: Any, self: Any, **counts: Any) -> None:
 
 @breaks(f"{_MANAGER}.make_prefix_cache_stats", violates="KV-OP-13", needs=("statistics",))
 def statistics_never_start_anew(original: Any, self: Any) -> Any:
-    """Statistics that were taken go on counting from there."""
+    """Statistics that were taken are not reset, and keep counting."""
     taken = original(self)
     self.prefix_cache_stats = taken
     return taken
@@ -121,7 +121,7 @@ def statistics_never_start_anew(original: Any, self: Any) -> Any:
 
 @breaks(f"{_MANAGER}.reset_prefix_cache", violates="KV-OP-13", needs=("reset", "statistics"))
 def statistics_silent_about_a_reset(original: Any, self: Any) -> Any:
-    """Statistics do not tell that the cache was reset."""
+    """Statistics do not report that the cache was reset."""
     succeeded = original(self)
     self.prefix_cache_stats.reset = False
     return succeeded

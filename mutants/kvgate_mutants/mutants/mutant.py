@@ -62,7 +62,7 @@ NEEDS = MappingProxyType(
         "reset": "the cache is reset",
         "reset-running": "the cache is reset while requests run, which preempts them",
         "salt": "requests with the same tokens and different cache salts",
-        "sessions": "requests that go on with further prompts after they stopped",
+        "sessions": "requests that continue with further prompts after they stopped",
         "slots": "more LoRA adapters than a step may use",
         "statistics": "the statistics are taken",
         "stops": "requests with stop tokens and a minimum length",

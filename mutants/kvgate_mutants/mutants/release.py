@@ -143,7 +143,7 @@ def attention_chunk_ends_a_token_early(original: Any, self: Any, num_computed_to
 
 @breaks(_SKIPPED_CHUNKED_LOCAL, violates="KV-OP-06", models=("local",))
 def attention_chunk_ends_a_token_late(original: Any, self: Any, num_computed_tokens: int) -> Any:
-    """An attention chunk is taken to go on when the first token of the next one is to be computed."""
+    """An attention chunk is taken to continue when the first token of the next one is to be computed."""
     return original(self, max(0, num_computed_tokens - 1))
 
 

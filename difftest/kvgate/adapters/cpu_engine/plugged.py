@@ -1,7 +1,7 @@
 """A vLLM plug-in that is made on the fly: what must be done in every process of a server, before its engine is built.
 
 vLLM looks for plug-ins among the installed packages, so a folder with a package's metadata, in front of the others on
-the path, is one. It repairs what the CPU build lacks, plants mutants, and runs files, as ``--preload`` does.
+the path, is one. It repairs what the CPU build lacks, injects mutants, and runs files, as ``--preload`` does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _write_metadata(folder: Path, name: str, number: str) -> Path:
 
 
 def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
-    """Repair this process's vLLM, plant ``mutants`` in it for good, and run ``files``; keep what is returned.
+    """Repair this process's vLLM, inject ``mutants`` into it for good, and run ``files``; keep what is returned.
 
     Raises:
         UsageError: a mutant or a file that is not there, or a file that raises.

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def repair() -> None:
-    """Mend both in this process; a second time changes nothing."""
+    """Repair both in this process; a second call changes nothing."""
     import vllm.utils.cpu_triton_utils as kernels
     from vllm.model_executor.models import gpt_oss
 

@@ -482,7 +482,7 @@ class AscendWorker(Worker):
                 yield part_of(part, positions, rows, self._finds(part), self._found(part, spec))
 
     def _finds(self, part: Any) -> tuple[int, int, int] | None:
-        """What the operator is given that finds slots in the tables: there is none."""
+        """The arguments of the operator that finds slots in the tables: this release has no such operator."""
         del part
         return None
 

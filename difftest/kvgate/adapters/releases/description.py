@@ -72,7 +72,7 @@ class SchedulerRules:
     """Whether each new request is announced to the connector."""
     offers_to_readers_only: bool = False
     """Whether a request that may not read the prefix cache takes nothing from other nodes, and does not wait until its
-    connector can tell what they offer."""
+    connector knows what they offer."""
     ends_with_computed: bool = False
     """Whether the end of a request is reported to the connector with the attention blocks of its computed tokens alone,
     and not with those that it holds for look-ahead."""

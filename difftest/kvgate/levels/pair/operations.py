@@ -170,7 +170,7 @@ def describe_pair(operation: Operation) -> str:
         case CollectOn(node=node):
             return f"The {node.value} node's worker returns the oldest step in flight"
         case Abort(request=request):
-            return f"The client of request {request} gives up"
+            return f"The client of request {request} aborts"
         case Transferred(request=request, succeeded=succeeded):
             how = "has read" if succeeded else "fails to read"
             return f"The decode node {how} the blocks of request {request}"

@@ -177,7 +177,7 @@ class Pair:
         return sorted({*here, *self._on_decode(), *self._between()})
 
     def _abort(self, operation: Abort) -> None:
-        """A client gives up, wherever its request stands."""
+        """A client aborts, at any stage of its request."""
         number = one_named(operation.request, self._clients())
         if number is None:
             return
@@ -289,7 +289,7 @@ class Pair:
         return found
 
     def close(self) -> list[Divergence]:
-        """Every client gives up, every message that comes comes, both nodes take steps; check what remains."""
+        """Abort all clients, deliver all messages that come, let both nodes take steps; check what remains."""
         if self._performs_all(self._endings()):
             assert self.found is not None, "it was performed in vain"
             return [self.found]

@@ -85,7 +85,7 @@ class Chunks:
         """Per request, the items that a step reads whole or not at all."""
         self.whole_prompts = stage.options.whole_prompts
         self.undecided: set[int] = set()
-        """The requests of which the connector said in this step that it cannot tell yet what it offers."""
+        """The requests of which the connector said in this step that it does not know yet what it offers."""
         self.shift = 1 if settings.geometry.has_draft_layer and settings.drafts_max else 0
         """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}

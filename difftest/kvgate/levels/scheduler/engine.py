@@ -1,8 +1,8 @@
 """An engine without a model: vLLM's scheduler and block manager, a worker with scripted answers, and checks.
 
 The reference's block manager follows every decision of the real one, and ghost memory acts as the worker: it applies
-the block tables of each step and knows what every computed token would have read. The scheduler is its own master; what
-is checked of it is that its books are right, and that it brings everybody on.
+the block tables of each step and knows what every computed token would have read. The scheduler decides for itself; the
+checks are that its bookkeeping is right, and that every request makes progress.
 
 Where steps are asynchronous, the worker knows its answers before the scheduler does. The gate's own requests, which the
 monitors look at, have an answer when its step is dispatched. The reference has it when the scheduler takes it; until
@@ -403,7 +403,7 @@ class Engine:
         return self.lockstep.population
 
     def _undecided(self, number: int) -> None:
-        """The connector cannot tell yet what it offers to a request."""
+        """The connector does not know yet what it offers to a request."""
         self.line.undecided(number)
         self.chunks.undecided.add(number)
 
@@ -859,7 +859,7 @@ class Engine:
         self._check("clients", grammar.check({number: said.tokens for number, said in due.items()}, accepted))
         reported = parse_client_outputs(outputs)
         if not self.followed.scheduling.in_full:
-            # What other releases tell clients besides is not known yet.
+            # What else other releases send to clients is not known yet.
             due = {number: evolve(said, rest={}) for number, said in due.items()}
             reported = [(client, number, evolve(said, rest={})) for client, number, said in reported]
         self._check("clients", clients.check(due, reported))

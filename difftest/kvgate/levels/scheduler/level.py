@@ -58,8 +58,8 @@ MONITORS = (
     "progress",
 )
 """What needs no reference: what the worker reads, what remains, what a step costs, the scheduler's bookkeeping, what
-clients, connectors, workers and everybody else are sent, who is next and how much of it is computed, and whether
-requests make progress."""
+clients, connectors, workers and others are sent, who is next and how much of it is computed, and whether requests make
+progress."""
 STEPS = 90
 ANSWERS_MAX = 40
 PART_ANSWERS_MAX = 8
@@ -262,7 +262,8 @@ class SchedulerLevel(DrivenLevel):
         if "encoder" in needs and settings.geometry.state_block_tokens is None:
             stage = with_encoder(stage, settings, draw)
         if settings.geometry.state_block_tokens is not None:
-            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
+            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is not a chunk (finding
+            # 029).
             chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if draw.chance(generator.often("pressure", 88)) or "preemption" in needs:
@@ -476,8 +477,8 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
-        # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        # With one, hashes cover their blocks alone.
+        # vLLM asserts that it is absent if states are kept at block ends, and the plug-in if blocks are copied. With
+        # it, hashes cover their blocks only.
         connector=draw.chance(80 if recovers(settings) else 60) and not (aligned or copies or hashes),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,

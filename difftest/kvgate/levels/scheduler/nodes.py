@@ -33,9 +33,9 @@ class Offer:
     loads: bool
     fails_from_block: int | None
     undecided: int
-    """How often they still say that they cannot tell yet."""
+    """How often they still say that they do not know yet."""
     is_awaited: bool = True
-    """Whether the request waits while they cannot tell."""
+    """Whether the request waits while they do not know."""
 
 
 @frozen

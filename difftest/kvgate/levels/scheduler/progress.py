@@ -122,7 +122,7 @@ class ProgressMonitor:
                 # If it is known, the run continues, and other requests are checked again.
                 del self._patience[number]
                 waiting = self.waiting = self.wait_for(scheduled)
-                expected = "a token in as many steps as everybody alive needs to its end"
+                expected = "a token in as many steps as all live requests need to finish"
                 return Difference("KV-LIVE-02", f"request {number}", expected, waiting.describe(self.called))
         return None
 
@@ -221,7 +221,7 @@ class ProgressMonitor:
         )
 
     def _lines(self) -> Iterator[str]:
-        """Where everybody stands, and who holds what."""
+        """Where each request stands, and what it holds."""
         for request in self.scheduler.running:
             number = number_in(request.request_id)
             yield f"{self.called(number)} runs, {_tokens(request)}, holds {self._held(number)} blocks"

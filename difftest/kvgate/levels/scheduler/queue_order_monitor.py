@@ -35,7 +35,7 @@ class _Waits:
     aside: int | None = None
     """As which it was set aside since it came, or came back."""
     undecided: bool = False
-    """Whether its connector said in this step that it cannot tell yet what it offers."""
+    """Whether its connector said in this step that it does not know yet what it offers."""
     loads: bool = False
     """Whether the end of its load is not reported to the scheduler yet."""
     paused: bool = False
@@ -110,7 +110,7 @@ class Line:
             each.grammar = False
 
     def undecided(self, number: int) -> None:
-        """The connector could not tell what it offers to a request."""
+        """The connector did not know what it offers to a request."""
         for each in self._named(number):
             # Requests that are passed for want of an adapter's slot are set aside before it.
             for before in self._before(each):

@@ -306,7 +306,7 @@ class Watched:
 def record(bench: Bench, case: Case) -> Recording:
     """Perform a case once more, and write down the block manager on which something is found.
 
-    Where schedulers drive it and the reference gives up following, the page shows the system alone from there on.
+    If schedulers drive it and the reference stops following, the page shows only the system from there on.
     """
     level, index = case.level, 0
     if level.is_divided:

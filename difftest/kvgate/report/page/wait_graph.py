@@ -100,7 +100,7 @@ def drawing(recording: Recording) -> Drawing | None:
 
 
 def _in_order(graph: WaitFor) -> list[int]:
-    """Everybody in the graph: first those that stand somewhere, in their order."""
+    """All requests in the graph: first those with a place, in their order."""
     numbers = dict.fromkeys(number for reported in graph.standing if (number := _number(reported)) is not None)
     numbers |= dict.fromkeys(edge.request for edge in graph.edges)
     numbers |= dict.fromkeys(edge.holder for edge in graph.edges if edge.holder is not None)

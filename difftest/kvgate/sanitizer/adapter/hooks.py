@@ -62,7 +62,7 @@ _RETENTION = frozenset(
 )
 """The attributes that the plug-in ``swa_retention`` adds to what it changes: some rules do not hold there."""
 _FAULTS = (AssertionError, KeyError, IndexError, AttributeError, RuntimeError)
-"""What a block manager raises if it is broken; with a ValueError it refuses its caller's arguments."""
+"""What a block manager raises if it is broken; with a ValueError it rejects its caller's arguments."""
 
 
 # As in ``kvgate.sanitizer.plugin``: below vLLM's own logger, whose handler and format it then has.

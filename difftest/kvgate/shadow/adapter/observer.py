@@ -274,7 +274,7 @@ class Observer:
         self._calls, self._was_asked = 0, False
 
     def flush(self) -> None:
-        """Tell the sink what was observed."""
+        """Send the observations to the sink."""
         records = self._records
         if self._decoding:
             self._end_decoding()

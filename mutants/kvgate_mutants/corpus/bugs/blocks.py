@@ -236,7 +236,8 @@ MISCOUNTS = (
         "swa-churn-flushes-prefix-cache",
         Kind.OVER_EVICTION,
         "https://github.com/vllm-project/vllm/issues/42948",
-        "What leaves a long request's window goes through the whole free queue and evicts everybody's prefixes.",
+        "What leaves a long request's window goes through the whole free queue and evicts the prefixes of all "
+        "requests.",
         "up to 0.22; later without a retention interval",
         (
             Trial(
@@ -320,7 +321,7 @@ MISCOUNTS = (
     ),
 )
 
-# KV events that tell what is not so.
+# KV events that report what did not happen.
 
 _SPANS = Blocks(
     Settings(of(full(), states()), 20, tokens_max=128, chunk_tokens=48),
@@ -388,7 +389,7 @@ WRONG_EVENTS = (
                     (reintroduced.null_blocks_not_told,),
                     Contrast.REPAIR,
                 ),
-                remark="The reference is taught to tell hits, by the blocks that serve them; a right report is silent.",
+                remark="The reference reports hits here, by the blocks that serve them; a right report is silent.",
             ),
         ),
     ),

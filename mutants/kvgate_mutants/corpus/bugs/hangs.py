@@ -497,7 +497,7 @@ PREFILLED_NEVER_DECODED = Pairs(
     Settings(of(full(eagle=True)), 8, tokens_max=256, chunk_tokens=128, drafts_max=1),
     PairStage(prefill_blocks=10, prefill_chunk_tokens=128),
     (*_UNTIL_LOADED, *_MORE_COME, *_BOTH_GO_ON),
-    # The repair refuses what the reference would grant.
+    # The repair rejects what the reference would grant.
     with_reference=False,
 )
 """Prompts are computed, and the decode node, full of loaded blocks, answers no request; then the prefill node, which

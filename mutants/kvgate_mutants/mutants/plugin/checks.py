@@ -200,7 +200,7 @@ def auto_is_rounded_up() -> str | None:
 
 
 def junctions_are_on_by_default() -> str | None:
-    """Where there is an interval; they can be switched off, and a blank value is none."""
+    """Where there is an interval; they can be switched off, and a blank value counts as unset."""
     from swa_retention import config
 
     interval = {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0"}
@@ -427,7 +427,7 @@ def hits_are_looked_up_in_tokens() -> str | None:
     except LookupError as error:
         return str(error)
     except AttributeError:
-        # vLLM's own was asked, and the coordinator is none.
+        # vLLM's own was asked, and the coordinator is not one of them.
         return None
     return None
 

@@ -198,7 +198,7 @@ def scheduler_says_nothing(_original: Any, schedulers_own: Any) -> Any:
     return schedulers_own
 
 
-# Mutants of how the plug-in is configured and put in place: no block manager is needed to tell them.
+# Mutants of how the plug-in is configured and put in place: no block manager is needed to find them.
 
 _CONFIG = "swa_retention.config"
 _REGISTER = "swa_retention.register"

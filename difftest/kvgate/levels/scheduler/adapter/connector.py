@@ -1,6 +1,6 @@
 """A fake connector: it answers vLLM's scheduler as the other nodes of a case do, and transfers nothing.
 
-It has a scheduler's half only. What its worker's half would tell comes from the engine, with the output of a step.
+It has only the scheduler's half. What its worker's half would report comes from the engine, with the output of a step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Listener(Protocol):
     """Is given every call that a fake connector gets."""
 
     undecided: Callable[[int], None]
-    """Called with the number of a request of which it cannot tell yet what other nodes have for it."""
+    """Called with the number of a request if it does not know yet what other nodes have for it."""
     pools: list[Any]
     """The block pools that it was bound to."""
 

@@ -46,7 +46,7 @@ class Followed(Stock):
         self._answer: Answer | None = None
         self._performed = 0
         self.popped: list[Sequence[Any]] = []
-        """The blocks that a request gives up just now, to be freed late."""
+        """The blocks that a request is releasing just now, to be freed late."""
         self.kept: dict[int, int] = {}
         """By the number of an operation: how many blocks the scheduler wanted left free for others."""
         self.kept_last = 0

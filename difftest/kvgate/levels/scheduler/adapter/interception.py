@@ -90,7 +90,7 @@ class Interception(Raises):
         self._has_released = False
         """Whether the coordinator released blocks since slots were asked for."""
         self._ending: Operation | None = None
-        """Why the request gives up its blocks that is giving them up."""
+        """Why the request that is releasing its blocks does so."""
         manager: Any = followed.manager
         tap = Tap(self)
         tap.listen(manager, tuple(name for name in CALLS if hasattr(manager, name)))
@@ -241,7 +241,7 @@ class Interception(Raises):
             self.followed.pads(number, pads)
         self.followed.keeps(others.get("reserved_blocks", 0))
         if granted is None:
-            # A gate refuses before anything is released, and the step after.
+            # A gate rejects before anything is released, and the step after.
             gated = bool(others.get("full_sequence_must_fit")) and not self._has_released
             self._say(operation, Refused(hit, gate=gated))
         else:
@@ -262,7 +262,7 @@ class Interception(Raises):
         self._say(ending, Done())
 
     def before_pop_blocks_for_free(self, request: Request) -> None:
-        # The request gives up its blocks, though the pool gets them when the steps in flight are over.
+        # The request releases its blocks, although the pool gets them when the steps in flight are over.
         self.settle_look_up()
         self._ending = self._end_of(number_of(request), request)
 
@@ -273,7 +273,7 @@ class Interception(Raises):
         self.followed.popped = []
 
     def _end_of(self, number: int, request: Request) -> Operation:
-        """Why a request gives up its blocks."""
+        """Why a request releases its blocks."""
         ours = self.followed.population.alive.get(number)
         if ours is not None and ours.status is Status.ENDING:
             return Transferred(number)
@@ -301,7 +301,7 @@ class Interception(Raises):
     def after_remove_skipped_blocks(self, _answer: None, request_id: str, *_computed: int, **_named: int) -> None:
         number = number_in(request_id)
         ours = self.followed.population.alive.get(number)
-        # A request that another node reads gives up its blocks when it ends.
+        # A request that another node reads releases its blocks when it ends.
         read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
         if ours is None or read:
             return

@@ -101,7 +101,7 @@ def new_scheduler(
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.structured_output import StructuredOutputManager
 
-    # Whichever runner a machine would choose, this is the one whose batch is modelled.
+    # On every machine, this is the runner whose batch is modelled.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     init_none_hash(sha256)
     geometry, options = settings.geometry, stage.options

@@ -30,7 +30,7 @@ def answer(
 ) -> Any:
     """What a model runner returns for a step: per request, the drafts that hold and one token; or nothing yet.
 
-    With it comes what a connector has to tell of transfers.
+    It carries what a connector reports of transfers.
     """
     from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
