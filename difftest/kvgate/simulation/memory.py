@@ -202,7 +202,7 @@ class BlockMemory:
         """The state after the step; and those on the way, where the worker keeps them: at blocks' ends, or drafts'."""
         size, drafts = group.block_size_tokens, work.end - work.verified
         if drafts and len(table) - group.blocks_occupied(work.verified) < drafts:
-            self._blame(work.number, index, work.verified, f"fewer states than the {drafts} drafts")
+            self._blame(work.number, index, work.verified, f"fewer states than drafts ({drafts})")
         running = (work.end - 1) // size
         if running >= len(table) or table[running] == NULL:
             self._blame(work.number, index, work.end - 1, "no state to write to")

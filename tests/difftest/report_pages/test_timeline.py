@@ -55,7 +55,7 @@ def test_a_block_that_nobody_names_is_nobodys() -> None:
     """It counts a holder; and the sides differ in it from then on."""
     recording, _ = recorded(KeepsABlock, ENDED, FULL, ("leak",))
     lane = of(recording)[0]
-    assert [(2, 5, "nobody's")] == told(lane, "orphan")
+    assert [(2, 5, "no holder")] == told(lane, "orphan")
     assert [(2, 5, "")] == told(lane, "differs")
 
 
