@@ -264,7 +264,7 @@ def test_the_snippet_is_python(kvgate: Kvgate) -> None:
         (("no-such-model",), "unknown model 'no-such-model'"),
         (("models/no-such/config.json",), "no such file or folder, and nothing is downloaded"),
         (("full", "--platform", "tpu"), "it is gpu or ascend"),
-        (("full", "--vllm-version", "newest"), "'newest' is no version: give one like 0.20.2"),
+        (("full", "--vllm-version", "newest"), "'newest' is not a version: give one like 0.20.2"),
         (("full", "--block-size", "32"), "the groups of full are given"),
         (("full", "--mtp", "1", "--speculative-config", "{}"), "give one of them"),
         (("full", "--speculative-config", "{"), "--speculative-config is not valid JSON"),

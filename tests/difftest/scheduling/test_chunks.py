@@ -121,13 +121,13 @@ def test_who_ends_with_a_step_has_taken_its_tokens(end: Operation) -> None:
     assert told.ask(end, Done()) is None
     assert told.chunks.end(told.population) is None
     told.chunks.begin(told.population)
-    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == numbers(told.chunks.end(told.population))
+    assert ("KV-SYS-06", "1", "it is not asked for, 0 are scheduled") == numbers(told.chunks.end(told.population))
 
 
 def test_who_runs_is_not_passed_over() -> None:
     """While there is room: after another one was preempted too, whose tokens are the step's again."""
     told = Told().run()
-    left_out = ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled")
+    left_out = ("KV-SYS-06", "1", "it is not asked for, 0 are scheduled")
     assert left_out == numbers(told.chunks.end(told.population))
     assert told.ask(Schedule(0, 1)) is None
     assert told.chunks.end(told.population) is None
@@ -138,7 +138,7 @@ def test_who_runs_is_not_passed_over() -> None:
 
 def test_nothing_is_asked_for_after_a_preemption_for_itself() -> None:
     """The step ends its turn of those that run with a request for which no other could be preempted."""
-    for victim, expected in ((1, None), (0, ("KV-SYS-06", "36", "nobody asks for it, 0 are scheduled"))):
+    for victim, expected in ((1, None), (0, ("KV-SYS-06", "36", "it is not asked for, 0 are scheduled"))):
         told = Told(3)
         assert [None, None] == [told.ask(Admit(0, 50)), told.ask(Admit(1, 14))]
         told.answered(0)
