@@ -1,9 +1,8 @@
 """All benchmarks in one go, one table of what they showed, and a history of all runs.
 
 Each benchmark runs in a process of its own, one at a time. Each row is kept as soon as it is measured, so an interrupt
-loses none of them. The history is a line of JSON for every run (benchmarks/history.jsonl); the table
-(benchmarks/TABLE.md) is made from the newest run of each benchmark, one that was complete and not quick before any
-other.
+loses none of them. The history is a line of JSON for every run (benchmarks/history.jsonl). The table
+(benchmarks/TABLE.md) shows the newest run of each benchmark, and prefers one that was complete and not quick.
 
     python -m benchmarks                               # all of them; the headlines alone take minutes a row
     python -m benchmarks --quick                       # briefly, and of long lists a part

@@ -7,8 +7,8 @@
 A run has a seed of its own, so each adds cases that no earlier one had. Runs are kept as they end, a line of JSON each,
 in benchmarks/record.jsonl; the page is benchmarks/RECORD.md. It can run anywhere, for example every night.
 
-Exit 1 if something new was found, which is printed; else 2 for a request that makes no sense, 3 if a release could not
-be had, 5 if kvgate itself failed or was ended; 130 if interrupted: what has ended is kept; else 0.
+Exit 1 if something new was found, which is printed. Otherwise 2 for invalid arguments, 3 if a release could not be had,
+5 if kvgate itself failed or was ended, 130 if interrupted. Finished runs are kept. Else 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What simulating costs: simulated tokens a second of every arm, on one workload.
 
 A *simulated token* is a token of a prompt or of an answer, whether it is computed or hits. Arms are timed by process
-time, building apart, one after the other and then in reverse, in one process; the median over all rounds is reported,
+time, without building, one after the other and then in reverse, in one process. The median over all rounds is reported,
 next to the spread of an arm against itself. Short prompts measure what a request and a decode step cost, prompts of a
 million tokens what a block costs.
 

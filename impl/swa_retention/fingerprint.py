@@ -1,9 +1,9 @@
 """Fingerprints: whether a function of vLLM is the one that a patch was written for.
 
 What counts is what the source says, not how it is laid out: comments, docstrings and blank lines are left out. It is
-the same under every version of Python that the plug-in runs on: what is digested is the syntax tree in a notation of
-our own, because Python's own ones differ between versions (3.12 has fields that 3.11 has not, and 3.10 writes tuples
-in subscripts with parentheses).
+the same under every version of Python that the plug-in runs on. The digest is of the syntax tree in a notation of our
+own, because Python's own ones differ between versions (3.12 has fields that 3.11 has not, and 3.10 writes tuples in
+subscripts with parentheses).
 """
 
 from __future__ import annotations

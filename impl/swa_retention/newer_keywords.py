@@ -2,7 +2,7 @@
 
 A newer vLLM passes to its manager, coordinator and managers of groups how many tokens the scheduler counts as one
 block, at which boundaries windows are kept, and which layers draft. A coordinator that was written for it can then be
-built on this vLLM as well: what its constructors do not know is set aside here, for the code that needs it.
+built on this vLLM as well. What its constructors do not know is set aside here, for the code that needs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pinned tier: cached blocks that the free queue cannot reach.
 
 The blocks that a window drops are the anchor from which the next request with the same prefix resumes. Pinned, they
-wait in a queue of their own, from which nothing is allocated, until blocks run short: then the oldest are *demoted* to
+wait in a queue of their own, from which nothing is allocated, until blocks run short. Then the oldest are *demoted* to
 the back of the free queue, where they are still cached until they are taken. Every move is one of a linked list.
 
 A pin is a flag next to the block. Reference counts mean holders only: a design that counted a pin as a holder leaked

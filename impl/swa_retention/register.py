@@ -229,8 +229,8 @@ def check(patches: Sequence[Patch]) -> list[Found]:
 
 
 def apply(patches: Sequence[Patch]) -> list[Found]:
-    """Put ``patches`` in place, all of them or none; those that are in place already stay as they are, and those for
-    something that is not installed are left out, and those for something that is not imported yet wait.
+    """Put ``patches`` in place, all of them or none. Those already in place stay, those for something that is not
+    installed are left out, and those for something that is not imported yet wait.
 
     Raises:
         IncompatibleError: one of them does not fit.

@@ -3,7 +3,7 @@
 ``native@VERSION`` is another release of vLLM (``kvgate fetch --list``), ``native`` the newest. A process has one vLLM
 for good: the first system that is loaded decides which, and one that needs another is unavailable from then on. So
 ``kvgate check --sut native@0.23.0`` needs nothing special, nor does a worker that is started afresh and loads one
-system; to run several versions, start a process for each: the command, or multiprocessing with ``spawn``.
+system. To run several versions, start a process for each: the command, or multiprocessing with ``spawn``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The result of a shard: what was run, and what was found, as JSON lines of the format of a fuzzing run.
 
-The first line says of which shard it is, and how much was run; every further line is one thing that was found; the last
-one says how many lines there are, so that a truncated file is rejected. A result is written once and never changed.
+The first line names the shard, and how much was run. Every further line is one thing that was found. The last one has
+the number of lines, so that a truncated file is rejected. A result is written once and never changed.
 """
 
 from __future__ import annotations

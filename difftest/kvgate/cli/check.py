@@ -98,8 +98,8 @@ def check(
 ) -> None:
     """Run a system in lockstep with the reference, and say whether they agree.
 
-    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here; if nothing was
-    found by then, 5 if kvgate itself failed, and 130 if interrupted.
+    Exit 0 if nothing undeclared was found, 1 if something was, 3 if the system is not available. If nothing was found
+    by then, 5 if kvgate itself failed, and 130 if interrupted.
 
     Examples:
 

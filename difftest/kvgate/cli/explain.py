@@ -124,9 +124,9 @@ def explain(
 ) -> None:
     """Say why a prefix cache hits nothing, and what its sizes allow, before anything is started.
 
-    The groups of the model, where hits can end, the shortest prompt that can hit, what draft layers cost, how many
-    prompts the pool retains under each policy, and every setting that is known to fail, with its guarantee and its
-    thread. Nothing is downloaded, and vLLM is not imported.
+    Prints the groups of the model, where hits can end, the shortest prompt that can hit, and what draft layers cost.
+    Also how many prompts the pool retains under each policy, and every setting that is known to fail, with its
+    guarantee and its thread. Nothing is downloaded, and vLLM is not imported.
 
     Exit 0 if something can hit, 1 if the hit rate is zero for all prompts, or for the given ones.
 

@@ -90,13 +90,14 @@ def fuzz(
     """Run shard after shard of a campaign, until all are done, the time is up, or you interrupt it.
 
     A shard is a small campaign of its own: its cases follow from the seed and its number. DIR/shards has a result for
-    each that is done, DIR/corpus the shortest trace of each defect, for kvgate replay, and DIR/report all reports, with
-    a page for each divergence. A worker that dies costs its shard, which is run again; an interrupt costs those that
-    were running, and --resume continues. Of 100 cases 5 are run twice, on fresh systems: another outcome is a finding.
+    each finished shard. DIR/corpus has the shortest trace of each defect, for kvgate replay. DIR/report has all
+    reports, with a page for each divergence. A worker that dies costs its shard, which is run again; an interrupt costs
+    those that were running, and --resume continues. Of 100 cases 5 are run twice, on fresh systems: another outcome is
+    a finding.
 
-    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 4 if a shard
-    killed its worker three times or nothing was run; if nothing was found by then, 5 if kvgate itself failed in a
-    shard, and 130 if interrupted.
+    Exit 0 if nothing undeclared was found, 1 if something was, 3 if the system is not available, 4 if a shard killed
+    its worker three times or nothing was run. If nothing was found by then, 5 if kvgate itself failed in a shard, and
+    130 if interrupted.
 
     Examples:
 

@@ -64,8 +64,8 @@ def prove(
     """Prove the formulas that the reference runs, and its invariants, with z3.
 
     An obligation counts as proved only if all its witnesses are found and all its mutants refuted: else it might say
-    nothing. Tier P is proved for all sizes, of functions of the reference that run; tier M for all sizes of a model
-    that stands for them; tier B within the bound that is printed.
+    nothing. Tier P is proved for all sizes, of functions of the reference that run. Tier M is proved for all sizes of a
+    model that stands for them. Tier B is proved within the printed bound.
 
     Exit 0 if all are proved, 1 if one is refuted or says nothing or two solvers disagree, 4 if a solver that was asked
     could not decide one, 130 if interrupted.

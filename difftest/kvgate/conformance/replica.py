@@ -1,7 +1,7 @@
 """A reference that follows a system's choice of blocks, for a system that hands them out in an order of its own.
 
 The system goes first. Where the reference has to take a free block, it takes the one that stands at that place of the
-system's table, if that block is free; where several blocks hold what a hit needs, it uses the one that the system uses.
+system's table, if that block is free. If several blocks hold what a hit needs, it uses the one that the system uses.
 Everything else is its own: how many blocks, at which places, whether there is a hit and how long it is, what is
 released, and what is cached or forgotten. So from the first operation on the two name blocks alike: a bijection of
 block ids that is never written down, because it is the identity.

@@ -1,7 +1,7 @@
 """State-space layers: how large a state is, and how large that makes the blocks of attention.
 
 A state takes the same number of bytes for every block size. So attention's blocks are made at least as large as a
-state, and the state is padded to them: for a model with large states a block spans hundreds of tokens, and so does
+state, and the state is padded to them. For a model with large states a block spans hundreds of tokens, and so does
 every hit.
 """
 

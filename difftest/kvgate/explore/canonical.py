@@ -1,11 +1,11 @@
 """The canonical form of a manager: the same for all states that differ in names alone.
 
-Requests are named by their order of arrival among those alive, blocks and token families by where they appear first on
-a walk whose order depends on structure only: the requests, their tables group by group and position by position, the
-free queue front to back, the pinned queue, the copies. The form holds everything that can influence the future, also
-what the invariants derive from something else, so that a state that violates one is never taken for a sound one. Left
-out is what only describes the past or follows from the rest; ``LEFT_OUT`` says what and why. New state of the manager
-must be added here or there.
+Requests are named by their order of arrival among those alive. Blocks and token families are named by where they appear
+first on a walk whose order depends on structure only: the requests, their tables group by group and position by
+position, the free queue front to back, the pinned queue, the copies. The form holds everything that can influence the
+future. It also holds what the invariants derive from something else, so a state that violates one is never taken for a
+sound one. Left out is what only describes the past or follows from the rest; ``LEFT_OUT`` says what and why. New state
+of the manager must be added here or there.
 
 A token id encodes its family, its track and its position. Families are prompts that share nothing, and all have the
 same shape, so any two may be exchanged without a difference to a block manager. Within a family there are two tracks:

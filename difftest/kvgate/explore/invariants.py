@@ -1,7 +1,7 @@
 """What a block manager is checked by: every state, and every step between two.
 
 Of a step: that no request is kept out, that a replay hits, that no work is done twice. A design that is known to be
-wrong may bring its own checks: one that counts otherwise violates the common statements at once, which says nothing
+wrong may bring its own checks. One that counts otherwise violates the common statements at once, which says nothing
 about the fault that it is known for.
 """
 

@@ -1,7 +1,7 @@
 """A scope: how small a world is, and the operations that the explorer tries in it.
 
 What was not explored lies beyond, so a scope can describe its bounds. The menu of operations is short, so that all of
-their orders can be tried. The answers of the model follow from the position: a request continues along its track, and
+their orders can be tried. The answers of the model follow from the position. A request continues along its track, and
 changes to the other one where a draft was rejected, because then the model answered something else. So two requests of
 one family may write the same conversation, and one may be sent again with the other's answers in its prompt.
 """

@@ -1,6 +1,6 @@
 """Steps in flight, as the explorer has them: what they read and write, and what must be kept for them.
 
-A step goes to the worker when it is dispatched, and is computed here when it is over: by then all answers of earlier
+A step goes to the worker when it is dispatched, and is computed here when it is over. By then all answers of earlier
 steps are known, and so is which token stands where. Drafts that do not hold move what comes after them, as in a worker.
 What a step computes for a request that has ended since is written, too; its answer is not taken.
 

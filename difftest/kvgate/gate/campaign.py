@@ -64,7 +64,7 @@ class Plan:
     def turn(self, number: int) -> tuple[Lane, str]:
         """The lane and the seed of a case, by its number.
 
-        Lanes that follow each other have one model, so a short campaign would not come to the last models: the lanes
+        Lanes that follow each other have one model, so a short campaign would not come to the last models. So the lanes
         take turns in steps that are longer than the presets of a model, and come to every lane.
         """
         index, place = divmod(number, len(self.lanes))

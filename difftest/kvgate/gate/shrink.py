@@ -1,7 +1,7 @@
 """Shrinking what the seeded driver found: the shortest case that still shows the same defect.
 
-Hypothesis shrinks what it drew itself, and cannot start from a given case; so a case of the seeded driver is reduced
-here, by deleting operations and then by making numbers smaller. Every part of a case is legal, which is what makes
+Hypothesis shrinks what it drew itself, and cannot start from a given case. So a case of the seeded driver is reduced
+here: first operations are deleted, then numbers are made smaller. Every part of a case is legal, which is what makes
 deletion work.
 """
 

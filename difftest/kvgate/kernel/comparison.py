@@ -27,8 +27,8 @@ class Correspondence:
     """A growing one-to-one relation between the content identities of two systems. ``None`` corresponds to ``None``.
 
     The reference identifies content by what it is, a system under test by hashes. Any hash may stand for a content as
-    long as the relation is one to one: two contents under one hash are a foreign hit to come, one content under two
-    hashes is a hit that will be missed.
+    long as the relation is one to one. Two contents under one hash would become a foreign hit, one content under two
+    hashes a missed hit.
     """
 
     def __init__(self) -> None:

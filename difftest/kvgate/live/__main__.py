@@ -24,8 +24,8 @@ def shadowed(
 ) -> None:
     """Serve requests with shared prefixes on tiny models on this machine's CPU, with a shadow in check.
 
-    Then three faults are injected into the engine. When each first does something wrong is known from two recordings,
-    one without it and one with it; the shadow must report it in that step, and the engine must answer every request.
+    Then three faults are injected into the engine. Two recordings, one without the fault and one with it, show its
+    first wrong step. The shadow must report it in that step, and the engine must answer every request.
 
     Exit 0 if the shadow saw no difference without a fault, and each fault in time; 1 if not.
 

@@ -1,8 +1,8 @@
 """Slot memory: what every physical slot would hold, if a worker did what the block tables say.
 
-Every token that is computed writes its state into its slot, and reads the states that its attention covers. The memory
-keeps for each slot which state was written there last, and so sees a stale or foreign hit, a block that two requests
-write, a window that was released too early, or a copy from a recycled block, independent of the manager's own state.
+Every token that is computed writes its state into its slot, and reads the states that its attention covers. For each
+slot the memory keeps the state written there last. So, independent of the manager's own state, it sees a stale or
+foreign hit, a block that two requests write, a window that was released too early, or a copy from a recycled block.
 
 ``States`` gives states numbers, and ``PhysicalSlots`` keeps them by block. ``GhostMemory`` computes a step when it is
 dispatched; ``WorkerMemory`` when an engine's worker does, with steps in flight; ``LinkedMemory`` reads the slots of
@@ -10,8 +10,8 @@ another node, too. The time per step grows with the tokens that the step's atten
 ``kvgate.simulation.memory``, which keeps ranges of tokens instead.
 
 Where blocks are copied or hold states, the worker's order within a step matters, so nothing is done before the step is
-dispatched: first what another node provides, then the copies, then the states that are read, then the writes, then what
-attention reads. Elsewhere each operation is a step of its own.
+dispatched. The order is: first what another node provides, then the copies, then the states that are read, then the
+writes, then what attention reads. Elsewhere each operation is a step of its own.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The work monitor: what a decode step costs, counted in operations and never in seconds.
 
 A step that gains, frees, caches and forgets as many blocks as another does the same work, at any length of the context
-and for any content of the pool. So the same step is compared with itself, at every length that a run comes to: if it
+and for any content of the pool. So the same step is compared with itself, at every length that a run comes to. If it
 takes more hashes, more entries of a block table, more links of the free queue or more entries of the cached map than it
 took before, something goes over what is there already. And what a request offers to the cache is remembered: nothing is
 offered twice in one admission.
 
 Work that grows by less than ``SLACK`` operations over all lengths of a run is not seen, nor what an operation costs
-inside: a copy of a list counts as the entries that are read.
+inside. A copy of a list counts as the entries that are read.
 """
 
 from __future__ import annotations

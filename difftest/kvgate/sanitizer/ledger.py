@@ -1,7 +1,7 @@
 """What the sanitizer remembers of one block pool: sites, contents, owners. It checks what it is asked to, and no more.
 
-Calls that it did not see make it less strict, and never cause an alarm: a block that it has not seen allocated has no
-history, content that it has not seen cached is unknown, and a manager whose tables change outside the block manager's
+Calls that it did not see make it less strict, and never cause an alarm. A block that it has not seen allocated has no
+history. Content that it has not seen cached is unknown, and a manager whose tables change outside the block manager's
 own calls is not followed any more.
 """
 

@@ -1,7 +1,7 @@
 """Every table ends where the hit ends.
 
 vLLM 0.20.2 looks up each group of full attention once, and cuts the blocks of the first to the final hit. With two such
-groups, as vLLM-Ascend has for C4 and C128, the second keeps blocks after the hit: they are put into the request's
+groups, as vLLM-Ascend has for C4 and C128, the second keeps blocks after the hit. They are put into the request's
 table, and overwritten although other requests may read them.
 """
 

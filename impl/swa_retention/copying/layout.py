@@ -4,10 +4,10 @@ Each attention backend orders the axes of its tensors as its kernels like it. Wh
 slots is asked of the backend's own shape function, with sizes that nothing else has.
 
 That a tensor *has* an axis of slots does not mean that a slot is one index of it. Some backends pack the slots of a
-block together: vLLM's on CPUs keeps keys by element and not by token, and the fp8 caches of DeepSeek-V4 keep the scales
-of all slots after the data of all slots, both under a shape that does not show it. So slots are distinguished only
-where the kernels are known to do so. Everywhere else a whole block is copied, which is equally correct: no request
-reads the copy after the boundary before the request has written its own tokens there.
+block together. vLLM's on CPUs keeps keys by element and not by token. The fp8 caches of DeepSeek-V4 keep the scales of
+all slots after the data of all slots, both under a shape that does not show it. So slots are distinguished only where
+the kernels are known to do so. Everywhere else a whole block is copied, which is equally correct: no request reads the
+copy after the boundary before the request has written its own tokens there.
 """
 
 from __future__ import annotations

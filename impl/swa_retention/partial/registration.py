@@ -1,7 +1,7 @@
 """Registration: every boundary that a request computes becomes an entry, once per admission.
 
 What is due next is known in advance. So a step that reaches no boundary and fills no block costs one comparison,
-however long the request is: offering all boundaries again in every step once made decoding several times as slow.
+however long the request is. Offering all boundaries again in every step once made decoding several times as slow.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ write their own ``schedule``. They ride on the output's part for running request
 by pickling to other processes and by the runner that makes itself a new output of the same fields (it does with an
 n-gram drafter on the device). A step without copies carries nothing.
 
-A worker does them after ``_update_states``, before anything is computed: by then blocks that want zeros have them, and
+A worker does them after ``_update_states``, before anything is computed. By then blocks that want zeros have them, and
 a connector that still reads the blocks of a preempted request has finished. Every worker has the tensors of its own
 layers and heads, and does all copies in these. A step without a token is sent to the workers too, and its copies are
 done.
 
 The source is released as soon as the step is sent, although the copy is yet to be done. That is sound because a worker
-runs its steps in the order in which they were scheduled, on one stream, with several in flight too: the next owner of
+runs its steps in the order in which they were scheduled, on one stream, with several in flight too. The next owner of
 the block writes into it in a later step. A writer that does not keep that order is not covered, such as a connector
 that loads into a block that it got one step later. A dummy batch is not a step of the scheduler, and has no copies.
 """

@@ -1,7 +1,7 @@
 """vLLM's free queue: blocks that can serve no request are allocated first.
 
 A block that is free and not cached has nothing to lose. At the front of the queue it is used again before anything is
-forgotten that a later request could hit; at its back, where vLLM 0.20.2 puts it, it pushes others out.
+forgotten that a later request could hit. At its back, where vLLM 0.20.2 puts it, it pushes others out.
 """
 
 from __future__ import annotations

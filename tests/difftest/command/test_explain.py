@@ -270,7 +270,7 @@ def test_the_snippet_is_python(kvgate: Kvgate) -> None:
         (("full", "--speculative-config", "{"), "--speculative-config is not valid JSON"),
         (("full", "--speculative-config", "[]"), "must be an object"),
         (("full", "--speculative-config", '{"method": 1}'), 'needs a "method"'),
-        (("full", "--vllm-version", "0.20.2banana"), "'0.20.2banana' is no version"),
+        (("full", "--vllm-version", "0.20.2banana"), "'0.20.2banana' is not a version"),
         (("full", "--kv-cache-dtype", "banana"), "it is one of float16, bfloat16, auto, fp8"),
         (("full", "--max-model-len", "4096", "--prompt-tokens", "4097"), "a request may have 4096 tokens here"),
         (("full", "--prompt-tokens", "131073"), "a request may have 131072 tokens here"),

@@ -52,11 +52,11 @@ class SchedulerRules:
     drops_answers: bool = False
     """Whether with a connector, what steps in flight answer a request that is preempted counts for nothing."""
     stops_at_junctions: bool = False
-    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends, and never go
-    on from the last end of a block that a hit can use. What a step computes there is not checked."""
+    """For states kept at block ends: whether chunks also end where a prompt parts from what is cached, and never
+    continue from the last block end that a hit can use. What a step computes there is not checked."""
     stops_at_usable_ends: bool = False
-    """Whether without a draft layer, a prompt that ends with a block is computed in two steps: up to the last end of a
-    block that a hit can use, and then the last block."""
+    """Without a draft layer: whether a prompt that ends with a block is computed in two steps, up to the last block end
+    that a hit can use, and then the last block."""
     ends_before_an_answer: bool = False
     """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
     at block ends and it ends with a block."""

@@ -1,8 +1,8 @@
 """Checks of two nodes together: what neither node can see alone.
 
-All checks of an engine run on each node. The checks here span both: the prefill node holds what the decode node still
-reads, neither holds anything for the other once all requests have ended, and some request always makes progress, on
-this node or on the other.
+All checks of an engine run on each node. The checks here span both. The prefill node holds what the decode node still
+reads. Neither holds anything for the other once all requests have ended. Some request always makes progress, on one
+node or the other.
 """
 
 from __future__ import annotations

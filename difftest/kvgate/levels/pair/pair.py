@@ -1,7 +1,7 @@
 """Two nodes: a prefill node and a decode node, each with vLLM's scheduler, and a connector between them.
 
 Each node is an engine with everything that checks one. Between them, a router sends a request first to the one and then
-to the other, and a connector moves blocks: what arrives in the decode node's slots is what is in the prefill node's
+to the other, and a connector moves blocks. What arrives in the decode node's slots is what is in the prefill node's
 slots when the read ends. Neither is a product; both do what the handover says and no more, so every finding comes from
 the schedulers, or from a mutant that broke the handover.
 """

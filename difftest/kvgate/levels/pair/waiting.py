@@ -1,7 +1,7 @@
 """Who waits for whom across two nodes: the wait-for graph of both, with the edges between them.
 
 On one node, a request that loads, or has ended and is still read, waits for something outside. Here the other side is
-known: the prefill node holds blocks until the decode node has read them, and the decode node may have to free blocks
+known. The prefill node holds blocks until the decode node has read them, and the decode node may have to free blocks
 before it can read. So the graph of both nodes may show a stuck request where the graph of one node shows none.
 """
 

@@ -1,8 +1,8 @@
 """Chunks: a request in a step computes all pending tokens that fit, drafts included.
 
-Computing less harms no reader of blocks; it only takes longer, so no other check notices. What is asked of the block
-manager is compared with what is pending, cut by what is left of the step's budget, by the most that a step computes of
-one prompt, and by the longest that a request may become. And every running request is asked for while there is room.
+Computing less harms no reader of blocks; it only takes longer, so no other check notices. The tokens asked of the block
+manager are compared with the pending tokens. These are limited by the rest of the step's budget, by the most that a
+step computes of one prompt, and by the longest request. And every running request is asked for while there is room.
 
 A request that is preempted in its step gives its tokens back to the budget, and the step continues with the others.
 Only if it is preempted for itself, since no other could be, does the step ask for none of the rest. A rejected request

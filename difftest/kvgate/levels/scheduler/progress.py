@@ -1,10 +1,10 @@
 """The progress monitor: a scheduler that could advance a request, and does not, hangs.
 
 It needs no clock and no reference. A step is a function of the scheduler's state and of what the model answers. So if a
-step schedules no request and changes nothing, every later step does the same; and if the scheduler returns to an
-earlier state since a request last got a token, it runs in a cycle. Either is a hang unless every request waits,
-directly or through others, for something that ends by itself: a transfer, a grammar. A request is starved if it gets
-nothing for this many steps: what all live requests together need to finish, times the number of requests.
+step schedules no request and changes nothing, every later step does the same. If the scheduler returns to an earlier
+state since a request last got a token, it runs in a cycle. Either is a hang unless every request waits, directly or
+through others, for something that ends by itself: a transfer, a grammar. A request is starved if it gets nothing for
+this many steps: what all live requests together need to finish, times the number of requests.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The line: who is next, who may be passed, and who loses its blocks to whom.
 
 A request makes progress within a bound only if no later request takes its place. So a scheduler asks for the first
-request in the queue that is ready, admits it while there is room in a step, and preempts the last that was admitted; by
+request in the queue that is ready, admits it while there is room in a step, and preempts the last that was admitted. By
 priority, the most urgent comes first, and the least urgent is preempted.
 
 A request that is not ready (it loads, waits for its grammar or its client, its connector is undecided, or no slot is
-free for its adapter) is skipped and set aside: those come before all others from then on, in the order in which they
-were set aside.
+free for its adapter) is skipped and set aside. Set-aside requests come before all others from then on, in the order in
+which they were set aside.
 """
 
 from __future__ import annotations

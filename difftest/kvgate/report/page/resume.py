@@ -1,7 +1,7 @@
 """What a hit needs: at every boundary, in every group, which blocks must be cached, and which of them are.
 
 It is read off the reference, whose sentence this is: the longest boundary at which nothing is missing is the hit. Next
-to it stands whether the system has the same blocks cached: a hit that is too short comes from a look-up that looks
+to it stands whether the system has the same blocks cached. A hit that is too short comes from a look-up that looks
 wrong, or from a cache that does not hold what it should.
 """
 

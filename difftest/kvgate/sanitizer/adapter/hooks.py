@@ -1,9 +1,9 @@
 """The sanitizer's hooks on the classes of vLLM's block manager, and of vLLM-Ascend's where it derives from them.
 
 A hook is a generator: what it does before its ``yield`` happens before the engine's own call, what comes after it
-afterwards. The engine's own call is always made, with its own arguments, and its answer is what the caller gets. A
-hook that fails is a defect of the sanitizer: it is noted in ``failures``, the engine's call is made all the same, and
-from then on only the rules are checked that need no history.
+afterwards. The engine's own call is always made, with its own arguments, and its answer is what the caller gets. A hook
+that fails is a defect of the sanitizer. It is noted in ``failures``, the engine's call is made all the same, and from
+then on only the rules are checked that need no history.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Content without tokens: where a prefix is on a line, which rows of blocks hold it, and which of those serve it.
 
 A *line* is a sequence of tokens, written as runs. A prompt that leaves a line somewhere continues along a branch, which
-is a line of its own; a line is never cut, so a place on it always means the same. The *path* of a request is the lines
+is a line of its own. A line is never cut, so a place on it always means the same. The *path* of a request is the lines
 that it follows, each up to where it leaves it. Two requests have the same first ``n`` tokens if and only if their paths
 pass the same place there: equal content is the same line and position, different content never is.
 
@@ -12,7 +12,7 @@ are pinned, where they queue. In a queue the blocks of a piece follow each other
 released. Blocks that are not cached are not worth an object.
 
 Several rows may hold the same content, computed at the same time. So which rows *serve* a line in a group is kept in
-layers: the first names, for every index, the row that was registered first and serves the hits, the next one the row
+layers. The first names, for every index, the row that was registered first and serves the hits, the next one the row
 registered after it, and so on. When a row loses a block, those registered after it move up.
 """
 

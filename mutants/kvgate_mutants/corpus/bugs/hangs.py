@@ -500,7 +500,7 @@ PREFILLED_NEVER_DECODED = Pairs(
     # The repair rejects what the reference would grant.
     with_reference=False,
 )
-"""Prompts are computed, and the decode node, full of loaded blocks, answers no request; then the prefill node, which
+"""Prompts are computed, and the decode node, full of loaded blocks, answers no request. Then the prefill node, which
 holds what the decode node does not read, computes no more prompts either."""
 
 PAIR_HANGS = (

@@ -1,6 +1,6 @@
 """Every call of a followed block manager, as an operation of the gate.
 
-A scheduler's calls of its block manager are translated to the gate's alphabet, one operation for each decision: the
+A scheduler's calls of its block manager are translated to the gate's alphabet, one operation for each decision. The
 look-up, the gate and the slots of an admitted request are one ``Admit``. So the reference, and every monitor, checks
 what the scheduler really did.
 """
