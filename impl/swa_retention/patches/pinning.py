@@ -64,7 +64,7 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
             if end > len(blocks):
                 end = len(blocks)
             # What was dropped before is null, and in front: one look says whether there is a drop, another whether it
-            # is long enough. In most steps there is no drop, and vLLM would free an empty list.
+            # is long enough. Most steps drop nothing, and vLLM would free an empty list.
             if not end or blocks[end - 1].is_null:
                 return
             if end >= tier.min_drop_blocks and not blocks[end - tier.min_drop_blocks].is_null:
