@@ -89,7 +89,7 @@ def test_a_system_that_looks_at_chance(kvgate: Kvgate, here: Path) -> None:
         (("--sut", "faulty:nobody"), 3, "has no callable 'nobody'"),
         (("--sut", "faulty:refuses"), 2, "does not support the settings"),
         (("--model", "nothing"), 2, "unknown model 'nothing'"),
-        (("--resume", "nowhere"), 2, "there is no manifest.json"),
+        (("--resume", "nowhere"), 2, "the folder has no manifest.json"),
         (("--time-budget", "soon"), 2, "not a time"),
         (("--sut", "reference", "--ray", "local"), 3, "pip install 'PATH-OF-A-CLONE[ray]'"),
     ],
