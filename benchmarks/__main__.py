@@ -1,8 +1,8 @@
 """All benchmarks in one go, one table of what they showed, and a history of all runs.
 
-Each benchmark runs in a process of its own, one at a time. Its rows are kept as they come: whoever interrupts keeps
-what there is. The history is a line of JSON for every run (benchmarks/history.jsonl); the table (benchmarks/TABLE.md)
-is made from the newest run of each benchmark, one that was complete and not quick before any other.
+Each benchmark runs in a process of its own, one at a time. Each row is kept as soon as it is measured, so an interrupt
+loses none of them. The history is a line of JSON for every run (benchmarks/history.jsonl). The table
+(benchmarks/TABLE.md) shows the newest run of each benchmark, and prefers one that was complete and not quick.
 
     python -m benchmarks                               # all of them; the headlines alone take minutes a row
     python -m benchmarks --quick                       # briefly, and of long lists a part
@@ -10,7 +10,7 @@ is made from the newest run of each benchmark, one that was complete and not qui
     python -m benchmarks --list
     python -m benchmarks --table                       # measures nothing, writes the table again
 
-Exit 0 if all were complete; 1 if one failed, which is told; 2 for a request that makes no sense; 130 if interrupted.
+Exit 0 if all were complete; 1 if one failed, which is printed; 2 for invalid arguments; 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(jobs: Sequence[Job], history: Path, say: Callable[[str], None]) -> list[Entry]:
-    """Run them, keep each in the history, and stop where somebody interrupts."""
+    """Run them, keep each in the history, and stop at an interrupt."""
     entries: list[Entry] = []
     for place, job in enumerate(jobs, 1):
         where = f"{job.name} ({place} of {len(jobs)})"
@@ -105,7 +105,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    # Whoever ends it otherwise keeps what there is, too.
+    # Any other end keeps the finished rows, too.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         sys.exit(main())

@@ -1,10 +1,10 @@
 """How much the plug-in was run in lockstep: every mechanism on every preset of models, with and without its neighbours.
 
-A cell of the matrix is a model's name with suffixes. Cell by cell it runs vLLM with the plug-in in lockstep with the
-reference, with all generator presets, and says how many cases and operations there were, what differed that is
-declared, and what differed that is not. A combination that does not exist is left out and counted. With ``--unset``
-each model is also run on stock vLLM in one process and with the plug-in, nothing switched on, in another, and the
-digests of all operations are compared.
+A cell of the matrix is a model's name with suffixes. In each cell, vLLM with the plug-in runs in lockstep with the
+reference, with all generator presets. The cell says how many cases and operations there were, and which declared and
+undeclared differences. A combination that does not exist is left out and counted. With ``--unset`` each model is also
+run on stock vLLM in one process and with the plug-in, nothing switched on, in another, and the digests of all
+operations are compared.
 
 Exit 1 if anything differed that is not declared. What it is, `kvgate check --sut retention --model CELL` says.
 

@@ -1,8 +1,8 @@
 """What the copies of partial hits cost a worker: all of a step at once, next to one after the other.
 
 The KV cache is that of layers with latent attention, as many as a large model has; each copy takes half of a block.
-Three ways take turns: by index, as on CUDA; by views in one call, as on CPUs and NPUs; and one copy after the other in
-each layer. The medians of the rounds' ratios to the last one are reported, and the time of a step.
+Three methods take turns: by index, as on CUDA; by views in one call, as on CPUs and NPUs; and one copy after the other
+in each layer. The medians of the rounds' ratios to the last one are reported, and the time of a step.
 
     python -m benchmarks.copying [--device cpu] [--layers 61] [--rounds 5]
 """
@@ -26,7 +26,7 @@ LAYOUT = Layout(block_axis=0, slot_axis=1, rows_per_block=1, slots_per_row=SLOTS
 COPIES = (1, 8, 32)
 REPEATS = 5
 BASE = "one by one"
-"""What the other ways are set against."""
+"""The method that the others are compared with."""
 
 
 def ways(layers: list[torch.Tensor], copies: list[BlockCopy]) -> dict[str, Callable[[], None]]:
@@ -60,7 +60,7 @@ def timed(act: Callable[[], None], device: torch.device) -> float:
 
 
 def measure(device: torch.device, layers: int, rounds: int) -> Iterator[Row]:
-    """Microseconds of a step that copies one after the other, and the ratio of the other ways to it."""
+    """Microseconds of a step that copies one after the other, and the ratio of the other methods to it."""
     shape = (BLOCKS, SLOTS, ELEMENTS)
     tensors = [torch.zeros(shape, dtype=torch.bfloat16, device=device) for _ in range(layers)]
     for count in COPIES:

@@ -5,7 +5,7 @@ Each worker first runs a shard, so that its system is loaded; then so many shard
 every shard once, none lost.
 
 Where other programs take the cores as well, operations a second say little: look at what they cost, the processor time
-of the workers, and at that of the process which hands out the shards.
+of the workers, and at that of the process which assigns the shards.
 
     python -m benchmarks.fuzz [--sut stock] [--on local|ray] [--jobs 1 2] [--shards 4] [--shard-operations N] [--kill]
 """
@@ -42,7 +42,7 @@ class Killer:
         self.lost = 0
 
     def watch(self, progress: Progress) -> None:
-        """Told now and then how far it is."""
+        """Receive the progress now and then."""
         self.lost = progress.lost
         if not self.killed and progress.shards >= self.after:
             self.killed = self.workers.pids()[0]

@@ -35,7 +35,7 @@ class Row:
     """One figure.
 
     Raises:
-        ValueError: a figure that is no finite number, or one that does not lie in its own spread.
+        ValueError: a figure is not finite, or lies outside its own spread.
     """
 
     what: str = field(validator=instance_of(str))
@@ -121,7 +121,7 @@ def options_of(name: str, about: str | None) -> argparse.ArgumentParser:
 
 
 def at_least_one(text: str) -> int:
-    """A number of rounds, of processes, of whatever there has to be one of."""
+    """A number of rounds or processes, at least one."""
     try:
         found = int(text)
     except ValueError:

@@ -97,7 +97,7 @@ def entry_of(line: bytes, where: str) -> Entry:
     """An entry from its line.
 
     Raises:
-        UsageError: it is none, or one of a version that this does not know.
+        UsageError: it is not an entry, or of an unknown version.
     """
     try:
         document = json_object(line)
@@ -116,7 +116,7 @@ def row_from(line: bytes, where: str) -> Row:
     """A row from its line.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a row.
     """
     try:
         row: Row = _CONVERTER.structure(json_object(line), Row)
@@ -132,7 +132,7 @@ def append(path: Path, entry: Entry) -> None:
 
 
 def read(path: Path) -> list[Entry]:
-    """All that is kept, oldest first; nothing where there is no file.
+    """All kept runs, oldest first; empty if the file does not exist.
 
     Raises:
         UsageError: a line is damaged, or the file is too large.

@@ -1,4 +1,4 @@
-"""What a request of 131,072 tokens costs: its prefill in chunks of 8,192, and each decode step behind it.
+"""What a request of 131,072 tokens costs: its prefill in chunks of 8,192, and each decode step after it.
 
 The arms take turns forth and back in one process and are timed by process time; reported are medians, in milliseconds
 a step, with the ratio to vLLM alone.

@@ -5,8 +5,8 @@ take turns (A B B A), each timed by its own process time for a part of a second,
 reported. The arm "stock again" is a second process without the plug-in: its ratio says how far the others can be
 trusted. Requests are made, and their prompts hashed, outside of what is timed.
 
-Then, for each arm, a decode step behind prompts of growing length: its time, the slope, and how many hashes, accesses
-to the map of what is cached and to the free queue it makes. Next to each ratio of times is that of the calls of Python
+Then, for each arm, a decode step after prompts of growing length: its time, the slope, and how many hashes, accesses to
+the map of what is cached and to the free queue it makes. Next to each ratio of times is that of the calls of Python
 functions. The counts are exact.
 
     python -m benchmarks.plugin [--rounds 7] [--seconds 0.4] [--arm NAME]… [--load NAME]…

@@ -77,7 +77,7 @@ class Manager:
         self._dispatch = (lambda: None) if hits is None else hits.dispatch
 
     def request(self, tokens: int, first: int | None = None, before: Sequence[int] = ()) -> Request:
-        """A new request; without a ``first`` token its prompt is like no other behind what comes ``before``."""
+        """A new request; without a ``first`` token its prompt is unique after the tokens ``before``."""
         name = next(self._names)
         own = [10_000_000 + name if first is None else first, *range(1, tokens)]
         return self._new(str(name), [*before, *own])
@@ -150,7 +150,7 @@ def _served(manager: Manager, meter: Meter, new: Callable[[], Request]) -> Load:
 
 
 def decode_steps(manager: Manager, tokens: int, meter: Meter) -> Load:
-    """Decode steps behind a prompt of so many tokens. Per step; the context grows by what is decoded."""
+    """Decode steps after a prompt of so many tokens. Per step; the context grows by what is decoded."""
     while True:
         request = manager.request(tokens)
         manager.prefill(request)
@@ -232,7 +232,7 @@ def calls(manager: Manager, name: str, tokens: int) -> float:
 
 
 def counted(manager: Manager, tokens: int, steps: int = 256) -> dict[str, float]:
-    """Operations per decode step behind a prompt of so many tokens: hashes, and accesses to the map of what is cached
+    """Operations per decode step after a prompt of so many tokens: hashes, and accesses to the map of what is cached
     and to the free queue.
     """
     request = manager.request(tokens)

@@ -5,10 +5,10 @@
     python -m benchmarks.record --page                                # checks nothing, writes the page again
 
 A run has a seed of its own, so each adds cases that no earlier one had. Runs are kept as they end, a line of JSON each,
-in benchmarks/record.jsonl; the page is benchmarks/RECORD.md. Anybody can run it, for example every night.
+in benchmarks/record.jsonl; the page is benchmarks/RECORD.md. It can run anywhere, for example every night.
 
-Exit 1 if something new was found, which is printed; else 2 for a request that makes no sense, 3 if a release could not
-be had, 5 if kvgate itself failed or was ended; 130 if interrupted: what has ended is kept; else 0.
+Exit 1 if something new was found, which is printed. Otherwise 2 for invalid arguments, 3 if a release could not be had,
+5 if kvgate itself failed or was ended, 130 if interrupted. Finished runs are kept. Else 0.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run_of(line: bytes, where: str) -> Run:
     """A run from its line.
 
     Raises:
-        UsageError: it is none, or one of a version that this does not know.
+        UsageError: it is not a run, or of an unknown version.
     """
     try:
         document = json_object(line)
@@ -102,7 +102,7 @@ def run_of(line: bytes, where: str) -> Run:
 
 
 def read(path: Path) -> list[Run]:
-    """All that is kept, oldest first; nothing where there is no file.
+    """All kept runs, oldest first; empty if the file does not exist.
 
     Raises:
         UsageError: a line is damaged, or the file is too large.

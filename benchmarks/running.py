@@ -1,6 +1,6 @@
 """One benchmark in a process of its own: its rows as they come, and how it ended.
 
-The process prints a line of JSON for each row, as soon as it is measured. Whatever else it and vLLM print goes to
+The process prints a line of JSON for each row, as soon as it is measured. All other output, its own and vLLM's, goes to
 standard error. `python -m benchmarks` starts it, as
 
     python -m benchmarks.running NAME [--quick]
@@ -47,7 +47,7 @@ class Job:
 
 
 def run(job: Job, seen: Callable[[Row], None], command: Sequence[str] | None = None) -> Entry:
-    """Run it, and tell each row. Whoever interrupts gets what there is by then."""
+    """Run it, and yield each row as soon as it is measured, so an interrupt keeps the rows so far."""
     machine, started = this_machine(), time.monotonic()
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     rows: list[Row] = []
@@ -72,7 +72,7 @@ def run(job: Job, seen: Callable[[Row], None], command: Sequence[str] | None = N
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """See to it that nothing goes on."""
+    """Make sure that the process has ended."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

@@ -1,8 +1,8 @@
 """What a shadow costs in the engine, in microseconds: for a step, a request in it, a prompt, and a checkpoint.
 
 vLLM's own scheduler serves without a model, so that nothing else takes time: so many requests decode, a token each in
-every step. Steps with a shadow and steps without take turns; what is told is the difference of the medians of this
-process's processor time. The process beside it has a core of its own; what it takes is not the engine's time.
+every step. Steps with a shadow and steps without take turns; the result is the difference of the medians of this
+process's processor time. The sidecar has a core of its own; its time is not the engine's time.
 
     python -m benchmarks.shadow_calls [--model gemma-hybrid] [--mode record] [--quick]
 """
@@ -41,7 +41,7 @@ STEPS_MAX = 4096
 CALLS_MANY = 10**9
 """So that no checkpoint falls among the steps: it is measured by itself."""
 CHECKPOINT_PAUSE_SECONDS = 1.0
-"""In which the process beside the engine takes one in, so that the next finds room."""
+"""How long the sidecar gets to process one, so that there is room for the next."""
 WAIT_SECONDS = 60.0
 
 
@@ -73,7 +73,7 @@ class Engine:
         return (taken + time.process_time_ns() - begun) / 1000
 
     def clear(self) -> None:
-        """Nobody is served any more, and nothing is cached."""
+        """Finish all requests and empty the cache."""
         for name in list(self.scheduler.requests):
             abort(self.scheduler, [number_in(name)])
         self.step()
@@ -92,7 +92,7 @@ class Shadow:
     def _until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + WAIT_SECONDS
         while not done():
-            assert time.monotonic() < end, "the process beside the engine does not answer"
+            assert time.monotonic() < end, "the sidecar does not answer"
             time.sleep(0.01)
 
     def end(self) -> None:
@@ -125,7 +125,7 @@ class Bench:
         return without, added
 
     def prompt(self) -> tuple[list[float], list[float]]:
-        """Microseconds for a thousand tokens of a long prompt that arrives and is let in: the same two."""
+        """Microseconds for a thousand tokens of a long prompt that arrives and is admitted: the same two."""
         engine = Engine(self.model, 1)
         self._prompt_us(engine)
         without, added = [], []

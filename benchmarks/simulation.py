@@ -1,9 +1,9 @@
 """What simulating costs: simulated tokens a second of every arm, on one workload.
 
 A *simulated token* is a token of a prompt or of an answer, whether it is computed or hits. Arms are timed by process
-time, building apart, one after the other and then in reverse, in one process; the median over all rounds is reported,
-with the spread of an arm against itself beside it. Short prompts measure what a request and a decode step cost, prompts
-of a million tokens what a block costs.
+time, without building, one after the other and then in reverse, in one process. The median over all rounds is reported,
+next to the spread of an arm against itself. Short prompts measure what a request and a decode step cost, prompts of a
+million tokens what a block costs.
 
     python -m benchmarks.simulation [--workload WORKLOAD] [--model NAME] [--blocks N] [--rounds 4] [--json]
     python -m benchmarks.simulation --workload replays:tokens=1000000,others=13 --model dsv4-flash --blocks 71833 \

@@ -1,4 +1,4 @@
-"""A soak of a server with a shadow: real clients for an hour, and what the shadow sees, lags behind and takes.
+"""A soak of a server with a shadow: real clients for an hour, and what the shadow checks, its lag and its cost.
 
 `vllm serve` on this machine's CPU serves a tiny hybrid model with KVGATE_SHADOW=check. Clients of the `openai` package
 chat in several turns with shared beginnings; some stream, some ask for two answers, some leave in the middle. Each
@@ -214,7 +214,7 @@ def troubles_of(shadows: Path, status: Status) -> list[str]:
     found += [f"stalled: {each}" for each in status.stalled]
     found += [f"raised: {status.raised}"] if status.raised else []
     if status.state != "watching" or not is_fresh(shadows, status):
-        found.append(f"the shadow is no longer watching: {status.state}, {status.reason or 'its status is old'}")
+        found.append(f"the shadow stopped watching: {status.state}, {status.reason or 'its status is old'}")
     return found
 
 

@@ -91,15 +91,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     live.addoption(
         "--npu-sim",
         action="store_true",
-        help="run the tests of the worker and of the plug-in's copies on the CPU, where there is no NPU",
+        help="run the tests of the worker and of the plug-in's copies on the CPU, if the machine has no NPU",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """End the run at once, where there is no such system, or an NPU is asked for that is not here."""
+    """End the run at once if the system is unknown, or if an NPU is required and missing."""
     system = config.getoption("--sut")
     if not is_built_in(system) and ":" not in system:
-        raise pytest.UsageError(f"--sut {system}: there is no such system; kvgate fetch --list names the releases")
+        raise pytest.UsageError(f"--sut {system}: unknown system; kvgate fetch --list names the releases")
     if system in RELEASES and not config.getoption("--model"):
         # Operations are divided among the same ones.
         config.option.model = list(models_of(RELEASES[system]))
@@ -152,7 +152,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What says most in the least time comes first: with ``-x`` a fault is told in seconds."""
+    """The quickest telling tests come first: with ``-x`` a fault is reported in seconds."""
     wanted = wanted_files(config)
     # Tests of other folders may be in the same run; this file speaks for its own folder.
     ours = [item for item in items if Path(__file__).parent in item.path.parents]

@@ -1,6 +1,6 @@
-"""What checks the gate: every detector, alone, still finds a fault that is planted for it.
+"""What checks the gate: every detector, alone, still finds a fault that is injected for it.
 
-A gate is green when nobody finds anything, and so it is when nobody looks any more.
+A gate is green if nothing is found, and also if nothing is checked any more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import run_until_killed
 from kvreference.statements import STATEMENTS
 
-PLANTED = {
+INJECTED = {
     "lockstep": block_pool.released_in_reverse,
     "check": block_pool.removed_block_still_counted,
     "ghost": release.window_one_token_short,
@@ -30,11 +30,11 @@ OPERATIONS, SECONDS = 40_000, 60.0
 
 def test_every_detector_is_tried() -> None:
     """Goal: none is left out. Method: compare the names."""
-    assert set(DETECTORS) == set(PLANTED)
+    assert set(DETECTORS) == set(INJECTED)
 
 
-@pytest.mark.parametrize(("detector", "mutant"), PLANTED.items(), ids=list(PLANTED))
-def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize(("detector", "mutant"), INJECTED.items(), ids=list(INJECTED))
+def test_an_injected_fault_is_found(detector: str, mutant: Mutant, system: Loaded, pytestconfig: pytest.Config) -> None:
     """Goal: the silence of a detector means something. Method: it checks vLLM with one fault, and nothing else does."""
     if system.name not in ("stock", "retention"):
         pytest.skip(f"the faults are vLLM's, and {system.name} is another system")
@@ -43,5 +43,5 @@ def test_a_planted_fault_is_found(detector: str, mutant: Mutant, system: Loaded,
         kill = run_until_killed(trials, models_named(MODELS), pytestconfig.getoption("--seed"), OPERATIONS, SECONDS)
     sentence = STATEMENTS[mutant.statement or ""]
     assert kill is not None, f"{detector} does not see {mutant.name}: {mutant.statement}: {sentence}"
-    # By something else it would be found too, later: whatever checks states sees what answers only come to.
+    # Another detector would find it too, later: a check of states sees what a wrong answer leads to.
     assert (detector, mutant.statement) == (kill.by, kill.statement), f"{mutant.name}: {sentence}"

@@ -35,7 +35,7 @@ class Address:
 
     url: str
     stories: str = "its folder, KVGATE_SHADOW_DIR"
-    """Where its shadow tells differences."""
+    """Where its shadow reports differences."""
 
 
 @frozen
@@ -79,7 +79,7 @@ def _spawned(model: str, folder: Path, preloads: tuple[Path, ...]) -> Iterator[A
 
 @contextmanager
 def _shadow_folder() -> Iterator[Path]:
-    """Where a spawned server's shadow writes: as the caller says, or a folder that stays if it tells a difference."""
+    """Where a spawned server's shadow writes: as the caller says, or a folder that stays if it reports a difference."""
     given = os.environ.get("KVGATE_SHADOW_DIR")
     folder = Path(given).resolve() if given else Path(tempfile.mkdtemp(prefix="kvgate-shadow-"))
     try:
@@ -103,7 +103,7 @@ def worker(address: Address, pytestconfig: pytest.Config) -> Iterator[Worker]:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Tell what was seen, whether the test passes or not."""
+    """Print what was seen, whether the test passes or not."""
 
     def aloud(text: str) -> None:
         with capsys.disabled():
@@ -146,7 +146,7 @@ def test_the_cache_was_used(worker: Worker, say: Say) -> None:
 
 
 def test_nothing_is_held_at_rest(worker: Worker, say: Say) -> None:
-    """Goal: requests leave nothing behind, also those that were given up. Method: gauges, when nobody asks."""
+    """Goal: no request leaks anything, aborted ones included. Method: gauges, without load."""
     if RUNNING not in summed(worker.server.metrics()):
         pytest.skip(f"not checked: the server reports no {RUNNING} at /metrics")
     held = held_at_rest(worker.server.metrics)
@@ -172,8 +172,8 @@ def test_the_shadow_agrees(worker: Worker, say: Say) -> None:
     before = shadows_of(worker.server.metrics())
     Exercises(worker.server).one_more()
     if not followed(worker.server.metrics, before, _ONE_MORE_SECONDS_MAX).shadow.checked:
-        told = "it has ended, or observes a sample (KVGATE_SHADOW_SAMPLE), and not all was judged"
-        pytest.fail(f"the shadow did not judge one more request: {told}", pytrace=False)
+        why = "it has ended, or observes a sample (KVGATE_SHADOW_SAMPLE), and not all was checked"
+        pytest.fail(f"the shadow did not check one more request: {why}", pytrace=False)
 
 
 def test_the_shadow_of_the_worker_agrees(worker: Worker, say: Say, pytestconfig: pytest.Config) -> None:

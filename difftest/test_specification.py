@@ -1,6 +1,6 @@
 """The specification itself: what the gate holds a system to is proved, and the reference does what is proved.
 
-A handful of the proofs, with their witnesses and mutants, and a short run of the reference beside the transitions that
+A handful of the proofs, with their witnesses and mutants, and a short run of the reference next to the transitions that
 are proved. ``kvgate prove`` and ``kvgate conform`` run all of it.
 """
 

@@ -6,11 +6,10 @@ From the repository's root:
     python -m benchmarks.headlines --row 2 --row 4
     python -m benchmarks.headlines --out benchmarks/headlines   # all of it: writes TABLE.md and table.json
 
-What is simulated is kept as it comes (``--store``), and not simulated again while the code is the same; ``--keep``
-takes what earlier code computed, and marks it. README.md beside this says how long each part takes. Exit 0 if every
-case is accepted; 1 if one is not (TABLE.md begins with the rule); 130 if interrupted: what is done is kept and printed.
-A published figure outside its bracket is told, and exits 0. Exit 2 for a request that makes no sense, 3 where vLLM is
-not here.
+Each result is stored at once (``--store``) and reused while the code is the same; ``--keep`` also reuses results of
+earlier code, and marks them. README.md of this folder says how long each part takes. Exit 0 if every case is accepted;
+1 if one is not (TABLE.md begins with the rule); 130 if interrupted: what is done is kept and printed. A published
+figure outside its bracket is reported, and exits 0. Exit 2 for invalid arguments, 3 where vLLM is not installed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from kvgate.simulation.sweep import run_all
 PARTS = ("repeat_rate", "long_prompts", "pinning", "traces")
 """The modules that hold figures, in the table's order."""
 STORE = Path("reports") / "headlines.jsonl"
-"""Where results are kept unless told otherwise: git ignores the folder."""
+"""The default place of results; git ignores the folder."""
 
 
 def figures() -> list[Figure]:

@@ -20,7 +20,7 @@ class Accepts(str, Enum):
     EXACT = "exact"
     """Every case is within a percentage point of what is expected of it, with every arm."""
     BRACKET = "bracket"
-    """The published figure depends on what was not published: it lies between the cases, or it is told that not."""
+    """The published figure depends on what was not published: the row says whether it lies between the cases."""
     AGREES = "agrees"
     """Nothing was published: another simulation is what it is compared with, or only its own arms."""
 
@@ -57,7 +57,7 @@ class Figure:
     accepts: Accepts
     cases: tuple[Case, ...] = field(validator=min_len(1))
     assumptions: tuple[str, ...] = ()
-    """What had to be assumed, beside what was published."""
+    """What had to be assumed, in addition to what was published."""
     published_percent: float | None = None
     """The same as a number, where a bracket is to hold it."""
 
@@ -68,7 +68,7 @@ class Figure:
 
 @frozen
 class OutOfReach:
-    """A published figure that no simulation of a scheduler can tell."""
+    """A published figure that no simulation of a scheduler can reproduce."""
 
     what: str
     published: str

@@ -74,10 +74,10 @@ FIGURES = (
         (
             POOL,
             "published is that it misses; 99.99 % and 0 % are what that means where hits end at multiples of 256",
-            "another simulation, of masked caching without scratch first, told 99.99 % after one other prompt, and "
-            "0.0 % only after two: here one is enough to lose it, in either way, so that they differ by one prompt",
+            "another simulation, of masked caching without scratch first, reported 99.99 % after one other prompt, "
+            "and 0.0 % only after two: here one is enough to lose it with either, so they differ by one prompt",
             "masked caching alone is what vLLM's main branch did then: neither 0.20.2 nor the plug-in has it without "
-            "scratch first, so it is served by the reference alone, and the same with scratch first stands beside it",
+            "scratch first, so only the reference serves it, and the row with scratch first stands next to it",
         ),
     ),
     Figure(
@@ -104,7 +104,7 @@ FIGURES = (
         (
             POOL,
             "10 % of every prompt again, then 20 %, and so on: each replay leaves the boundary for the next one",
-            "another simulation told that it rises with the fraction",
+            "another simulation reported that it rises with the fraction",
         ),
     ),
 )

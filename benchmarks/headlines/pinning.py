@@ -19,7 +19,7 @@ SHAPE = "prompts of 28 x 1024 tokens, the first 25,000 shared (both published, b
 GROUPS = "one full group with blocks of 32 tokens and five of windows of 1,024 with blocks of 16"
 POOL = (
     f"a pool of {BLOCKS:,} blocks, a context of {SERVER.tokens_max:,} tokens, {SERVER.chunk_tokens:,} of them a step: "
-    "this alone decides at how many prefixes all is lost, so other pools stand beside it"
+    "this alone decides at how many prefixes all is lost, so other pools stand next to it"
 )
 ONE = "one request at a time: every prefix once, then every prefix again, which is counted"
 
@@ -90,10 +90,11 @@ FIGURES = (
             POOL,
             ONE,
             "how long prefix, question and answer were is not published exactly: cases vary it",
-            "a request that ends pins whatever is cached of it",
-            "another simulation told 85.8 % at 30 and 83.7 % at 48 to 70 prefixes, and nothing left at 80: here there "
+            "a request that ends pins all of its cached blocks",
+            "another simulation reported 85.8 % at 30 and 83.7 % at 48 to 70 prefixes, and nothing left at 80: here "
+            "there "
             "is less at 30 and from 48 on, and it differs by more than a point",
-            "the bracket is of the cases at 30, where a number was published; the others tell how flat it is",
+            "the bracket is of the cases at 30, where a number was published; the others show how flat it is",
         ),
         83.7,
     ),

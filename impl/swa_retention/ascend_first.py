@@ -1,7 +1,7 @@
 """vLLM-Ascend changes vLLM before this plug-in does.
 
 vLLM-Ascend replaces specs of vLLM by its own, and that must happen before vLLM's managers are imported. vLLM loads
-plug-ins in no particular order, so whoever comes first asks for it; asked again, vLLM-Ascend does nothing.
+plug-ins in no particular order, so the first one asks for it. A second request does nothing.
 """
 
 from __future__ import annotations

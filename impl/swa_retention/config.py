@@ -27,12 +27,12 @@ VARIABLES = (RETENTION, PIN, PIN_MIN_DROP, PARTIAL, PARTIAL_MIN, COMPRESSED, MAS
 AUTO_INTERVAL_TOKENS = 32768
 """What ``auto`` stands for: every 32 Ki tokens a prompt can be resumed from."""
 MIN_DROP_BLOCKS = 16
-"""The shortest window drop, in blocks, that is pinned unless told otherwise: decoding drops a block at a time."""
+"""The shortest window drop, in blocks, that is pinned by default: decoding drops a block at a time."""
 COMPRESSED_BLOCK_SIZES_SLOTS = (128, 64, 32)
 """The block sizes that vLLM-Ascend's kernels have, in slots."""
 
 _DIGITS_MAX = 18
-"""More than any count of tokens has, and fewer than Python refuses to read."""
+"""More than any count of tokens has, and fewer than Python's limit."""
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
@@ -51,7 +51,7 @@ class Configuration:
     retention_interval_tokens: int | None = None
     """At which boundaries the blocks of sliding windows stay cached, in tokens; None: everywhere, as in vLLM."""
     interval_is_auto: bool = False
-    """Whether the interval is rounded up to a multiple of the alignment, and is not an error if it is none."""
+    """Whether the interval is rounded up to a multiple of the alignment, instead of being rejected."""
     masked: bool = False
     """Whether only what a hit can read stays cached: an interval of one alignment, where none is given."""
     junctions: bool = True
@@ -59,7 +59,7 @@ class Configuration:
     scratch_first: bool | None = None
     """Whether uncached blocks are reused first; None: if a retention interval is in effect."""
     pins: bool = False
-    """Whether what a window leaves behind is pinned."""
+    """Whether the blocks that a window drops are pinned."""
     pin_min_drop_blocks: int = MIN_DROP_BLOCKS
     """The shortest window drop, in blocks, of which a tail is pinned."""
     partial_hits: bool = False

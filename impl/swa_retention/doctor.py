@@ -23,8 +23,8 @@ SIMULATED = "pytest difftest/ --npu-sim in a clone of kvgate"
 _MEANINGS = {
     State.FITS: "would be patched",
     State.PATCHED: "is patched",
-    State.DIFFERS: "REFUSED, it is another one",
-    State.MISSING: "REFUSED, there is none",
+    State.DIFFERS: "REJECTED, its source differs",
+    State.MISSING: "REJECTED, it is missing",
     State.ABSENT: "nothing to patch",
     State.WAITING: "would be patched when it is imported",
 }
@@ -51,8 +51,8 @@ def examine(environment: Mapping[str, str] = os.environ, additional_config: str 
     lines += [f"  {line}" for line in _resulting(configuration)]
     if find_spec("vllm") is None:
         return NO_VLLM, [*lines, "", "vLLM is not installed: nothing can be patched"]
-    code, told = _here(configuration)
-    return code, [*lines, *_kernels(), *told]
+    code, found_here = _here(configuration)
+    return code, [*lines, *_kernels(), *found_here]
 
 
 def _parsed(additional_config: str | None) -> object:
@@ -79,7 +79,7 @@ def _resulting(configuration: Configuration) -> Iterator[str]:
     if configuration.scratch_first or configuration.interval_puts_scratch_first:
         yield "blocks that are not cached are reused first"
     if configuration.pins:
-        yield f"what a window of at least {configuration.pin_min_drop_blocks} blocks leaves behind is pinned"
+        yield f"what a window of at least {configuration.pin_min_drop_blocks} blocks drops is pinned"
     if configuration.partial_hits:
         unit, least = configuration.partial_unit_tokens, configuration.partial_min_tokens
         where = "wherever the model allows it" if unit is None else f"at multiples of {unit} tokens"
@@ -116,7 +116,7 @@ def _here(configuration: Configuration) -> tuple[int, list[str]]:
     release = releases.release_of(version)
     if release is None:
         code = FITS if configuration.is_inert else REFUSED
-        return code, ["", f"vLLM {version}: REFUSED, the plug-in was run on {', '.join(releases.SUPPORTED)} alone"]
+        return code, ["", f"vLLM {version}: REJECTED, the plug-in supports {', '.join(releases.SUPPORTED)} only"]
     wanted = set(releases.wanted(configuration))
     refusals = list(releases.refusals(configuration, release))
     code = REFUSED if refusals else FITS
@@ -124,7 +124,7 @@ def _here(configuration: Configuration) -> tuple[int, list[str]]:
     for feature in releases.FEATURES:
         lines += [f"  {feature}{' (switched on)' if feature in wanted else ''}: {release.describe(feature)}"]
     lines += [f"  {message}" for message in releases.messages(configuration, release)]
-    lines += [f"  {what}: REFUSED, {why}" for what, why in refusals]
+    lines += [f"  {what}: REJECTED, {why}" for what, why in refusals]
     code_of_symbols, symbols = _symbols(releases.handed_over(configuration, release), release)
     return max(code, code_of_symbols), [*lines, *symbols]
 
@@ -138,11 +138,11 @@ def _symbols(configuration: Configuration, release: releases.Release) -> tuple[i
         if feature.name in release.native or release.refusal(feature.name) is not None:
             continue
         found = [look(patch) for patch in feature.patches]
-        is_refused = any(each.state in (State.DIFFERS, State.MISSING) for each in found)
-        if is_refused and feature in wanted:
+        is_rejected = any(each.state in (State.DIFFERS, State.MISSING) for each in found)
+        if is_rejected and feature in wanted:
             code = REFUSED
         switched = "switched on" if feature in wanted else "switched off"
-        fits = "and this vLLM is refused" if is_refused else "and fits this vLLM"
+        fits = "and this vLLM is rejected" if is_rejected else "and fits this vLLM"
         lines += ["", f"{feature.name}: {switched}, {fits}"]
         lines += [f"  {_line(each)}" for each in found if each.state is not State.ABSENT]
         lines += [f"  {line}" for line in _absent(found)]

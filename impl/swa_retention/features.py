@@ -44,7 +44,7 @@ PINS = Feature(
     releases.PINS,
     (*free_queue.PATCHES, *pinning.PATCHES, *metrics.PATCHES, *BUILT),
 )
-"""What a window leaves behind is kept out of the free queue until blocks run short."""
+"""Blocks that a window drops are kept out of the free queue until blocks run short."""
 PARTIAL_HITS = Feature(
     releases.PARTIAL_HITS,
     (

@@ -1,9 +1,9 @@
 """Fingerprints: whether a function of vLLM is the one that a patch was written for.
 
 What counts is what the source says, not how it is laid out: comments, docstrings and blank lines are left out. It is
-the same under every version of Python that the plug-in runs on: what is digested is the syntax tree in a notation of
-our own, because Python's own ones differ between versions (3.12 has fields that 3.11 has not, and 3.10 writes tuples
-in subscripts with parentheses).
+the same under every version of Python that the plug-in runs on. The digest is of the syntax tree in a notation of our
+own, because Python's own ones differ between versions (3.12 has fields that 3.11 has not, and 3.10 writes tuples in
+subscripts with parentheses).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LENGTH = 16
 def fingerprint(symbol: Any, of_signature: bool = False) -> str:
     """A short digest of a function's or a class's source; with ``of_signature``, of a function's parameters alone.
 
-    Whoever wraps a function of vLLM and says so (``functools.wraps``) changes its fingerprint too: the source of every
-    layer counts.
+    Another plug-in that wraps a function of vLLM with ``functools.wraps`` changes its fingerprint too: the source of
+    every layer counts.
 
     Raises:
         OSError: its source cannot be read.
@@ -39,7 +39,7 @@ def digest(*sources: str, of_signature: bool = False) -> str:
 
 
 def _layers(symbol: Any) -> Iterator[Any]:
-    """What has a source in ``symbol``: itself, and whatever it wraps."""
+    """What has a source in ``symbol``: itself, and everything that it wraps."""
     layer, seen = getattr(symbol, "__func__", symbol), set[int]()
     while layer is not None and id(layer) not in seen:
         seen.add(id(layer))

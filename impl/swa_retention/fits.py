@@ -1,4 +1,4 @@
-"""What fits: how many prefixes a pool can keep, told to the operator when the engine starts."""
+"""What fits: how many prefixes a pool can keep, logged when the engine starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from swa_retention.reachable import Anchor
 
 LENGTHS_TOKENS = (1024, 8192, 32768, 131072)
-"""The prefixes that an operator is told of; and the longest that the model can have."""
+"""The prefix lengths in that log; the longest that the model can have is added."""
 
 
 def blocks_kept(groups: Iterable[Anchor], tokens: int) -> int:

@@ -31,7 +31,7 @@ class Junctions:
     """The groups of full attention: the index of each, and how many tokens a block of it spans."""
     alignment_tokens: int
     lookahead_tokens: int
-    """How much behind a boundary must match in the group that asks for most."""
+    """How much after a boundary must match in the group that asks for most."""
     found: Mapping[int, int] = field(factory=dict)
     """By group, how many blocks from the first on the look-up has just found; none where it is vLLM's own."""
     counts: Counter[str] = field(factory=Counter)
@@ -62,7 +62,7 @@ class Junctions:
 
 def cached_of(pool: Any, hashes: Sequence[bytes], group: int, block_tokens: int) -> Callable[[int], Any]:
     """From the index of a block of a request to the block of ``group`` that holds its content, or None."""
-    # Behind a block's hash its group, as in vLLM's keys, whose own look-up makes two lists for each block.
+    # A block's hash followed by its group, as in vLLM's keys, whose own look-up makes two lists for each block.
     find, key_end = pool.cached_block_hash_to_block.get_one_block, group.to_bytes(GROUP_BYTES, "big")
     each = block_tokens // pool.hash_block_size
     if each == 1:

@@ -1,8 +1,8 @@
-"""What newer block managers are told by keyword, and vLLM 0.20.2 has no parameter for.
+"""Keywords of newer block managers that vLLM 0.20.2 has no parameter for.
 
-A newer vLLM tells its manager, coordinator and managers of groups how many tokens the scheduler counts as one block,
-at which boundaries windows are kept, and which layers draft. A coordinator that was written for it can then be built on
-this vLLM as well: what its constructors do not know is set aside here, and whoever needs it asks.
+A newer vLLM passes to its manager, coordinator and managers of groups how many tokens the scheduler counts as one
+block, at which boundaries windows are kept, and which layers draft. A coordinator that was written for it can then be
+built on this vLLM as well. What its constructors do not know is set aside here, for the code that needs it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def said() -> Mapping[str, Any]:
 
 @contextmanager
 def saying(newer: Mapping[str, Any]) -> Iterator[None]:
-    """For as long as it lasts, ``newer`` is said; what is None says nothing."""
+    """While the context lasts, ``newer`` holds; a field that is None says nothing."""
     token = _said.set({**_said.get(), **{name: value for name, value in newer.items() if value is not None}})
     try:
         yield

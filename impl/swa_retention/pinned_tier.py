@@ -1,10 +1,10 @@
 """The pinned tier: cached blocks that the free queue cannot reach.
 
-What a window leaves behind is the anchor from which the next request with the same prefix resumes. Pinned, it waits in
-a queue of its own, from which nothing is handed out, until blocks run short: then the oldest are *demoted* to the back
-of the free queue, where they are still cached until they are taken. Every move is one of a linked list.
+The blocks that a window drops are the anchor from which the next request with the same prefix resumes. Pinned, they
+wait in a queue of their own, from which nothing is allocated, until blocks run short. Then the oldest are *demoted* to
+the back of the free queue, where they are still cached until they are taken. Every move is one of a linked list.
 
-A pin is a flag beside the block. Reference counts mean holders alone: a design that counted a pin as a holder leaked
+A pin is a flag next to the block. Reference counts mean holders only: a design that counted a pin as a holder leaked
 blocks until the pool was gone.
 """
 
@@ -27,11 +27,11 @@ class PinnedTier:
         """Per block, whether it is pinned, held or not."""
         # A block is in one of the two queues at most, so the links that it has serve both.
         self.queue = type(pool.free_block_queue)([])
-        """The pinned blocks that nobody holds, the oldest first."""
+        """The pinned blocks without a holder, the oldest first."""
         self.scratch_first = False
         """Whether a block that is pinned no longer, and is not cached, is used again first."""
         self.keeps_all = False
-        """Whether whatever is cached of the blocks that are freed now is pinned: their request ends."""
+        """Whether all cached blocks among those freed now are pinned: their request ends."""
         self.demoted = 0
         """How many blocks were demoted since the metrics were last sent."""
 

@@ -70,7 +70,7 @@ def install(configuration: Configuration) -> None:
 
 
 def _announce() -> None:
-    """Tell vLLM of the variables: it warns of those that it does not know, or ends the start if it is told to."""
+    """Register the variables with vLLM: it warns of unknown ones, or ends the start if it is configured to."""
     from vllm.envs import environment_variables
 
     for name in VARIABLES:

@@ -1,10 +1,10 @@
 """Which blocks a later request can reach, and from when on.
 
 A hit ends at a *boundary*, a multiple of the alignment of all groups. Of a sliding window it reads the blocks just
-before the boundary, and with a draft layer one block behind it. So a block is worth caching only if there is an
-*admitted* boundary from which it is read: a multiple of the retention interval, the last boundary from which the
-same prompt can be replayed, or its *junction*, the last boundary before the prompt parts from what is cached. It is
-*due* when the first of these is reached.
+before the boundary, and with a draft layer one block after it. So a block is worth caching only if there is an
+*admitted* boundary from which it is read: a multiple of the retention interval, the last boundary from which the same
+prompt can be replayed, or its *junction*, the last boundary before the prompt parts from what is cached. It is *due*
+when the first of these is reached.
 
 Everything here is in tokens, except for indices of blocks.
 """
@@ -26,7 +26,7 @@ class Reach:
     skipped: Callable[[int], int]
     """How many leading tokens a resume at a boundary does not read."""
     lookahead_tokens: int
-    """How much behind a boundary must match here: one block with a draft layer, else 0."""
+    """How much after a boundary must match here: one block with a draft layer, else 0."""
     interval_tokens: int
     """At which boundaries the group is kept; 0 if at none but the replay boundary."""
 
@@ -42,16 +42,16 @@ class Reach:
         full = tokens // self.block_size_tokens
         reached = tokens - tokens % self.interval_tokens if self.interval_tokens else 0
         if self._end(max(reached, replay_tokens, junction_tokens)) <= start:
-            # Most steps have left all boundaries behind, except for the next one of the interval.
+            # Most steps have passed all boundaries except the next one of the interval.
             following = self._first(reached + self.interval_tokens) if self.interval_tokens else full
             return [], min(full, max(start, following))
-        # Up to here every block has a boundary of the interval behind it that is reached. No later one reads it.
+        # Up to here, every block is followed by a reached boundary of the interval. No later boundary reads it.
         settled = min(max(start, self._end(reached)), full)
         spans = self._at_intervals(start, settled, reached) if start < settled else []
         waiting: list[int] = [reached + self.interval_tokens] if self.interval_tokens else []
         kept = []
         for boundary_tokens in (replay_tokens, junction_tokens):
-            # Most steps are behind the prompt, and its boundaries are of no concern any more.
+            # Most steps are past the prompt, and its boundaries no longer matter.
             if self._end(boundary_tokens) <= start:
                 continue
             if boundary_tokens > tokens:
@@ -67,7 +67,7 @@ class Reach:
         return self.skipped(boundary_tokens) // self.block_size_tokens
 
     def _end(self, boundary_tokens: int) -> int:
-        """The first block behind all that a hit at a boundary reads; at 0 there is none."""
+        """The first block after all that a hit at a boundary reads; at 0 there is none."""
         return (boundary_tokens + self.lookahead_tokens) // self.block_size_tokens if boundary_tokens else 0
 
     def _at_intervals(self, start: int, settled: int, reached_tokens: int) -> list[tuple[int, int]]:
@@ -75,8 +75,8 @@ class Reach:
         if self._first(reached_tokens) <= start:
             return [(start, settled)]
         # No boundary before this one has the first block's end in front of it.
-        behind_tokens = (start + 1) * self.block_size_tokens - self.lookahead_tokens
-        nearest = max(1, -(-behind_tokens // self.interval_tokens)) * self.interval_tokens
+        after_tokens = (start + 1) * self.block_size_tokens - self.lookahead_tokens
+        nearest = max(1, -(-after_tokens // self.interval_tokens)) * self.interval_tokens
         return _merged(
             [
                 (max(start, self._first(boundary_tokens)), min(settled, self._end(boundary_tokens)))
@@ -111,7 +111,7 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @frozen
 class Anchor:
-    """What a hit reads at the last boundary that a window has left behind, in one KV-cache group."""
+    """What a hit reads at the last boundary that a window has passed, in one KV-cache group."""
 
     block_size_tokens: int
     skipped: Callable[[int], int]
@@ -122,7 +122,7 @@ class Anchor:
     def before(self, end: int) -> tuple[int, int]:
         """Of the blocks before index ``end``, the half-open range of those that such a hit reads.
 
-        What must match behind the boundary is before ``end`` as well: nothing else of the group is needed.
+        What must match after the boundary is before ``end`` as well: nothing else of the group is needed.
         """
         return self.at(max(0, end * self.block_size_tokens - self.lookahead_tokens))
 

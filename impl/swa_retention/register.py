@@ -1,8 +1,8 @@
 """The register: what of vLLM is replaced, why, and until when; and how it is put in place.
 
 A patch replaces one attribute of a class or module, or adds one. It is put in place only if the attribute is the one
-that the patch was written for, and all patches are, or none. Whatever has bound the old object by its name is bound to
-the new one as well. Patches of two features for one attribute are put on top of each other.
+that the patch was written for, and all patches are, or none. Modules that have bound the old object by its name get the
+new one as well. Patches of two features for one attribute are put on top of each other.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class State(Enum):
     DIFFERS = "differs"
     """It is another one: another version of vLLM, or another plug-in was here first."""
     MISSING = "missing"
-    """There is no such symbol."""
+    """The symbol does not exist."""
     ABSENT = "absent"
     """The symbol's package is not installed, or has put another in its place, or this release needs no patch of it."""
     WAITING = "waiting"
-    """It fits, and is patched as soon as somebody imports its module."""
+    """It fits, and is patched as soon as its module is imported."""
 
 
 @frozen
@@ -66,7 +66,7 @@ class Patch:
     only_where: str | None = None
     """A module without which there is nothing to patch, as ``vllm_ascend``; None: what is patched is always there.
 
-    The module of such a patch is not imported for it: the patch waits until somebody else imports it."""
+    The module of such a patch is not imported for it: the patch waits until other code imports it."""
     replaced_by: str | None = None
     """A module that puts another symbol in the place of this one when it is imported."""
     only_wraps: bool = False
@@ -107,7 +107,7 @@ class IncompatibleError(RuntimeError):
 
 
 class DisplacedError(RuntimeError):
-    """Somebody has replaced what this plug-in had put in place."""
+    """Other code has replaced what this plug-in had put in place."""
 
     def __init__(self, found: Sequence[Found]) -> None:
         lines = [f"  {each.patch.target}: {each.detail or each.state.value}" for each in found]
@@ -124,7 +124,7 @@ def owner_of(target: str) -> tuple[Any, str]:
     """The class or module that holds a symbol, and the symbol's name in it.
 
     Raises:
-        ImportError, AttributeError: there is none.
+        ImportError, AttributeError: it does not exist.
     """
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
@@ -137,7 +137,7 @@ def owner_of(target: str) -> tuple[Any, str]:
 def _own(found: Any, module: str) -> Any:
     """The class that ``module`` defines under this name, where a subclass of it was put in its place.
 
-    vLLM-Ascend does that with vLLM's scheduler. Whatever else derives from the class is patched then, too.
+    vLLM-Ascend does that with vLLM's scheduler. Its other subclasses are then patched, too.
     """
     bases = inspect.getmro(found) if inspect.isclass(found) else ()
     return next((base for base in bases if base.__module__ == module), found)
@@ -192,7 +192,7 @@ def _does_the_same(one: Patch, other: Patch) -> bool:
 
 
 def _look_unimported(patch: Patch, written_for: str | None) -> Found:
-    """How a symbol is found whose module nobody has imported yet: as its file says."""
+    """How a symbol is found whose module is not imported yet: from its file."""
     source = source_of(patch.target)
     if written_for is None:
         return Found(patch, State.WAITING) if source is None else Found(patch, State.DIFFERS, "its file has one")
@@ -207,7 +207,7 @@ def _look_unimported(patch: Patch, written_for: str | None) -> Found:
 
 
 def _home(symbol: Any) -> str:
-    """Where a symbol was defined: in vLLM, or by somebody who replaced it."""
+    """Where a symbol was defined: in vLLM, or in the code that replaced it."""
     module = getattr(symbol, "__module__", "an unknown module")
     if hasattr(symbol, "__wrapped__"):
         # Who wraps takes over the name of the module too, but not its globals.
@@ -229,8 +229,8 @@ def check(patches: Sequence[Patch]) -> list[Found]:
 
 
 def apply(patches: Sequence[Patch]) -> list[Found]:
-    """Put ``patches`` in place, all of them or none; those that are in place already stay as they are, and those for
-    something that is not installed are left out, and those for something that is not imported yet wait.
+    """Put ``patches`` in place, all of them or none. Those already in place stay, those for something that is not
+    installed are left out, and those for something that is not imported yet wait.
 
     Raises:
         IncompatibleError: one of them does not fit.
@@ -245,12 +245,12 @@ def apply(patches: Sequence[Patch]) -> list[Found]:
 
 
 def check_in_place(patches: Sequence[Patch]) -> None:
-    """Check that nobody has put something else in the place of ``patches``.
+    """Check that no other code has replaced ``patches``.
 
     Where vLLM's own is there again, its module was loaded a second time: what is built from the first is still patched.
 
     Raises:
-        DisplacedError: somebody has.
+        DisplacedError: other code has.
     """
     displaced = [found for found in map(look, patches) if found.state not in (State.FITS, *_IN_PLACE)]
     if displaced:
@@ -269,7 +269,7 @@ def _put(patch: Patch) -> None:
 
 
 def _rebind(before: Any, after: Any) -> None:
-    """Whoever imported the old object by name has the new one."""
+    """Give the new object to modules that imported the old one by name."""
     for module in list(sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is before:
@@ -284,7 +284,7 @@ def remove(patches: Sequence[Patch]) -> None:
     """
     for patch in patches:
         forget(patch.target)
-    # Of two patches for one symbol the one on top comes off first, whatever their order here.
+    # Of two patches for one symbol the one on top comes off first, independent of their order here.
     while [patch for patch in patches if _take_off(patch)]:
         pass
     covered = [patch.target for patch in patches if _below(_there(patch), patch)[1]]

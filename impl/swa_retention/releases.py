@@ -1,7 +1,7 @@
-"""The releases of vLLM that the plug-in runs on: what each has itself, and what the plug-in refuses there.
+"""The releases of vLLM that the plug-in runs on: what each has itself, and what the plug-in rejects there.
 
-What a release neither has nor is refused, the plug-in adds. The start, the doctor and the README go by this table. A
-release that is not in it is refused as a whole: the plug-in was not run on it.
+The plug-in adds each feature that a release lacks and that is not rejected for it. The start, the doctor and the README
+go by this table. A release that is not in it is rejected as a whole: the plug-in was not run on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Release:
         if feature in self.native:
             return f"native ({self.native[feature]})"
         why = self.refusal(feature)
-        return "added" if why is None else f"refused: {why}"
+        return "added" if why is None else f"rejected: {why}"
 
     def refusal(self, feature: str) -> str | None:
         """Why the plug-in does not do ``feature`` here, next to the vLLM-Ascend that is installed; None if it does."""

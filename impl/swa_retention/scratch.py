@@ -1,4 +1,4 @@
-"""Scratch: a block in which nothing is cached, so that nobody but its holder could use it.
+"""Scratch: a block in which nothing is cached, so that only its holder can use it.
 
 A block's hash is read from the field that its property reads: the property is a call for each block that is freed.
 """

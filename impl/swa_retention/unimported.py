@@ -1,7 +1,7 @@
 """Modules that are not imported yet: what their source says, and what is to be done once they are.
 
 vLLM-Ascend changes vLLM by being imported, in an order of its own. So none of its modules is imported for the sake of a
-patch: the patch is checked against the file, and put in place behind vLLM-Ascend's own import of it.
+patch: the patch is checked against the file, and put in place after vLLM-Ascend's own import of it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def source_of(target: str) -> tuple[str, bool] | None:
 
 
 def file_of(module: str) -> Path | None:
-    """Where the source of a module is; None if there is no such module."""
+    """Where the source of a module is; None if the module does not exist."""
     top, _, rest = module.partition(".")
     for root in _roots(top):
         base = Path(root, *rest.split(".")) if rest else Path(root, "__init__")
@@ -68,10 +68,10 @@ def _roots(package: str) -> Sequence[str]:
 
 @define
 class _Watch(MetaPathFinder):
-    """Finds nothing itself: it lets the others find a module, and acts behind its execution."""
+    """Finds nothing itself: it lets the others find a module, and acts after its execution."""
 
     waiting: dict[str, dict[str, Callable[[], object]]] = Factory(dict)
-    """By module, and for each of its symbols that somebody waits for: what is to be done."""
+    """By module, and for each of its awaited symbols: what is to be done."""
     looking: set[str] = Factory(set)
 
     def find_spec(
@@ -85,10 +85,10 @@ class _Watch(MetaPathFinder):
         finally:
             self.looking.discard(fullname)
         if spec is not None and spec.loader is not None:
-            self._act_behind(spec.loader, fullname)
+            self._act_after(spec.loader, fullname)
         return spec
 
-    def _act_behind(self, loader: Any, fullname: str) -> None:
+    def _act_after(self, loader: Any, fullname: str) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
@@ -103,9 +103,9 @@ _WATCH = _Watch()
 
 
 def when_imported(target: str, action: Callable[[], object]) -> None:
-    """Do ``action`` behind the import of the module of ``target``; what waited for the same symbol waits no more.
+    """Do ``action`` after the import of the module of ``target``; it replaces an earlier action for the same symbol.
 
-    It is done at once if somebody has imported the module since it was looked for, as looking for others can.
+    It is done at once if the module was imported since it was looked for, as the search for others can do.
     """
     module = target.partition(":")[0]
     if module in sys.modules:

@@ -34,13 +34,14 @@ GHOST_SECONDS = 10.0
 
 
 @frozen
-class Told:
+class Diagnosed:
     """What the stories of one mutant say."""
 
     mutant: str
     stories: int
     place: int | None
-    """At which place the broken function is among the suspects of the first story, from 1; None: it is none."""
+    """At which place the broken function is among the suspects of the first story, from 1; None: it is not a
+    suspect."""
     anomaly: Anomaly | None
     seen_by_ghost: bool
     """Whether ghost memory alone sees the mutant."""
@@ -50,7 +51,7 @@ class Told:
     """How long the case of the first story is."""
 
 
-def told_of(mutant: Mutant, of: MutantSet, system: Loaded, seconds: float) -> Told:
+def diagnose(mutant: Mutant, of: MutantSet, system: Loaded, seconds: float) -> Diagnosed:
     """Run a mutant, and look at its stories."""
     level = LEVELS[of.level.value]
     trials = Mutated(Trials(level.bench(system, level.gate), mutant.needs), mutant)
@@ -65,21 +66,21 @@ def told_of(mutant: Mutant, of: MutantSet, system: Loaded, seconds: float) -> To
     found = Campaign(trials, whole, trials.diagnosed).run(first=note).found
     ghost = Mutated(Trials(level.bench(system, ("ghost",)), mutant.needs), mutant)
     alone = evolve(whole, seconds=GHOST_SECONDS, shrinks=False, kinds_max=1)
-    # A system that raises ends a run, whoever watches it.
+    # A system that raises ends a run, with any monitor.
     seen = Campaign(ghost, alone).run().found if level is MANAGER else ()
     is_seen = any(each.divergence.detector == "ghost" for each in seen)
     if not found or found[0].diagnosis is None:
-        return Told(mutant.name, len(found), None, None, is_seen, first[0], 0)
+        return Diagnosed(mutant.name, len(found), None, None, is_seen, first[0], 0)
     names = [each.function for each in found[0].diagnosis.suspects]
     place = next((index for index, name in enumerate(names, 1) if name in mutant.targets), None)
     length = len(found[0].replayable.operations)
-    return Told(mutant.name, len(found), place, found[0].anomaly, is_seen, first[0], length)
+    return Diagnosed(mutant.name, len(found), place, found[0].anomaly, is_seen, first[0], length)
 
 
-def summary(all_told: Sequence[Told]) -> Iterator[str]:
+def summary(results: Sequence[Diagnosed]) -> Iterator[str]:
     """What all of them say together."""
-    shown = [each for each in all_told if each.stories]
-    yield f"{len(shown)} of {len(all_told)} mutants have a story"
+    shown = [each for each in results if each.stories]
+    yield f"{len(shown)} of {len(results)} mutants have a story"
     if not shown:
         return
     named = sum(each.place is not None and each.place <= 2 for each in shown)
@@ -103,11 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     of = next(each for each in SETS if each.level.value == given.level)
     system = load_system("stock")
-    all_told = []
+    results = []
     for mutant in [each for each in of.mutants if each.equivalent is None and each.shown_by is None][:: given.every]:
-        all_told.append(told_of(mutant, of, system, given.seconds))
-        print(all_told[-1], flush=True)
-    print("\n".join(summary(all_told)))
+        results.append(diagnose(mutant, of, system, given.seconds))
+        print(results[-1], flush=True)
+    print("\n".join(summary(results)))
     return 0
 
 

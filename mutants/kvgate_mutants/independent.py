@@ -9,8 +9,8 @@ that executes the fewest functions. Only its proof is tried, none of its own mut
 
 - *killed* by the first obligation that is refuted, or whose assumptions can no longer be met;
 - *unproved* if none of that happens, but the solver no longer decides one;
-- *stopped* if none of that happens, but a proof ends with an error that is no guard of the reference: then the mutant
-  may merely ask for what the obligation's model of a pool does not have.
+- *stopped* if none of that happens, but a proof ends with an error that is not a guard of the reference: then the
+  mutant may merely ask for what the obligation's model of a pool does not have.
 
 Only what is killed counts, and an obligation kills only if it is proved without the mutant. For all others
 ``tests/reference`` is run, and one short check of vLLM: the mutant's probe, as ``kvgate_mutants.own_code_run`` runs it.
@@ -218,7 +218,7 @@ that the reference does not raise by itself. Neither counts as killed. For those
 reference and one short check of vLLM are run; "stopped" there says that kvgate itself failed: no kill either.
 
 The proofs killed 39 of them when the survivors were first looked at. Obligations were then written for what the others
-break, so the figure says what is proved now, and not what the proofs find in mutants that nobody has seen."""
+break, so the figure says what is proved now, and not what the proofs find in unseen mutants."""
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ class Killed:
     """What became of one set of mutants."""
 
     title: str
-    """What the mutants were planted in."""
+    """What the mutants were injected into."""
     alarm: Kill | None
     """What was found without a mutant."""
     results: tuple[MutantResult, ...]
@@ -50,7 +50,7 @@ class Killed:
 
     @property
     def exposed(self) -> tuple[MutantResult, ...]:
-        """Those that nobody can tell from the original, and somebody did."""
+        """Those that are equivalent to the original, and were still distinguished from it."""
         return tuple(each for each in self.results if each.mutant.equivalent and each.kills["gate"])
 
     @property
@@ -180,8 +180,8 @@ def page(tables: Sequence[Killed], command: str) -> str:
 def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
     yield "# The kill table"
     yield ""
-    yield "Known faults, planted one at a time, and what found each. Operations are those of the block manager, over"
-    yield "all cases until the fault was seen; seconds are those of the run, on a machine with other work beside it."
+    yield "Known faults, injected one at a time, and what found each. Operations are those of the block manager, over"
+    yield "all cases until the fault was seen; seconds are those of the run, on a machine that also did other work."
     kills = [result.kills["gate"] for killed in tables for result in killed.results]
     if any(kill is not None and kill.smallest is not None for kill in kills):
         yield "The smallest case counts what is done to the block manager, or to the engine of a broken scheduler."

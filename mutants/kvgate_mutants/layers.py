@@ -6,7 +6,7 @@ The run needs a clone::
 
 What the proofs kill, and what a check of vLLM and the tests make of those that the proofs leave, is read from
 ``mutants-independent.md`` next to the page (``kvgate_mutants.independent``). ``kvgate conform`` is run here with each
-mutant, on a few models with generated steps. Where it fails itself, that is no kill.
+mutant, on a few models with generated steps. Where it fails itself, that is not a kill.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _HEAD = f"""\
 The [independent mutants](mutants-independent.md) of the reference, and what each layer makes of them. Proofs: every
 obligation that executes the mutated function. Conform: `kvgate conform` on {len(MODELS)} models, with {STEPS:,}
 operations each. Check of vLLM and `tests/reference`: run with the mutants that the proofs leave, as that page says, and
-with no other. "Stopped": the layer failed itself, which is no kill. "Survived" and "no": nothing was found.
+with no other. "Stopped": the layer failed itself, which is not a kill. "Survived" and "no": nothing was found.
 
 Written by `python -m kvgate_mutants.layers --write mutants-layers.md`; not edited.
 """

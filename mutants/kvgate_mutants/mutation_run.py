@@ -168,7 +168,7 @@ def models_that_show(mutant: Mutant, models: Sequence[Model]) -> list[Model]:
     """Those of ``models`` on which a mutant can show.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no model shows it.
     """
     fitting = [
         model

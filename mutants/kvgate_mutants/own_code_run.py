@@ -182,7 +182,7 @@ def _prove(name: str) -> Kill | None:
 
 
 def _of_reference(probe: str, operations: int | None = None) -> Kill | None:
-    """What a probe finds, whatever is injected now."""
+    """What a probe finds with the current injection."""
     layer, _, what = probe.partition(":")
     if layer in ("explore", "prove"):
         return (_explore if layer == "explore" else _prove)(what)
@@ -262,7 +262,7 @@ def _of_checker(probe: str, operations: int | None = None, broken: bool = True) 
         return _check(level, model, OPERATIONS[level])
     level, (name, _, model) = level_of(checker), name.partition("@")
     fault = _KNOWN[level][name]
-    # An adapter refuses a vLLM whose signatures changed.
+    # An adapter rejects a vLLM whose signatures changed.
     system = load_system("retention" if is_last(probe) else "stock")
     with fault.applied() if broken else nullcontext():
         if checker == "shadow":
@@ -697,7 +697,7 @@ _HEADS = {
 A fault is injected into the reference; vLLM and the plug-in stay as they are. A layer must find it: the check of vLLM's
 block manager (blocks), of its scheduler or of two nodes (pair), or `kvgate conform`, `explore` or `prove`. A cell names
 the violated guarantee and the operation; "no" says that the layer found nothing, an empty cell that it was not run.
-"stopped" says that kvgate itself failed (exit code 5), which is no kill.""",
+"stopped" says that kvgate itself failed (exit code 5), which is not a kill.""",
     "checkers": """\
 A fault is injected into a checker, and then one into vLLM that this checker finds by itself. The broken checker must
 let the broken vLLM pass: the table names the mutant of vLLM that it no longer finds. "Covered": the broken vLLM is

@@ -1,7 +1,7 @@
 """Drives vLLM's block manager at random, the way its scheduler does, and checks nothing.
 
-There is no reference here and no expectation: what the block manager answers is used as it is. It shows what the
-sanitizer finds in a program that does not test. A run ends early if the block manager raises.
+It uses no reference and no expectation: the block manager's answers are used as they are. It shows what the sanitizer
+finds in a program that does not test. A run ends early if the block manager raises.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def of_proofs(chapters: Iterable[Chapter]) -> Iterator[Reference]:
 
 
 def of_mutants() -> Iterator[Reference]:
-    """Mutants of vLLM, and designs that the explorer refutes. One that cannot be told from vLLM violates nothing."""
+    """Mutants of vLLM, and designs that the explorer refutes. One that is equivalent to vLLM violates nothing."""
     tiers = RELEASE_MUTANTS["native@0.33.0"]["tiers"]
     for mutant in (*BLOCK_MANAGER_MUTANTS, *SCHEDULER_MUTANTS, *WORKER_MUTANTS, *tiers):
         named = (mutant.statement,) if mutant.statement else ()
@@ -323,13 +323,13 @@ def complaints(references: Sequence[Reference], exemptions: Sequence[Exemption] 
             if times > 1
         ),
         *(
-            f"{name} names {each}, which is no guarantee"
+            f"{name} names {each}, which is not a guarantee"
             for name, named in naming
             for each in named
             if each not in STATEMENTS
         ),
         *(
-            f"the design {name} names {design.model}, which is no tiny model"
+            f"the design {name} names {design.model}, which is not a tiny model"
             for name, design in DESIGNS.items()
             if design.model not in MODELS
         ),

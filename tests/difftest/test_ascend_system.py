@@ -194,7 +194,7 @@ def test_its_process_has_no_stock_vllm(results: Any) -> None:
 def test_without_the_wheel_it_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says where it was looked for."""
     monkeypatch.setenv(WHERE, str(tmp_path))
-    with pytest.raises(SystemUnavailableError, match=f"{WHERE}='{tmp_path}': there is no vllm_ascend in it"):
+    with pytest.raises(SystemUnavailableError, match=f"{WHERE}='{tmp_path}': it holds no vllm_ascend"):
         load_system("ascend")
 
 

@@ -140,7 +140,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
 def test_without_pip_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says how to get it."""
     monkeypatch.setattr(fetching, "distributions", lambda **_names: [])
-    with pytest.raises(SystemUnavailableError, match="no pip here to fetch it with: python -m ensurepip"):
+    with pytest.raises(SystemUnavailableError, match="fetching needs pip: python -m ensurepip"):
         fetch(RELEASES[NEWEST])
 
 

@@ -213,7 +213,7 @@ REFUSED = {
     "gemma-hybrid+pinned=2": "a pinned tier (drops of 2 blocks and more): vLLM 0.20.2 pins nothing",
     "dsv4-flash+partial": "partial hits in group 0 (a unit of 128 tokens in blocks of 256): "
     "vLLM 0.20.2 caches whole blocks only",
-    "local+eagle": "a draft layer in group 1: vLLM 0.20.2 asserts that there is none in chunked local attention",
+    "local+eagle": "a draft layer in group 1: vLLM 0.20.2 asserts that chunked local attention has none",
 }
 
 

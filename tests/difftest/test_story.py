@@ -251,8 +251,8 @@ def test_what_is_found_at_rest_is_reported_after_the_last_operation() -> None:
     [
         ("progress", "the scheduler takes a step: checking whether any request makes progress"),
         ("scheduler", "the scheduler's books are compared with what was done"),
-        ("batch", "what a step tells the worker is compared with what was granted"),
-        ("clients", "what clients are told is compared with what was answered"),
+        ("batch", "comparing what a step sends to the worker with what was granted"),
+        ("clients", "comparing what clients receive with what was answered"),
         ("chunks", "checking how many tokens each request was given"),
         ("line", "checking who is admitted, left out or preempted"),
         ("ghost", "checking what the worker reads and writes"),

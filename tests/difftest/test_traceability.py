@@ -112,15 +112,15 @@ def test_an_unknown_guarantee_is_found(references: Sequence[Reference]) -> None:
     """Goal: every reference to a guarantee names one. Method: let one reference of each kind name an unknown one."""
     for kind, each in {each.kind: each for each in references}.items():
         strange = evolve(each, name="strange", statements=(UNKNOWN,))
-        assert [f"the {kind} strange names {UNKNOWN}, which is no guarantee"] == complaints([*references, strange])
+        assert [f"the {kind} strange names {UNKNOWN}, which is not a guarantee"] == complaints([*references, strange])
     exempt = [*EXEMPTIONS, Exemption("proof", (UNKNOWN,), BECAUSE)]
-    assert [f"the exemption from proof names {UNKNOWN}, which is no guarantee"] == complaints(references, exempt)
+    assert [f"the exemption from proof names {UNKNOWN}, which is not a guarantee"] == complaints(references, exempt)
 
 
 def test_a_proof_of_no_chapter_is_found(references: Sequence[Reference]) -> None:
     """Goal: every proof is described in a chapter. Method: read the proofs without any chapter."""
     homeless = [*references, next(each for each in of_proofs([]) if each.kind == "proof")]
-    assert [f"the proof {homeless[-1].name} names a chapter, which is no guarantee"] == complaints(homeless)
+    assert [f"the proof {homeless[-1].name} names a chapter, which is not a guarantee"] == complaints(homeless)
 
 
 def test_a_known_bug_names_a_guarantee(references: Sequence[Reference]) -> None:
@@ -136,7 +136,7 @@ def test_a_design_without_its_model_is_found(references: Sequence[Reference], mo
     """Goal: a design is refuted in an existing model. Method: name an unknown one."""
     strange = evolve(DESIGNS["scratch-last"], model="tiny-none")
     monkeypatch.setattr("kvgate_mutants.traceability.DESIGNS", {"strange": strange})
-    assert ["the design strange names tiny-none, which is no tiny model"] == complaints(references)
+    assert ["the design strange names tiny-none, which is not a tiny model"] == complaints(references)
 
 
 @pytest.mark.parametrize("function", ["hit_lookup:shortest_hit", "lookups:longest_hit"])

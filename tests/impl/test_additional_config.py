@@ -64,7 +64,7 @@ def test_without_the_key(additional_config: object) -> None:
         ("pins", "additional_config.swa_retention='pins' is not possible: give an object"),
         (
             {"pin": True},
-            "additional_config.swa_retention.pin=True is not possible: there is no such key, but retention",
+            "additional_config.swa_retention.pin=True is not possible: unknown key; the keys are retention",
         ),
         ({"pins": 2048}, "additional_config.swa_retention.pins=2048 is not possible: give 1 or 0"),
         ({"pins": None}, "additional_config.swa_retention.pins=None is not possible: give a number, a string"),

@@ -118,7 +118,7 @@ def test_auto_where_vllm_reads_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(releases, "running", lambda: "0.23.0")
     code, lines = examine({INTERVAL: "auto"})
     assert 1 == code
-    assert f"  interval auto: REFUSED, vLLM reads {INTERVAL} itself there, and takes a number only" in lines
+    assert f"  interval auto: REJECTED, vLLM reads {INTERVAL} itself there, and takes a number only" in lines
 
 
 @pytest.mark.ci
@@ -147,9 +147,9 @@ def test_another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "RETAINS", strange)
     code, lines = examine({INTERVAL: "0"})
     assert 1 == code
-    assert "retention: switched on, and this vLLM is refused" in lines
+    assert "retention: switched on, and this vLLM is rejected" in lines
     assert any(
-        "BlockPool.free_blocks: REFUSED, it is another one (defined in vllm.v1.core.block_pool" in line
+        "BlockPool.free_blocks: REJECTED, its source differs (defined in vllm.v1.core.block_pool" in line
         for line in lines
     )
     assert 0 == examine({"VLLM_PIN_SWA_TOKENS": "1"})[0]
@@ -162,7 +162,7 @@ def test_a_release_that_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0 == examine({})[0]
     code, lines = examine({INTERVAL: "0"})
     assert 1 == code
-    assert "vLLM 0.22.0: REFUSED, the plug-in was run on 0.20.2, " in lines[-1]
+    assert "vLLM 0.22.0: REJECTED, the plug-in supports 0.20.2, " in lines[-1]
 
 
 @pytest.mark.ci
@@ -176,7 +176,7 @@ def test_the_row_of_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(line.startswith("retention: ") for line in lines)
     code, lines = examine({"VLLM_PIN_SWA_TOKENS": "1"})
     assert 1 == code
-    assert "  the pinned tier (switched on): refused: no reason" in lines
+    assert "  the pinned tier (switched on): rejected: no reason" in lines
 
 
 def test_without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_a_large_block_next_to_a_small_one_takes_no_memory() -> None:
 def test_a_speculative_config_that_nests_without_end() -> None:
     """Goal: no recursion error. Method: a hundred thousand brackets."""
     assert speculation_of('{"method": "mtp"}') is not None
-    with pytest.raises(UsageError, match="is no JSON"):
+    with pytest.raises(UsageError, match="is not valid JSON"):
         speculation_of("[" * 100_000)
 
 
@@ -234,7 +234,7 @@ ANSWERS: dict[str, bytes] = {
 def test_an_answer_that_is_none(content: bytes) -> None:
     """Goal: exit 3 and a message, and never a difference that is not seen. Method: one flaw each; none as a control."""
     assert 9 == server(said()).complete(Asked("a", "s", 1)).prompt_tokens
-    with pytest.raises(SystemUnavailableError, match=r"http://a/|no completion"):
+    with pytest.raises(SystemUnavailableError, match=r"http://a/|not a completion"):
         server(content).complete(Asked("a", "s", 1))
 
 

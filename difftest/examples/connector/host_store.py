@@ -42,7 +42,7 @@ class HostStore(KVConnectorBase_V1):
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         self.hit_tokens[request.request_id] = num_computed_tokens
         first = last = num_computed_tokens // self.block_tokens
-        # The last token is computed, whatever is stored.
+        # The last token is always computed, even if it is stored.
         while last < (request.num_tokens - 1) // self.block_tokens and bytes(request.block_hashes[last]) in self.stored:
             last += 1
         return (last - first) * self.block_tokens, False

@@ -1,8 +1,8 @@
 """A paged KV-cache allocator that is not vLLM's: an example of what kvgate can be turned on.
 
-It serves one group of full attention. Pages are handed out by least recent use, and a page that is empty before any
-that could still serve somebody. A page's key is a digest chained over everything up to its end, and a dictionary says
-which pages hold it. It knows nothing of kvgate: ``adapter.py`` is what ties the two together.
+It serves one group of full attention. Pages are allocated by least recent use, empty pages before any page that could
+still serve a hit. A page's key is a digest chained over everything up to its end, and a dictionary says which pages
+hold it. It knows nothing of kvgate: ``adapter.py`` is what ties the two together.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class PagedAllocator:
         return found
 
     def free(self) -> list[Page]:
-        """Whatever nobody holds, the next to be handed out first: empty pages, then by least recent use."""
+        """The pages that no request holds, in the order of allocation: empty pages, then by least recent use."""
         idle = [page for page in self.pages if page.holders == 0]
         return sorted(idle, key=lambda page: (page.key is not None, page.used, -page.number))
 
     def grow(self, request: str, tokens: int, found: Sequence[Page] = ()) -> list[Page] | None:
-        """Give a request pages for its first ``tokens`` tokens, behind those found for it; None if there are too few.
+        """Give a request pages for its first ``tokens`` tokens, after those found for it; None if there are too few.
 
         Returns the new pages.
         """
@@ -90,7 +90,7 @@ class PagedAllocator:
         self.published[request] = max(self.published[request], len(keys))
 
     def release(self, request: str) -> None:
-        """A request ends, or makes room: its pages stay cached until they are handed out again."""
+        """A request ends or is preempted: its pages stay cached until they are reused."""
         self.clock += 1
         del self.published[request]
         for page in self.tables.pop(request):
@@ -98,7 +98,7 @@ class PagedAllocator:
             page.used = self.clock
 
     def forget(self, page: Page) -> None:
-        """What a page holds serves nobody any more."""
+        """Drop the cached content of a page."""
         if page.key is not None:
             self.cache[page.key].remove(page)
             if not self.cache[page.key]:

@@ -1,7 +1,7 @@
-"""Four defects as pages: a leak, a hang, a hit on somebody else's content, and a cache that is never hit.
+"""Four defects as pages: a leak, a hang, a hit on another request's content, and a cache that is never hit.
 
-Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/kvgate/findings`` and from a report; the leak is a
-planted fault, for those of vLLM are of a kind that no picture shows.
+Three of them are vLLM 0.20.2's own, from stored traces of ``difftest/kvgate/findings`` and from a report; the leak is
+an injected fault, because vLLM's own leaks cannot be drawn.
 
     python difftest/examples/pages/draw.py pages
 """
@@ -50,7 +50,7 @@ def no_hit() -> Shown:
 
 
 def replayed(finding: str, name: str) -> Shown:
-    """What a stored trace shows where nobody has described the finding."""
+    """What a stored trace shows if the finding has no description."""
     findings = INSTALLED.findings - {finding}
     undescribed = type("Stock", (Stock,), {"description": evolve(INSTALLED, findings=findings)})
     trace = read(FOLDER / folder_of(finding) / name)
@@ -59,7 +59,7 @@ def replayed(finding: str, name: str) -> Shown:
 
 
 def hang() -> Shown:
-    """A request that can never fit is accepted, and everybody behind it waits: vllm-project/vllm#35541."""
+    """A request that can never fit is accepted and blocks all later ones: vllm-project/vllm#35541."""
     settings = Settings(Geometry((Group("full", 16),)), blocks=5, tokens_max=160, chunk_tokens=64)
     oversize, other = Submit(Arrive(0, (Run(0, 150),)), 5), Submit(Arrive(1, (Run(1000, 10),)), 5)
     case = SCHEDULER.case(
@@ -70,12 +70,12 @@ def hang() -> Shown:
 
 
 def leak() -> Shown:
-    """Planted: a request that ends gives back the blocks of its first group alone. Seen without the reference."""
+    """Injected fault: a request that ends frees the blocks of its first group only. Seen without the reference."""
     bench = ManagerBench(Stock, ("leak",))
     plan = Plan((Lane(load("gemma-hybrid"), "tiny"),), 2000)
     outcome = Campaign(Trials(bench), plan).run()
     leak = next(each for each in outcome.found if each.divergence.operation is None)
-    return evolve(load_system("stock"), name="stock with a planted fault"), leak, bench
+    return evolve(load_system("stock"), name="stock with an injected fault"), leak, bench
 
 
 def draw(folder: Path) -> None:

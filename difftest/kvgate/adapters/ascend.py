@@ -39,7 +39,7 @@ class Ascend(Stock):
     description = ASCEND
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(not_retained_by_stock(settings), _refused(settings)), None)
+        return next(chain(not_retained_by_stock(settings), _rejected(settings)), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
         groups = group_specs(geometry)
@@ -58,7 +58,7 @@ class AscendRetention(Retention, Ascend):
     """
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(not_in_plug_in(settings), _refused(settings)), None)
+        return next(chain(not_in_plug_in(settings), _rejected(settings)), None)
 
 
 class AscendRelease(Native):
@@ -76,8 +76,8 @@ class AscendRelease(Native):
     def refusal(self, settings: Settings) -> str | None:
         by_slots = self.description.counts_slots
         begun = () if by_slots else counts_begun_slots(settings)
-        refused = _refused(settings) if by_slots else _refused_at_all(settings)
-        drafts = _refused_drafts(settings)
+        refused = _rejected(settings) if by_slots else _rejected_always(settings)
+        drafts = _rejected_drafts(settings)
         return next(chain(not_retained(self.description, settings), begun, refused, drafts), None)
 
     def groups(self, geometry: Geometry) -> list[KVCacheGroupSpec]:
@@ -115,10 +115,10 @@ class AscendWorkerRelease(AscendRelease):
     by_its_specs = True
 
     def refusal(self, settings: Settings) -> str | None:
-        return next(chain(not_retained_by_stock(settings), _refused(settings)), None)
+        return next(chain(not_retained_by_stock(settings), _rejected(settings)), None)
 
 
-def _refused(settings: Settings) -> Iterator[str]:
+def _rejected(settings: Settings) -> Iterator[str]:
     geometry = settings.geometry
     for index, group in enumerate(geometry.groups):
         if group.compress_ratio > 1 and not group.whole_slots:
@@ -129,17 +129,17 @@ def _refused(settings: Settings) -> Iterator[str]:
                 f"group {index}: blocks of {slots} slots are no multiple of the {geometry.grain_tokens} tokens of a "
                 "hash, which vLLM-Ascend asserts"
             )
-    yield from _refused_at_all(settings)
+    yield from _rejected_always(settings)
 
 
-def _refused_at_all(settings: Settings) -> Iterator[str]:
+def _rejected_always(settings: Settings) -> Iterator[str]:
     """What no release of vLLM-Ascend has."""
     if len(settings.geometry.groups) == 1:
         yield "a single group: vLLM-Ascend asserts that there are two kinds of groups where DeepSeek-V4 is served"
     yield from not_represented(settings)
 
 
-def _refused_drafts(settings: Settings) -> Iterator[str]:
+def _rejected_drafts(settings: Settings) -> Iterator[str]:
     for index, group in enumerate(settings.geometry.groups):
         if group.compress_ratio > 1 and group.lookahead:
             yield f"a draft layer in group {index}: that of DeepSeek-V4 is in a sliding window (+mtp)"

@@ -1,8 +1,8 @@
 """vLLM-Ascend's own KV-cache modules, from its published wheel, on a machine without an NPU.
 
 The wheel is fetched once into a cache, and only its Python files are kept; it is never installed, for then vLLM would
-choose the NPU as its platform. Of its packages the ones around the KV cache are entered as empty ones with a path, so
-that what their ``__init__`` imports, torch_npu above all, is left out; the modules themselves are the published ones.
+choose the NPU as its platform. The packages around the KV cache are entered as empty ones with a path, so their
+``__init__``, which imports torch_npu, does not run. The modules themselves are the published ones.
 
 Importing them changes vLLM in this process for good: a process that has done so has no stock vLLM any more.
 """
@@ -53,7 +53,7 @@ def ascend_folder(release: Release = ASCEND, report: Callable[[str], None] = lam
     given = os.environ.get(WHERE)
     if given:
         if not (Path(given) / PACKAGE).is_dir():
-            raise AscendUnavailableError(f"{WHERE}={given!r}: there is no {PACKAGE} in it")
+            raise AscendUnavailableError(f"{WHERE}={given!r}: it holds no {PACKAGE}")
         return Path(given)
     try:
         return fetch(release, report)

@@ -102,7 +102,7 @@ def _unpacked(wheel: Path) -> Path:
 
 def _move(unpacked: Path, release: Release) -> None:
     if not (unpacked / release.package).is_dir():
-        raise SystemUnavailableError(f"{release.name}: there is no {release.package} in {release.distribution}")
+        raise SystemUnavailableError(f"{release.name}: {release.distribution} has no {release.package}")
     if folder_of(release).is_dir() and not is_fetched(release):
         shutil.rmtree(folder_of(release))
     try:
@@ -156,13 +156,12 @@ def download(
     """Have pip fetch something alone into ``scratch``; returns the end of pip's output, or that it took too long.
 
     Raises:
-        SystemUnavailableError: there is no pip.
+        SystemUnavailableError: pip is missing.
     """
     # Not find_spec: for pip it makes setuptools leave distutils to the standard library, and vLLM's import then fails.
     if next(iter(distributions(name="pip")), None) is None:
         raise SystemUnavailableError(
-            f"{what} is not fetched yet, and there is no pip here to fetch it with: python -m ensurepip, or uv pip "
-            "install pip"
+            f"{what} is not fetched yet, and fetching needs pip: python -m ensurepip, or uv pip install pip"
         )
     command = [
         *(sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--no-input"),

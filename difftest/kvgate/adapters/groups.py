@@ -37,7 +37,7 @@ def unsupported(settings: Settings) -> str | None:
 
 
 def not_retained(settings: Settings) -> Iterator[str]:
-    """What vLLM 0.20.2 does not do with cached blocks, whatever its groups are."""
+    """What vLLM 0.20.2 does not do with cached blocks of any group."""
     if settings.geometry.hashed_ahead_tokens:
         yield "hashes that cover the token after a block: vLLM 0.20.2 has none"
     for index, group in enumerate(settings.geometry.groups):
@@ -61,11 +61,11 @@ def counts_begun_slots(settings: Settings) -> Iterator[str]:
 
 
 def not_represented(settings: Settings) -> Iterator[str]:
-    """What the groups of vLLM 0.20.2 cannot be, whatever its block manager does with them."""
+    """What groups of vLLM 0.20.2 cannot represent at all."""
     groups = settings.geometry.groups
     for index, group in enumerate(groups):
         if group.kind is Kind.CHUNKED_LOCAL and group.lookahead:
-            yield f"a draft layer in group {index}: vLLM 0.20.2 asserts that there is none in chunked local attention"
+            yield f"a draft layer in group {index}: vLLM 0.20.2 asserts that chunked local attention has none"
         if group.kind is Kind.CHUNKED_LOCAL and group.block_size_tokens != settings.geometry.alignment_tokens:
             yield f"group {index}: vLLM 0.20.2 asserts that blocks have one size where attention is chunked local"
     if len(groups) > 1 and len({_alike(group) for group in groups}) == 1:

@@ -5,8 +5,8 @@ make groups of that. ``python -m kvgate.adapters.kv_cache_groups FOLDER…`` pri
 ``config.json``, one a line, or why there is none. The flags of vLLM are in the folder's ``flags.json``.
 
 With the folder of another release first on the path, it is that release that says so. Its compiled parts are not there
-(``kvgate.adapters.fetching``), and layers look up their operators by name when they are built: a name that is not there
-is answered with an operator that cannot be called, for nothing is computed.
+(``kvgate.adapters.fetching``), and layers look up their operators by name when they are built. For a missing name they
+get an operator that cannot be called, because nothing is computed.
 """
 
 from __future__ import annotations

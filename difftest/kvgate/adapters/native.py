@@ -118,7 +118,7 @@ class Native(Stock):
                 delay_cache_blocks=given.loads,
                 full_sequence_must_fit=self.settings.full_sequence_must_fit,
             )
-        # The gate refuses before anything is released, and the step afterwards.
+        # The gate rejects before anything is released, and the step afterwards.
         return granted if granted is not None or released else False
 
 

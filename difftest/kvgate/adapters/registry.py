@@ -3,7 +3,7 @@
 ``native@VERSION`` is another release of vLLM (``kvgate fetch --list``), ``native`` the newest. A process has one vLLM
 for good: the first system that is loaded decides which, and one that needs another is unavailable from then on. So
 ``kvgate check --sut native@0.23.0`` needs nothing special, nor does a worker that is started afresh and loads one
-system; to run several versions, start a process for each: the command, or multiprocessing with ``spawn``.
+system. To run several versions, start a process for each: the command, or multiprocessing with ``spawn``.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def imports_vllm(name: str) -> bool:
 
 
 def models_of(release: Release) -> tuple[str, ...]:
-    """The models of the gate, with what a release of vLLM does unless it is told otherwise, and some where it is."""
+    """The models of the gate, most with a release's defaults and some with other settings."""
     scratch = "+scratch" if release.choices else ""
     kept = {"mixed-blocks": "+masked"} if release.masks else {}
     junctions = "+junctions" if release.pins_junctions else ""
@@ -378,7 +378,7 @@ def _load_foreign(name: str) -> Loaded:
 
 
 def run_preload(path: Path, index: int) -> None:
-    """Run a file as a module that stays imported, so that whatever it patches keeps its globals."""
+    """Run a file as a module that stays imported, so that the functions it patches in keep their globals."""
     spec = _preload(path, index)
     assert spec.loader is not None, "it was compiled"
     module = importlib.util.module_from_spec(spec)

@@ -137,7 +137,7 @@ class RetentionRelease(Retention, Native):
 
 @contextmanager
 def switched_on(settings: Settings, release: Release = INSTALLED) -> Iterator[None]:
-    """Whatever is built meanwhile has what ``settings`` ask for switched on, as far as ``release`` leaves it to the
+    """Managers built in this context have the features of ``settings``, as far as ``release`` leaves them to the
     plug-in."""
     from swa_retention.config import COMPRESSED_BLOCK_SIZES_SLOTS, Configuration
     from swa_retention.patches.attach import activate
@@ -208,7 +208,7 @@ def not_in_plug_in(settings: Settings) -> Iterator[str]:
         if group.copies and group.unit != unit:
             yield f"group {index} has a unit of {group.unit} tokens: the plug-in has one, {unit} tokens"
         if group.keeps_states:
-            yield f"partial hits beside the states of group {index}: the plug-in has them beside windows alone"
+            yield f"partial hits next to the states of group {index}: the plug-in supports them next to windows only"
 
 
 def adds_partial_hits(release: Release) -> bool:
@@ -220,7 +220,7 @@ def adds_partial_hits(release: Release) -> bool:
 
 
 def _not_on_release(release: Release, settings: Settings) -> Iterator[str]:
-    """What a release of vLLM decides with the plug-in too, and what the plug-in refuses there."""
+    """What a release of vLLM decides with the plug-in too, and what the plug-in rejects there."""
     geometry, interval, name = settings.geometry, settings.retention_interval_tokens, f"vLLM {release.version}"
     copies, slides = _unit(settings) is not None, any(group.slides for group in geometry.groups)
     if copies and not adds_partial_hits(release):

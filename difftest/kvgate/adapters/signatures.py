@@ -1,6 +1,6 @@
 """Whether a vLLM is the one that its description was written for: the parameters of every symbol that the gate uses.
 
-A vLLM whose symbols differ is refused with a message that names the first symbol that differs, instead of being driven
+A vLLM whose symbols differ is rejected with a message that names the first symbol that differs, instead of being driven
 wrongly. ``python -m kvgate.adapters.signatures native@VERSION`` prints what a release's file lacks; with a folder that
 holds the unpacked wheel of an unknown release, it prints a draft of its file.
 """
@@ -77,7 +77,7 @@ def missing_from(release: Release) -> Iterator[str]:
 
 
 def draft(version: str, previous: Release) -> str:
-    """The file of an unknown release, the vLLM in this process, as far as signatures tell it."""
+    """A draft of the file of an unknown release, the vLLM in this process, from its signatures."""
     of_vllm = (each for each in reversed([*RELEASES.values()]) if each.system == previous.system)
     scheduled, rules = next((each, each.scheduler) for each in of_vllm if each.scheduler is not None)
     return f'''"""vLLM {version}: what it does differently, in a sentence."""

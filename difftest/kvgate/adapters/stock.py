@@ -186,7 +186,8 @@ class Stock:
 
     @contextmanager
     def configured(self, settings: Settings) -> Iterator[Mapping[str, Any]]:
-        """Whatever is built meanwhile has what ``settings`` ask for; yields what its configuration must say of it."""
+        """Managers built in this context have the features of ``settings``; yields what their configuration must say of
+        them."""
         del settings
         yield {}
 
@@ -195,7 +196,7 @@ class Stock:
         return self.manager.get_computed_blocks(request)
 
     def admit(self, request: Request, tokens: int, lookahead_tokens: int, given: Given) -> KVCacheBlocks | bool | None:
-        """Pass the gate and allocate: the blocks, None if the step does not fit, or False if the gate refuses."""
+        """Pass the gate and allocate: the blocks, None if the step does not fit, or False if the gate rejects it."""
         computed: dict[str, Any] = {
             "num_new_computed_tokens": given.hit_tokens,
             "new_computed_blocks": given.blocks,

@@ -1,8 +1,8 @@
 """The work of vLLM's block manager, counted where it happens: hashes, table entries, queue links, map entries, offers.
 
 Everything that is counted is replaced in one manager, by something that does the same and counts: the function that
-hashes, the lists that are block tables, the links of the blocks, the dictionaries behind the cached maps. What is not
-part of a call of the manager is not counted, so that looking at its state costs nothing.
+hashes, the lists that are block tables, the links of the blocks, the dictionaries of the cached maps. Work outside a
+call of the manager is not counted, so looking at its state costs nothing.
 
 What is counted is what Python code reads, writes or goes over, entry by entry; a slice counts as the entries in it.
 """
@@ -272,7 +272,7 @@ class _Table(list[Any]):
 
 
 class _Tables(defaultdict[str, Any]):
-    """The block tables of one group, by request: whatever is put in becomes one that counts."""
+    """The block tables of one group, by request: each table that is put in becomes one that counts."""
 
     def __init__(self, tally: Tally, group: int, tables: Any) -> None:
         super().__init__(lambda: _Table(tally, group))

@@ -58,7 +58,7 @@ class Tree:
         """Let its modules come before those of the package ``release``.
 
         Raises:
-            UsageError: it is no checkout of vLLM, or the diff does not apply; says why.
+            UsageError: it is not a checkout of vLLM, or the diff does not apply; says why.
             SystemUnavailableError: this process has a vLLM already.
         """
         folder = (self.path or Path()).resolve()
@@ -115,7 +115,7 @@ def changes_since(tree: Path, revision: str) -> Changes:
     """What is new in a working tree since a revision of its repository.
 
     Raises:
-        UsageError: it is no working tree of git, or has no such revision.
+        UsageError: it is not a working tree of git, or has no such revision.
     """
     options = ("--unified=0", "--no-color", "--no-ext-diff", "--relative", "--src-prefix=a/", "--dst-prefix=b/")
     diff = _git("diff", *options, "--end-of-options", revision, "--", at=tree)
@@ -167,11 +167,11 @@ def lay_over(tree: Path, release: Path) -> None:
     """Let modules of vLLM come from ``tree`` where it has them, and from the package ``release`` where it has not.
 
     Raises:
-        UsageError: there is no vLLM in the tree.
+        UsageError: the tree has no vLLM.
         SystemUnavailableError: this process has a vLLM already.
     """
     if not any((tree / PACKAGE).glob("**/*.py")):
-        raise UsageError(f"--vllm-path {tree}: there is no Python file in {tree / PACKAGE}; give a checkout of vLLM")
+        raise UsageError(f"--vllm-path {tree}: {tree / PACKAGE} has no Python file; give a checkout of vLLM")
     if PACKAGE in sys.modules:
         raise SystemUnavailableError("a vLLM is loaded already, and a process has one for good: start another process")
     sys.meta_path.insert(0, _Overlay(tree, release))
@@ -184,7 +184,7 @@ class _Overlay:
         self.tree, self.release = tree, release
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module in the tree; None where the tree has none, or it is no module of vLLM."""
+        """The module in the tree; None if the tree has none, or it is not a module of vLLM."""
         del target
         if name.partition(".")[0] != PACKAGE:
             return None
@@ -205,14 +205,14 @@ def _lines(start: int, length: int) -> range:
 
 
 def _refuse_compiled(names: Iterable[str], option: str) -> None:
-    """Refuse changes of what is compiled: the release's own would be run."""
+    """Reject changes of compiled parts: the release's own would run."""
     for name in names:
         if name.startswith("csrc/") or Path(name).suffix in COMPILED:
             raise UsageError(f"{option}: changes {name}, which is compiled: kvgate runs Python files alone")
 
 
 def _refuse_removed(names: Iterable[str], tree: Path, release: Path, option: str) -> None:
-    """Refuse the removal of what the release has."""
+    """Reject the removal of a file that the release has."""
     for name in names:
         if (release.parent / name).is_file() and not (tree / name).is_file():
             raise UsageError(f"{option}: removes {name}, which the release has: its file would be run")
@@ -239,7 +239,7 @@ def _statements(text: str, path: Path) -> dict[int, int]:
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{path}: is no Python: {error}") from error
+        raise UsageError(f"{path} is not valid Python: {error}") from error
     for function in ast.walk(module):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             # Outer statements come before those that they contain.
@@ -254,7 +254,7 @@ def _statements(text: str, path: Path) -> dict[int, int]:
 
 def _git(*arguments: str, at: Path) -> str:
     try:
-        # A repository around the folder is none of its own: git apply would do nothing there.
+        # A repository around the folder is not the tree's own: git apply would do nothing there.
         around = {"GIT_CEILING_DIRECTORIES": str(at.parent)} if arguments[0] == "apply" else {}
         environment = {**os.environ, **around}
         done = subprocess.run(["git", *arguments], cwd=at, env=environment, capture_output=True, text=True, check=False)

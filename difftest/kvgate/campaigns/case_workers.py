@@ -140,7 +140,7 @@ class CaseWorkers:
             self.reply(number, new[first : first + PIECE_ARCS])
 
     def stop(self) -> None:
-        """End all processes, with every process that they started, whatever they do."""
+        """End all processes at once, with every process that they started."""
         for pid in self.pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -168,7 +168,7 @@ def side_by_side(trials: Trials, plan: Plan, jobs: int) -> Iterator[Trials | Cas
 
 
 def _serve(workers: CaseWorkers) -> None:
-    """Run cases until there is no more to read; an interrupt is for the process that began."""
+    """Run cases until the input ends; an interrupt is for the process that began."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a system prints is not what the command prints.

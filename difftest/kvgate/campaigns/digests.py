@@ -1,8 +1,8 @@
 """A digest of each operation of drawn cases: whether two systems that cannot live in one process do exactly the same.
 
-A patch of vLLM is for a whole process. Stock vLLM in one and a patched one in another perform the same cases, and each
-says for every operation a digest of what it answered and of all that can be observed afterwards, block ids and hashes
-included. Neither knows of the other, and no reference is needed.
+A patch of vLLM is for a whole process. Stock vLLM in one process and a patched one in another perform the same cases.
+For every operation each prints a digest of its answer and of the whole observable state, block ids and hashes included.
+Neither knows of the other, and no reference is needed.
 
 What is compared is right only if both processes have the same PYTHONHASHSEED: vLLM's hashes begin with it.
 
@@ -70,7 +70,7 @@ def digests(factory: Factory, model: str, operations: int) -> Iterator[str]:
             try:
                 yield f"{type(operation).__name__} {_digest(system, operation)}"
             except Exception as error:
-                # What stock vLLM raises, the other one raises too; behind it the states mean nothing.
+                # What stock vLLM raises, the other one raises too; after it the states mean nothing.
                 yield f"{type(operation).__name__} {type(error).__name__}: {error}"
                 break
         index += 1

@@ -5,7 +5,7 @@
     corpus/…jsonl        for each defect the smallest trace of those that some shards made; made anew whenever a run
                          ends
 
-A shard without a result is run, or run again. So whatever happens to a run, it goes on where it stood.
+A shard without a result is run, or run again. So an interrupted run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RunFolder:
             UsageError: it holds a run already, or cannot be written.
         """
         if (self.path / MANIFEST).exists():
-            raise UsageError(f"--out {self.path}: holds a run already; go on with it by --resume {self.path}")
+            raise UsageError(f"--out {self.path}: holds a run already; continue it with --resume {self.path}")
         try:
             self._shards.mkdir(parents=True, exist_ok=True)
             _write(self.path / MANIFEST, manifest(plan))
@@ -54,19 +54,19 @@ class RunFolder:
         """What is fuzzed here.
 
         Raises:
-            UsageError: there is no run here.
+            UsageError: the folder holds no run.
         """
         if not (self.path / MANIFEST).is_file():
-            raise UsageError(f"--resume {self.path}: there is no {MANIFEST} of a run")
+            raise UsageError(f"--resume {self.path}: the folder has no {MANIFEST}, so it is not a run")
         self._shards.mkdir(exist_ok=True)
         return read_manifest(self.path / MANIFEST)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else runs here meanwhile; the system gives it free whatever becomes of this process.
+        """Lock the folder against other runs; the system releases the lock when this process ends in any way.
 
         Raises:
-            UsageError: somebody does.
+            UsageError: another run holds the lock.
         """
         with (self.path / "lock").open("w") as file:
             try:

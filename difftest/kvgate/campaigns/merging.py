@@ -1,7 +1,7 @@
 """What all shards say together: one verdict, in which each defect stands once, and a corpus of traces.
 
 What a defect can be made smallest by depends on the case that showed it. So the first few shards that find it make it
-small, each its own case, and the smallest is kept; shards that begin later are told of it, and count it only.
+small, each its own case, and the smallest is kept; shards that begin later receive it, and only count it.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ def _of_both(one: Record | None, other: Record) -> Record:
     """What two records of the same defect say together: the shorter way there that has a trace, and how often."""
     if one is None:
         return other
-    # Of two of one length always the same one, whichever shard ended first.
+    # Of two traces of one length always the same one, independent of which shard ended first.
     first = min((one, other), key=lambda record: (record.trace is None, record.operations, record.trace or ""))
     return evolve(first, times=one.times + other.times)
 
 
 def trace_name(statement: str, kind: Iterable[str]) -> str:
-    """The name of the trace of a defect: the guarantee, and what tells it from others that violate the same."""
+    """The name of the trace of a defect: the guarantee, and what distinguishes it from others that violate the same."""
     return f"{statement}-{blake2b(chr(10).join(kind).encode(), digest_size=4).hexdigest()}.jsonl"
 
 

@@ -44,7 +44,7 @@ class RayWorkers:
         self._ray = ray
         self._plan = plan
         self._deaths = 0
-        # Nobody is told of a run but whoever started it.
+        # No usage statistics: a run stays with the user who started it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray.init(

@@ -27,7 +27,7 @@ def coverage_of(changes: Changes, ran: Iterable[Arc]) -> PatchCoverage:
         reached += len(due - missing)
         text = path.read_text(encoding="utf-8", errors="replace").splitlines()
         never += [NeverRan(str(path), line, text[line - 1].strip()) for line in sorted(due & missing)]
-        # A branch of a line that never ran is no news.
+        # A branch of a line that never ran adds nothing to the report.
         taken += sum(begin in due for begin, _ in left.taken)
         untaken = [way for way in left.untaken if way[0] in due - missing]
         ways += sum(begin in due for begin, _ in (*left.taken, *left.untaken))

@@ -1,4 +1,4 @@
-"""What is fuzzed, as a document: the manifest of a run directory, and all that a worker is told."""
+"""What is fuzzed, as a document: the manifest of a run directory, and all that a worker receives."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _names = deep_iterable(instance_of(str), instance_of(tuple))
 
 @frozen
 class FuzzPlan:
-    """What is fuzzed. Shard by shard it is always the same, whoever runs it."""
+    """What is fuzzed. Shard by shard it is always the same, on every worker."""
 
     sut: str
     models: tuple[str, ...] = field(default=(), validator=_names)
-    """Those that the system is checked with unless told otherwise, if there are none."""
+    """Empty for the system's default models."""
     level: str = field(default=LevelChoice.BLOCKS.value, validator=in_([each.value for each in LevelChoice]))
     preloads: tuple[str, ...] = field(default=(), validator=_names)
     seed: int = field(default=0, validator=_number)

@@ -1,7 +1,7 @@
 """The result of a shard: what was run, and what was found, as JSON lines of the format of a fuzzing run.
 
-The first line says of which shard it is, and how much was run; every further line is one thing that was found; the last
-one says how many lines there are, so that a file which was cut off is none. A result is written once and never changed.
+The first line names the shard, and how much was run. Every further line is one thing that was found. The last one has
+the number of lines, so that a truncated file is rejected. A result is written once and never changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT_CHARACTERS_MAX = 10_000
 
 @frozen
 class Record:
-    """One thing that a shard found, told by what it violates and who saw it."""
+    """One thing that a shard found: what it violates and which check saw it."""
 
     detector: str
     statement: str
@@ -80,10 +80,10 @@ def render(result: ShardResult) -> str:
 
 
 def understood(text: str) -> ShardResult:
-    """The result that a document tells.
+    """The result that a document holds.
 
     Raises:
-        ValueError: it tells none, or was cut off; says which line and why.
+        ValueError: it holds none, or was cut off; says which line and why.
     """
     lines = list(_lines(text))
     if not lines or lines[-1] != {"lines": len(lines)}:
@@ -109,7 +109,7 @@ def read(path: Path) -> ShardResult:
     """Read the result of a shard.
 
     Raises:
-        UsageError: it is none; says why.
+        UsageError: it is not a result; says why.
     """
     raw = read_bytes(path, BYTES_MAX)
     try:

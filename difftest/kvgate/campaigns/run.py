@@ -1,4 +1,4 @@
-"""A run: shards are given to workers until there are no more, no more time, or somebody interrupts."""
+"""A run: shards are given to workers until all are done, the time is over, or the user interrupts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kvgate.gate.verdict import FAILED
 from kvgate.kernel.text import counted
 
 ATTEMPTS_MAX = 3
-"""How often a shard is begun, if whoever runs it dies each time."""
+"""How often a shard is begun, if its worker dies each time."""
 FAULTS_MAX = 10
 """After how many shards in which the gate failed no more are begun."""
 WAIT_SECONDS = 0.5
 SHARD_SECONDS_MAX = 3600.0
-"""How long a shard may take, unless told otherwise: then its worker is ended, for it may never come back."""
+"""How long a shard may take by default. Then its worker is ended, because it may hang."""
 
 
 @frozen
@@ -65,7 +65,7 @@ class Run:
     _lost: int = 0
 
     def run(self) -> str:
-        """Run shards; says how it ended. Whatever was done is in the folder."""
+        """Run shards; returns how it ended. All results are in the folder."""
         started, before = time.monotonic(), self.merged.operations
         until = None if self.seconds is None else started + self.seconds
         shards = self._to_do()
@@ -113,7 +113,7 @@ class Run:
         self.workers.begin(Task(shard, self.merged.known()))
 
     def _end_overdue(self) -> None:
-        """End whoever runs a shard for too long; that is heard of as of any other death."""
+        """End each worker that runs a shard for too long; it is then handled like any worker that died."""
         for shard, since in self._running.items():
             if time.monotonic() - since > self.shard_seconds_max and shard not in self._overdue:
                 self._overdue.add(shard)

@@ -1,4 +1,4 @@
-"""What a worker does, on this machine or another: it is told of shards in words, and answers in words.
+"""What a worker does, on this machine or another: it reads shards as text, and answers as text.
 
 Nothing but text goes to a worker and comes back, so that neither side trusts what the other has in its memory.
 """
@@ -35,7 +35,7 @@ class Task:
 
 
 def task_in(text: str) -> Task:
-    """The task that a document tells."""
+    """The task that a document holds."""
     document = json.loads(text)
     kinds = frozenset(tuple(kind) for kind in document["kinds"])
     return Task(document["shard"], Known(kinds, frozenset(document["findings"])))

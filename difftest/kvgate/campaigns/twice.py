@@ -40,7 +40,7 @@ PARTS = (
     "copies",
     "begun blocks",
 )
-"""What is compared of a step, in the order in which it is told."""
+"""What is compared of a step, in the order of the report."""
 
 
 class Recorder:
@@ -70,7 +70,7 @@ class Recorder:
             seen.copies,
             sorted(seen.begun),
         )
-        # An answer is told as it is, if it is short; of all else there is too much to be kept.
+        # A short answer is kept as it is; everything else is too large to keep.
         answer = repr(self._answer(step.answer))
         parts = (answer if len(answer) <= ANSWER_CHARACTERS_MAX else _digest(answer), *map(_digest, map(repr, said)))
         self.steps.append(parts)

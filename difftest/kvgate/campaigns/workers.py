@@ -36,7 +36,7 @@ class Lost:
 
 
 class Workers(Protocol):
-    """Whoever runs shards."""
+    """Workers that run shards."""
 
     def idle(self) -> int:
         """How many more shards could be begun now."""
@@ -51,7 +51,7 @@ class Workers(Protocol):
         ...
 
     def end(self, shard: int) -> None:
-        """Kill whoever runs a shard."""
+        """Kill the worker of a shard."""
         ...
 
     def pids(self) -> list[int]:
@@ -59,7 +59,7 @@ class Workers(Protocol):
         ...
 
     def stop(self) -> None:
-        """End all workers, whatever they do."""
+        """End all workers at once."""
         ...
 
 

@@ -57,7 +57,7 @@ class Commands(TyperGroup):
                 formatter.write_dl([(name, sentence) for name, (_, at, sentence) in COMMANDS.items() if at == panel])
 
 
-GATE = "The gate: production code beside its specification"
+GATE = "The gate: production code against its specification"
 LIVE = "A live engine"
 HITS = "Hit rates"
 MODEL = "The reference, and its proofs"
@@ -80,7 +80,7 @@ def _from_mutants(name: str) -> Callable[..., None]:
 
 
 COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
-    "check": (check.check, GATE, "Run a system beside the reference: do they agree?"),
+    "check": (check.check, GATE, "Run a system in lockstep with the reference: do they agree?"),
     "replay": (replay.replay, GATE, "Run again what was found; check what was recorded."),
     "shrink": (shrink.shrink, GATE, "Make a stored case smaller."),
     "fuzz": (fuzz.fuzz, GATE, "The same for hours, on all cores or on a cluster."),
@@ -94,7 +94,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str, str]] = {
     "conform": (conform.conform, MODEL, "The reference's steps are those that are proved."),
     "explore": (explore.explore, MODEL, "Every state of tiny models; designs that fail."),
     "mechanisms": (mechanisms.mechanisms, MODEL, "The reference alone, mechanism by mechanism."),
-    "mutants": (_from_mutants("mutants"), ITSELF, "Plant known faults: is each of them found?"),
+    "mutants": (_from_mutants("mutants"), ITSELF, "Inject known faults: is each of them found?"),
     "corpus": (_from_mutants("corpus"), ITSELF, "Run defects that people reported: is each caught?"),
     "doctor": (doctor.doctor, MAINTENANCE, "What is installed, and what of kvgate works here."),
     "fetch": (fetch.fetch, MAINTENANCE, "Get other releases, to be systems under test."),
@@ -108,8 +108,8 @@ app = typer.Typer(
     help=(
         "Run a KV-cache block manager in lockstep with an executable specification.\n\n"
         "Begin with kvgate doctor, which says what works here, and kvgate check, which runs vLLM's real block manager "
-        "and the reference through the same operations. Whatever differs is told as a short story, and written as a "
-        "trace for kvgate replay."
+        "and the reference through the same operations. It prints each difference as a short story, and writes it as "
+        "a trace for kvgate replay."
     ),
     epilog=(
         "kvgate COMMAND --help has examples. Exit codes: 0 agreement, 1 divergence, 2 bad usage or input, 3 no system "
@@ -147,7 +147,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _end("interrupted", 130)
     except MemoryError:
-        # What is legal may still be larger than what is here; it is no divergence.
+        # A legal state may still exceed this configuration; it is not a divergence.
         _end("not enough memory: give it more, or smaller numbers", 4)
     except Exception as error:
         if _was_interrupted(error):

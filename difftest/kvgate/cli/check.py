@@ -98,8 +98,8 @@ def check(
 ) -> None:
     """Run a system in lockstep with the reference, and say whether they agree.
 
-    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here; if nothing was
-    found by then, 5 if kvgate itself failed, and 130 if interrupted.
+    Exit 0 if nothing undeclared was found, 1 if something was, 3 if the system is not available. If nothing was found
+    by then, 5 if kvgate itself failed, and 130 if interrupted.
 
     Examples:
 
@@ -221,8 +221,8 @@ def check(
             with suppress(OSError):
                 store(found, begun, trace)
                 path = trace
-            told = tell(found, system=begun.system, version=begun.version, reproducer=path, changed=begun.changed)
-            typer.echo(f"{told}\n", err=True)
+            story = tell(found, system=begun.system, version=begun.version, reproducer=path, changed=begun.changed)
+            typer.echo(f"{story}\n", err=True)
 
     outcomes, failed = _run(preparations, trials_of, first)
     outcome = together(preparations, outcomes)
@@ -244,7 +244,7 @@ def _run(
     trials_of: Callable[[Preparation], AbstractContextManager[TrialSource]],
     first: Callable[[Found], None],
 ) -> tuple[list[Outcome], GateFaultError | None]:
-    """One campaign after the other, until somebody interrupts, or the gate fails."""
+    """One campaign after the other, until the user interrupts, or the gate fails."""
     from kvgate.gate.campaign import Campaign, Progress
     from kvgate.gate.fault import GateFaultError
     from kvgate.gate.verdict import FAILED
@@ -290,7 +290,7 @@ def publish(
 
     Returns the exit code.
 
-    ``record`` performs once more what was found, for its page: without it there is none.
+    ``record`` performs once more what was found, for its page; without it no page is written.
 
     Raises:
         UsageError: a file could not be written and nothing was found. A divergence counts for more than a file: then

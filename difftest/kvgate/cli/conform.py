@@ -33,13 +33,13 @@ def conform(
 ) -> None:
     """Follow the reference with the transition system that the proofs are about, and compare after each operation.
 
-    Every change of a block must be a transition that can happen, such as a hit on what the request asks for; its
-    effect must be the reference's, map by map; and the invariants must hold. And nothing may be left out: a request
-    names exactly the blocks that the proved formulas say, what is due becomes known with its own content, and an
-    eviction, a dispatch, a reset and the end of a request do what they are for.
+    Every change of a block must be a possible transition, such as a hit on the request's own prefix. Its effect must be
+    the reference's, map by map, and the invariants must hold. Nothing may be left out: a request names exactly the
+    blocks of the proved formulas, and due blocks become known with their own content. An eviction, a dispatch, a reset
+    and the end of a request have their full effect.
 
-    Not checked: which free block is handed out, in which order blocks wait, how many are demoted or pinned, which of
-    several equal blocks serves a hit, how long a hit is, and whether a request had to be refused.
+    Not checked: which free block is allocated, the order of waiting blocks, how many are demoted or pinned, which of
+    several equal blocks serves a hit, the length of a hit, and whether a rejection was due.
 
     Over all mechanisms, a transition that never happened counts as failed: then it was not tested.
 

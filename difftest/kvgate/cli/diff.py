@@ -16,7 +16,7 @@ def diff(
     other: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
-    """Compare two recordings call by call, and tell the first difference.
+    """Compare two recordings call by call, and print the first difference.
 
     Two runs of the same requests should do the same. Where they part, a patch, a setting or a race shows. Times and
     checkpoints are left out; content is compared although each recording has a salt of its own. Where a recording has a

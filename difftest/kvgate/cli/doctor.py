@@ -12,16 +12,16 @@ from kvgate.kernel.output import TableFormat
 
 
 def doctor(
-    quick: Annotated[bool, typer.Option("--quick", help="Import nothing: tell what is installed, at once.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Import nothing: print what is installed, at once.")] = False,
     time_budget: Annotated[
-        str, typer.Option("--time-budget", metavar="TIME", help="Give up an import after, for example, 60s or 2m.")
+        str, typer.Option("--time-budget", metavar="TIME", help="Stop an import after, for example, 60s or 2m.")
     ] = "2m",
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
     """Say what is installed, what of kvgate works here, and how to fix the rest.
 
-    vLLM, torch and z3 are imported in processes of their own, so that one that is broken, or hangs, is told as that.
-    What the plug-in would patch, symbol by symbol: python -m swa_retention doctor.
+    vLLM, torch and z3 are imported in processes of their own, so that a broken or hanging one is reported as that. What
+    the plug-in would patch, symbol by symbol: python -m swa_retention doctor.
 
     Exit 0 if kvgate check can run, 3 if not, 130 if interrupted. With --quick, 0 means only that vLLM of the right
     version is installed.

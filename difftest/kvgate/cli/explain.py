@@ -83,7 +83,7 @@ TensorParallelSize: TypeAlias = Annotated[
 KvCacheDtype: TypeAlias = Annotated[str | None, typer.Option("--kv-cache-dtype", metavar="TYPE", help="As vLLM's.")]
 PromptTokens: TypeAlias = Annotated[
     int | None,
-    typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: tells which cause is yours."),
+    typer.Option("--prompt-tokens", metavar="N", min=1, help="How long prompts are: shows which cause is yours."),
 ]
 SharedTokens: TypeAlias = Annotated[
     int | None,
@@ -124,11 +124,11 @@ def explain(
 ) -> None:
     """Say why a prefix cache hits nothing, and what its sizes allow, before anything is started.
 
-    The groups of the model, where hits can end, the shortest prompt that can hit, what draft layers cost, how many
-    prompts the pool retains under each policy, and every setting that is known to fail, with its guarantee and its
-    thread. Nothing is downloaded, and vLLM is not imported.
+    Prints the groups of the model, where hits can end, the shortest prompt that can hit, and what draft layers cost.
+    Also how many prompts the pool retains under each policy, and every setting that is known to fail, with its
+    guarantee and its thread. Nothing is downloaded, and vLLM is not imported.
 
-    Exit 0 if something can hit, 1 if the hit rate is zero whatever is sent, or for the prompts that are told.
+    Exit 0 if something can hit, 1 if the hit rate is zero for all prompts, or for the given ones.
 
     Examples:
 
@@ -174,7 +174,7 @@ def serving_of(flags: Mapping[str, Any]) -> Serving:
     """What is served, from the command's own parameters: they are called as ``Serving`` calls them.
 
     Raises:
-        UsageError: there is no such platform, version or speculation.
+        UsageError: the platform, version or speculation is unknown.
     """
     from kvgate.explain.serving import Serving, speculation_of
 
@@ -187,10 +187,10 @@ def serving_of(flags: Mapping[str, Any]) -> Serving:
 
 
 def prompts_of(prompt_tokens: int | None, shared_tokens: int | None) -> Prompts | None:
-    """The prompts that are told: all alike in length, and parting where they say.
+    """The given prompts: all of one length, with a shared prefix of the given length.
 
     Raises:
-        UsageError: they share more than they are long, or only what they share is told.
+        UsageError: they share more than they are long, or only the shared part is given.
     """
     from kvgate.explain.best_hit import Prompts
 

@@ -47,7 +47,7 @@ def explore(
     ] = None,
     output: TableOutput = TableFormat.TEXT,
 ) -> None:
-    """Visit every reachable state of tiny models, and tell the shortest way to one that should not be.
+    """Visit every reachable state of tiny models, and print the shortest path to one that violates a guarantee.
 
     Exit 0 if every state was visited and nothing is wrong, 1 if something is, 4 if a limit was reached before. A
     design that does not work is expected to end with 1. 130 if interrupted.
@@ -111,7 +111,7 @@ def _chosen(names: Sequence[str], all_models: bool, design: Design | None) -> li
     """The models to explore: those that were named, all of them, or the one that shows what is wrong with a design.
 
     Raises:
-        UsageError: there is no such model, or none was asked for.
+        UsageError: the model is unknown, or none was asked for.
     """
     from kvgate.explore.tiny_models import MODELS, load
 

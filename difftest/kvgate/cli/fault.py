@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvgate.gate.fault import Fault
 
 REPORT_DEFAULT = Path("kvgate-report")
-"""Where a command writes what it found, unless told where."""
+"""Where a command writes its report by default."""
 LINE_CHARACTERS_MAX = 2000
 
 

@@ -26,8 +26,8 @@ def fetch(
 ) -> None:
     """Fetch published releases from the package registry, to be systems under test.
 
-    They are unpacked into a cache and never installed: what is in the environment stays as it is. A wheel with other
-    bytes than those that were published is refused. KVGATE_CACHE names another folder than ~/.cache/kvgate.
+    They are unpacked into a cache and never installed: what is in the environment stays as it is. A wheel whose bytes
+    differ from the published ones is rejected. KVGATE_CACHE names another folder than ~/.cache/kvgate.
 
     Exit 0 if all that was named is there, 3 if something cannot be fetched or kept.
 

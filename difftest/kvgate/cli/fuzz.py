@@ -29,7 +29,7 @@ OUT_DEFAULT = Path("kvgate-fuzz")
 
 Out: TypeAlias = Annotated[Path, typer.Option("--out", metavar="DIR", help="The directory of a new run.")]
 Resume: TypeAlias = Annotated[
-    Path | None, typer.Option("--resume", metavar="DIR", help="Go on with the run in DIR, which says what is fuzzed.")
+    Path | None, typer.Option("--resume", metavar="DIR", help="Continue the run in DIR, which says what is fuzzed.")
 ]
 OnRay: TypeAlias = Annotated[
     str | None,
@@ -87,16 +87,17 @@ def fuzz(
     monitors_only: MonitorsOnly = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Run shard after shard of a campaign, until all are done, the time is up, or somebody interrupts.
+    """Run shard after shard of a campaign, until all are done, the time is up, or you interrupt it.
 
     A shard is a small campaign of its own: its cases follow from the seed and its number. DIR/shards has a result for
-    each that is done, DIR/corpus the shortest trace of each defect, for kvgate replay, and DIR/report all reports, with
-    a page for each divergence. A worker that dies costs its shard, which is run again; an interrupt costs those that
-    were running, and --resume goes on. Of 100 cases 5 are run twice, on fresh systems: another outcome is a finding.
+    each finished shard. DIR/corpus has the shortest trace of each defect, for kvgate replay. DIR/report has all
+    reports, with a page for each divergence. A worker that dies costs its shard, which is run again; an interrupt costs
+    those that were running, and --resume continues. Of 100 cases 5 are run twice, on fresh systems: another outcome is
+    a finding.
 
-    Exit 0 if nothing was found that is not declared, 1 if something was, 3 if the system is not here, 4 if a shard
-    killed its worker three times or nothing was run; if nothing was found by then, 5 if kvgate itself failed in a
-    shard, and 130 if interrupted.
+    Exit 0 if nothing undeclared was found, 1 if something was, 3 if the system is not available, 4 if a shard killed
+    its worker three times or nothing was run. If nothing was found by then, 5 if kvgate itself failed in a shard, and
+    130 if interrupted.
 
     Examples:
 
@@ -143,7 +144,7 @@ def fuzz(
 
 
 def refuse_foreign_code(folder: RunFolder, sut: str, preloads: Sequence[Path]) -> None:
-    """A folder is not trusted to name code that is run: whoever goes on with it names that once more.
+    """A folder is not trusted to name code that is run: a command that continues it must name that code again.
 
     Raises:
         UsageError: its plan names a system or a preload that the command does not.
@@ -173,13 +174,13 @@ def _from_anywhere(model: str) -> str:
 def _session(
     folder: RunFolder, jobs: int | None, ray: str | None, seconds: float | None, shard_seconds_max: float
 ) -> tuple[Verdict, Run]:
-    """Go on with a run; returns what all its shards say by now, and this session with the shards that failed."""
+    """Continue a run; returns what all its shards say by now, and this session with the shards that failed."""
     from kvgate.campaigns.merging import merge
     from kvgate.campaigns.run import Run
     from kvgate.kernel.progress import progress_line
 
     plan = folder.plan()
-    # Ray tells of workers that die on standard output, which is for the verdict.
+    # Ray reports dead workers on standard output, which is for the verdict.
     with folder.held(), redirect_stdout(sys.stderr), progress_line() as line:
         merged = merge(folder.results())
         line.say("starting workers …")
@@ -228,7 +229,7 @@ def _format_progress(progress: Progress, plan: FuzzPlan) -> str:
 
 
 def _publish(verdict: Verdict, folder: RunFolder, output: Format) -> int:
-    """Print the verdict, and write all reports beside the shards; what was found gets a page, as far as it can."""
+    """Print the verdict, and write all reports next to the shards; each thing found gets a page if one can be made."""
     from kvgate.adapters.registry import load_system
     from kvgate.cli.check import publish
     from kvgate.gate.level import LevelChoice
@@ -251,4 +252,4 @@ def _say_what_is_left(verdict: Verdict, folder: RunFolder, run: Run) -> None:
         typer.echo(f"kvgate: shard {shard} ended its worker three times: {why}", err=True)
     if verdict.ended != "completed":
         words = " ".join(["kvgate fuzz --resume", str(folder.path), *_foreign_code(folder.plan())])
-        typer.echo(f"kvgate: to go on: {words}", err=True)
+        typer.echo(f"kvgate: to continue: {words}", err=True)

@@ -21,7 +21,7 @@ class ProfileName(str, Enum):
 
 
 def _system_named(name: str) -> str:
-    """What ``installed`` stands for; releases that are described for stored cases alone are refused."""
+    """What ``installed`` stands for; releases that are described for stored cases only are rejected."""
     from kvgate.adapters.releases import RELEASES, VLLM_VERSION, system_installed
 
     name = system_installed() if name == "installed" else name
@@ -59,8 +59,8 @@ Models: TypeAlias = Annotated[
         metavar="NAME|FILE",
         help="A model preset (NAME+eagle for a draft layer in every group) or a JSON file of groups; for check, a "
         "config.json too, with the flags that it is served with after --. May be given several "
-        "times. Default: four published models and one with mixed block sizes, each with and without EAGLE, and models "
-        "with whatever else the system has: chunks, states, transfers.",
+        "times. Default: four published models and one with mixed block sizes, each with and without EAGLE, and "
+        "models of the system's other mechanisms: chunks, states, transfers.",
     ),
 ]
 Seed: TypeAlias = Annotated[

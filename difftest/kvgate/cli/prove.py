@@ -64,8 +64,8 @@ def prove(
     """Prove the formulas that the reference runs, and its invariants, with z3.
 
     An obligation counts as proved only if all its witnesses are found and all its mutants refuted: else it might say
-    nothing. Tier P is proved for all sizes, of functions of the reference that run; tier M for all sizes of a model
-    that stands for them; tier B within the bound that is printed.
+    nothing. Tier P is proved for all sizes, of functions of the reference that run. Tier M is proved for all sizes of a
+    model that stands for them. Tier B is proved within the printed bound.
 
     Exit 0 if all are proved, 1 if one is refuted or says nothing or two solvers disagree, 4 if a solver that was asked
     could not decide one, 130 if interrupted.
@@ -153,7 +153,7 @@ def _todo(names: Sequence[str], model: str | None, flags: Sequence[str]) -> list
     """What is to be proved: for all values, or what is said of one model.
 
     Raises:
-        UsageError: there is no such obligation or model, or nothing is said of the model.
+        UsageError: the obligation or model is unknown, or no obligation speaks of the model.
     """
     from kvgate.explore.proving.tasks import chosen, of_model
     from kvspec.proof_result import Task
@@ -174,7 +174,7 @@ def _refute(names: Sequence[str], output: TableFormat) -> None:
     """Refute designs, and end: with 1 if each is refuted by z3 and by its trace, as it should be.
 
     Raises:
-        UsageError: there is no such design.
+        UsageError: the design is unknown.
     """
     from kvgate.explore.proving.designs import chosen, refute_all
     from kvgate.report.formats import echo

@@ -16,7 +16,7 @@ from kvgate.kernel.output import INTERRUPTED
 
 def record(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="The command to run, behind --.", show_default=False)
+        list[str], typer.Argument(metavar="COMMAND", help="The command to run, after --.", show_default=False)
     ],
     folder: Annotated[
         Path, typer.Option("--out", "--dir", metavar="DIR", help="Where recordings, what was found and the status go.")
@@ -43,7 +43,7 @@ def record(
     The same as setting KVGATE_SHADOW and KVGATE_SHADOW_* in the command's environment; see difftest/LIVE.md. Signals
     that ask for an end are passed on to it. Token ids are not stored.
 
-    Exit with the command's own code, whatever was found: it is told at the end, and in DIR.
+    Exit with the command's own code, even if something was found: that is printed at the end, and written to DIR.
 
     Examples:
 
@@ -76,7 +76,8 @@ def record(
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bool]:
-    """The command's exit code, and whether Ctrl-C came: whoever asks this process to end means the command."""
+    """The command's exit code, and whether Ctrl-C came. Signals that ask this process to end are passed on to the
+    command."""
     import signal
     import subprocess
 
@@ -85,7 +86,7 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bool]:
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         if process is None:
-            # There is nobody yet to pass it on to.
+            # The command has not started yet.
             came_early.append(number)
         else:
             process.send_signal(number)
@@ -110,7 +111,7 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bool]:
 
 @contextmanager
 def _passed_on(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have ``handler`` called for signals, but for those that this process was told to ignore."""
+    """Have ``handler`` called for signals, except for those that this process ignores."""
     import signal
 
     before = {number: signal.getsignal(number) for number in numbers}
@@ -152,7 +153,7 @@ def _tell(folder: Path, before: set[str]) -> None:
     for status in found:
         seen = f"{counted(status.calls, 'call')}, {counted(status.bytes_written, 'byte')} written"
         if status.mode == "check":
-            seen = f"{counted(status.judged, 'call')} judged, {counted(status.differences, 'difference')}"
+            seen = f"{counted(status.judged, 'call')} checked, {counted(status.differences, 'difference')}"
         lost = f", {counted(status.lost + status.unwritten, 'call')} left out" if status.lost + status.unwritten else ""
         first = f"; the first: {status.first}" if status.first else ""
         typer.echo(printable(f"kvgate: engine {status.engine}: {seen}{lost}{first}", 2000), err=True)

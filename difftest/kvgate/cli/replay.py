@@ -105,7 +105,7 @@ def replay(
 
 
 def _see_what_is_asked(as_pytest: bool, html: Path | None, chrome: Path | None, output: Format) -> None:
-    """Refuse what would be passed over, or lost in the end, before anything is run."""
+    """Reject options that would be ignored, or lost at the end, before anything runs."""
     from kvgate.cli.writable import see_writable
 
     if as_pytest and (html or chrome or output is not Format.TEXT):
@@ -161,7 +161,7 @@ def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path], tree
 def _replay(
     file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool, tree: Tree | None = None
 ) -> Verdict | None:
-    """Run a stored case of any level; or print it as a test, then there is no verdict."""
+    """Run a stored case of any level; or print it as a test, without a verdict."""
     from attrs import evolve
 
     from kvgate.adapters.registry import imports_vllm, load_system

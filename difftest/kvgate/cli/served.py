@@ -114,8 +114,8 @@ def models_of(
     ``used`` are the fields of a server that have an effect; ``ask`` is asked for the groups of a config.json.
 
     Raises:
-        UsageError: there is no such model, or it cannot be served so, or two have one name; or flags that no
-            config.json is there for.
+        UsageError: a model is unknown, cannot be served so, or has the name of another; or flags were given without
+            a config.json.
     """
     from kvgate.explain.load import model_of
 
@@ -135,7 +135,7 @@ def models_of(
         raise UsageError("flags after -- are those that a config.json is served with: give one with --model")
     for name, times in Counter(model.name for model in models).items():
         if asked and times > 1:
-            raise UsageError(f"{times} models are called {name!r}, and a report could not tell them apart")
+            raise UsageError(f"{times} models are called {name!r}, so a report could not distinguish them")
     return models, asked[0] if asked else None
 
 

@@ -194,7 +194,7 @@ def simulate(
 
 
 def _jobs(combinations: Sequence[tuple[Workload, Serving, Policy]], arms: Sequence[str], seed: int) -> list[Job]:
-    """Every arm on every setting; whatever does not fit is refused before anything is run."""
+    """Every arm on every setting; a combination that does not fit is rejected before anything runs."""
     from kvgate.simulation.arm import ARMS, Setting
     from kvgate.simulation.release import served_by
     from kvgate.simulation.sweep import Job
@@ -255,7 +255,7 @@ def _drafting(geometry: Geometry, drafts: int) -> Geometry:
 
 
 _SIZES = frozenset({"max_model_len", "max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks_override"})
-"""What else of a server ``simulate`` takes, where it is not told itself."""
+"""Further settings that ``simulate`` takes from a server's flags, unless its own options give them."""
 
 
 def _drafts(geometry: Geometry) -> int:

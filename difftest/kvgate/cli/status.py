@@ -27,7 +27,7 @@ def status(
 ) -> None:
     """Print what the shadows of a server have seen, engine by engine.
 
-    Exit 0 if nothing differs, stalls or is lost, 1 if anything does, 2 if there is no status in DIR.
+    Exit 0 if nothing differs, stalls or is lost, 1 if anything does, 2 if DIR holds no status.
 
     Examples:
 

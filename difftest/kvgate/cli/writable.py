@@ -23,7 +23,7 @@ def make_writable(directory: Path, option: str, mode: int = 0o777) -> None:
 
 
 def see_writable(file: Path, option: str) -> None:
-    """See that a file can be written; what is in it stays, and where there was none there is none.
+    """Check that a file can be written; its content stays, and a missing file stays missing.
 
     Raises:
         UsageError: it cannot.
@@ -31,7 +31,7 @@ def see_writable(file: Path, option: str) -> None:
     try:
         was_there = file.exists()
         if was_there and not file.is_file() and not file.is_dir():
-            # Whoever reads a pipe would take this for its end.
+            # The reader of a pipe would take this for its end.
             return
         with file.open("ab"):
             pass

@@ -1,4 +1,4 @@
-"""Conformance as one call: is somebody's KV-cache allocator what the specification says?
+"""Conformance as one call: does a KV-cache allocator do what the specification says?
 
     import kvgate.conformance
 

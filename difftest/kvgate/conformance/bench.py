@@ -20,7 +20,7 @@ from kvreference.operations import Operation
 from kvreference.settings import Settings
 
 FOLLOWING = "following"
-"""The detector that compares a system of any order with the reference behind it."""
+"""The detector that compares a system of any order with the reference that follows it."""
 
 
 class Asked(Lockstep):

@@ -45,7 +45,7 @@ def run(
         seconds: A time budget.
         operations: How many operations, instead of what the profile says.
         name: How the report calls the system.
-        progress: Is told now and then how far it is.
+        progress: Called now and then with the progress.
 
     Nothing is raised but ``KeyboardInterrupt`` before the first case; a campaign that is interrupted reports what it
     has. A report with an error has not passed, and neither has one of nothing.

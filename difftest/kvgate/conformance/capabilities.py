@@ -1,6 +1,6 @@
 """What a third party's allocator has, and what it promises: so much is asked of it, and no more.
 
-Whatever is switched off here is never drawn, and every report says that it was not tested.
+What is switched off here is never generated, and every report says that it was not tested.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Capabilities:
     """What a system has besides arrivals, look-ups, allocations and ends, which every system has."""
 
     order: Order = field(default="vllm", validator=in_(("vllm", "any")))
-    """``vllm``: free blocks are handed out in vLLM's order, and everything is compared exactly. ``any``: in an order of
+    """``vllm``: free blocks are allocated in vLLM's order, and everything is compared exactly. ``any``: in an order of
     the system's own, which the reference then follows."""
     drafts: bool = True
     """Speculative decoding: drafts are proposed, accepted and rejected."""
     gate: bool = True
-    """An admission gate that lets a request in only if all of its tokens fit."""
+    """An admission gate that admits a request only if all of its tokens fit."""
     uncached: bool = True
     """Prefix caching can be switched off."""
     private: bool = True
@@ -117,9 +117,9 @@ _SENTENCES: Mapping[str, str] = {
 }
 
 _ORDER = (
-    "Which free block is handed out, and so which content is lost first: the system has an order of its own "
-    "(order='any'), and its choices are followed. The order of the free queue is nobody's business then (KV-OP-05, "
-    "KV-OP-06, KV-OP-07, as far as they speak of order).",
+    "Which free block is allocated, and so which content is lost first: the system has an order of its own "
+    "(order='any'), and the reference follows its choices. The order of the free queue is then not checked "
+    "(KV-OP-05, KV-OP-06, KV-OP-07, as far as they speak of order).",
     "Which of several blocks with equal content serves a hit (KV-OP-02), and in which order events of different "
-    "contents are told (KV-OP-12).",
+    "contents are reported (KV-OP-12).",
 )

@@ -1,13 +1,13 @@
 """A reference that follows a system's choice of blocks, for a system that hands them out in an order of its own.
 
 The system goes first. Where the reference has to take a free block, it takes the one that stands at that place of the
-system's table, if that block is free; where several blocks hold what a hit needs, it uses the one that the system uses.
+system's table, if that block is free. If several blocks hold what a hit needs, it uses the one that the system uses.
 Everything else is its own: how many blocks, at which places, whether there is a hit and how long it is, what is
 released, and what is cached or forgotten. So from the first operation on the two name blocks alike: a bijection of
 block ids that is never written down, because it is the identity.
 
-A choice that is none, such as a block that somebody holds, is not followed: then the tables differ, and lockstep says
-so.
+An invalid choice, such as a block that a request holds, is not followed: then the tables differ, and lockstep reports
+it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class FollowingPool(BlockPool):
 
 
 class FollowingHoldings(Holdings):
-    """Holdings that take the blocks which stand in ``told``, the system's tables of the request that is served."""
+    """Holdings that take the blocks which stand in ``reported``, the system's tables of the request that is served."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -146,7 +146,7 @@ class FollowingHoldings(Holdings):
 
 
 class FollowingManager(Manager):
-    """The reference behind a system that goes first."""
+    """The reference that follows a system that goes first."""
 
     def __init__(self, settings: Settings, system: GoesFirst) -> None:
         super().__init__(settings)

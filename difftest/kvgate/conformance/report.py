@@ -102,7 +102,7 @@ class Report:
         return evolve(self.verdict, found=tuple(found))
 
     def _answered(self, found: Found) -> Found:
-        """With the answers of the reference that followed the system, which nobody could work out without it."""
+        """With the answers of the reference that followed the system, which cannot be worked out without it."""
         if self.bench is None or self.capabilities.order == "vllm":
             return found
         answers = []

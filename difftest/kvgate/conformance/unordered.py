@@ -21,7 +21,7 @@ from kvreference.snapshot import Snapshot
 
 _UNKNOWN = "content that was never cached"
 Reported: TypeAlias = "dict[Hashable, list[tuple[Hashable, ...]]]"
-"""Per content, what is told of it, in order."""
+"""Per content, what is reported of it, in order."""
 
 
 class UnorderedComparison(Comparison):
@@ -76,7 +76,7 @@ def _stretches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def _atoms(event: Event) -> Iterator[tuple[Hashable, ...]]:
-    """What an event tells block by block: the content first, its parent next, then the rest."""
+    """What an event reports block by block: the content first, its parent next, then the rest."""
     if isinstance(event, Removed):
         yield event.content, None, "removed"
     elif isinstance(event, Stored):
@@ -90,7 +90,7 @@ def _atoms(event: Event) -> Iterator[tuple[Hashable, ...]]:
 
 
 def _by_content(atoms: Iterable[tuple[Hashable, ...]], named: Callable[[Hashable], Hashable]) -> Reported:
-    """What is told of each content, with identities as ``named`` has them."""
+    """What is reported of each content, with identities as ``named`` has them."""
     reported: Reported = {}
     for content, parent, *rest in atoms:
         reported.setdefault(named(content), []).append((named(parent), *rest))

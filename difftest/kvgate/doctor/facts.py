@@ -132,7 +132,7 @@ def _version(distribution: str) -> str | None:
         return None
     except Exception:
         return BROKEN
-    # Where the metadata is cut off there is no version in it.
+    # Truncated metadata has no version.
     return found or BROKEN
 
 

@@ -86,7 +86,7 @@ def try_all(
     """Run all ``programs`` at the same time, for ``seconds`` at most; each in a process that leaves nothing.
 
     Raises:
-        OSError: no process can be started, or there is no place for what it says.
+        OSError: no process can be started, or its output cannot be stored.
     """
     ended = run_all(
         {name: [sys.executable, "-c", program] for name, program in programs.items()},

@@ -104,7 +104,7 @@ def rows(facts: Facts, tried: Mapping[str, Probe]) -> list[tuple[str, str]]:
         ),
     ]
     for status in facts.shadows:
-        seen = f"{counted(status.judged, 'call')} judged, {counted(status.differences, 'difference')}"
+        seen = f"{counted(status.judged, 'call')} checked, {counted(status.differences, 'difference')}"
         here.append(
             ("shadow", f"engine {status.engine} in {facts.shadow_folder}: {status.mode}, {status.state}, {seen}")
         )

@@ -25,10 +25,10 @@ def equality(
     """Compare what engines answer with each feature of the cache with what they answer without a cache.
 
     Tiny hybrid models with random weights, vLLM 0.20.2 on this machine's CPU, greedy; each engine in a process of its
-    own. Then faults are planted that serve blocks with other tokens in them: these must make a difference.
+    own. Then faults are injected that serve blocks with other tokens in them: these must make a difference.
 
-    Exit 0 if all is equal and every planted fault is seen, 1 if something differs that should not, or a planted fault
-    does not, 4 if something was not shown.
+    Exit 0 if all is equal and every injected fault is seen, 1 if something differs that should not, or an injected
+    fault does not, 4 if something was not shown.
 
     Examples:
 

@@ -46,7 +46,7 @@ class Feature:
 FEATURES = (
     Feature("hits", "prefix caching", ("hits",)),
     Feature("retention", "of windows, what a resume at multiples of 128 tokens reads", ("hits", "fewer"), _RETENTION),
-    Feature("pins", "what windows leave behind is pinned", ("hits", "pins"), _PINS),
+    Feature("pins", "blocks that windows drop are pinned", ("hits", "pins"), _PINS),
     Feature("partial", "hits that end inside a block", ("hits", "inside"), _PARTIAL, larger_blocks=True),
     Feature(
         "together",

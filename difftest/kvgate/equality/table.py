@@ -94,7 +94,7 @@ def fill(
             with_hits = with_hits or _with_hits(engines, feature, result, plain, hybrid)
             yield compare(model, feature.name, expected, result, lacking(feature, result, with_hits))
         for name in FAULTS:
-            report(f"{model}: planted {name}")
+            report(f"{model}: injected {name}")
             broken = evolve(with_feature(FEATURE["hits"], plain, hybrid.blocks_short), name=name, mutants=(name,))
             yield compare(model, name, expected, engines.run(broken))
 

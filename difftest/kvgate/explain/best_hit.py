@@ -73,7 +73,7 @@ class _Found:
         self.left, self.cached = left, self
         self.index, self.group = index, geometry.groups[index]
         self.given = self.group
-        """The group, whatever is taken from ``group`` for a look-up."""
+        """The group itself; a look-up may use another one in ``group``."""
         self.grain_tokens = geometry.grain_tokens
         self.prefixes = range(self.grain_tokens, left.prompts.second_tokens + 1, self.grain_tokens)
         size = self.group.block_size_tokens

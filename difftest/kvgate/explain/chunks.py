@@ -12,8 +12,8 @@ from kvreference.settings import Settings
 def chunk_ends(settings: Settings, prompt_tokens: int, split_tokens: int | None = None) -> list[int]:
     """After how many tokens each chunk of a prompt that is computed from its first token on ends.
 
-    vLLM cuts at multiples of ``split_tokens``, the block of the states by default, and lets a chunk end
-    at the last of them in the prompt; with a draft layer at the one before, since a hit is dropped by a block.
+    vLLM cuts at multiples of ``split_tokens``, the block of the states by default, and lets a chunk end at the last of
+    them in the prompt. With a draft layer it is the one before, since a hit is dropped by a block.
     """
     block = settings.geometry.state_block_tokens
     if block is None:

@@ -37,7 +37,7 @@ class Config:
         """A count.
 
         Raises:
-            UsageError: there is none, or it is no positive number.
+            UsageError: it is missing, or not a positive number.
         """
         value = self.values.get(name)
         if value is None:
@@ -115,13 +115,13 @@ def read(path: Path) -> Config:
     """The file at ``path``, or the ``config.json`` in the folder there.
 
     Raises:
-        UsageError: there is none, or it is not one.
+        UsageError: it is missing, or not such a file.
     """
     file = path / "config.json" if path.is_dir() else path
     try:
         document = json.loads(read_bytes(file, FILE_BYTES_MAX))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: is no JSON: {error}") from error
+        raise UsageError(f"{file} is not valid JSON: {error}") from error
     return of(document, file)
 
 

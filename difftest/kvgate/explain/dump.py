@@ -106,7 +106,7 @@ def of(document: object, path: Path) -> Dump:
     """The dump in a document.
 
     Raises:
-        UsageError: it is none, or of another version.
+        UsageError: it is not a dump, or of another version.
     """
     if isinstance(document, dict) and document.get("version") != FORMAT_VERSION:
         raise UsageError(

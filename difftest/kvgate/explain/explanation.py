@@ -44,7 +44,7 @@ def case_of(layout_of: Callable[[Serving], Layout], serving: Serving, prompts: P
     """The case; where prefix caching is off and could be on, with what it would be then.
 
     Raises:
-        UsageError: there is no such layout, or the prompts are longer than a request may be.
+        UsageError: the layout is unknown, or the prompts are longer than a request may be.
     """
     case = Case(layout_of(serving), serving, prompts)
     allowed = case.settings.tokens_max

@@ -102,7 +102,7 @@ def _alike(config: Config, serving: Serving) -> list[Layer]:
 
 
 def _full(config: Config, serving: Serving) -> list[Layer]:
-    """No window slides, whatever the file says of one that is not used."""
+    """No window slides, even if the file names one that is not used."""
     if config.values.get("use_sliding_window"):
         raise UsageError(
             f"{config.path}: use_sliding_window is on, and which layers slide then is not known here: {DUMP_INSTEAD}"
@@ -159,7 +159,7 @@ def _cohere2(config: Config, serving: Serving) -> list[Layer]:
 
 
 def _gpt_oss(config: Config, serving: Serving) -> list[Layer]:
-    """Every other layer slides, the first among them, whatever the file's types say: so vLLM has it."""
+    """Every other layer slides, the first among them, even if the file's types differ: vLLM does the same."""
     slides = _attention(
         serving, config.kv_heads, config.head_size, Kind.SLIDING_WINDOW, config.number("sliding_window")
     )
@@ -250,7 +250,7 @@ def _states_alone(state: NewState) -> Family:
 
 _STATE, _FULL, _BOTH, _NEITHER = "states", "full attention", "both", "neither"
 _STATE_SPAN_TOKENS = 2048
-"""How long a request may become where a model's file does not say it, and vLLM is not told."""
+"""How long a request may become if neither the model's file nor vLLM's flags say it."""
 
 
 def _by_type(states: str, attention: str) -> Callable[[Config], list[str]]:

@@ -74,7 +74,7 @@ class Figures:
     """With drafts and look-ahead."""
     blocks: int | None
     largest_request: int | None
-    """The longest request that an empty pool lets in and brings to its end; None if the pool is not known."""
+    """The longest request that an empty pool admits and completes; None if the pool is not known."""
     max_model_len: int
     policies: tuple[PolicyFigures, ...]
     hit: int | None

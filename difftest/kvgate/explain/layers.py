@@ -74,7 +74,7 @@ def grouped(layers: Sequence[Layer], hybrid_manager: bool = True, padded_below: 
     """The groups that vLLM makes of ``layers``, in the order of the model.
 
     Raises:
-        UsageError: there are none, or vLLM refuses them.
+        UsageError: the list is empty, or vLLM rejects the layers.
     """
     if not layers:
         raise UsageError("the model has no layer with a KV cache: nothing can be hit")
@@ -87,8 +87,8 @@ def grouped(layers: Sequence[Layer], hybrid_manager: bool = True, padded_below: 
         return Grouping((placed,), sum(layer.block_bytes for layer in layers))
     if not hybrid_manager:
         raise UsageError(
-            "--disable-hybrid-kv-cache-manager: the layers of this model cannot be made one type, vLLM refuses it; "
-            "leave it out"
+            "--disable-hybrid-kv-cache-manager: the layers of this model cannot be made one type, and vLLM rejects "
+            "it; leave it out"
         )
     return _dealt(_stretched(layers), padded_below)
 
@@ -104,7 +104,8 @@ def _as_full(layer: Layer) -> Layer:
 
 
 def _is_one_type(layers: Sequence[Layer]) -> bool:
-    """Whether all layers need the same number of slots at all times: then they form one group, of whatever shapes."""
+    """Whether all layers need the same number of slots at all times: then they form one group, even with different
+    shapes."""
     return len({evolve(layer, shape=(), block_bytes=0) for layer in layers}) == 1
 
 
@@ -114,7 +115,7 @@ def _stretched(layers: Sequence[Layer]) -> list[Layer]:
     for layer in layers:
         if largest % layer.block_bytes:
             raise UsageError(
-                f"blocks of {layer.block_bytes} and of {largest} bytes cannot share a pool: vLLM 0.20.2 refuses this "
+                f"blocks of {layer.block_bytes} and of {largest} bytes cannot share a pool: vLLM 0.20.2 rejects this "
                 "model; if a newer release serves it, give a dump of its KVCacheConfig (kvgate explain --help)"
             )
     return [layer.stretched(largest // layer.block_bytes) for layer in layers]

@@ -101,7 +101,7 @@ def _document(path: Path) -> object:
     try:
         return json.loads(read_bytes(path, config_file.FILE_BYTES_MAX))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: is no JSON: {error}") from error
+        raise UsageError(f"{path} is not valid JSON: {error}") from error
 
 
 def _has_groups(document: object) -> bool:

@@ -11,13 +11,13 @@ from kvgate.explain.reports import Report
 _HEAD = """\
 # Why is my hit rate zero? Reports that people wrote, explained from their flags
 
-Each row is a report on a public tracker. Its model and its flags were given to `kvgate explain`, and nothing else: the
-model as its configuration, or where *groups* says so, as a dump that was filled in by hand from what the thread tells.
-*From the flags alone* is the cause that is named first, with how many are named that can make a hit rate zero. Where
-the thread tells how long the prompts were, they were given too, in a second run: *with the prompts* is what is named
-then. *Thread* says whether it is the cause that the thread ended with, and whether it is the first. The data are in
-`tests/difftest/explain/reports`, where each says what is from the thread and what
-was filled in. This page is generated: `python -m kvgate.explain tests/difftest/explain/reports`.
+Each row is a report on a public tracker. Its model and its flags were given to `kvgate explain`, and nothing else:
+the model as its configuration, or where *groups* says so, as a dump that was filled in by hand from the thread. *From
+the flags alone* is the cause that is named first, with how many are named that can make a hit rate zero. Where the
+thread says how long the prompts were, they were given too, in a second run: *with the prompts* is what is named then.
+*Thread* says whether it is the cause that the thread ended with, and whether it is the first. The data are in
+`tests/difftest/explain/reports`, where each says what is from the thread and what was filled in. This page is
+generated: `python -m kvgate.explain tests/difftest/explain/reports`.
 
 """
 _ZERO = """\
@@ -30,10 +30,10 @@ _NOT_ZERO = """
 ## The rate was not zero
 
 Here nothing may be named that makes every rate zero, and with the prompts nothing that makes theirs zero; where the
-pool is given, it may be told when what was cached is pushed out of it. *Can hit* is what `kvgate explain` says one
+pool is given, it may say when what was cached is pushed out of it. *Can hit* is what `kvgate explain` says one
 request can hit at best.
 
-| report | seen | groups | always zero | with the prompts | can hit | told by the thread |
+| report | seen | groups | always zero | with the prompts | can hit | in the thread |
 |---|---|---|---|---|--:|--:|
 """
 

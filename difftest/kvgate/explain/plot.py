@@ -27,7 +27,7 @@ def draw(explanation: Explanation, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    # The same picture from the same figures, byte by byte; and text as text: a file's name is no formula.
+    # The same picture from the same figures, byte by byte; and text as text: a file's name is not a formula.
     matplotlib.rcParams.update({"svg.hashsalt": "kvgate", "svg.fonttype": "none", "font.size": 10})
     matplotlib.rcParams["text.parse_math"] = False
     from matplotlib.figure import Figure

@@ -28,7 +28,7 @@ class Policy:
 
 
 def settings_of(layout: Layout, serving: Serving) -> Settings:
-    """What is served, for the reference; a retention interval that vLLM would refuse is left out.
+    """What is served, for the reference; a retention interval that vLLM would reject is left out.
 
     Raises:
         UsageError: the reference has no such settings either.

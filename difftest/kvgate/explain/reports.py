@@ -87,7 +87,7 @@ def read(path: Path) -> Report:
     """The report in a file.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a report.
     """
     try:
         report: Report = strict_converter().structure(json.loads(read_bytes(path, FILE_BYTES_MAX)), Report)
@@ -102,7 +102,7 @@ def read_all(folder: Path) -> list[Report]:
     """The reports of a folder, those of a zero rate first, by the corpus's numbers and then by thread.
 
     Raises:
-        UsageError: there are none, or one of them is none.
+        UsageError: the folder has none, or one of them is not a report.
     """
     reports = [read(path) for path in sorted(folder.glob("*.json"))]
     if not reports:

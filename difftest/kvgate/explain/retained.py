@@ -89,7 +89,7 @@ def prefixes_retained(settings: Settings, tokens: int) -> int:
     else:
         others = sum(_window_scratch_blocks(settings, group, tokens) for group in groups)
         cost = blocks_taken(settings, tokens)
-    # A pool that is too small for what a window leaves behind has it pushed out by the same prompt.
+    # If the pool is too small for the blocks that a window drops, the same prompt evicts them.
     left = free - held - others
     return 0 if left < 0 else 1 + left // max(1, cost)
 
@@ -111,7 +111,7 @@ def _pinned(settings: Settings, tokens: int) -> list[int]:
     kept = []
     for group in geometry.groups:
         full = tokens // group.block_size_tokens
-        # A window gives up blocks at the next allocation: what the last chunk leaves behind is held to the end.
+        # A window frees blocks at the next allocation: the blocks that the last chunk drops are held to the end.
         ends = [group.blocks_dead(end) for end in chunk_ends(settings, tokens)[:-1]]
         drops = zip([0, *ends], ends, strict=False) if group.slides else ()
         anchors = [geometry.anchor(group, after) for before, after in drops if after - before >= least]

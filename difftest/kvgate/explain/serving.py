@@ -1,6 +1,6 @@
 """The serving flags, with vLLM's own names, and what they stand for where nothing is given.
 
-Only what decides about the prefix cache is here. Whatever else ``vllm serve`` is told does not change the answer.
+Only the settings that decide about the prefix cache are here. No other flag of ``vllm serve`` changes the answer.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Serving:
     """What a server is started with.
 
     Raises:
-        UsageError: a number that is none, or a version that is not known.
+        UsageError: a number is malformed, or the version is unknown.
     """
 
     platform: Platform = field(default=Platform.GPU, converter=Platform)
@@ -223,7 +223,7 @@ class Serving:
         Leaving out what no hit can read is an interval of one alignment.
 
         Raises:
-            UsageError: what was written is no interval.
+            UsageError: the text is not an interval.
         """
         if self.retention is not None:
             try:
@@ -240,7 +240,7 @@ class Serving:
         """What stays in the cache of a model with these groups, and in which order it is used again.
 
         Raises:
-            UsageError: what was written for a retention interval is none, or not one of this model.
+            UsageError: the retention interval is malformed, or not possible for this model.
         """
         alignment = geometry.alignment_tokens
         interval = self.interval_tokens(alignment, geometry.keeps_states) if self.retains(geometry) else None
@@ -262,7 +262,7 @@ def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | No
     """What ``--speculative-config`` says, as vLLM takes it: a JSON object; or ``--mtp N`` for short.
 
     Raises:
-        UsageError: it is no such object, or both are given.
+        UsageError: it is not such an object, or both are given.
     """
     if text is None:
         return None if mtp is None else Speculation("mtp", mtp)
@@ -271,7 +271,7 @@ def speculation_of(text: str | None, mtp: int | None = None) -> Speculation | No
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--speculative-config is no JSON: {error}") from error
+        raise UsageError(f"--speculative-config is not valid JSON: {error}") from error
     if not isinstance(document, dict):
         raise UsageError('--speculative-config must be an object, like {"method": "mtp", "num_speculative_tokens": 1}')
     method, model = document.get("method"), document.get("model")

@@ -1,7 +1,8 @@
 """State-space layers: how large a state is, and how large that makes the blocks of attention.
 
-A state takes as many bytes whatever its block spans. So attention's blocks are made at least as large as a state, and
-the state is padded to them: for a model with large states a block spans hundreds of tokens, and so does every hit.
+A state takes the same number of bytes for every block size. So attention's blocks are made at least as large as a
+state, and the state is padded to them. For a model with large states a block spans hundreds of tokens, and so does
+every hit.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def block_tokens(state: State, token_bytes: int, key_bytes: int, serving: Servin
     is a multiple of a ``chunk``.
 
     Raises:
-        UsageError: vLLM-Ascend refuses the model, or a state or a token keeps nothing.
+        UsageError: vLLM-Ascend rejects the model, or a state or a token keeps nothing.
     """
     if token_bytes < 1 or state.bytes < 1:
         raise UsageError("a state of the model, or a token of its attention, keeps no bytes: a size is 0 in its file")
@@ -146,7 +147,7 @@ def block_tokens(state: State, token_bytes: int, key_bytes: int, serving: Servin
         # There the recurrent part alone is laid over the keys, exactly.
         tokens = _rounded(-(-state.recurrent_bytes // key_bytes), _KERNEL_TOKENS_ASCEND)
         if tokens * key_bytes != state.recurrent_bytes:
-            raise UsageError("vLLM-Ascend 0.20.2rc1 refuses this model: its states do not fill whole blocks of keys")
+            raise UsageError("vLLM-Ascend 0.20.2rc1 rejects this model: its states do not fill whole blocks of keys")
         return max(tokens, serving.block_size or 0)
     kernel = max(_KERNEL_TOKENS, serving.block_size or 0)
     return max(_rounded(-(-state.bytes // token_bytes), lcm(kernel, chunk)), serving.block_size or 0)

@@ -1,8 +1,8 @@
 """The world of a block manager whose steps are scheduled before the answers of earlier ones are known.
 
-A step is scheduled, dispatched, and over: only then are its answers known, and the next one may be over. There is no
-operation for that, so it is a move of the explorer's own. While as many steps are in flight as there may be, none is
-scheduled; everything else may happen at any time.
+A step is scheduled, dispatched and completed: only then are its answers known, and the next one may complete. No
+operation stands for that, so it is a move of the explorer's own. While as many steps are in flight as there may be,
+none is scheduled; everything else may happen at any time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AheadWorld(ManagerWorld):
         is_full = len(steps) >= self.scope.settings.steps_in_flight_max
         undispatched = any(request.undispatched for request in population.alive.values())
         for move in super().moves(state):
-            # A step that nothing is part of is none, and answers come with the end of their step.
+            # An empty step does not count, and answers come with the end of their step.
             is_none = isinstance(move, Sample) or (isinstance(move, Dispatch) and not undispatched)
             if not (is_none or (isinstance(move, (Admit, Schedule)) and (is_full or self._is_over(state, move)))):
                 yield move

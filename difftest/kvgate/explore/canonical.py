@@ -1,11 +1,11 @@
 """The canonical form of a manager: the same for all states that differ in names alone.
 
-Requests are named by their order of arrival among those alive, blocks and token families by where they appear first on
-a walk whose order depends on structure only: the requests, their tables group by group and position by position, the
-free queue front to back, the pinned queue, the copies. The form holds everything that can influence the future, also
-what the invariants derive from something else, so that a state that violates one is never taken for a sound one. Left
-out is what only describes the past or follows from the rest; ``LEFT_OUT`` says what and why. Whatever is added to the
-manager's state must be added here, or there.
+Requests are named by their order of arrival among those alive. Blocks and token families are named by where they appear
+first on a walk whose order depends on structure only: the requests, their tables group by group and position by
+position, the free queue front to back, the pinned queue, the copies. The form holds everything that can influence the
+future. It also holds what the invariants derive from something else, so a state that violates one is never taken for a
+sound one. Left out is what only describes the past or follows from the rest; ``LEFT_OUT`` says what and why. New state
+of the manager must be added here or there.
 
 A token id encodes its family, its track and its position. Families are prompts that share nothing, and all have the
 same shape, so any two may be exchanged without a difference to a block manager. Within a family there are two tracks:
@@ -187,10 +187,10 @@ class Walk:
 LEFT_OUT: Mapping[str, str] = MappingProxyType(
     {
         "Manager.prefixes": "follow from each request's tokens and keys",
-        "Manager._interned": "equal content is the same object, in whatever order it was met",
-        "Manager._events": "told outside, never read again",
+        "Manager._interned": "equal content is the same object, independent of the order of discovery",
+        "Manager._events": "reported outside, never read again",
         "Manager.performed": "a number that only what a followed scheduler reserves goes by",
-        "PrefixCache.statistics": "told outside, never read again",
+        "PrefixCache.statistics": "reported outside, never read again",
         "PhysicalSlots.shared": "only recognises what follows from a finding, and none acts here",
         "PartialMap.offers": "counts work, decides nothing",
         "Population.arrived": "only gives the next request its number",
@@ -226,7 +226,7 @@ class Canonical:
 
     def __init__(self, settings: Settings, states: States) -> None:
         self._groups = settings.geometry.groups
-        # Where nothing depends on it, this would tell states apart that have the same future.
+        # If nothing depends on it, this would separate states that have the same future.
         self._prompts_matter = settings.retention_interval_tokens is not None
         self._rows: dict[Hashable, int] = {}
         self._shapes = Shapes(states)
@@ -304,7 +304,7 @@ def _blocks(manager: Manager, ghost: GhostMemory, walk: Walk) -> Iterator[Hashab
     """Block by block, the null block first: who holds it, and what it holds."""
     pool = manager.pool
     for block in range(len(pool.references)):
-        walk.blocks[block]  # Whatever was not met on the walk comes last.
+        walk.blocks[block]  # Blocks not met on the walk come last.
     pinned = pool.pinned_blocks().blocks
     whole, listed = pool.cached.contents(), _listed(pool.cached.entries())
     begun = _listed(pool.partial.entries())

@@ -75,7 +75,7 @@ class Design:
 
 
 class ReleasesEarly(Reference):
-    """Gives up the last block that the window still reaches into."""
+    """Frees the last block that the window still reaches into."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -116,7 +116,7 @@ _REFUTED = (
         PinnedByCount,
         _LOOPHOLES,
         "KV-INV-02",
-        "A count of one is taken for a pin without a holder, and demotion frees a block that somebody reads.",
+        "A count of one is taken for a pin without a holder, and demotion frees a block that a request reads.",
         Checks(frees_under_holder, watches_memory=False, of_steps=()),
     ),
     Design(
@@ -140,14 +140,14 @@ _REFUTED = (
         MaskWithoutShift,
         "tiny-masked",
         "KV-OP-16",
-        "The mask keeps the tail before each boundary and not the look-ahead block behind it: no replay ever hits.",
+        "The mask keeps the tail before each boundary and not the look-ahead block after it: no replay ever hits.",
     ),
     Design(
         "gate-without-demotion",
         UnguardedGate,
         "tiny-pinned",
         "KV-LIVE-01",
-        "A gate counts what is free and never demotes: pins that nobody uses keep every request out, for ever.",
+        "A gate counts what is free and never demotes: unused pins keep every request out permanently.",
         breaks="KV-OP-23",
     ),
     Design(
@@ -155,7 +155,7 @@ _REFUTED = (
         UnheldCopy,
         "tiny-partial",
         "KV-MEM-01",
-        "Nobody holds the source of a copy: before the step is dispatched, it is recycled for another request.",
+        "The source of a copy is not held: before the step is dispatched, it is recycled for another request.",
         Checks(no_invariants),
     ),
     Design(
@@ -166,7 +166,7 @@ _REFUTED = (
         "A request's boundaries are offered again in every step: a decode step costs more the longer the context is.",
     ),
 )
-"""Designs that others tried and gave up; ``kvreference.refuted`` tells their history."""
+"""Designs that others tried and dropped; ``kvreference.refuted`` has their history."""
 
 _HANGS = (
     Design(
@@ -202,7 +202,7 @@ _HANGS = (
         OversizeBlocksQueue,
         "tiny-scheduler-tight",
         "KV-LIVE-03",
-        "Whatever is submitted is accepted: a request that can never fit stays first in line for ever.",
+        "Every request is accepted: one that can never fit stays first in the queue permanently.",
     ),
     Design(
         "window-counted-whole",
@@ -219,7 +219,7 @@ _HANGS = (
         "The only request that runs is preempted, and loses what it had computed towards its next token.",
     ),
 )
-"""Schedulers without one of their guards; ``kvreference.refuted.scheduling`` tells where they come from."""
+"""Schedulers without one of their guards; ``kvreference.refuted.scheduling`` says where they come from."""
 
 _IN_FLIGHT = (
     Design(
@@ -227,7 +227,7 @@ _IN_FLIGHT = (
         FreesInFlight,
         "tiny-ahead-loads",
         "KV-MEM-04",
-        "What a request gives up is free at once: a step in flight still writes it, and another node may, too.",
+        "Released blocks are free at once: a step in flight still writes them, and another node may, too.",
         breaks="KV-OP-07",
     ),
     Design(
@@ -248,7 +248,7 @@ _IN_FLIGHT = (
 )
 """What findings 022 and 028 do."""
 
-_PLANTED = (
+_INJECTED = (
     Design(
         "pinned-queue-stale",
         StalePins,
@@ -261,7 +261,7 @@ _PLANTED = (
         ScratchLast,
         "tiny-replay",
         "KV-INV-08",
-        "Scratch is put behind what is cached, and something useful is recycled before it.",
+        "Scratch is queued after what is cached, and something useful is recycled before it.",
         breaks="KV-OP-17",
     ),
     Design(
@@ -277,7 +277,7 @@ _PLANTED = (
         ForgetsTheMask,
         "tiny-retention",
         "KV-OP-15",
-        "Every full block is cached, whatever the interval: what no hit can read pushes out what one could.",
+        "Every full block is cached, without regard to the interval: what no hit can read pushes out what one could.",
     ),
     Design(
         "junction-without-look-ahead",
@@ -298,7 +298,7 @@ _PLANTED = (
         UnheldCopy,
         "tiny-partial",
         "KV-INV-09",
-        "Nobody holds the source of a copy: checked as soon as it can be seen.",
+        "The source of a copy is not held: checked as soon as it can be seen.",
         Checks(copies_unheld),
     ),
     Design(
@@ -322,7 +322,7 @@ _PLANTED = (
         KeepsEntries,
         "tiny-partial",
         "KV-MEM-01",
-        "A block that is handed out keeps the entries inside it, and serves another request's slots.",
+        "An allocated block keeps the entries inside it, and serves another request's slots.",
         breaks="KV-OP-18",
     ),
     Design(
@@ -350,10 +350,10 @@ _PLANTED = (
         breaks="KV-OP-26",
     ),
 )
-"""Faults planted into the reference, each of which breaks one guarantee."""
+"""Faults injected into the reference, each of which breaks one guarantee."""
 
 DESIGNS: Mapping[str, Design] = MappingProxyType(
-    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_PLANTED)}
+    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_INJECTED)}
 )
 """The designs, by name."""
 
@@ -362,7 +362,7 @@ def load(name: str) -> Design:
     """The design called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the design is unknown.
     """
     if name not in DESIGNS:
         raise UsageError(f"unknown design {name!r}: give one of {', '.join(DESIGNS)}")

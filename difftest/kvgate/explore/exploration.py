@@ -10,12 +10,12 @@ from kvgate.explore.world import Move
 from kvreference.snapshot import Violation
 
 INTERRUPTED = "interrupted"
-"""Why a search stopped that somebody interrupted."""
+"""Why an interrupted search stopped."""
 
 
 @frozen
 class Limits:
-    """When a search gives up."""
+    """When a search stops early."""
 
     states_max: int
     seconds_max: float

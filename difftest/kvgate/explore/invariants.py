@@ -1,7 +1,7 @@
 """What a block manager is checked by: every state, and every step between two.
 
 Of a step: that no request is kept out, that a replay hits, that no work is done twice. A design that is known to be
-wrong may bring its own checks: one that counts otherwise violates the common statements at once, which says nothing
+wrong may bring its own checks. One that counts otherwise violates the common statements at once, which says nothing
 about the fault that it is known for.
 """
 
@@ -24,7 +24,7 @@ from kvreference.snapshot import Violation, check
 
 
 def kept_out(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
-    """A request is refused though nobody holds a block and all of it fits: it can never be admitted."""
+    """A request is rejected although no block is held and all of it fits: it can never be admitted."""
     del after
     if not (isinstance(operation, Admit) and isinstance(answer, Refused)):
         return ()
@@ -33,7 +33,7 @@ def kept_out(before: Manager, operation: Operation, answer: Answer, after: Manag
     tokens = len(before.population[operation.request].tokens)
     if not fits_empty_pool(before.settings, tokens):
         return ()
-    return (Violation("KV-LIVE-01", f"nobody holds a block, {tokens} tokens fit, and the request is refused"),)
+    return (Violation("KV-LIVE-01", f"no block is held, {tokens} tokens fit, and the request is rejected"),)
 
 
 def unhit(before: Manager, operation: Operation, answer: Answer, after: Manager) -> Sequence[Violation]:
@@ -105,13 +105,16 @@ def unhit_at_junction(before: Manager, operation: Operation, answer: Answer, aft
         alike = asking.tokens[:shared] == holder.tokens[:shared] and shared < len(asking.tokens)
         computed = holder.status is Status.RUNNING and shared <= holder.tokens_computed
         if answer.hit_tokens < boundary and alike and computed and _holds(before, holder, boundary):
-            told = f"request {holder.number} begins alike, and holds all that a hit at its junction, {boundary}, reads"
-            return (Violation("KV-OP-27", f"{told}; the hit is {answer.hit_tokens} tokens"),)
+            same_start = (
+                f"request {holder.number} begins alike, and holds all that a hit at its junction, {boundary}, reads"
+            )
+            return (Violation("KV-OP-27", f"{same_start}; the hit is {answer.hit_tokens} tokens"),)
     return ()
 
 
 def _could_serve(manager: Manager, holder: Request, asking: Request, boundary: int) -> bool:
-    """Whether ``holder`` computed the prompt of ``asking``, and still holds whatever a hit at ``boundary`` reads."""
+    """Whether ``holder`` computed the prompt of ``asking``, and still holds all blocks that a hit at ``boundary``
+    reads."""
     if holder.status is not Status.RUNNING or holder.prompt_tokens != len(asking.tokens):
         return False
     if holder.tokens[: holder.prompt_tokens] != asking.tokens or holder.tokens_computed < holder.prompt_tokens:
@@ -120,7 +123,7 @@ def _could_serve(manager: Manager, holder: Request, asking: Request, boundary: i
 
 
 def _holds(manager: Manager, holder: Request, boundary: int) -> bool:
-    """Whether ``holder`` still holds whatever a hit at ``boundary`` reads."""
+    """Whether ``holder`` still holds all blocks that a hit at ``boundary`` reads."""
     # What was copied is an entry of the block that it was copied from, and lost with that one.
     if any(group.tokens_matched(boundary) % group.block_size_tokens for group in manager.geometry.groups):
         return False
@@ -198,7 +201,7 @@ def nothing_in_flight(manager: Manager, memory: AheadMemory) -> Sequence[Violati
 
 
 def copies_unheld(manager: Manager) -> Sequence[Violation]:
-    """Copies whose source or destination nobody holds, and nothing else."""
+    """Copies whose source or destination is not held, and nothing else."""
     return [violation for violation in check(manager.snapshot()) if violation.statement == "KV-INV-09"]
 
 

@@ -1,11 +1,11 @@
 """The world of a block manager: its state, and with it what every physical slot would hold.
 
-A worker's memory is part of the state, because what a block held once decides whether a later read is right. Nothing
-is kept of a block that nobody holds and that is not cached, nor of one that is handed out: nobody may rely on what is
-there, so to read it is a violation whatever it is.
+A worker's memory is part of the state, because what a block held once decides whether a later read is right. Nothing is
+kept of a block that is neither held nor cached, nor of a newly allocated one: its content is undefined, so every read
+of it is a violation.
 
-Progress is whatever a request gains or loses. A refusal, a question and a release of what nobody reads are none. Where
-they change nothing they are not counted as steps: whoever asked sees that asking again is no use.
+Progress is what a request gains or loses. A rejection, a look-up and a release of unread blocks are not progress. If
+they change nothing, they are not counted as steps: asking again would not help.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ACHIEVES_NOTHING = (LookUp, CommonPrefix, ReleaseSkipped)
 
 @frozen(eq=False)
 class Moment:
-    """A manager and the memory behind its blocks; neither is changed any more."""
+    """A manager and the memory of its blocks; neither changes any more."""
 
     manager: Manager
     ghost: GhostMemory
@@ -100,7 +100,7 @@ class ManagerWorld:
 
     def _after(self, manager: Manager, ghost: GhostMemory) -> Moment:
         """What a move has led to."""
-        # Nobody listens here, and what is told must not pile up.
+        # No client reads them here, and they must not pile up.
         manager.apply(TakeEvents())
         manager.apply(TakeStatistics())
         references = manager.pool.references

@@ -1,7 +1,7 @@
 """The mechanisms of the reference: which models show each, driven at random and explored exhaustively.
 
-Driving finds what a large scope hides and says how often; exploring finds whatever a tiny scope holds. Both check
-every state by the reference's own invariants and every step by the ghost memory.
+Driving finds what a large scope hides and says how often; exploring finds everything in a tiny scope. Both check every
+state by the reference's own invariants and every step by the ghost memory.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def load(name: str) -> Mechanism:
     """The mechanism called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the mechanism is unknown.
     """
     if name not in MECHANISMS:
         raise UsageError(f"unknown mechanism {name!r}: give one of {', '.join(MECHANISMS)}")

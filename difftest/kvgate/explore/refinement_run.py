@@ -130,7 +130,7 @@ def drive(
         report(performed)
         if found or performed >= operations:
             return Driven(performed, cases, tuple(found[:1]))
-    raise AssertionError("there is no model to drive")
+    raise AssertionError("no model to drive")
 
 
 class _FollowedScheduler(Scheduler):

@@ -1,4 +1,4 @@
-"""The designs that were tried elsewhere and given up, and small faults planted into the reference.
+"""The designs that were tried elsewhere and dropped, and small faults injected into the reference.
 
 The first live in ``kvreference.refuted``, each with its history. The others break one guarantee each, so that no check
 of the explorer is there in vain.
@@ -44,7 +44,7 @@ class _StalePool(PinnedPool):
 
 
 class PinsScratch(Reference):
-    """Whatever a window leaves behind or a request gives up is pinned, cached or not."""
+    """All blocks that a window drops or a request frees are pinned, cached or not."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -59,7 +59,7 @@ class _PinsScratch(PinnedPool):
 
 
 class ForgetsTheMask(Reference):
-    """Caches every full block, whatever the retention interval."""
+    """Caches every full block and ignores the retention interval."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -95,7 +95,7 @@ class _WithoutJunctions(Sparse):
 
 
 class ScratchLast(Reference):
-    """Scratch is put at the back of the free queue, with whatever is cached."""
+    """Scratch is put at the back of the free queue, like cached blocks."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -132,7 +132,7 @@ class _UnfencedCache(PrefixCache):
 
 
 class KeepsEntries(Reference):
-    """A block that is handed out keeps the entries inside it."""
+    """An allocated block keeps the entries inside it."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -166,7 +166,7 @@ class _LatePool(BlockPool):
 
 
 class GivesUpLoading(Reference):
-    """An abort gives the blocks back at once, whoever still writes into them."""
+    """An abort frees the blocks at once, although a transfer still writes into them."""
 
     def apply(self, operation: Operation) -> Answer:
         if isinstance(operation, Abort):
@@ -178,7 +178,7 @@ CACHES_WHAT_IS_PASSED = Choices(rules=Rules((Delta(holds_its_end.__name__, lambd
 
 
 class FreesInFlight(Reference):
-    """What a request gives up is free at once, also if a step in flight writes it and another node may write it."""
+    """Released blocks are free at once, even if a step in flight writes them or another node may write them."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, Choices(rules=Rules((Delta(is_fenced.__name__, lambda *_: False),))))

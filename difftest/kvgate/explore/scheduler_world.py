@@ -1,8 +1,8 @@
-"""The world of a scheduler over its block manager: does everybody get on?
+"""The world of a scheduler over its block manager: does every request make progress?
 
-A step is progress if somebody was given blocks, or if a transfer holds everybody up: then it is another node's turn.
-What is promised is checked on every step: each counted one takes one off every bound that ``kvreference.scheduler``
-states, so that the bounds hold however long it runs.
+A step is progress if a request was given blocks, or if all wait for a transfer: then another node must act. What is
+promised is checked on every step: each counted one takes one off every bound that ``kvreference.scheduler`` states, so
+that the bounds hold however long it runs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SchedulerWorld:
         if not isinstance(answer, Observation):
             return f"{describe_move(move)} -> raised"
         observation = [f"{describe(operation)}: {describe_answer(each)}" for operation, each in answer.performed]
-        refused = [] if answer.reason is None else [f"refused: {answer.reason.value}"]
+        refused = [] if answer.reason is None else [f"rejected: {answer.reason.value}"]
         return f"{describe_move(move)} -> {'; '.join([*observation, *refused]) or 'nothing happens'}"
 
 
@@ -137,9 +137,11 @@ def _wrongs(before: Scheduler, move: Operation, observation: Observation, after:
     if not isinstance(move, Step):
         return
     if is_stuck(after, observation):
-        yield Violation("KV-LIVE-03", "nobody gets on, no transfer is under way, and the next step will be the same")
+        yield Violation(
+            "KV-LIVE-03", "no request makes progress, no transfer is under way, and the next step will be the same"
+        )
         return
-    # A step that a transfer holds up is not counted, but it must not set anybody back either.
+    # A step that waits for a transfer is not counted, but it must not set any request back either.
     passed = int(observation.advanced)
     loading = {*before.transfers(), *after.transfers()}
     preempted, answered = observation.requests(Preempt), observation.requests(Sample)
@@ -150,7 +152,7 @@ def _wrongs(before: Scheduler, move: Operation, observation: Observation, after:
             yield Violation("KV-LIVE-02", f"a step brings request {number} no nearer to its next token")
         let_in = number in after.queues.running or number in preempted
         if not let_in and steps_to_admission(after, number) > steps_to_admission(before, number) - passed:
-            yield Violation("KV-LIVE-01", f"a step brings request {number} no nearer to being let in")
+            yield Violation("KV-LIVE-01", f"a step brings request {number} no nearer to admission")
 
 
 @frozen

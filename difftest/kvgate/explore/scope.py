@@ -1,7 +1,7 @@
 """A scope: how small a world is, and the operations that the explorer tries in it.
 
 What was not explored lies beyond, so a scope can describe its bounds. The menu of operations is short, so that all of
-their orders can be tried. The answers of the model follow from the position: a request continues along its track, and
+their orders can be tried. The answers of the model follow from the position. A request continues along its track, and
 changes to the other one where a draft was rejected, because then the model answered something else. So two requests of
 one family may write the same conversation, and one may be sent again with the other's answers in its prompt.
 """
@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 @frozen
 class Menu:
-    """What is tried. Budgets and external tokens are in tokens; whatever is not legal in a state is not tried there."""
+    """What is tried. Budgets and external tokens are in tokens; a move that is not legal in a state is not tried
+    there."""
 
     prompts: tuple[Prompt, ...] = field(validator=min_len(1))
     families: int = field(default=1, validator=ge(1))
@@ -56,7 +57,7 @@ class Menu:
     tracks: int = 1
     """How many different answers the model has where no draft decides."""
     drafts: tuple[int, ...] = (0,)
-    """How many drafts it may propose behind an answer."""
+    """How many drafts it may propose after an answer."""
     external_tokens: tuple[int, ...] = (0,)
     """How many tokens another node's cache may provide."""
     loads: bool = False

@@ -103,7 +103,7 @@ NEVER_RAISES = "KV-SYS-01"
 
 
 class _LimitReachedError(Exception):
-    """States are left, and the search gives up."""
+    """A limit is reached, and states are left."""
 
 
 class Search(Generic[State, Move]):
@@ -129,7 +129,7 @@ class Search(Generic[State, Move]):
         """Per state, where moves without progress lead."""
 
     def run(self) -> Exploration[Move]:
-        """Visit every state, until something is found, a limit is reached, or somebody interrupts."""
+        """Visit every state, until something is found, a limit is reached, or the user interrupts."""
         started = time.monotonic()
         found, stopped, steps_max = None, None, None
         try:

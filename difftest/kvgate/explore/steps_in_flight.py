@@ -1,6 +1,6 @@
 """Steps in flight, as the explorer has them: what they read and write, and what must be kept for them.
 
-A step goes to the worker when it is dispatched, and is computed here when it is over: by then all answers of earlier
+A step goes to the worker when it is dispatched, and is computed here when it is over. By then all answers of earlier
 steps are known, and so is which token stands where. Drafts that do not hold move what comes after them, as in a worker.
 What a step computes for a request that has ended since is written, too; its answer is not taken.
 
@@ -177,7 +177,7 @@ def what_steps_in_flight_need(manager: Manager, memory: AheadMemory) -> list[Vio
     """What steps in flight, or the next one, read or write, and is not kept for them; or is kept for none."""
     found = list(_left_too_early(manager, memory))
     if manager.holdings.deferred and not memory.in_flight:
-        found.append(Violation("KV-OP-07", "no step is in flight, and what was given up is not free"))
+        found.append(Violation("KV-OP-07", "no step is in flight, and released blocks are not free"))
     if manager.settings.loads_out_of_turn:
         found += _out_of_turn(manager, memory)
     return found

@@ -3,7 +3,7 @@
 Blocks hold a token or two and windows slide at once, because what breaks is an edge and not a length. Two requests are
 enough to share, to compete and to leave something to each other; a pool has one or two blocks fewer than both would
 use. Each model has a deeper variant, for a machine that has the time. To add one is to add a ``Tiny`` here: a name, its
-mechanism, and two scopes. The last ones are schedulers: does every request make progress, whatever is submitted?
+mechanism, and two scopes. The last ones are schedulers: does every request make progress in every case?
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tiny:
 
 
 def scope(*groups: Group, menu: Menu, **settings: Any) -> Scope:
-    """A scope for two requests; nobody listens to events."""
+    """A scope for two requests, without events."""
     return Scope(Settings(Geometry(groups), **{"requests_max": 2, "tells_events": False, **settings}), menu)
 
 
@@ -82,7 +82,7 @@ def _limits(tokens_max: int) -> dict[str, int]:
 MECHANISMS = (
     Tiny(
         "tiny-masked",
-        "masked caching with a draft layer: the tail before a boundary, and the look-ahead block behind it",
+        "masked caching with a draft layer: the tail before a boundary, and the look-ahead block after it",
         scope(
             _FULL_4,
             window(2, 3, lookahead=True),
@@ -267,7 +267,7 @@ MECHANISMS = (
     ),
     Tiny(
         "tiny-mamba-all",
-        "states kept behind every block, and one for each draft in flight",
+        "states kept after every block, and one for each draft in flight",
         scope(
             _states(StateMode.ALL, drafts=1),
             menu=Menu((Prompt(3), Prompt(5)), budgets_tokens=(8,), drafts=(1,), dispatches=True),
@@ -466,7 +466,7 @@ def _settings(*groups: Group, blocks: int, chunk_tokens: int, requests_max: int 
 SCHEDULERS = (
     TinyScheduler(
         "tiny-scheduler",
-        "admission, chunks, preemption and loads under one budget: everybody gets on",
+        "admission, chunks, preemption and loads under one budget: every request makes progress",
         Shop(
             _settings(_FULL, _WINDOW, blocks=9, chunk_tokens=2),
             StepLimits(budget_tokens=3, running_max=2),
@@ -523,7 +523,7 @@ SCHEDULERS = (
     ),
     TinyScheduler(
         "tiny-scheduler-drafts",
-        "a draft layer: look-ahead slots, drafts accepted and rejected, and loads beside them",
+        "a draft layer: look-ahead slots, drafts accepted and rejected, with loads",
         Shop(
             _settings(Group(Kind.FULL, 1, lookahead=True), blocks=7, chunk_tokens=4, drafts_max=1),
             StepLimits(budget_tokens=4, running_max=2),
@@ -567,7 +567,7 @@ _ALL = (
     ),
     Tiny(
         "tiny-swa",
-        "a sliding window: what it leaves behind, and what a hit needs of it",
+        "a sliding window: what it drops, and what a hit needs of it",
         scope(
             window(1, 3),
             menu=Menu((Prompt(3), Prompt(4, 1)), budgets_tokens=_ODD_STEPS, releases=True),
@@ -648,7 +648,7 @@ def load(name: str) -> Explorable:
     """The tiny model called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the model is unknown.
     """
     if name not in MODELS:
         raise UsageError(f"unknown tiny model {name!r}: give one of {', '.join(MODELS)}")

@@ -54,4 +54,4 @@ def walk(
         report(performed)
         if performed >= operations:
             return Walked(performed, walks, ())
-    raise AssertionError("there is no world to walk through")
+    raise AssertionError("no world to walk through")

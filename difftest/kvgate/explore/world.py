@@ -1,6 +1,6 @@
 """What can be explored: states, the moves that are legal in each, and where a move leads.
 
-The search knows nothing of blocks. Whatever has an initial state, legal moves and a canonical form can be explored:
+The search knows nothing of blocks. Anything with an initial state, legal moves and a canonical form can be explored:
 the block manager, a scheduler on top of it, a design that is known to be wrong.
 """
 
@@ -73,11 +73,11 @@ class World(Protocol[State, Move]):
         ...
 
     def step(self, state: State, move: Move) -> Outcome[State]:
-        """Where ``move`` leads; ``state`` stays as it is. Whatever it raises is a violation of KV-SYS-01."""
+        """The state after ``move``; ``state`` stays as it is. Any exception is a violation of KV-SYS-01."""
         ...
 
     def violations_in(self, state: State) -> Sequence[Violation]:
-        """What is wrong with a state, whatever led there."""
+        """What is wrong with a state, independent of its history."""
         ...
 
     def key(self, state: State) -> Hashable:

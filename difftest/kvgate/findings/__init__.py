@@ -34,7 +34,7 @@ def explain_engine(divergence: Divergence, engine: Engine) -> str | None:
 
 
 def goes_on(divergence: Divergence, engine: Engine) -> bool:
-    """Whether ``divergence`` is a finding of the scheduler after which the run goes on; it is counted then."""
+    """Whether ``divergence`` is a finding of the scheduler after which the run continues; it is then counted."""
     known = engine.lockstep.known
     for finding in known.findings:
         if finding.goes_on and finding.explains_engine is not None and finding.explains_engine(divergence, engine):

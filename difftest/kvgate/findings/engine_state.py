@@ -57,8 +57,8 @@ def parked_beside_one_that_cannot_end(divergence: Divergence, engine: Engine) ->
     if divergence.detector != "progress" or graph is None or _transfers(engine):
         return False
     held = {number: blocks_held(engine, number) for number, each in alive.items() if each.status is not Status.RUNNING}
-    parked = sum(held.values())
-    lacking = {number for number in alive if not held.get(number) and fits_but_for(engine, number, parked)}
+    waiting = sum(held.values())
+    lacking = {number for number in alive if not held.get(number) and fits_but_for(engine, number, waiting)}
     others = (number for number in graph.stuck() if number not in lacking and not held.get(number))
     return bool(lacking) and all(graph.reached(number) & lacking for number in others)
 

@@ -124,7 +124,7 @@ class Finding:
     explains_tiers: Callable[[Divergence, Any], bool] | None = None
     """The same at the level of two tiers; see ``kvgate.levels.tiers.engine``."""
     goes_on: bool = False
-    """Whether a run goes on after ``explains_engine`` has recognised it."""
+    """Whether a run continues after ``explains_engine`` has recognised it."""
     live: bool = True
     """Whether a shadow, which knows no tokens but their digests, can follow it."""
     unrecognised: str = ""

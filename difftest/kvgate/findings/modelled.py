@@ -148,7 +148,7 @@ class Modelled:
         return [*self.first.values(), *self.also.values()]
 
     def take_outside(self) -> Difference | None:
-        """That a finding acted although its condition did not hold, told once."""
+        """That a finding acted although its condition did not hold, reported once."""
         if self.outside is None:
             return None
         (finding, answered), self.outside = self.outside, None

@@ -23,7 +23,7 @@ from kvgate.kernel.difference import Difference
 STEP_LANES = 5
 """How far apart lanes are that follow each other in a campaign, at least."""
 SHRINK_SECONDS_AT_ONCE = 5.0
-"""How long a case is made smaller before the campaign goes on; if it gets smaller still, that is done at the end."""
+"""How long a case is shrunk before the campaign continues; if it can still shrink, that is done at the end."""
 LOOKED_INTO_MAX = 12
 """How many divergences with one cause are looked into, at most, for one that shows worse."""
 KINDS_MAX = 5
@@ -64,7 +64,7 @@ class Plan:
     def turn(self, number: int) -> tuple[Lane, str]:
         """The lane and the seed of a case, by its number.
 
-        Lanes that follow each other have one model, so a short campaign would not come to the last models: the lanes
+        Lanes that follow each other have one model, so a short campaign would not come to the last models. So the lanes
         take turns in steps that are longer than the presets of a model, and come to every lane.
         """
         index, place = divmod(number, len(self.lanes))
@@ -158,7 +158,7 @@ class Campaign:
         report: Callable[[Progress], None] = lambda _progress: None,
         first: Callable[[Found], None] = lambda _found: None,
     ) -> Outcome:
-        """Run until the plan is fulfilled, the time is up, enough is found, or somebody interrupts.
+        """Run until the plan is fulfilled, the time is up, enough is found, or the user interrupts.
 
         ``first`` gets what is found first, as soon as its case is small.
 
@@ -169,15 +169,15 @@ class Campaign:
         self._until = self._started + (math.inf if self.plan.seconds is None else self.plan.seconds)
         ended = "completed"
         operations = cases = 0
-        told = False
+        is_reported = False
         try:
             for lane, seed in map(self.plan.turn, count() if self.plan.lanes else ()):
                 performed = self._check(lane, self.trials.trial(lane, seed, self.plan.seed, self._until))
                 operations += performed
                 cases += 1
                 report(Progress(operations, cases, len(self._found)))
-                if self._found and not told:
-                    told = True
+                if self._found and not is_reported:
+                    is_reported = True
                     first(next(iter(self._found.values())))
                 if len(self._found) >= self.plan.kinds_max or len(self._seen) >= OF_ONE_CAUSE * self.plan.kinds_max:
                     ended = "enough found"

@@ -240,7 +240,8 @@ class Trials:
         return found if least is None else evolve(least, times=found.times, rest=found.rest, diagnosis=found.diagnosis)
 
     def diagnosed(self, found: Found, until: float = math.inf) -> Found:
-        """The same with what it means, and which functions may have done it: its case is run again, and goes on."""
+        """The same with what it means, and which functions may have caused it: its case runs again, past the
+        divergence."""
         case = found.replayable
         with faults_of("looking for what a divergence means", lambda: case):
             among = suspects_among(self.changes)
@@ -266,7 +267,8 @@ class Trials:
         return evolve(found, diagnosis=diagnosis)
 
     def _aftermath(self, found: Found, until: float) -> Iterator[tuple[Divergence, tuple[Operation, ...]]]:
-        """What monitors report if the case goes on without the reference, each with the operations that lead there."""
+        """What monitors report if the case continues without the reference, each with the operations that lead
+        there."""
         case, level = found.replayable, found.replayable.level
         for detectors in level.aftermath or (level.monitors,):
             bench: Any = evolve(cast("Any", self.bench), detectors=detectors)

@@ -1,7 +1,7 @@
 """What a divergence means to those who use the server.
 
 A comparison says what differs first, and a monitor what it watches. Here one name is found for what both have seen: the
-worst of what the difference itself means, and of what monitors report if the run goes on without the reference.
+worst of what the difference itself means, and of what monitors report if the run continues without the reference.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ OF_STATEMENTS: Mapping[str, Anomaly] = MappingProxyType(
 )
 """The worst that the violation of a guarantee means, where neither the answers nor the states say more."""
 _SURE = frozenset(("KV-INV-04", "KV-INV-06", "KV-OP-09", "KV-OP-10", "KV-OP-19", "KV-OP-20", "KV-OP-25", "KV-OP-26"))
-"""The guarantees whose violation means that, whatever the states look like."""
+"""The guarantees whose violation always means that, for any states."""
 
 
 @frozen
@@ -90,7 +90,7 @@ class Diagnosis:
     suspects: tuple[Suspect, ...] = ()
     """The functions that may have done it, the likeliest first; none where nothing was replaced or changed."""
     follows: Divergence | None = None
-    """What a monitor reports if the run goes on."""
+    """What a monitor reports if the run continues."""
     then: tuple[Any, ...] = ()
     """The operations that come between."""
 

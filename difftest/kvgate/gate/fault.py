@@ -1,4 +1,4 @@
-"""A fault of the gate itself: kvgate raised, and not the system under test. It is no verdict about that system.
+"""A fault of the gate itself: kvgate raised, and not the system under test. It is not a verdict about that system.
 
 ``GateFaultError`` carries the case that was run; ``Fault`` is the same in words, for another process or for a report.
 """
@@ -44,7 +44,7 @@ class Fault:
 
 @contextmanager
 def faults_of(doing: str, case: Callable[[], Case] | None = None) -> Iterator[None]:
-    """Whatever is raised here is a ``GateFaultError`` with the case, except for what has an exit code of its own."""
+    """Turn an exception raised here into a ``GateFaultError`` with the case, unless it has an exit code of its own."""
     try:
         yield
     except (UsageError, SystemUnavailableError, GateFaultError, MemoryError):

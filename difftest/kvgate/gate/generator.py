@@ -73,7 +73,7 @@ class Bias:
     pool_percent: tuple[int, int]
     """The range of the pool's size, in percent of what one request of the longest prompt holds at its peak."""
     boundary_percent: int
-    """How many lengths lie on a boundary, or one token before or behind it."""
+    """How many lengths lie on a boundary, or one token before or after it."""
     families: int
     """How many shared prefixes prompts are made from."""
     tails: int
@@ -354,7 +354,7 @@ def _blocks_at_peak(geometry: Geometry, tokens: int, chunk_tokens: int) -> int:
 
 
 def _boundaries(geometry: Geometry, tokens_max: int) -> list[int]:
-    """The lengths where something changes: blocks, alignment, windows, and a window behind a block."""
+    """The lengths where something changes: blocks, alignment, windows, and a window after a block."""
     found: set[int] = set()
     for group in geometry.groups:
         size = group.block_size_tokens

@@ -1,7 +1,7 @@
 """Shrinking what the seeded driver found: the shortest case that still shows the same defect.
 
-Hypothesis shrinks what it drew itself, and cannot start from a given case; so a case of the seeded driver is reduced
-here, by deleting operations and then by making numbers smaller. Every part of a case is legal, which is what makes
+Hypothesis shrinks what it drew itself, and cannot start from a given case. So a case of the seeded driver is reduced
+here: first operations are deleted, then numbers are made smaller. Every part of a case is legal, which is what makes
 deletion work.
 """
 
@@ -31,7 +31,7 @@ ROUNDS_MAX = 4
 
 
 class _Attempts(Generic[T]):
-    """Asks whether a candidate still fails, and gives up after a limit."""
+    """Asks whether a candidate still fails, and stops after a limit."""
 
     def __init__(self, still_fails: StillFails[T], until: float) -> None:
         self._still_fails = still_fails
@@ -230,7 +230,7 @@ def _simpler_attribute(value: Any, name: str, rule: int, rules: Rules) -> Iterat
         if len(item) > 1:
             yield item[:1]
         if item:
-            # Of one that is none, where there may be none.
+            # The empty rest of a single item, where that is allowed.
             yield item[1:]
         for index, each in enumerate(item):
             for form in simpler(each, rules):

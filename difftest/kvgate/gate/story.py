@@ -1,7 +1,7 @@
-"""A divergence told as a story: what was promised, what happened, what led there, and how to see it again.
+"""A divergence as a story: what was promised, what happened, what led there, and how to see it again.
 
-The parts and their order are fixed, so that two stories can be laid next to each other. Whatever comes from outside
-is written on one line and bounded; the reference's answers are worked out anew from the case.
+The parts and their order are fixed, so that two stories can be laid next to each other. Text from outside is written on
+one line and bounded; the reference's answers are worked out anew from the case.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from kvreference.operations import (
 )
 
 OPERATIONS_MAX = 30
-"""How many of the operations that led to a divergence are told, the last ones."""
+"""How many of the operations that led to a divergence are described, the last ones."""
 ITEMS_MAX = 6
-"""How many events, groups or multimodal items one line tells."""
+"""How many events, groups or multimodal items one line lists."""
 SUSPECTS_MAX = 3
 """How many functions are named besides the likeliest, and how many other divergences with its cause."""
 FOLLOWING_MAX = 6
@@ -69,11 +69,11 @@ LINE_CHARACTERS_MAX = 300
 _AT_REST = "every request has ended: checking what remains"
 _WITHOUT_OPERATION = {
     "progress": "the scheduler takes a step: checking whether any request makes progress",
-    "batch": "what a step tells the worker is compared with what was granted",
+    "batch": "comparing what a step sends to the worker with what was granted",
     "connector": "what a connector is sent is compared with what requests have",
     "encoder": "what the encoder computes and keeps is compared with what is needed",
     "statistics": "what is published is compared with what was done",
-    "clients": "what clients are told is compared with what was answered",
+    "clients": "comparing what clients receive with what was answered",
     "chunks": "checking how many tokens each request was given",
     "line": "checking who is admitted, left out or preempted",
     "scheduler": "the scheduler's books are compared with what was done",
@@ -83,7 +83,7 @@ _WITHOUT_OPERATION = {
 }
 """What is checked where no single operation is, by what checks."""
 _NOT_FOLLOWED = ("not legal here, so not performed", "the reference does not follow")
-"""What is told of an operation that the reference cannot perform: in a case, and in what a scheduler asked for."""
+"""The remark on an operation that the reference cannot perform: in a case, and in what a scheduler asked for."""
 
 
 def tell(
@@ -156,7 +156,7 @@ def means(found: Found) -> Iterator[str]:
 
 
 def _follows(found: Found) -> Iterator[str]:
-    """What a monitor reports if the run goes on."""
+    """What a monitor reports if the run continues."""
     diagnosis = found.diagnosis
     if diagnosis is None or diagnosis.follows is None:
         return

@@ -1,9 +1,9 @@
 """Trace files of every level: a case that can be stored, sent, read and run again.
 
 JSON lines. The first line is the header: format and version, the settings, the stage if there is one, where the case
-came from, and what it violates. Every further line is one operation; of a block manager also the reference's answer in
-words and a digest of its state, which show whether today's reference still does the same. Which operations there are,
-and how large they may be, the level says; ``kvgate.kernel.trace_lines`` reads the lines.
+came from, and what it violates. Every further line is one operation. For a block manager it also has the reference's
+answer in words and a digest of its state, which show whether today's reference still does the same. Which operations
+there are, and how large they may be, the level says; ``kvgate.kernel.trace_lines`` reads the lines.
 """
 
 from __future__ import annotations

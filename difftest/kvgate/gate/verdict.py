@@ -86,7 +86,7 @@ class Tally:
     cases: int
     operations: int
     cut: int = 0
-    """How many of the cases a declared difference ended before their time: what comes behind one means nothing."""
+    """How many of the cases a declared difference ended early: what follows one means nothing."""
     alone: int = 0
     """How many of the operations the reference did not follow, though it was to: the monitors checked them alone."""
     digest: str = ""

@@ -1,4 +1,4 @@
-"""Child processes with a time limit: whatever ends one, no process that it started is left.
+"""Child processes with a time limit: however one ends, no process that it started is left.
 
 Each child has a session of its own. So Ctrl-C reaches this process alone, which ends its children, and a child is ended
 together with every process that it started. ``run`` and ``run_all`` are for commands, ``started`` for a command that is
@@ -109,7 +109,7 @@ def run_all(
     ``waiting`` is called all the time with the names of those that still run.
 
     Raises:
-        OSError: no process can be started, or there is no place for what it prints.
+        OSError: no process can be started, or its output cannot be stored.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     with ExitStack() as stack:
@@ -150,7 +150,7 @@ def _last_of(output: IO[bytes]) -> str:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Until this is left, Ctrl-C waits. Whatever is started inherits that."""
+    """Delay Ctrl-C until this context ends. Processes started in it inherit that."""
     # The tracker is started first, for that clears the mask.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -186,7 +186,7 @@ class _Session(SpawnProcess):
 
     def kill(self) -> None:
         if self.pid is not None:
-            # Before it has a session there is no group with this id, and nothing that it started.
+            # Before it has a session, no group has this id, and it has started nothing.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             super().kill()
@@ -221,7 +221,7 @@ class Workers(ProcessPoolExecutor):
 
     def __init__(self, processes: int = 1, begin: Callable[..., object] | None = None, *given: Any) -> None:
         self._sessions = _Sessions()
-        # An executor that is interrupted here leaves semaphores behind.
+        # An executor that is interrupted here leaks semaphores.
         with _uninterrupted():
             super().__init__(processes, self._sessions, initializer=begin, initargs=given)
 
@@ -231,7 +231,7 @@ class Workers(ProcessPoolExecutor):
             return super().submit(*given, **named)
 
     def end(self) -> int | None:
-        """End them, with every process that they started, whatever they do. Returns the exit code of the first."""
+        """End them at once, with every process that they started. Returns the exit code of the first."""
         processes = list(self._sessions.processes)
         for process in processes:
             # Of a process that died, the executor has ended what it started.

@@ -27,8 +27,8 @@ class Correspondence:
     """A growing one-to-one relation between the content identities of two systems. ``None`` corresponds to ``None``.
 
     The reference identifies content by what it is, a system under test by hashes. Any hash may stand for a content as
-    long as the relation is one to one: two contents under one hash are a foreign hit to come, one content under two
-    hashes is a hit that will be missed.
+    long as the relation is one to one. Two contents under one hash would become a foreign hit, one content under two
+    hashes a missed hit.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Correspondence:
 class Comparison:
     """Compares one run of two systems; remembers which contents correspond.
 
-    ``retains`` says whether there is a retention interval: then another guarantee tells what is cached.
+    ``retains`` says whether there is a retention interval: then another guarantee says what is cached.
     """
 
     def __init__(self, retains: bool = False) -> None:
@@ -220,7 +220,7 @@ class Comparison:
 
 
 def _as_lists(snapshot: Snapshot) -> Snapshot:
-    """The same with lists throughout, whatever sequences a system uses; most use lists."""
+    """The same with lists in place of a system's own sequence types; most use lists."""
     if type(snapshot.references) is type(snapshot.free) is type(snapshot.contents) is list and all(
         type(tables) is list and all(type(table) is list for table in tables) for tables in snapshot.tables.values()
     ):
@@ -235,7 +235,7 @@ def _as_lists(snapshot: Snapshot) -> Snapshot:
 
 
 def hit_tokens_of(answer: Answer | None) -> int | None:
-    """The hit that an answer tells, in tokens, or None if it tells none."""
+    """The hit that an answer reports, in tokens, or None if it reports none."""
     if isinstance(answer, Hit):
         return answer.tokens
     return answer.hit_tokens if isinstance(answer, (Granted, Refused)) else None
@@ -252,7 +252,7 @@ def _provided(granted: Granted) -> tuple[int, bool]:
 
 
 def _bare(event: Stored) -> Stored:
-    """What an event says besides identities, with extra keys as a system that tells no domains gives them."""
+    """What an event says besides identities, with extra keys as a system without domains gives them."""
     keys = tuple(tuple(evolve(key, domain=UNTAGGED) for key in block) for block in event.extra_keys)
     return evolve(event, contents=(), parent=None, extra_keys=keys)
 

@@ -1,6 +1,6 @@
 """How a missing package is installed: from a clone, because kvgate is not on a package index.
 
-A command that names an index would install whatever holds that name there.
+A command that names an index would install any package of that name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A glance: what one operation may have changed, compared without reading the rest of either state.
 
-What it may have changed is what it changed in the reference, and the tables of its request; both are read from the
+What it may have changed is what it changed in the reference, and the tables of its request. Both are read from the
 system itself, which is not asked what it changed. Anything else that it changed is seen when the whole state is
-compared, a few operations later: the case is then run again with a comparison of the whole after each operation.
+compared, a few operations later. The case is then run again with a comparison of the whole state after each operation.
 
 A glance only says whether all is equal. What differs is for ``kvgate.kernel.comparison`` to say, from the whole state.
 """

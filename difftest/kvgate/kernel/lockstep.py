@@ -36,7 +36,7 @@ class Known(Protocol):
     """Whether the reference follows the run."""
 
     def take_outside(self) -> Difference | None:
-        """That a finding acted where it cannot, told once."""
+        """That a finding acted where it cannot, reported once."""
         ...
 
 
@@ -101,7 +101,7 @@ class Lockstep:
         self.answers: tuple[Answer | None, Answer | None] = (None, None)
         """The reference's answer to the last operation, and the system's."""
         self.raised: BaseException | None = None
-        """What the system raised instead of an answer, or whatever drives it."""
+        """What the system, or its driver, raised instead of an answer."""
         self._digest = blake2b(digest_size=8)
 
     @property
@@ -170,7 +170,8 @@ class Lockstep:
         return None
 
     def learn(self, operation: Operation) -> Divergence | None:
-        """The block manager has done what is no operation of the system: the reference does it, and is compared."""
+        """The block manager has done something that is not an operation of the system: the reference does it, and is
+        compared."""
         if self.reference is None:
             return None
         self.known.step = len(self.performed)

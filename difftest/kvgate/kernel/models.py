@@ -191,7 +191,7 @@ MODELS = {
 """The presets, by name."""
 
 GATED = ("full", "swa", "gemma-hybrid", "gpt-oss-hybrid", "mixed-blocks")
-"""What the gate runs unless told otherwise: the published models, and block sizes that differ."""
+"""The gate's default models: the published ones, and block sizes that differ."""
 
 
 def load(name: str, read: Callable[[Path], Model] | None = None) -> Model:
@@ -254,7 +254,7 @@ def _read(path: Path) -> Geometry:
 
 
 def refuse_long(path: Path, geometry: Geometry) -> None:
-    """Refuse windows and an alignment that no prompt of the gate could cross.
+    """Reject windows and an alignment that no prompt of the gate could cross.
 
     Raises:
         UsageError: there is one.

@@ -1,6 +1,6 @@
 """The pinned protocol of a system under test: what the gate asks of any block manager.
 
-The reference satisfies it too, so whatever checks a system can be turned on the reference itself.
+The reference satisfies it too, so every check of a system can also run on the reference.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class System(Protocol):
     def apply(self, operation: Operation) -> Answer:
         """Perform an operation that ``population.resolve`` returned.
 
-        Whatever it raises is a violation of KV-SYS-01, but for ``UsageError``: an operation that it does not support.
+        Any exception is a violation of KV-SYS-01, except ``UsageError``: an operation that it does not support.
         """
         ...
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now. What is returned stays as it is, whatever happens next, but for ``read_entries``."""
+        """The state as it is now. Later operations do not change the returned value, except for ``read_entries``."""
         ...
 
     def roots(self) -> Mapping[str, object]:
-        """The objects in which state may hide, by name: the leak monitor walks whatever they reach."""
+        """The objects in which state may hide, by name: the leak monitor walks everything that they reach."""
         ...
 
     def name_of(self, request: int) -> str:

@@ -24,7 +24,7 @@ class Mode(str, Enum):
     RECORD = "record"
     """It is written to disk."""
     CHECK = "check"
-    """The reference follows in a process beside the engine."""
+    """The reference follows in a sidecar of the engine."""
     STRICT = "strict"
     """The reference follows in the engine, and a difference is raised: for tests."""
 
@@ -44,7 +44,7 @@ class Switch:
     """How much an engine's recordings take on disk, with those of engines that have ended; the oldest go first. And how
     much differences may take, those of all engines together."""
     queue_bytes: int = field(default=64 * MEBIBYTE, validator=_bounded(MEBIBYTE // 16, 2**32))
-    """How much may wait in the engine for the process beside it; what is more is left out, and counted."""
+    """How much may wait in the engine for the sidecar; the rest is dropped, and counted."""
     ring_bytes: int = field(default=64 * MEBIBYTE, validator=_bounded(MEBIBYTE // 16, 2**32))
     """How much is kept in memory for the story of a difference."""
     dumps: int = field(default=8, validator=_bounded(0, 1000))
@@ -53,7 +53,7 @@ class Switch:
     """The share of the engine's steps that is observed, in periods of ``period_steps``."""
     period_steps: int = field(default=2000, validator=_bounded(10, 10**9))
     checkpoint_calls: int = field(default=20_000, validator=_bounded(100, 10**9))
-    """After so many calls the whole state is told, if that does not take too large a share of the time."""
+    """After so many calls the whole state is sent, if that does not take too large a share of the time."""
 
     @sample.validator
     def _is_share(self, _attribute: Attribute[float], sample: float) -> None:

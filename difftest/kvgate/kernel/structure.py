@@ -16,11 +16,11 @@ from kvgate.kernel.text import printable
 CHARACTERS_MAX = 2000
 """How long the explanation of what is wrong with a document may be."""
 DOCUMENT_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError, BaseValidationError)
-"""Whatever a document that is not what it should be may raise while it becomes a value."""
+"""The exceptions that a malformed document may raise while it becomes a value."""
 
 
 def read_bytes(path: Path, bytes_max: int) -> bytes:
-    """What a file holds; no more than the limit is read, whatever size the file says it has.
+    """What a file holds; no more than the limit is read, even if the file reports another size.
 
     Raises:
         UsageError: it cannot be read, or is longer than ``bytes_max``.
@@ -39,7 +39,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in one line.
 
     Raises:
-        ValueError: there is none; says why.
+        ValueError: it is not a JSON object; says why.
     """
     try:
         document = json.loads(text)
@@ -64,7 +64,7 @@ def _number(value: Any, _kind: type) -> float:
 
 
 def strict_converter() -> cattrs.Converter:
-    """A converter that refuses unknown keys, and values of another type."""
+    """A converter that rejects unknown keys, and values of another type."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in (int, str, bool):
         converter.register_structure_hook(kind, _exact)

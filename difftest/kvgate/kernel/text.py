@@ -1,4 +1,4 @@
-"""How names, counts and runs of numbers are written in whatever the gate tells.
+"""How names, counts and runs of numbers are written in the gate's output.
 
 Names and messages come from outside: from preset files, from requests, from the exceptions of a system under test.
 None of them may break a line, steer a terminal or grow without bound.

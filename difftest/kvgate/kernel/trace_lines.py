@@ -22,7 +22,7 @@ GRAINS_MAX = 2_000_000
 BLOCKS_MAX = 2_000_000
 GROUPS_MAX = 256
 DRAFTS_MAX = 10_000
-"""The most drafts behind a sampled token, and states for them."""
+"""The most drafts after a sampled token, and states for them."""
 WORK_MAX = 2_000_000_000
 """Blocks by operations: after each operation every block is compared, a million of them in about half a second."""
 
@@ -48,7 +48,7 @@ def read_document(path: Path, number: int, text: bytes) -> dict[str, Any]:
     """One line of a trace file, as JSON.
 
     Raises:
-        UsageError: too long, or no JSON object.
+        UsageError: too long, or not a JSON object.
     """
     if len(text) > LINE_BYTES_MAX:
         raise UsageError(f"{path}: line {number}: {len(text)} bytes, at most {LINE_BYTES_MAX} are read")
@@ -59,7 +59,7 @@ def read_document(path: Path, number: int, text: bytes) -> dict[str, Any]:
 
 
 def check_size(where: str, settings: Settings) -> None:
-    """Refuse settings that nobody should build a system for.
+    """Reject settings that are too large to build a system for.
 
     Raises:
         UsageError: they are; begins with ``where`` they stand.
@@ -77,7 +77,7 @@ def check_size(where: str, settings: Settings) -> None:
 
 
 def check_prompts(path: Path, number: int, tokens: int, settings: Settings) -> None:
-    """Refuse prompts that nobody should keep; ``tokens`` are in all of them up to this line.
+    """Reject prompts that are too large to keep; ``tokens`` are in all of them up to this line.
 
     Raises:
         UsageError: there are more tokens, or pieces of content, than are kept.

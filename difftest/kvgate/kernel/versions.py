@@ -25,7 +25,7 @@ def version_of(text: str) -> Version:
     """
     match = _FORM.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no version: give one like 0.20.2")
+        raise UsageError(f"{text!r} is not a version: give one like 0.20.2")
     major, minor, patch = match.groups()
     return int(major), int(minor), int(patch or 0)
 

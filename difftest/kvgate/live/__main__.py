@@ -24,8 +24,8 @@ def shadowed(
 ) -> None:
     """Serve requests with shared prefixes on tiny models on this machine's CPU, with a shadow in check.
 
-    Then three faults are injected into the engine. When each first does something wrong is known from two recordings,
-    one without it and one with it; the shadow must report it in that step, and the engine must answer everybody.
+    Then three faults are injected into the engine. Two recordings, one without the fault and one with it, show its
+    first wrong step. The shadow must report it in that step, and the engine must answer every request.
 
     Exit 0 if the shadow saw no difference without a fault, and each fault in time; 1 if not.
 
@@ -57,13 +57,13 @@ def _print(outcome: Outcome) -> None:
         typer.echo(
             f"{each.model}: {len(each.result.answers)} of {each.requests} requests answered, "
             f"{each.result.cached_tokens} tokens cached, {each.result.preemptions} preemptions; "
-            f"shadow: {status.judged} calls judged in {status.steps} steps, "
+            f"shadow: {status.judged} calls checked in {status.steps} steps, "
             f"{status.differences} differences, {status.lost} lost{declared}{unjudged}"
         )
     for fault in outcome.reported:
         verdict = "in time" if fault.is_in_time else "NOT IN TIME"
         typer.echo(
-            f"planted {fault.name} on {fault.model}: wrong first in step {fault.first_wrong_step}, reported in step "
+            f"injected {fault.name} on {fault.model}: wrong first in step {fault.first_wrong_step}, reported in step "
             f"{fault.reported_step}: {verdict}; {fault.answered} of {fault.requests} answered. {fault.headline}"
         )
 

@@ -16,7 +16,7 @@ from kvgate.live.server import Reply
 
 NOT_KNOWN = (
     "what was asked with a salt of its own is not known to be uncached: start vllm serve with "
-    "--enable-prompt-tokens-details, or let nobody else use the server meanwhile"
+    "--enable-prompt-tokens-details, or keep all other clients off the server meanwhile"
 )
 _REASONS_MAX = 3
 TOLERANCE = 1e-3
@@ -77,8 +77,8 @@ class Tally:
             return None
         reasons = sorted({each.why for each in self.comparisons if each.verdict is Verdict.NOT_CHECKED})
         return (
-            f"{self.sentence}. Half or more could not be judged: give --live-tolerance, or a server that repeats itself"
-            + "".join(f"\n{reason}" for reason in reasons[:_REASONS_MAX])
+            f"{self.sentence}. Half or more could not be checked: give --live-tolerance, or a server that repeats "
+            "itself" + "".join(f"\n{reason}" for reason in reasons[:_REASONS_MAX])
         )
 
 

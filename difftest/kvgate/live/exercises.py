@@ -1,4 +1,4 @@
-"""What a live server is put through: prompts of words that share beginnings, asked in several ways.
+"""What a live server is put through: prompts of words that share beginnings, sent with several options.
 
 Every exercise asks its prompts under one salt of this run, so that they find each other's blocks and no others, and
 then each under a salt of its own, twice, so that they find none. That they found none is not believed: the server must

@@ -22,8 +22,8 @@ QUIET_SECONDS_MAX = 20.0
 def held_at_rest(read: Callable[[], tuple[Sample, ...]], seconds: float = QUIET_SECONDS_MAX) -> str | None:
     """What is still running, waiting or held although no request is open; None if nothing is.
 
-    Metrics lag behind, so they are read again for up to ``seconds``. A server that does not report what runs is not at
-    rest for that.
+    Metrics lag, so they are read again for up to ``seconds``. A server that does not report what runs is not at rest
+    for that.
     """
     until = time.monotonic() + seconds
     while True:

@@ -29,7 +29,7 @@ ANSWER_BYTES_MAX = 2**24
 """The longest answer that is read, unpacked: a server is not trusted to end."""
 _WORDS_MAX = 200
 _ANSWER_ERRORS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
-"""Whatever an answer that is none may raise while it becomes a value."""
+"""The exceptions that an invalid answer may raise while it becomes a value."""
 
 
 @frozen
@@ -92,7 +92,7 @@ class Server:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Whatever is asked meanwhile is answered within so many seconds, all together."""
+        """Limit all requests in this context to so many seconds together."""
         self._until, self._limit_seconds = time.monotonic() + seconds, seconds
         self._unanswered.clear()
         try:
@@ -109,7 +109,7 @@ class Server:
         """Ask, and wait for the answer.
 
         Raises:
-            SystemUnavailableError: the server did not answer, or refused.
+            SystemUnavailableError: the server did not answer, or rejected the request.
         """
         return self.several(asked, 1)[0]
 
@@ -117,7 +117,7 @@ class Server:
         """Ask for so many answers to one prompt.
 
         Raises:
-            SystemUnavailableError: the server did not answer, or refused.
+            SystemUnavailableError: the server did not answer, or rejected the request.
             NotOfferedError: it rejects what ``asked.further`` says.
         """
         body = self._body(asked) | {"logprobs": 2} | ({"n": answers} if answers > 1 else {})
@@ -194,7 +194,7 @@ class Server:
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise SystemUnavailableError(f"{self.url}{path}: an answer that is no JSON: {error}") from error
+            raise SystemUnavailableError(f"{self.url}{path}: the answer is not valid JSON: {error}") from error
 
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """The status, and what comes with it, read no further than its limit."""
@@ -249,7 +249,7 @@ def connected(url: str, api_key: str | None = None) -> Iterator[Server]:
     """The server at ``url``, with the first model that it serves; ``api_key`` is sent with each request.
 
     Raises:
-        UsageError: ``url`` is no address of a server.
+        UsageError: ``url`` is not an address of a server.
         SystemUnavailableError: no server answers there, or not with this protocol.
     """
     try:
@@ -299,7 +299,7 @@ def _replies(plain: Any, answers: int) -> list[Reply]:
             for choice in choices
         ]
     except _ANSWER_ERRORS as error:
-        raise SystemUnavailableError(f"an answer that is no completion: {error!r}") from error
+        raise SystemUnavailableError(f"the answer is not a completion: {error!r}") from error
 
 
 def _places(logprobs: Any) -> Iterator[Place]:
@@ -317,7 +317,7 @@ def _count(value: object, least: int) -> int:
 
 
 def _logprob(value: object) -> float:
-    """A number that can be compared: of one that is none, no difference would ever be large."""
+    """A number that can be compared: with NaN, no difference would ever be large."""
     if type(value) not in (int, float) or math.isnan(value):  # type: ignore[arg-type]  # it is one of the two
         raise ValueError(f"a log-probability is needed, got {value!r:.80}")
     return float(value)  # type: ignore[arg-type]  # likewise

@@ -38,7 +38,7 @@ class Shadow:
     @property
     def sentence(self) -> str:
         """All of it in one."""
-        return f"{self.checked} calls judged, {self.differences} differences, {self.lost} calls lost"
+        return f"{self.checked} calls checked, {self.differences} differences, {self.lost} calls lost"
 
 
 @frozen
@@ -101,7 +101,7 @@ class Followed:
         if self.shadow.differences:
             return f"the shadow saw {self.shadow.differences} differences"
         if not self.shadows:
-            return "the shadow did not move while the server was driven: has it ended? Only old counters are told"
+            return "the shadow's counters did not change while the server was driven: has it ended?"
         if not self.has_settled:
             return f"the shadow has not caught up, or others drive the server as well: {self.sentence}"
         if not self.shadow.checked or self.shadow.lost:
@@ -113,7 +113,7 @@ def shadows_of(samples: Iterable[Sample]) -> dict[Engine, Shadow]:
     """The counters of every shadow that the server reports, by engine.
 
     Raises:
-        SystemUnavailableError: one of them is no number.
+        SystemUnavailableError: one of them is not a number.
     """
     found: dict[Engine, Shadow] = {}
     for sample in samples:

@@ -1,7 +1,7 @@
 """A shadow of real engines: requests that it checks, and injected faults that it must report in time.
 
-When a fault first does something wrong is known without the reference: the same requests are served with it and without
-it, both recorded, and the first call that the two do not share is in the fault's first wrong step.
+The fault's first wrong step is known without the reference. The same requests are served with it and without it, both
+recorded, and the first call that the two do not share is in that step.
 """
 
 from __future__ import annotations
@@ -206,6 +206,6 @@ def run(
         seen.append(watched(engines, model, -(-count // len(models)), folder / model))
     for index, name in enumerate(FAULTS):
         model = models[index % len(models)]
-        report(f"{model}: planted {name}")
+        report(f"{model}: injected {name}")
         found.append(reported(engines, model, name, max(24, count // 10), folder / name))
     return Outcome(tuple(seen), tuple(found))

@@ -1,8 +1,8 @@
 """Slot memory: what every physical slot would hold, if a worker did what the block tables say.
 
-Every token that is computed writes its state into its slot, and reads the states that its attention covers. The memory
-keeps for each slot which state was written there last, and so sees a stale or foreign hit, a block that two requests
-write, a window that was released too early, or a copy from a recycled block, whatever the manager believes.
+Every token that is computed writes its state into its slot, and reads the states that its attention covers. For each
+slot the memory keeps the state written there last. So, independent of the manager's own state, it sees a stale or
+foreign hit, a block that two requests write, a window that was released too early, or a copy from a recycled block.
 
 ``States`` gives states numbers, and ``PhysicalSlots`` keeps them by block. ``GhostMemory`` computes a step when it is
 dispatched; ``WorkerMemory`` when an engine's worker does, with steps in flight; ``LinkedMemory`` reads the slots of
@@ -10,8 +10,8 @@ another node, too. The time per step grows with the tokens that the step's atten
 ``kvgate.simulation.memory``, which keeps ranges of tokens instead.
 
 Where blocks are copied or hold states, the worker's order within a step matters, so nothing is done before the step is
-dispatched: first what another node provides, then the copies, then the states that are read, then whatever is written,
-then what attention reads. Elsewhere each operation is a step of its own.
+dispatched. The order is: first what another node provides, then the copies, then the states that are read, then the
+writes, then what attention reads. Elsewhere each operation is a step of its own.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Misread:
     wanted: Sequence[Origin]
     """Everything that went into the state that is read, as in ``States.history``."""
     found: Sequence[Origin]
-    """The same for the state that is there; empty if it is none."""
+    """The same for the content that is there; empty if it is not a state."""
     mark: str | None = None
     """Why the block does not hold what was to be written there, if a worker knows."""
     is_shared: bool = False
@@ -404,7 +404,7 @@ class PhysicalSlots:
         return None
 
     def no_slot(self, where: Where, token: int, state: int, got: str = NO_ENTRY) -> Difference | None:
-        """That there is no slot for a token, unless that is known."""
+        """Report that a token has no slot, unless that is a known finding."""
         texts = f"a slot for token {token}", got
         history = self.states.history(state) if state != JUNK else []
         if self.is_known(Misread(where, token, NULL, *texts, history, [])):
@@ -503,7 +503,7 @@ class GhostMemory:
         return (*self._pending, *self._transfers.values())
 
     def observe(self, step: Step) -> Difference | None:
-        """Do what the step orders, and check whatever its attention reads."""
+        """Do what the step orders, and check everything that its attention reads."""
         operation = step.operation
         if isinstance(operation, Dispatch):
             return self._dispatch(step.answer.copies if isinstance(step.answer, Copies) else ())
@@ -594,7 +594,7 @@ class GhostMemory:
         lookahead: int = 0,
         sends: bool = False,
     ) -> Work:
-        # Nobody asks another node for drafts.
+        # Drafts never come from another node.
         end = request.tokens_computed - (request.drafts_in_flight if sends else 0)
         chain: Sequence[int] = self._chain(request)
         if sends or provided != start or self._is_delayed:
@@ -671,8 +671,9 @@ class GhostMemory:
                 spare = len(table) - group.blocks_occupied(work.verified)
                 if spare < work.end - work.verified:
                     expected = f"a state for each of {work.end - work.verified} drafts"
-                    yield Difference("KV-MEM-02", str(where), expected, f"the table has {spare} behind the running one")
-                # A kernel hands out what it passes where states are kept everywhere; drafts have states of their own.
+                    yield Difference("KV-MEM-02", str(where), expected, f"the table has {spare} after the running one")
+                # If states are kept everywhere, a kernel stores each state that it passes; drafts have states of their
+                # own.
                 passing = group.states is StateMode.ALL or work.end > work.verified
                 computed = work.start, work.end
                 yield self._physical.write_states(index, group, table, work.chain, computed, where, passing)
@@ -753,8 +754,8 @@ class GhostMemory:
 
 # Steps in flight
 
-PREEMPTED = "whoever was to write it was preempted in the same step"
-LATE = "a step in flight wrote it after it was given up"
+PREEMPTED = "the request that was to write it was preempted in the same step"
+LATE = "a step in flight wrote it after it was freed"
 LEFT = "a window left it while a step in flight still read it"
 LEFT_LATE = "a step in flight wrote it after a window had left it"
 ENDED = "another node reads it, of a request that is over"
@@ -900,7 +901,7 @@ class WorkerMemory(GhostMemory):
         return super()._write(work)
 
     def _unmark(self, work: Work, start: int) -> None:
-        """Whatever is written to its last slot holds what it should: what comes before was written before.
+        """A block is right once its last slot is written: the slots before were written before.
 
         A step that was late may have written over what comes before. What another request writes from its first slot on
         is that one's from then on.

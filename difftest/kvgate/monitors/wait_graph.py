@@ -70,7 +70,7 @@ class Wait:
         holder = "" if self.holder is None else name_of(self.holder)
         what = {
             Reason.BLOCKS: f"for blocks: {holder} holds {self.blocks}",
-            Reason.LINE: f"behind {holder}, which comes first",
+            Reason.LINE: f"for {holder}, which comes first",
             Reason.PLACE: f"for a place among those that run: {holder} has one",
             Reason.TURN: f"for its turn: {holder} fills the step",
             Reason.TRANSFER: "for a transfer that never ends" if self.lost else "for its transfer to end",
@@ -79,7 +79,7 @@ class Wait:
             Reason.CLIENT: "for its client",
             Reason.RESUMED: "for the engine to be resumed",
             Reason.ANSWER: "for what other nodes offer",
-            Reason.NO_REQUEST: "for nobody",
+            Reason.NO_REQUEST: "for no other request",
         }
         return f"{name_of(self.request)} waits {what[self.reason]}"
 

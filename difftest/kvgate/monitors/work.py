@@ -1,13 +1,13 @@
 """The work monitor: what a decode step costs, counted in operations and never in seconds.
 
-A step that gains, frees, caches and forgets as many blocks as another does the same work, at any length of the
-context and whatever the pool holds. So the same step is compared with itself, at every length that a run comes to: if
-it takes more hashes, more entries of a block table, more links of the free queue or more entries of the cached map than
-it took before, something goes over what is there already. And what a request offers to the cache is remembered: nothing
-is offered twice in one admission.
+A step that gains, frees, caches and forgets as many blocks as another does the same work, at any length of the context
+and for any content of the pool. So the same step is compared with itself, at every length that a run comes to. If it
+takes more hashes, more entries of a block table, more links of the free queue or more entries of the cached map than it
+took before, something goes over what is there already. And what a request offers to the cache is remembered: nothing is
+offered twice in one admission.
 
 Work that grows by less than ``SLACK`` operations over all lengths of a run is not seen, nor what an operation costs
-inside: a copy of a list counts as the entries that are read.
+inside. A copy of a list counts as the entries that are read.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class WorkMonitor:
         for offer in work.offers:
             if offer in offered:
                 got = f"again, among {len(work.offers)} offers in one step"
-                return Difference("KV-WORK-01", f"request {number}: {offer}", "offered once since it was let in", got)
+                return Difference("KV-WORK-01", f"request {number}: {offer}", "offered once since its admission", got)
             offered.add(offer)
         return None
 
@@ -224,7 +224,7 @@ class WorkMonitor:
         return LOOKS * alignment // geometry.groups[index].block_size_tokens
 
     def _shape(self, step: Step, request: Request, change: Change) -> Shape | None:
-        """What must be equal for two steps to be the same; None for what is no part of decoding."""
+        """What must be equal for two steps to be the same; None for what is not part of decoding."""
         computed, tokens = self._computed.get(request.number, (0, 0))
         if isinstance(step.operation, Sample):
             grain = self.settings.geometry.grain_tokens

@@ -1,1 +1,1 @@
-"""Reports: one verdict told to a person, to a program, to a test dashboard and to a pull request."""
+"""Reports: one verdict for a person, a program, a test dashboard and a pull request."""

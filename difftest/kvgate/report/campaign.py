@@ -208,7 +208,7 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
 
 
 def _story_of_silence(seldom: TooSeldom) -> Story:
-    """A known finding that should have acted more often: there is no case to show in which it did not."""
+    """A known finding that should have acted more often; no single case can show that."""
     (finding,) = with_ids([seldom.finding])
     name, of_model = f"finding {seldom.finding}", f" of {seldom.model}" if seldom.model else ""
     number = f"in about {seldom.expected:.0f} of {seldom.cases} cases{of_model}"

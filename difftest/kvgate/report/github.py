@@ -18,7 +18,7 @@ ANNOTATIONS_MAX = 10
 MESSAGE_CHARACTERS_MAX = 4000
 """How long a message may be: the runner cuts those beyond 4096 characters."""
 TITLE_CHARACTERS_MAX = 200
-"""How long a title may be: the API that takes annotations refuses those beyond 255 characters."""
+"""How long a title may be: the API that takes annotations rejects those beyond 255 characters."""
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 """The environment variable that names the file of the job's summary."""
 

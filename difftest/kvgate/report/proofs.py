@@ -240,7 +240,9 @@ def _design_story(refutation: Refutation) -> Story:
         lines += [f"  {number}. {describe_move(each)}" for number, each in enumerate(replay.operations, 1)]
         lines += [f"  the design: {replay.design}", f"  the reference: {replay.sound}"]
     if not refutation.is_refuted:
-        lines.append("  NOT REFUTED: " + (refutation.proof.detail or "its trace does not tell it from the reference"))
+        lines.append(
+            "  NOT REFUTED: " + (refutation.proof.detail or "its trace does not distinguish it from the reference")
+        )
     verdict = "refuted" if refutation.is_refuted else "NOT REFUTED"
     return Story(
         f"{design.name}: {verdict}",

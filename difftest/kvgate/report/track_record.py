@@ -49,7 +49,7 @@ def outcome(system: Loaded, trace: Trace, finding: str) -> str:
 
 
 def _named(found: Found, trace: Trace, finding: str) -> str:
-    """What was found, against what a trace is said to show: a release may have what nobody described of it."""
+    """What was found, against what a trace is said to show: a release may have a finding that its description lacks."""
     shown = found.finding == finding or (
         found.finding is None and trace.header.violates == Violated.by(found.divergence)
     )

@@ -1,6 +1,6 @@
 """The sanitizer: misuse of KV-cache blocks, found in any test, script or server that uses vLLM's block manager.
 
-It needs no reference and no model: it watches the calls of the block pool, the free queue and the block manager, and
+It needs no reference and no model. It watches the calls of the block pool, the free queue and the block manager, and
 reports use after free, double free, foreign hits and leaks, each with the places where the block was allocated, freed
 and misused. ``difftest/SANITIZER.md`` says how to use it and what it cannot see.
 

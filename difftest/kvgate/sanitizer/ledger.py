@@ -1,8 +1,8 @@
 """What the sanitizer remembers of one block pool: sites, contents, owners. It checks what it is asked to, and no more.
 
-Whatever happened out of its sight makes it less strict, never louder: a block that it has not seen allocated has no
-history, content that it has not seen cached is unknown, and a manager whose tables change outside of the block
-manager's own calls is no longer followed.
+Calls that it did not see make it less strict, and never cause an alarm. A block that it has not seen allocated has no
+history. Content that it has not seen cached is unknown, and a manager whose tables change outside the block manager's
+own calls is not followed any more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a live block manager was asked, call by call, with the numbers it was given and what it answered.
 
 Other than the alphabet of ``kvreference.operations``, these say what vLLM's scheduler passed: how many tokens it counts
-as computed, placeholders of asynchronous steps included. So the reference follows them as they are, whatever the
-scheduler counted on.
+as computed, placeholders of asynchronous steps included. So the reference follows them as they are, without the
+scheduler's assumptions.
 
 ``Arriving``, ``Appended`` and ``Decoding`` carry token ids. They pass from the engine to the sidecar and are never
 stored: ``kvgate.shadow.salting`` makes ``Arrived``, ``Grew`` and ``Decoded`` of them. A ``Decoded`` holds calls of many

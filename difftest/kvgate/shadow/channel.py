@@ -20,11 +20,11 @@ _AT_ONCE_BYTES = 2**20
 """How much of what waits is sent in one call: an engine that calls does not wait for all of it."""
 _ASKED_BYTES = 64
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
-"""Nobody at the other end is an error, and no signal, which would end an engine that does not ignore it."""
+"""A closed channel is an error, not a signal, which would end an engine that does not ignore it."""
 
 
 class ClosedError(Exception):
-    """Nobody is at the other end any more."""
+    """The other end is closed."""
 
 
 class Channel:
@@ -37,7 +37,7 @@ class Channel:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, min(SEND_BUFFER_BYTES, bytes_max))
         self._waiting: deque[memoryview] = deque()
         self._bytes = 0
-        # Whoever holds it may be made to forget a scheduler, and with it its channel.
+        # The thread that holds it may be made to drop a scheduler, and with it its channel.
         self._lock = threading.RLock()
         self._is_closed = False
         self._wake = threading.Event()

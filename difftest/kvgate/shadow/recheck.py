@@ -1,7 +1,7 @@
 """Checks recordings offline: a kept recording can be checked again by today's reference.
 
 Each part of a recording says how many records came before it. Where some are missing (the disk was full, a part is gone
-or cut off), the checks begin anew with the checkpoint after the gap: a gap is named, and never a difference.
+or cut off), the checks begin anew with the checkpoint after the gap. A gap is reported as a gap, never as a difference.
 """
 
 from __future__ import annotations

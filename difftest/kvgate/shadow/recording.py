@@ -32,7 +32,7 @@ WITHOUT_NUMBERS = b"2"
 VERSIONS_READ = (WITHOUT_NUMBERS, b"3", b"4", b"6", MAGIC[-1:])
 """What version 2 lacks: record numbers, the time of the start, and what an engine's call raised. What version 3 lacks:
 what newer releases of vLLM pass to a call for slots. Version 4 says of every call what left the windows. Version 6
-holds each call by itself, and no ``Decoded``. There is no other version."""
+holds each call by itself, and no ``Decoded``. No other version exists."""
 SUFFIX = ".kvrec"
 FRAME_BYTES_MAX = 192 * 2**20
 """What a checkpoint of as many blocks as are checked needs, about 80 bytes each, and the live requests."""
@@ -166,7 +166,7 @@ class Recording:
             while (payload := self._next(file)) is not None:
                 try:
                     records: Sequence[Written] = (WRITTEN if self.holds_together else STORED).decode(payload)
-                # Text in it that is none raises an error of its own, which is not msgspec's.
+                # Invalid text in it raises an error of its own, which is not msgspec's.
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise UsageError(f"{self.path}: record {self.frames}, at byte {self._start}: {error}") from error
                 number, self.frames = self.frames, self.frames + 1

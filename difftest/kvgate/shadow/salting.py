@@ -81,7 +81,7 @@ class Salting:
     ) -> None:
         self.grain_tokens = grain_tokens
         self._ahead_tokens = ahead_tokens
-        """How many tokens after a grain its digest depends on as well: there is none before they are known."""
+        """How many tokens after a grain its digest depends on as well: it has no digest before they are known."""
         self._grains = [size // grain_tokens for size in key_sizes_tokens]
         self._key = salt or new_salt()
         self._requests: dict[int, _Request] = {}

@@ -17,7 +17,7 @@ from kvreference.scheduler.room import blocks_to_run
 from kvreference.settings import Settings
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told now and then how many of how many requests have ended."""
+"""Called now and then with the number of ended requests and of all."""
 
 
 @frozen
@@ -47,7 +47,7 @@ class Setting:
         return self.policy.settings(self.serving, self.workload.lanes)
 
     def check(self) -> None:
-        """Refuse what no arm can serve.
+        """Reject what no arm can serve.
 
         Raises:
             UsageError: the policy does not fit the server, or a request does not fit into the context or the pool.
@@ -101,7 +101,7 @@ def arm_of(name: str) -> Arm:
     """The arm called ``name``; it is imported now.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the arm is unknown.
     """
     if name not in ARMS:
         raise UsageError(f"no arm {name!r}: there are {', '.join(ARMS)}")

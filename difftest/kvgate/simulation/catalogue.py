@@ -23,7 +23,7 @@ WORKLOADS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "mooncake": ("kvgate.simulation.traces.mooncake:mooncake", "a recorded trace in Mooncake's format"),
         "weka": ("kvgate.simulation.traces.weka:weka", "recorded sessions of coding agents"),
         "requests": ("kvgate.simulation.traces.requests:requests_log", "a log of requests, as OpenAI's API takes them"),
-        "agents": ("kvgate.simulation.generators:agents", "conversations of many turns behind one system prompt"),
+        "agents": ("kvgate.simulation.generators:agents", "conversations of many turns after one system prompt"),
     }
 )
 """Per name, the function that makes it, and what it is."""
@@ -35,7 +35,7 @@ def generator(name: str, workloads: Mapping[str, tuple[str, str]] = WORKLOADS) -
     """The function that makes the workloads called ``name``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the generator is unknown.
     """
     if name not in workloads:
         raise UsageError(f"no workload {name!r}: there are {', '.join(workloads)}")

@@ -58,7 +58,7 @@ class Clients:
     def send(self) -> list[Sending]:
         """What is sent in a step, in order: everything that waits for no request or pause, and is not one too many.
 
-        It is asked once a step. Steps in which everybody pauses are left out.
+        It is asked once a step. Steps in which all lanes pause are left out.
         """
         sendings = []
         self._steps += 1

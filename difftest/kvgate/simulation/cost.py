@@ -2,7 +2,7 @@
 
 The work of a request is the tokens computed for it, and a share of the tokens copied for it. Every computed token
 counts the same, wherever it stands; waiting, decoding in batches and the growth of attention with the context are not
-in it. So it compares policies on one workload. It is no prediction of latency.
+in it. So it compares policies on one workload. It does not predict latency.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def _few(requests: int) -> None:
 
 
 class Spellings:
-    """Fresh token ids: no two runs that it hands out share a token."""
+    """Fresh token ids: no two of its runs share a token."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -50,11 +50,11 @@ def repeat_rate(
     """The prefix-cache benchmark: every prompt is a shared prefix, three tokens of its own, and a rest of its own.
 
     ``int(rate * input_tokens)`` tokens are shared; the chat template adds four tokens around the prompt, of which the
-    first stands before the prefix in every request. Unless told otherwise, four prompts per lane are sent. ``warm``:
-    the bare prefixes are sent before, and not counted.
+    first stands before the prefix in every request. By default, four prompts per lane are sent. ``warm``: the bare
+    prefixes are sent before, and not counted.
 
     Raises:
-        UsageError: the rate leaves no room for the tokens of a prompt's own, or there is no prefix.
+        UsageError: the rate leaves no room for the tokens of a prompt's own, or no prefix.
     """
     if prefixes < 1:
         raise UsageError(f"{prefixes} prefixes: give at least 1")
@@ -196,6 +196,6 @@ def agents(
         tuple(Session(tuple(talk())) for _ in range(sessions)),
         lanes,
         (),
-        f"{sessions} conversations of {turns} turns behind one system prompt of {system_tokens:,} tokens, {lanes} at "
+        f"{sessions} conversations of {turns} turns after one system prompt of {system_tokens:,} tokens, {lanes} at "
         "once",
     )

@@ -2,9 +2,9 @@
 
 The gate's ghost memory (``kvgate.monitors.slot_memory``) keeps a state per slot, and its steps cost what attention
 costs. Here the whole text of every request is known before it is sent, so a block is described by three numbers: who
-wrote it, and the half-open range of that request's tokens in it. What is read is right exactly if the reader's own
-text agrees with the writer's up to the last token read. No hash and no block manager is asked: only which blocks the
-worker was told, what it computed, and what the prompts say.
+wrote it, and the half-open range of that request's tokens in it. A read is right if and only if the reader's own text
+agrees with the writer's up to the last token read. No hash and no block manager is asked: only the blocks sent to the
+worker, what it computed, and the prompts.
 
 Blocks of full attention are checked when they come into a request's table, and again if another request writes to them;
 those of sliding windows at every step that reads them. A block of a state-space layer holds one state: of all tokens up
@@ -166,7 +166,7 @@ class BlockMemory:
     ) -> None:
         start, end = span
         if position >= len(table) or table[position] == NULL:
-            self._blame(work.number, index, start, "there is no slot to write to")
+            self._blame(work.number, index, start, "no slot to write to")
             return
         block = table[position]
         if end <= first:
@@ -191,7 +191,7 @@ class BlockMemory:
             self.reads += 1
             position = (work.start - 1) // group.block_size_tokens
             if position >= len(table) or table[position] == NULL:
-                self._blame(work.number, index, work.start - 1, "there is no state to go on from")
+                self._blame(work.number, index, work.start - 1, "no state to continue from")
                 continue
             held = self._written.get(table[position])
             if held is None or held.tentative != work.start or not self._agrees(held, index, work.number, work.start):
@@ -202,10 +202,10 @@ class BlockMemory:
         """The state after the step; and those on the way, where the worker keeps them: at blocks' ends, or drafts'."""
         size, drafts = group.block_size_tokens, work.end - work.verified
         if drafts and len(table) - group.blocks_occupied(work.verified) < drafts:
-            self._blame(work.number, index, work.verified, f"there is no state for each of {drafts} drafts")
+            self._blame(work.number, index, work.verified, f"fewer states than drafts ({drafts})")
         running = (work.end - 1) // size
         if running >= len(table) or table[running] == NULL:
-            self._blame(work.number, index, work.end - 1, "there is no state to write to")
+            self._blame(work.number, index, work.end - 1, "no state to write to")
             return
         keeps_those_passed = group.states is StateMode.ALL or drafts > 0
         for position in range(work.start // size if keeps_those_passed else running, running + 1):
@@ -214,7 +214,7 @@ class BlockMemory:
                 self._put(table[position], _Written(index, work.number, 0, min(end, work.verified), end), work.number)
 
     def _keep_states(self, index: int, table: Sequence[int], work: Work, tokens: int) -> None:
-        """The state after the last draft that holds is kept; those after a draft that does not are nobody's."""
+        """The state after the last draft that holds is kept; those after a draft that does not are dropped."""
         size = self.groups[index].block_size_tokens
         for position in range(work.start // size, min((work.end - 1) // size + 1, len(table))):
             held = self._written.get(table[position])
@@ -275,7 +275,7 @@ class BlockMemory:
         low, high = max(span[0], position * size), min(span[1], (position + 1) * size)
         self.reads += 1
         if position >= len(table) or table[position] == NULL:
-            self._blame(number, index, low, "there is no block to read")
+            self._blame(number, index, low, "no block to read")
             return
         held = self._written.get(table[position])
         if held is None or held.low > low or not self._agrees(held, index, number, high):

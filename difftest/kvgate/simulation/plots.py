@@ -57,7 +57,7 @@ def _figure(path: Path, paint: Callable[[Axes, Sequence[Result]], None], results
 
 
 def _name(result: Result, results: Sequence[Result]) -> str:
-    """What tells a result from the others."""
+    """What distinguishes a result from the others."""
     parts = [result.policy]
     if len({each.arm for each in results}) > 1:
         parts.append(result.arm)

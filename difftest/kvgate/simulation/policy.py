@@ -61,7 +61,7 @@ class Policy:
     interval_tokens: int | None = None
     """The retention interval; None: dense."""
     masked: bool = False
-    """An interval of one alignment, whatever that is."""
+    """An interval of one alignment of the geometry."""
     scratch_first: bool = False
     pin_drop_blocks_min: int | None = None
     partial_unit_tokens: int | None = None

@@ -197,7 +197,7 @@ class ReferenceRun:
         """What the model answers to a request whose tokens are all computed."""
         turn = self.ledger.entries[request.number].sending.asked
         tokens = len(request.tokens)
-        # Rows for drafts that nobody proposed hold in no case.
+        # Rows for drafts that were not proposed are never accepted.
         proposed = sum(draft >= 0 for draft in request.drafts[: request.drafts_in_flight])
         accepted = self.drafting.accepted(request.number, tokens, proposed)
         accepted = min(accepted, turn.tokens - tokens - 1)

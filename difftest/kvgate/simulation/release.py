@@ -67,7 +67,7 @@ def system_of(release: Release, has_plug_in: bool) -> str:
 
 class ReleasedScheduler(WatchedScheduler):
     """The reference's scheduler, with what the release's decides differently: where a chunk ends if states are kept at
-    block ends, and whether an admitted request with one token left gets rows for drafts that nobody proposed."""
+    block ends, and whether an admitted request with one token left gets rows for drafts that were not proposed."""
 
     run: ReleaseRun
 

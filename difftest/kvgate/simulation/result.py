@@ -1,8 +1,8 @@
 """What a simulation reports: per request, as the server counts it, and over time. All of it is data.
 
-Two hit rates, because they differ: ``hit_rate`` adds up what every request hit when it was let in, each once;
+Two hit rates, because they differ. ``hit_rate`` adds up what every request hit at its admission, each once.
 ``server.hit_rate`` is what vLLM's own counters say, which count a request again at every step in which it is looked up
-and not let in. Requests of the warm-up are in neither.
+and not admitted. Requests of the warm-up are in neither.
 """
 
 from __future__ import annotations

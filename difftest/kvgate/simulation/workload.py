@@ -3,7 +3,7 @@
 Token ids are written as runs, so that a prompt of a million tokens is one value; two prompts share a prefix exactly as
 long as their runs agree. What the model answers is part of the workload: a later turn of a conversation can quote it.
 
-Clients are *lanes*. A lane serves one session at a time, one turn after the other: it sends a turn when the one before
+Clients are *lanes*. A lane serves one session at a time, one turn after the other. It sends a turn when the one before
 it has ended and the turn's pause is over, and takes the next session in order when its own is over. So ``lanes`` is the
 concurrency of a fixed-concurrency benchmark, whose sessions have one turn each, and the number of agents of a trace
 replay.

@@ -14,7 +14,7 @@ from attrs import frozen
 from swa_retention.config import COMPRESSED, COMPRESSED_BLOCK_SIZES_SLOTS, ConfigurationError
 
 DEFAULT_SLOTS = 128
-"""What vLLM-Ascend has, whatever ``--block-size`` says."""
+"""What vLLM-Ascend has; it ignores ``--block-size``."""
 
 
 @frozen
@@ -22,7 +22,7 @@ class BlockSizes:
     """How many slots a block has in each kind of group."""
 
     mla: int
-    """Compressed attention, and the indexer beside it."""
+    """Compressed attention, and its indexer."""
     sliding_window: int
     c4_state: int
     c128_state: int

@@ -1,8 +1,8 @@
 """Every table ends where the hit ends.
 
-vLLM 0.20.2 looks up each group of full attention once, and cuts the blocks of the first to the final hit. With two
-such groups, as vLLM-Ascend has for C4 and C128, the second keeps blocks behind the hit: they are put into the request's
-table, and written over though others may read them.
+vLLM 0.20.2 looks up each group of full attention once, and cuts the blocks of the first to the final hit. With two such
+groups, as vLLM-Ascend has for C4 and C128, the second keeps blocks after the hit. They are put into the request's
+table, and overwritten although other requests may read them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ def cut_every_group(coordinator: Any) -> None:
 
 
 def cut(coordinator: Any, blocks: tuple[list[Any], ...], hit_tokens: int) -> None:
-    """Take out of ``blocks``, by group, whatever lies behind the hit."""
+    """Take out of ``blocks``, by group, everything after the hit."""
     for group, block_size_tokens in coordinator.cut_groups:
         del blocks[group][hit_tokens // block_size_tokens :]

@@ -6,7 +6,7 @@ tensor, then the second, and so on.
 
 vLLM 0.20.2 knows the page sizes of the first group alone, and reserves a tensor of each size for every round. A layer
 of another size gets no tensor then, and a round in which no group has a layer of some size wastes the memory of one.
-Here the sizes are those of all groups, and a tensor that nobody shares is not there. Where every size is in the first
+Here the sizes are those of all groups, and a tensor that no layer shares is left out. Where every size is in the first
 group and every tensor is shared, the result is the same.
 """
 
@@ -45,7 +45,7 @@ class _Rounds:
 
 
 def layout(groups: Sequence[Any], lives_alone: Callable[[str], bool] = lambda _layer: False) -> list[Shared]:
-    """The tensors of ``groups``, round by round, small pages first; behind them those of layers that live alone."""
+    """The tensors of ``groups``, round by round, small pages first; after them those of layers that live alone."""
     rounds, alone = _Rounds(), list[Shared]()
     for group in groups:
         pages = _page_bytes(group)

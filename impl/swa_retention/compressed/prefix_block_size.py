@@ -1,8 +1,8 @@
 """How many tokens of a prefix a block spans: the one place where slots become tokens.
 
 vLLM's own specs count a block in tokens, compressed or not. Those of vLLM-Ascend count a block of compressed attention
-in slots, each for as many tokens as the compress ratio says. And a spec may stand for many layers: then it is unpacked,
-for it has no ratio itself, and whoever asks it for one takes a block of 16384 tokens for one of 128
+in slots, each for as many tokens as the compress ratio says. A spec may also stand for many layers. Then it is
+unpacked: it has no ratio itself, and a caller that asks it for one takes a block of 16384 tokens for one of 128
 (vllm-project/vllm-ascend#10193).
 """
 

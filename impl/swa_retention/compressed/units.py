@@ -1,9 +1,9 @@
 """Block managers that count tokens, where vLLM-Ascend's count slots.
 
-vLLM-Ascend's manager of a compressed group divides tokens by the ratio and goes on with blocks of 128. Then block
+vLLM-Ascend's manager of a compressed group divides tokens by the ratio and continues with blocks of 128. Then block
 ``i`` of C128, which holds 16384 tokens, is cached under the hash of the first ``(i + 1) * 128`` tokens, and so is that
-of any other prompt that begins alike: a replay may be given the other prompt's block. Counted in tokens, a block is
-cached under the hash of all that it holds, and everything that the plug-in computes for other groups holds here too.
+of any other prompt that begins alike. A replay may get the other prompt's block. Counted in tokens, a block is cached
+under the hash of all that it holds, and everything that the plug-in computes for other groups holds here too.
 
 What stays in slots is how much of a request needs memory: a slot is written when the last of its tokens is computed.
 """

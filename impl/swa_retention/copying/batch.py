@@ -1,6 +1,6 @@
 """The copies of a step in one tensor: one gather and one scatter, however many copies there are.
 
-Where the slots of a block can be told apart, exactly those before the boundary are copied; the rest of the destination
+If the slots of a block can be distinguished, only those before the boundary are copied; the rest of the destination
 stays as it is, bit for bit.
 """
 

@@ -4,10 +4,10 @@ Each attention backend orders the axes of its tensors as its kernels like it. Wh
 slots is asked of the backend's own shape function, with sizes that nothing else has.
 
 That a tensor *has* an axis of slots does not mean that a slot is one index of it. Some backends pack the slots of a
-block together: vLLM's on CPUs keeps keys by element and not by token, and the fp8 caches of DeepSeek-V4 keep the
-scales of all slots behind the data of all slots, both under a shape that says nothing of it. So slots are told apart
-only where the kernels are known to do so. Everywhere else a whole block is copied, which is as right: what the copy has
-behind the boundary is in nobody's reach until the request has written its own there.
+block together. vLLM's on CPUs keeps keys by element and not by token. The fp8 caches of DeepSeek-V4 keep the scales of
+all slots after the data of all slots, both under a shape that does not show it. So slots are distinguished only where
+the kernels are known to do so. Everywhere else a whole block is copied, which is equally correct: no request reads the
+copy after the boundary before the request has written its own tokens there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Layout:
         """How many slots hold the first ``tokens`` tokens of a block.
 
         Raises:
-            LayoutError: they end inside a slot, or behind the block.
+            LayoutError: they end inside a slot, or after the block.
         """
         slots, rest = divmod(tokens, self.tokens_per_slot)
         if rest or not 0 < slots <= self.rows_per_block * self.slots_per_row:
@@ -97,7 +97,7 @@ def layout_of(tensor: Any, axes: tuple[int, int], blocks: int, spec: Any, is_slo
             f"a KV cache of the shape {tuple(tensor.shape)} does not hold {blocks} blocks of {spec.block_size} in its "
             f"axes {axes}"
         )
-    # Where an element is no number of a usual type, it may be a part of one, or the scale of others.
+    # An element of an unusual type may be a part of a number, or the scale of others.
     is_slotted = is_slotted and tensor.dtype.is_floating_point and tensor.element_size() > 1
     return Layout(block_axis, slot_axis, rows // blocks, slots_per_row, ratio, is_slotted)
 

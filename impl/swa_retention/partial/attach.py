@@ -18,7 +18,7 @@ from swa_retention.reachable import replay_boundary_tokens
 logger = logging.getLogger("vllm.swa_retention")
 
 RATIOS = "compress_ratios"
-"""The attribute of vLLM's group that holds the ratios of all its layers, where they were told apart."""
+"""The attribute of vLLM's group that holds the ratios of all its layers, if they were distinguished."""
 
 
 def attach_partial(coordinator: Any, configuration: Configuration, lookahead: set[int]) -> PartialHits | None:
@@ -61,7 +61,7 @@ def attach_partial(coordinator: Any, configuration: Configuration, lookahead: se
 
 
 def _other_kind(spec: Any) -> str | None:
-    """What a hit inside a block is not known to work beside."""
+    """A kind of group that a hit inside a block is not known to work with; None if there is none."""
     from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, FullAttentionSpec, SlidingWindowSpec
 
     known = isinstance(spec, (FullAttentionSpec, SlidingWindowSpec, ChunkedLocalAttentionSpec))
@@ -73,7 +73,7 @@ def _cuttable(manager: Any, ratios: tuple[int, ...]) -> Cuttable:
 
 
 def _ratios(coordinator: Any, index: int) -> tuple[int, ...]:
-    """How many tokens share a slot, in each of the group's layers as far as they were told apart."""
+    """How many tokens share a slot, in each of the group's layers as far as they were distinguished."""
     group = coordinator.kv_cache_config.kv_cache_groups[index]
     return getattr(group, RATIOS, (compress_ratio(group.kv_cache_spec),))
 

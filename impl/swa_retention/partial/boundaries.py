@@ -1,10 +1,10 @@
 """The boundary table: which blocks begin with a given prefix.
 
 Where a hit may end inside a block, the prefix up to such a boundary is an entry of its own. Its key must stand for the
-whole prefix: two requests that share the first tokens of a block, and nothing before it, or that differ in salt or
+whole prefix. Two requests that share the first tokens of a block, and nothing before it, or that differ in salt or
 adapter, have nothing that one could copy from the other. vLLM's block hashes are that already. Each is made of the one
-before it, of the block's tokens and of whatever else enters the computation. So the last hash before a boundary stands
-for everything before the boundary, and no token needs to be hashed again.
+before it, of the block's tokens and of everything else that enters the computation. So the last hash before a boundary
+stands for everything before the boundary, and no token needs to be hashed again.
 """
 
 from __future__ import annotations

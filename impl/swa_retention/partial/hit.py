@@ -19,13 +19,13 @@ class Source:
     group: int
     block: Any
     tokens: int
-    """How many tokens are copied: those of the hit behind its full blocks."""
+    """How many tokens are copied: those of the hit after its full blocks."""
     key: bytes
     """What must be computed for the hit: with a draft layer, a unit more than is copied."""
 
 
 class HitBlocks(list[Any]):
-    """The full blocks of a hit in one group, and the source of the copy behind them."""
+    """The full blocks of a hit in one group, and the source of the copy after them."""
 
     def __init__(self, blocks: Iterable[Any], source: Source) -> None:
         super().__init__(blocks)

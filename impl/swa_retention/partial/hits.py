@@ -64,7 +64,7 @@ class PartialHits(LookUp):
         return any(source.key in self.pending.fenced for source in sources_of(hit))
 
     def enter(self, request_id: str, hit: Sequence[Sequence[Any]], hit_tokens: int) -> None:
-        """A request is let in behind ``hit``: from now on its sources are held, before any new block is taken."""
+        """A request is admitted after ``hit``: from now on its sources are held, before any new block is taken."""
         sources = list(sources_of(hit))
         self.pool.touch([source.block for source in sources])
         self.counts["partial_hits"] += bool(sources)
@@ -79,11 +79,11 @@ class PartialHits(LookUp):
             self.pending.order(source.group, source.block, tables(source.group)[place], source.tokens)
 
     def forget(self, request_id: str) -> None:
-        """The request gives up its blocks."""
+        """The request releases its blocks."""
         self.cursors.pop(request_id, None)
 
     def wake(self, request_id: str) -> None:
-        """The request's boundaries have changed: its next step looks for them, whatever it computes."""
+        """The request's boundaries have changed: its next step always looks for them."""
         if request_id in self.cursors:
             self.cursors[request_id].wake_tokens = 0
 

@@ -34,7 +34,7 @@ class Leading:
         Where the end lies inside a block, every length down to the next entry is tried.
         """
         size = self.group.block_tokens
-        # What lies behind the first block that is missing cannot match, except for what that block begins with.
+        # After the first missing block nothing can match, except the beginning of that block.
         longest = (len(self.found) + self.group.copies) * size - self.group.lookahead_tokens
         if longest < hit_tokens:
             hit_tokens = max(0, longest) // self.unit_tokens * self.unit_tokens

@@ -1,7 +1,7 @@
 """Registration: every boundary that a request computes becomes an entry, once per admission.
 
 What is due next is known in advance. So a step that reaches no boundary and fills no block costs one comparison,
-however long the request is: offering all boundaries again in every step once made decoding several times as slow.
+however long the request is. Offering all boundaries again in every step once made decoding several times as slow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Admitted:
     """The retention interval; 0 keeps none of its multiples, None every multiple of the unit."""
 
     def behind(self, start_tokens: int, single_tokens: Iterable[int]) -> int | None:
-        """The first admitted boundary behind ``start_tokens``; None if there is none.
+        """The first admitted boundary after ``start_tokens``; None if there is none.
 
         With an interval, ``single_tokens`` are admitted besides its multiples.
         """
@@ -48,7 +48,7 @@ class Cursor:
 
 
 def reached(groups: Sequence[Group], admitted: Admitted, cursor: Cursor, tokens: int) -> Iterator[tuple[Group, int]]:
-    """What ``tokens`` computed tokens have reached since ``cursor`` was last asked, which goes on to there.
+    """What ``tokens`` computed tokens have reached since ``cursor`` was last asked; the cursor moves to there.
 
     Ends of full blocks, and boundaries together with what a hit there must match, each once: a group, and up to how
     many tokens of the request.

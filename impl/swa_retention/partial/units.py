@@ -1,6 +1,6 @@
 """The unit: at which multiples of tokens a hit may end, and in which groups it then ends inside a block.
 
-A block of full attention can be cut anywhere between two slots: what is before the cut never depends on what is behind
+A block of full attention can be cut anywhere between two slots: what is before the cut never depends on what is after
 it. A window's blocks are not cut, so a hit ends where they end. The finest unit is therefore a whole number of those
 blocks, of the slots of every compress ratio, and of the blocks that vLLM hashes.
 """

@@ -22,7 +22,7 @@ DEEPSEEK = "deepseek_v4"
 
 
 def refresh_block_size(original: Any) -> Callable[..., None]:
-    """``refresh_block_size``, which sets 128 whatever was asked for; after it, it is what was asked for."""
+    """``refresh_block_size``, which always sets 128; afterwards the requested size is restored."""
 
     @wraps(original)
     def refresh_block_size(vllm_config: Any) -> None:
@@ -129,8 +129,8 @@ PATCHES = (
     ),
     Patch(
         "vllm_ascend.patch.platform.patch_kv_cache_utils:_get_kv_cache_config_deepseek_v4",
-        "A layer whose page size is not in the first group gets no tensor, and tensors of nobody take memory.",
-        "Page sizes are those of all groups, a tensor that nobody shares is left out, and draft layers stay alone.",
+        "A layer whose page size is not in the first group gets no tensor, and tensors without a layer take memory.",
+        "Page sizes are those of all groups, a tensor that no layer shares is left out, and draft layers stay alone.",
         _UPSTREAM,
         "vLLM-Ascend counts the page sizes of all groups",
         "941a00f7a06b13a5",

@@ -1,7 +1,7 @@
 """vLLM-Ascend's block manager: blocks counted in tokens, and keywords of newer coordinators.
 
-Each of these is vLLM-Ascend's own function until the block manager was told to count tokens. From then on it is
-vLLM's own, with whole slots: nothing is written, and no block is needed, for a slot whose last token is yet to come.
+Each of these is vLLM-Ascend's own function until the block manager counts tokens. From then on it is vLLM's own, with
+whole slots: nothing is written, and no block is needed, for a slot whose last token is yet to come.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ PATCHES = (
     Patch(
         f"{_MODULE}:AscendHybridKVCacheCoordinator.__init__",
         "A scheduler that was written for a newer vLLM says more than this constructor takes.",
-        "What is newer is set aside, for whoever asks.",
+        "Newer keywords are set aside, for the code that needs them.",
         "vllm-project/vllm-ascend#10193",
         "vLLM-Ascend takes it",
         "902983d36b7d1143",
@@ -158,7 +158,7 @@ PATCHES = (
     Patch(
         f"{_MODULE}:get_kv_cache_coordinator",
         "A scheduler that was written for a newer vLLM says more than this function takes.",
-        "What is newer is set aside, for whoever asks.",
+        "Newer keywords are set aside, for the code that needs them.",
         "vllm-project/vllm-ascend#10193",
         "vLLM-Ascend takes it",
         "dac63785f2a9842d",

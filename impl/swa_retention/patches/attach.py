@@ -45,7 +45,7 @@ def active() -> Configuration:
 
 
 def built(original: Any) -> Callable[..., None]:
-    """``KVCacheManager.__init__`` behind which the configuration is attached."""
+    """``KVCacheManager.__init__``, followed by attaching the configuration."""
 
     @wraps(original)
     def build(self: Any, *arguments: Any, **keywords: Any) -> None:
@@ -62,7 +62,7 @@ PATCHES = (
     Patch(
         "vllm.v1.core.kv_cache_manager:KVCacheManager.__init__",
         "Which blocks are reachable follows from all groups together, which the coordinator alone knows.",
-        "Behind vLLM's own code, every group's manager is told its alignment, interval and look-ahead.",
+        "After vLLM's own code, every group's manager gets its alignment, interval and look-ahead.",
         "vllm-project/vllm#43447",
         "vLLM 0.23, which has it",
         {"0.20.2": "a8d2eb948b813925", "0.23.0": "f98eb17b125d63ff", "0.33.0": "2345c922b8d0586f"},
@@ -73,12 +73,13 @@ PATCHES = (
 
 
 def attach(coordinator: Any, configuration: Configuration, tokens_max: int) -> None:
-    """Tell the managers of ``coordinator`` what is reachable in their groups; no request has more than ``tokens_max``.
+    """Set in the managers of ``coordinator`` what is reachable in their groups; no request has more than
+    ``tokens_max``.
 
     Raises:
-        ConfigurationError: an interval that is no multiple of the alignment, or that is given for a model without
+        ConfigurationError: an interval that is not a multiple of the alignment, or that is given for a model without
             windows; or a unit of partial hits that does not work.
-        ValueError: the scheduler counts in blocks that are no multiple of the alignment.
+        ValueError: the scheduler counts in blocks that are not a multiple of the alignment.
     """
     if not configuration.is_inert:
         # Before anything else, for all that follows counts blocks in tokens.
@@ -146,7 +147,7 @@ def _attach_retention(coordinator: Any, configuration: Configuration) -> bool:
             manager.block_size,
             manager.get_num_skipped_tokens,
             lookahead[index],
-            # What is not a window is read from every boundary on, whatever is kept of the windows.
+            # Groups without a window are read from every boundary on, independent of what is kept of the windows.
             interval if slides else alignment,
         )
         manager.replay_boundary_tokens = boundary

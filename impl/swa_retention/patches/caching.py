@@ -15,7 +15,7 @@ from swa_retention.register import Patch
 def cache_blocks(original: Any) -> Callable[..., None]:
     """``SingleTypeKVCacheManager.cache_blocks`` that passes over what no hit can reach.
 
-    vLLM's own counter of cached blocks counts what was settled: a block that is not due yet, and all behind it, are
+    vLLM's own counter of cached blocks counts what was settled: a block that is not due yet, and all after it, are
     looked at again.
     """
     parameters = inspect.signature(original).parameters

@@ -16,7 +16,7 @@ ASCEND_TENSORS = "vllm_ascend.patch.platform.patch_kv_cache_utils"
 
 
 def find_longest_cache_hit(original: Any) -> Callable[..., Any]:
-    """``HybridKVCacheCoordinator.find_longest_cache_hit`` behind which every table ends where the hit ends.
+    """``HybridKVCacheCoordinator.find_longest_cache_hit``, after which every table ends where the hit ends.
 
     Where hits may end inside blocks, or windows have few blocks, it is the plug-in's own look-up.
     """
@@ -49,7 +49,8 @@ def _is_on() -> bool:
 
 
 def kv_cache_tensors(original: Any) -> Callable[..., Any]:
-    """``_get_kv_cache_config_deepseek_v4`` with the page sizes of all groups, and without tensors of nobody."""
+    """``_get_kv_cache_config_deepseek_v4`` with the page sizes of all groups, and without tensors that no layer
+    uses."""
 
     def _get_kv_cache_config_deepseek_v4(vllm_config: Any, kv_cache_groups: Any, available_memory: int) -> Any:
         from vllm.v1.core.kv_cache_utils import may_override_num_blocks
@@ -116,7 +117,7 @@ LOOKUP = (
         "vllm.v1.core.kv_cache_coordinator:HybridKVCacheCoordinator.find_longest_cache_hit",
         "Of several groups of full attention only the first is cut to the hit; no hit ends inside a block; and where "
         "windows have few blocks, each that is missing is looked up.",
-        "All groups are cut, behind vLLM's own look-up; with partial hits or retention it is the plug-in's own, which "
+        "All groups are cut, after vLLM's own look-up; with partial hits or retention it is the plug-in's own, which "
         "finds the same where hits end at blocks, and asks once for each window that lacks a block.",
         "vllm-project/vllm#52828; vllm-project/vllm-ascend#10193",
         "vLLM 0.33, which cuts all",
@@ -127,8 +128,8 @@ LOOKUP = (
 PAGES = (
     Patch(
         f"{_UTILS}:_get_kv_cache_config_deepseek_v4",
-        "A layer whose page size is not in the first group gets no tensor, and tensors of nobody take memory.",
-        "Page sizes are those of all groups, and a tensor that nobody shares is left out.",
+        "A layer whose page size is not in the first group gets no tensor, and tensors without a layer take memory.",
+        "Page sizes are those of all groups, and a tensor that no layer shares is left out.",
         _PAGES,
         _UNTIL_PAGES,
         "50ad2a68b185438f",

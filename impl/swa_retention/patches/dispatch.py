@@ -5,15 +5,15 @@ write their own ``schedule``. They ride on the output's part for running request
 by pickling to other processes and by the runner that makes itself a new output of the same fields (it does with an
 n-gram drafter on the device). A step without copies carries nothing.
 
-A worker does them behind ``_update_states``, before anything is computed: by then blocks that want zeros have them, and
-a connector that still reads what a preempted request left behind has been waited for. Every worker has the tensors of
-its own layers and heads, and does all copies in these. A step without a token is sent to the workers too, and its
-copies are done.
+A worker does them after ``_update_states``, before anything is computed. By then blocks that want zeros have them, and
+a connector that still reads the blocks of a preempted request has finished. Every worker has the tensors of its own
+layers and heads, and does all copies in these. A step without a token is sent to the workers too, and its copies are
+done.
 
-The source is let go of as soon as the step is sent, though the copy is yet to be done. That is sound because a worker
-runs its steps in the order in which they were scheduled, on one stream, with several in flight too: who is given the
-block writes into it in a later step. What does not keep that order, as a connector that loads from elsewhere into a
-block that it was given one step later, is not covered. A dummy batch is no step of the scheduler, and has no copies.
+The source is released as soon as the step is sent, although the copy is yet to be done. That is sound because a worker
+runs its steps in the order in which they were scheduled, on one stream, with several in flight too. The next owner of
+the block writes into it in a later step. A writer that does not keep that order is not covered, such as a connector
+that loads into a block that it got one step later. A dummy batch is not a step of the scheduler, and has no copies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def copies_of(scheduler_output: Any) -> tuple[BlockCopy, ...]:
 
 
 def started(original: Any) -> Callable[..., None]:
-    """``Scheduler.__init__`` that refuses what would not do the copies in order: it would compute on garbage.
+    """``Scheduler.__init__`` that rejects a worker which would not do the copies in order: it would compute on garbage.
 
     An engine would know more, but in a process of its own it is being built already when vLLM loads plug-ins.
     """
@@ -72,7 +72,7 @@ def started(original: Any) -> Callable[..., None]:
 
 
 def update_after_schedule(original: Any) -> Callable[..., None]:
-    """``Scheduler._update_after_schedule`` behind which the step carries its copies."""
+    """``Scheduler._update_after_schedule``, after which the step carries its copies."""
 
     @wraps(original)
     def _update_after_schedule(self: Any, scheduler_output: Any) -> None:
@@ -85,7 +85,7 @@ def update_after_schedule(original: Any) -> Callable[..., None]:
 
 
 def update_states(original: Any) -> Callable[..., Any]:
-    """``GPUModelRunner._update_states`` behind which the copies are done."""
+    """``GPUModelRunner._update_states``, after which the copies are done."""
 
     @wraps(original)
     def _update_states(self: Any, scheduler_output: Any) -> Any:
@@ -107,7 +107,7 @@ PATCHES = (
     Patch(
         "vllm.v1.core.sched.scheduler:Scheduler.__init__",
         "A worker that does not know of the copies would compute on what happens to be in the destination.",
-        "Behind vLLM's own code, the worker's class is checked, and that no connector writes into blocks on its own.",
+        "After vLLM's own code, the worker's class is checked, and that no connector writes into blocks on its own.",
         _UPSTREAM,
         _UNTIL,
         "a8a7086aa8da108d",
@@ -117,7 +117,7 @@ PATCHES = (
     Patch(
         "vllm.v1.core.sched.scheduler:Scheduler._update_after_schedule",
         "A hit that ends inside a block is served by a copy, which the workers do.",
-        "Behind vLLM's own code, the copies of the step are attached to its output, if there are any.",
+        "After vLLM's own code, the copies of the step are attached to its output, if there are any.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "0f11dd17ba7efe1b", "0.22.1": "594784420cbbe93f", "0.23.0": "f792e3d109b97e3f"},
@@ -127,7 +127,7 @@ PATCHES = (
     Patch(
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner._update_states",
         "Before a step computes, its copies must be done.",
-        "Behind vLLM's own code, they are done; the runners for CPUs, XPUs and NPUs inherit it.",
+        "After vLLM's own code, they are done; the runners for CPUs, XPUs and NPUs inherit it.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "7de56b1be05f36fb", "0.21.0": "45861b707363446c", "0.22.1": "3c893ae331a2941b"},

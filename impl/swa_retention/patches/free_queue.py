@@ -1,7 +1,7 @@
-"""vLLM's free queue: blocks that serve nobody are handed out first.
+"""vLLM's free queue: blocks that can serve no request are allocated first.
 
 A block that is free and not cached has nothing to lose. At the front of the queue it is used again before anything is
-forgotten that a later request could hit; at its back, where vLLM 0.20.2 puts it, it pushes others out.
+forgotten that a later request could hit. At its back, where vLLM 0.20.2 puts it, it pushes others out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KVCacheBlock = Any
 
 
 def prepend_n(self: Any, blocks: list[KVCacheBlock]) -> None:
-    """Put ``blocks`` at the front of the queue, in their order: the first of them is handed out next."""
+    """Put ``blocks`` at the front of the queue, in their order: the first of them is allocated next."""
     if not blocks:
         return
     head = self.fake_free_list_head
@@ -70,7 +70,7 @@ def evict_blocks(original: Any) -> Callable[..., None]:
         if not scratch_first and tier is None and boundaries is None:
             original(self, block_ids)
             return
-        # vLLM's own function refuses an id that there is not: asked first for those, it changes nothing.
+        # vLLM's own function rejects an unknown id: asked first for those, it changes nothing.
         original(self, {block_id for block_id in block_ids if block_id >= len(self.blocks)})
         for block_id in block_ids:
             block = self.blocks[block_id]

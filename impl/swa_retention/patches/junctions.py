@@ -33,7 +33,7 @@ PATCHES = (
     Patch(
         "vllm.v1.core.kv_cache_manager:KVCacheManager.get_computed_blocks",
         "With few boundaries kept, prompts that share their beginning alone hit nothing.",
-        "Behind vLLM's own code, a request that finds more in full attention than it hits keeps that boundary.",
+        "After vLLM's own code, a request that finds more in full attention than it hits keeps that boundary.",
         "vLLM 0.33 (shared_prefix_boundary)",
         "vLLM 0.33, which has it",
         "d826d3eaeb046a79",

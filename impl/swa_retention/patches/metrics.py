@@ -1,7 +1,7 @@
 """What the plug-in counts, in vLLM's own metrics endpoint.
 
 The scheduler counts, and the endpoint is in another process. Of the statistics that vLLM sends there after each step,
-only the part for KV connectors has room for more: the counts are an entry of it, which is removed again before any
+only the part for KV connectors has room for more. The counts are an entry of it, which is removed again before any
 logger of vLLM sees it. Each step sends what was counted since the last one, so several front-ends add up.
 """
 
@@ -24,7 +24,7 @@ CARRIED = "swa_retention"
 
 @frozen
 class Metric:
-    """A number in the endpoint, as ``vllm:swa_retention_NAME``; of a counter with ``_total`` behind it."""
+    """A number in the endpoint, as ``vllm:swa_retention_NAME``; of a counter with the suffix ``_total``."""
 
     name: str
     documentation: str

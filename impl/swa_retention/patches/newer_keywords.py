@@ -1,7 +1,7 @@
 """The constructors of vLLM's block manager, with the keywords of newer ones; and the scheduler's block size.
 
 The scheduler's block size goes from the scheduler to the manager, to the coordinator and to the managers of groups: all
-of them count in the same blocks. A scheduler that was told of slots where tokens are meant is told of tokens.
+of them count in the same blocks. A scheduler that got slots where tokens are meant gets tokens.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def cache_blocks(original: Any) -> Callable[..., None]:
 _COORDINATORS = "vllm.v1.core.kv_cache_coordinator"
 _MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 _WHY = "A coordinator that was written for a newer vLLM says more than this one's constructors take."
-_HOW = "What is newer is set aside, for whoever asks; without it, it is vLLM's own constructor."
+_HOW = "Newer keywords are set aside, for the code that needs them; without them, it is vLLM's own constructor."
 _UNTIL = "vLLM 0.23, which takes it"
 _THREADED = "vllm-project/vllm#43447"
 
@@ -123,7 +123,7 @@ PATCHES = (
     _constructor(f"{_MANAGERS}:SingleTypeKVCacheManager", "ab61667b0edff20d", group_manager),
     Patch(
         f"{_MANAGERS}:MambaManager.cache_blocks",
-        "A coordinator that was written for a newer vLLM tells every group's manager of retention.",
+        "A coordinator that was written for a newer vLLM passes the retention to every group's manager.",
         "What is newer is passed over.",
         _THREADED,
         _UNTIL,

@@ -48,7 +48,8 @@ def allocate_new_computed_blocks(original: Any) -> Callable[..., None]:
 
 
 def allocate_new_blocks(original: Any) -> Callable[..., tuple[list[Any], ...]]:
-    """``KVCacheCoordinator.allocate_new_blocks`` behind which the copies are ordered: their destinations are there."""
+    """``KVCacheCoordinator.allocate_new_blocks``, after which the copies are ordered: their destinations are
+    allocated."""
 
     def allocate_new_blocks(
         self: Any, request_id: str, num_tokens: int, num_tokens_main_model: int, num_encoder_tokens: int = 0
@@ -65,7 +66,7 @@ def allocate_new_blocks(original: Any) -> Callable[..., tuple[list[Any], ...]]:
 
 
 def get_new_blocks(original: Any) -> Callable[..., list[Any]]:
-    """``BlockPool.get_new_blocks`` behind which the blocks begin with nothing that is known."""
+    """``BlockPool.get_new_blocks``, after which no entry inside the blocks is known."""
 
     def get_new_blocks(self: Any, num_blocks: int) -> list[Any]:
         blocks: list[Any] = original(self, num_blocks)
@@ -134,7 +135,8 @@ def update_request_as_session(original: Any) -> Callable[..., None]:
 
 
 def get_num_common_prefix_blocks(original: Any) -> Callable[..., int]:
-    """``FullAttentionManager.get_num_common_prefix_blocks`` that counts holders: a copy that reads a block is none."""
+    """``FullAttentionManager.get_num_common_prefix_blocks`` that counts holders: a copy that reads a block is not a
+    holder."""
 
     def get_num_common_prefix_blocks(self: Any, running_request_id: str) -> int:
         partial = _partial(self)
@@ -153,7 +155,7 @@ def get_num_common_prefix_blocks(original: Any) -> Callable[..., int]:
 
 
 def generate_scheduler_kv_cache_config(original: Any) -> Callable[..., Any]:
-    """``generate_scheduler_kv_cache_config`` behind which the scheduler knows the ratios of all layers of a group."""
+    """``generate_scheduler_kv_cache_config``, after which the scheduler knows the ratios of all layers of a group."""
 
     def generate_scheduler_kv_cache_config(kv_cache_configs: list[Any]) -> Any:
         made = original(kv_cache_configs)
@@ -182,7 +184,7 @@ PATCHES = (
     Patch(
         f"{_COORDINATOR}.get_num_blocks_to_allocate",
         "The source of a copy is held until the copy is done, and what is yet to be computed cannot be copied.",
-        "Sources are counted if nobody holds them; a hit that must wait for the step asks for more than there is.",
+        "Sources are counted if they are not held; a hit that must wait for the step asks for more than there is.",
         _UPSTREAM,
         _UNTIL,
         "b9e3dd59be109943",
@@ -190,7 +192,7 @@ PATCHES = (
     ),
     Patch(
         f"{_COORDINATOR}.allocate_new_computed_blocks",
-        "What is about to be copied must not be given away.",
+        "A block that is about to be copied must not be reused.",
         "The sources of the hit are held before any new block is taken.",
         _UPSTREAM,
         _UNTIL,
@@ -199,7 +201,7 @@ PATCHES = (
     ),
     Patch(
         f"{_COORDINATOR}.allocate_new_blocks",
-        "A copy goes into the request's own block behind the full ones.",
+        "A copy goes into the request's own block after the full ones.",
         "The copies are ordered once that block is there.",
         _UPSTREAM,
         _UNTIL,
@@ -209,7 +211,7 @@ PATCHES = (
     Patch(
         f"{_COORDINATOR}.cache_blocks",
         "vLLM knows content at the ends of blocks only.",
-        "Behind vLLM's own code, each boundary that was reached becomes an entry, once.",
+        "After vLLM's own code, each boundary that was reached becomes an entry, once.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "f26cd5bb17f02aaf", "0.23.0": "3a889a5b3e289a49"},
@@ -226,7 +228,7 @@ PATCHES = (
     ),
     Patch(
         f"{_COORDINATOR}.free",
-        "A request that gives up its blocks begins anew.",
+        "A request that releases its blocks begins anew.",
         "How far its boundaries were registered is forgotten.",
         _UPSTREAM,
         _UNTIL,
@@ -236,7 +238,7 @@ PATCHES = (
     Patch(
         "vllm.v1.core.sched.scheduler:Scheduler._update_request_as_session",
         "The next part of a session moves the last boundary from which its prompt can be replayed.",
-        "Behind vLLM's own code, the request's next step looks for boundaries again.",
+        "After vLLM's own code, the request's next step looks for boundaries again.",
         _UPSTREAM,
         _UNTIL,
         "8198d818d7693499",
@@ -253,8 +255,8 @@ PATCHES = (
     ),
     Patch(
         f"{_POOL}.get_new_blocks",
-        "A block that is handed out begins with nothing that is known.",
-        "Behind vLLM's own code, the entries inside it are forgotten.",
+        "A newly allocated block has no known entries.",
+        "After vLLM's own code, the entries inside it are forgotten.",
         _UPSTREAM,
         _UNTIL,
         "4b20b12dc61e7e48",
@@ -272,8 +274,8 @@ PATCHES = (
     ),
     Patch(
         "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config",
-        "Of layers with several compress ratios the scheduler is told one, and a hit must be whole slots of all.",
-        "Behind vLLM's own code, each group is told the ratios of its layers.",
+        "Of layers with several compress ratios the scheduler gets one, and a hit must be whole slots of all.",
+        "After vLLM's own code, each group gets the ratios of its layers.",
         "none: vLLM's hits end where blocks end",
         _UNTIL,
         "932daca0a664fb64",

@@ -29,7 +29,7 @@ def touch(original: Any) -> Callable[..., None]:
 
 
 def reset_prefix_cache(original: Any) -> Callable[..., bool]:
-    """``BlockPool.reset_prefix_cache``, for which a pinned block that nobody holds is not in use."""
+    """``BlockPool.reset_prefix_cache``, for which a pinned block without a holder is not in use."""
 
     def reset_prefix_cache(self: Any) -> bool:
         tier = _tier(self)
@@ -64,7 +64,7 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
             if end > len(blocks):
                 end = len(blocks)
             # What was dropped before is null, and in front: one look says whether there is a drop, another whether it
-            # is long enough. In most steps there is none, and vLLM would free a list of none.
+            # is long enough. Most steps drop nothing, and vLLM would free an empty list.
             if not end or blocks[end - 1].is_null:
                 return
             if end >= tier.min_drop_blocks and not blocks[end - tier.min_drop_blocks].is_null:
@@ -78,9 +78,7 @@ def remove_skipped_blocks(original: Any) -> Callable[..., None]:
 
 
 def free(original: Any) -> Callable[..., None]:
-    """``SingleTypeKVCacheManager.free`` by which whatever is cached is pinned as it is freed: the next turn begins with
-    it.
-    """
+    """``SingleTypeKVCacheManager.free`` that pins cached blocks as it frees them: the next turn begins with them."""
 
     def free(self: Any, request_id: str) -> None:
         tier = _tier(self.block_pool)
@@ -97,7 +95,7 @@ def free(original: Any) -> Callable[..., None]:
 
 
 def give_up(original: Any) -> Callable[..., Any]:
-    """``SingleTypeKVCacheManager.pop_blocks_for_free`` that pins whatever is cached.
+    """``SingleTypeKVCacheManager.pop_blocks_for_free`` that pins cached blocks.
 
     It may hand the blocks to vLLM's queue of deferred frees. Pinned and still held, they wait there until the steps
     that write them are over, and in the pinned tier after that.
@@ -113,7 +111,7 @@ def give_up(original: Any) -> Callable[..., Any]:
 
 
 def free_blocks(original: Any) -> Callable[..., None]:
-    """``BlockPool.free_blocks``, for which a pinned block that nobody holds any more waits in the pinned tier."""
+    """``BlockPool.free_blocks``, for which a pinned block without a holder waits in the pinned tier."""
 
     def free_blocks(self: Any, ordered_blocks: Iterable[Any], *where: Any, **named: Any) -> None:
         tier = _tier(self)
@@ -123,13 +121,13 @@ def free_blocks(original: Any) -> Callable[..., None]:
 
 
 def get_num_blocks_to_allocate(original: Any) -> Callable[..., int]:
-    """``KVCacheCoordinator.get_num_blocks_to_allocate`` that demotes before anybody is refused.
+    """``KVCacheCoordinator.get_num_blocks_to_allocate`` that demotes before it rejects a request.
 
     Every gate of vLLM asks it how many blocks are needed, and then compares with what is free. The sources of copies
     are held with the hit. A hit that must wait for the step to be dispatched needs more than there is.
     """
 
-    # The arguments of vLLM 0.33 are others behind these.
+    # After these, the arguments of vLLM 0.33 differ.
     def since_33(
         self: Any,
         request_id: str,
@@ -195,7 +193,7 @@ def _with_room(
         pinned = tier.pinned
         for manager, blocks in zip(coordinator.single_type_managers, hit_blocks, strict=True):
             hit += blocks[manager.get_num_skipped_tokens(computed_tokens) // manager.block_size :] if blocks else ()
-        # vLLM counts every block of the hit that nobody holds; a pinned one takes nothing from the free queue.
+        # vLLM counts every block of the hit that is not held; a pinned one takes nothing from the free queue.
         needed -= len([block for block in hit if not block.ref_cnt and pinned[block.block_id]])
         if kept_free is not None and needed + kept_free > free:
             tier.make_room(needed + kept_free, {block.block_id for block in hit})
@@ -241,7 +239,7 @@ def get_usage(original: Any) -> Callable[..., float]:
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 _MANAGER = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager"
 _UPSTREAM = "vllm-project/vllm#40676, closed in favour of #43447"
-_UNTIL = "nobody needs pins any more: retention covers most of what they are for"
+_UNTIL = "pins are not needed any more: retention covers most of what they are for"
 
 PATCHES = (
     Patch(
@@ -255,7 +253,7 @@ PATCHES = (
     ),
     Patch(
         f"{_POOL}.reset_prefix_cache",
-        "Blocks that are pinned and held by nobody would count as used, and no reset would succeed.",
+        "Blocks that are pinned and not held would count as used, and no reset would succeed.",
         "They are freed first, if nothing else is in use.",
         _UPSTREAM,
         _UNTIL,
@@ -282,8 +280,8 @@ PATCHES = (
     ),
     Patch(
         f"{_MANAGER}.free",
-        "What a request leaves behind is the beginning of the next turn.",
-        "Whatever is cached is pinned as vLLM frees it.",
+        "The blocks of a finished request are the beginning of the next turn.",
+        "Cached blocks are pinned as vLLM frees them.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "fb628d9b9f79859b", "0.33.0": UNPATCHED},
@@ -291,8 +289,8 @@ PATCHES = (
     ),
     Patch(
         "vllm.v1.core.single_type_kv_cache_manager:SlidingWindowManager.free",
-        "What a request leaves behind is the beginning of the next turn.",
-        "Whatever is cached is pinned as vLLM frees it.",
+        "The blocks of a finished request are the beginning of the next turn.",
+        "Cached blocks are pinned as vLLM frees them.",
         _UPSTREAM,
         _UNTIL,
         {"0.23.0": "caa083a1ba0728cc", "0.33.0": UNPATCHED},
@@ -300,8 +298,8 @@ PATCHES = (
     ),
     Patch(
         f"{_MANAGER}.pop_blocks_for_free",
-        "What a request leaves behind is the beginning of the next turn, also if vLLM frees it later.",
-        "Whatever is cached is pinned before vLLM takes it out of the request's table.",
+        "The blocks of a finished request are the beginning of the next turn, also if vLLM frees them later.",
+        "Cached blocks are pinned before vLLM takes them out of the request's table.",
         _UPSTREAM,
         _UNTIL,
         {"0.33.0": "1a5fe68d2c5ad1ca"},
@@ -309,7 +307,7 @@ PATCHES = (
     ),
     Patch(
         f"{_POOL}.free_blocks",
-        "A pinned block that nobody holds any more is not free.",
+        "A pinned block without a holder is not free.",
         "It is released here, into the pinned tier; vLLM frees the others.",
         _UPSTREAM,
         _UNTIL,
@@ -319,7 +317,7 @@ PATCHES = (
     Patch(
         "vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots",
         "A load is admitted only if blocks stay free for other requests: pinned ones would keep it out.",
-        "Whoever asks for slots has as many demoted as it needs, and as must stay free.",
+        "A call for slots demotes as many blocks as it needs, and as must stay free.",
         _UPSTREAM,
         _UNTIL,
         {"0.23.0": "62ba301aef63ba92", "0.33.0": "f9bca7688e808089"},
@@ -327,8 +325,8 @@ PATCHES = (
     ),
     Patch(
         "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.get_num_blocks_to_allocate",
-        "A gate that counts what is free and does not demote refuses for ever.",
-        "Whoever asks how many blocks are needed has as many demoted as are missing, if that is enough.",
+        "A gate that counts free blocks without demoting rejects permanently.",
+        "A call for the number of needed blocks demotes as many as are missing, if that is enough.",
         _UPSTREAM,
         _UNTIL,
         {"0.20.2": "b9e3dd59be109943", "0.33.0": "c9c6224264b842bd"},

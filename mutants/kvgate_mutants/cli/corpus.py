@@ -32,12 +32,12 @@ def corpus(
 ) -> None:
     """Run reported defects of published block managers as cases, and say what catches each, and how soon.
 
-    Published code that has the defect is run where it can be, each release in a process of its own and fetched if it
-    is not there; else a mutant re-introduces it, or is an analogue of it. A case counts as caught only if its control
+    Published code with the defect is run if possible, each release in a process of its own, fetched if needed.
+    Otherwise a mutant re-introduces the defect, or is an analogue of it. A case counts as caught only if its control
     shows nothing: the same without the defect, or without what brings it about.
 
-    Exit 0 if every defect is caught that has a case, 1 if one is not, 4 if a case of one could not be run, 5 if
-    kvgate itself failed in one, 130 if interrupted.
+    Exit 0 if every defect with a case is caught, 1 if one is not, 4 if a case could not be run, 5 if kvgate itself
+    failed, 130 if interrupted.
 
     Examples:
 

@@ -1,8 +1,8 @@
-"""A defect that somebody reported, and how it is shown to the gate.
+"""A reported defect, and how it is shown to the gate.
 
 Where the published code that has the defect runs here, that code is the system. Where it does not, a mutant
-re-introduces the defect, or is an analogue of it, and a sentence says why. Either way a control must be silent: the
-same scenario without the defect, or, where nobody has repaired it, one that does not bring it about.
+re-introduces the defect, or is an analogue of it, and a sentence says why. In both cases a control must be silent: the
+same scenario without the defect, or, if no repair exists, one that does not cause it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Sort(str, Enum):
 
     PUBLISHED = "published code"
     REINTRODUCED = "mutant re-introducing it"
-    """The wrong rule that was reported is planted."""
+    """The reported wrong rule is injected."""
     ANALOGUE = "analogue"
-    """Something of the kind is planted: the cause that was reported is another, elsewhere, or not known."""
+    """A similar fault is injected: the reported cause is another, elsewhere, or not known."""
     BY_HAND = "contract violated by hand"
     """Published code, called as nothing that was published calls it."""
 
@@ -95,14 +95,14 @@ class Trial:
     analogue: bool = field(default=False)
     """Whether the mutant is something of the kind only."""
     elsewhere: bool = False
-    """Whether the mutant is planted in another program than the reported one."""
+    """Whether the mutant is injected into another program than the reported one."""
     by_hand: bool = field(default=False)
     """Whether the scenario calls what nothing that was published calls so."""
     remark: str = ""
     """What this shows of the report, and what it does not."""
 
     @analogue.validator
-    def _is_planted(self, _attribute: Attribute[bool], analogue: bool) -> None:
+    def _has_a_mutant(self, _attribute: Attribute[bool], analogue: bool) -> None:
         if analogue and not self.mutants:
             raise ValueError("an analogue is a mutant: give it")
 
@@ -122,7 +122,7 @@ class Trial:
 
     @property
     def control(self) -> Control:
-        """The same without the mutant; where nothing is planted, the reference in the system's place."""
+        """The same without the mutant; without a mutant, the reference in the system's place."""
         if self.otherwise is not None:
             return self.otherwise
         if self.mutants:
@@ -144,7 +144,7 @@ class Trial:
         return self.system + "".join(f" + {mutant.name}" for mutant in self.mutants)
 
     def without_mutants(self) -> Trial:
-        """The same trial with nothing planted: if it is still caught, it was not the defect that was caught."""
+        """The same trial without a mutant: if it is still caught, it was not the defect that was caught."""
         return evolve(self, mutants=(), why_mutant="", otherwise=self.control, analogue=False)
 
 
@@ -153,7 +153,7 @@ class Bug:
     """One reported defect.
 
     Raises:
-        ValueError: neither a trial nor a reason why there is none.
+        ValueError: it has neither a trial nor a reason for having none.
     """
 
     number: int
@@ -163,7 +163,7 @@ class Bug:
     title: str = field(validator=min_len(1))
     """What goes wrong, in one sentence."""
     affected: str = field(validator=min_len(1))
-    """The versions that have it, as far as upstream's threads and our own runs tell."""
+    """The versions that have it, as far as upstream's threads and our own runs show."""
     trials: tuple[Trial, ...] = ()
     not_caught: str = field(default="")
     """Why nothing catches it, where nothing does."""

@@ -1,7 +1,7 @@
 """Would the gate have found a defect by itself? Cases drawn from seeds, on the geometry of a trial, until one shows it.
 
-A trial's scenario is written by somebody who knows the defect. Here nobody does: the cases are those of any campaign,
-for a model that has the trial's groups and switches. What the operations of the block manager do not reach is left out:
+A trial's scenario is written with knowledge of the defect. The cases here are not: they are those of any campaign, for
+a model that has the trial's groups and switches. What the operations of the block manager do not reach is left out:
 calls past it, and whole schedulers, of which the drawn cases avoid what vLLM 0.20.2 is known not to serve.
 """
 
@@ -90,7 +90,7 @@ def draw_until_found(trial: Trial, loaded: Loaded, finding: str, seconds: float)
 def _run(bench: Bench, case: Case, until: float, tells_events: bool) -> tuple[Lockstep, Sequence[Divergence]]:
     """Run a case, or as much of it as there is time for: one of long blocks can take a minute.
 
-    It tells events only if the scenario does: those of 0.19.1 name no group.
+    It emits events only if the scenario does: those of 0.19.1 name no group.
     """
     lockstep = bench.set_up(evolve(case.settings, tells_events=case.settings.tells_events and tells_events))
     for operation in case.operations:

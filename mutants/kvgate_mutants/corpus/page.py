@@ -24,10 +24,10 @@ defects caught in the first number below.
 A case is caught if one of the guarantees that it should violate is seen violated first, and if its control shows
 nothing. *Control* says what that is: the same without the mutant; a repair of the code that was run; the reference in
 its place; or other settings, under which the same code, defect and all, is not brought to it. The last shows that the
-gate is silent there, and not that it would be on mended code. Seconds are counted once the system is loaded; operations
-are those up to the one that shows it. *Drawn* says how soon cases that nobody wrote for it, drawn from seeds on the
-same groups, find it too: the same guarantee, and nothing that is known to be something else. Whole schedulers and calls
-past the operations are not drawn.
+gate is silent there, and not that it would be on fixed code. Seconds are counted once the system is loaded; operations
+are those up to the one that shows it. *Drawn* says how soon generated cases, drawn from seeds on the same groups, find
+it too: the same guarantee, and nothing that is known to be something else. Whole schedulers and calls past the
+operations are not drawn.
 
 ```sh
 kvgate corpus                # all of them

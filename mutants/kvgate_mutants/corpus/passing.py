@@ -20,7 +20,7 @@ def written(result: Result) -> str:
 
 
 def read(line: str) -> Result | None:
-    """The result in a line; None if it is none, for other code may print too.
+    """The result in a line; None for any other line, because other code may print too.
 
     Raises:
         UsageError: it is one, and not as it should be.

@@ -78,7 +78,7 @@ Perform = Callable[[], Divergence | None]
 Built = tuple[
     Callable[[Divergence], str | None], Iterable[Perform], Callable[[], Iterable[Divergence]], Sequence[Lockstep]
 ]
-"""What tells findings, what is to be performed, how it ends, and the block managers."""
+"""What recognises findings, what is to be performed, how it ends, and the block managers."""
 
 
 def _built(scenario: Scenario, loaded: Loaded) -> Built:

@@ -40,7 +40,7 @@ class Result:
     trial: int
     state: State
     code: str
-    """Whose code was run: a system, and what was planted in it."""
+    """Whose code was run: a system, and what was injected into it."""
     version: str = ""
     detector: str = ""
     statement: str = ""
@@ -64,7 +64,7 @@ def attempt(bug: Bug, index: int, load: Load, draw_seconds: float = 0.0) -> Resu
     result = tried(bug.id, index, trial, load)
     if draw_seconds <= 0 or result.state is not State.CAUGHT or model_of(trial) is None:
         return result
-    with _planted(trial.mutants):
+    with _injected(trial.mutants):
         drawn = draw_until_found(trial, load(trial.system), result.finding, draw_seconds)
     if drawn is None:
         return evolve(result, drawn="not found", drawn_seconds=draw_seconds)
@@ -104,22 +104,22 @@ def tried(bug: str, index: int, trial: Trial, load: Load) -> Result:
 
 
 def _played(scenario: Scenario, loaded: Loaded, mutants: Sequence[Mutant]) -> Played:
-    with _planted(mutants):
+    with _injected(mutants):
         return play(scenario, loaded)
 
 
 @contextmanager
-def _planted(mutants: Sequence[Mutant]) -> Iterator[None]:
-    with ExitStack() as planted:
+def _injected(mutants: Sequence[Mutant]) -> Iterator[None]:
+    with ExitStack() as stack:
         for mutant in mutants:
-            planted.enter_context(mutant.applied())
+            stack.enter_context(mutant.applied())
         yield
 
 
 def _caught(trial: Trial, played: Played) -> Reported | str:
     """What caught the defect; or why nothing did.
 
-    A planted fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
+    An injected fault is caught by what nothing else explains. Published code may show a declared finding: that is it.
     """
     wanted = _wanted(trial, played)
     if wanted:

@@ -22,7 +22,7 @@ def chosen(names: Iterable[str]) -> Sequence[Bug]:
     """The defects with these ids or numbers; all, if none is given.
 
     Raises:
-        UsageError: there is no such defect.
+        UsageError: the defect is unknown.
     """
     by_name = {**BUGS, **{str(bug.number): bug for bug in BUGS.values()}}
     wanted = list(dict.fromkeys(names))

@@ -1,6 +1,7 @@
-"""A reference that tells hits: what releases from 0.24 on are asked for by a full report, as it should be.
+"""A reference that reports hits: the full report of releases from 0.24 on, as it should be.
 
-The reference itself knows no such report, so beside it a right one would be a difference as well as a wrong one.
+The reference itself knows no such report, so in lockstep with it a right report would be a difference as well as a
+wrong one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kvreference.operations import LookUp, Operation
 
 
 def telling_hits(manager: Manager) -> None:
-    """From now on ``manager`` tells of each hit the blocks that serve it, and no others."""
+    """From now on ``manager`` reports for each hit the blocks that serve it, and no others."""
     apply = manager.apply
 
     def applied(operation: Operation) -> Answer:

@@ -27,7 +27,7 @@ from kvreference.settings import Settings
 
 @frozen
 class Direct:
-    """Somebody calls a part of the system past its block manager; what comes of it, the next operation shows."""
+    """A direct call of a part of the system, past its block manager; the next operation shows its effect."""
 
     sentence: str
     act: Callable[[Any], None] = field(repr=False)
@@ -47,7 +47,7 @@ class Blocks:
 
 @frozen
 class Engines:
-    """Operations on an engine: a scheduler with its block manager, and a worker that answers what it is told."""
+    """Operations on an engine: a scheduler with its block manager, and a worker with scripted answers."""
 
     settings: Settings
     stage: Stage

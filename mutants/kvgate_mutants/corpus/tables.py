@@ -81,7 +81,7 @@ def summary(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
         f"{themselves} of {len(bugs)} defects caught: {best.count(Sort.PUBLISHED)} in published code, "
         f"{best.count(Sort.REINTRODUCED)} by a mutant re-introducing it ({elsewhere} of these in another program than "
         "the reported)",
-        f"beside them {best.count(Sort.ANALOGUE)} by an analogue alone, {best.count(Sort.BY_HAND)} by a contract "
+        f"in addition {best.count(Sort.ANALOGUE)} by an analogue alone, {best.count(Sort.BY_HAND)} by a contract "
         "violated by hand",
     ]
     slowest = max((result.seconds for result in results if result.state is State.CAUGHT), default=0.0)

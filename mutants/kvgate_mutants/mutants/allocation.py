@@ -28,7 +28,7 @@ def gate_one_block_lenient(original: Any, self: Any, **asked: Any) -> Any:
 
 @breaks(_GATE, violates="KV-OP-03")
 def gate_ignores_the_hit(original: Any, self: Any, request: Any, **_hit: Any) -> Any:
-    """The admission gate asks for room for the whole request, whatever of it is cached."""
+    """The admission gate asks for room for the whole request, even if much of it is cached."""
     return original(self, request)
 
 
@@ -62,7 +62,7 @@ def gate_takes_windows_for_aligned(original: Any, self: Any, **limits: Any) -> A
     return original(self, **limits) - 1
 
 
-# Mutants of allocation: how many blocks a step takes, from where, and when it is refused.
+# Mutants of allocation: how many blocks a step takes, from where, and when it is rejected.
 
 _MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 _COORDINATOR = "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator"
@@ -77,7 +77,7 @@ def extra_block_at_a_block_boundary(original: Any, self: Any, request_id: str, n
 
 @breaks(f"{_GROUP}.allocate_new_blocks", violates="KV-MEM-02")
 def no_block_for_a_single_token(original: Any, self: Any, request_id: str, num_tokens: int, *rest: Any) -> Any:
-    """A single token behind a block boundary gets no block."""
+    """A single token after a block boundary gets no block."""
     return original(self, request_id, num_tokens - 1, *rest)
 
 
@@ -120,7 +120,7 @@ def slots_beyond_the_token_limit(original: Any, self: Any, *arguments: Any, **na
 
 @breaks(f"{_COORDINATOR}.get_num_blocks_to_allocate", violates="KV-OP-04")
 def last_free_block_refused(original: Any, self: Any, **asked: Any) -> Any:
-    """An allocation that takes exactly the blocks that are free is refused."""
+    """An allocation that takes exactly the blocks that are free is rejected."""
     return original(self, **asked) + (not asked.get("apply_admission_cap"))
 
 
@@ -132,7 +132,7 @@ def free_hits_not_counted(_original: Any, _cls: Any, _blocks: Any) -> Any:
 
 @breaks(f"{_MANAGER}.allocate_slots", violates="KV-INV-01", needs=("no-gate",))
 def refusal_keeps_hits_held(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
-    """A refused allocation leaves the blocks of its hit held."""
+    """A rejected allocation leaves the blocks of its hit held."""
     granted = original(self, *arguments, **named)
     hit = named.get("new_computed_blocks")
     if granted is None and hit is not None:

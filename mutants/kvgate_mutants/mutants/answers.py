@@ -7,14 +7,14 @@ from typing import Any
 
 from kvgate_mutants.mutants.mutant import FULL, HYBRID, breaks
 
-# Mutants of the KV events: one lost, told twice, or saying something else than what happened.
+# Mutants of the KV events: one lost, sent twice, or reporting something else than what happened.
 
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 
 
 @breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-12", needs=("events",))
 def removal_not_told(original: Any, self: Any, block: Any) -> Any:
-    """No event tells that a block's content was forgotten."""
+    """No event reports that a block's content was forgotten."""
     evicted = original(self, block)
     if evicted:
         self.kv_event_queue.pop()
@@ -23,7 +23,7 @@ def removal_not_told(original: Any, self: Any, block: Any) -> Any:
 
 @breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-12", models=HYBRID, needs=("events",))
 def removal_told_of_the_first_group(original: Any, self: Any, block: Any) -> Any:
-    """The event of a forgotten block names the first group, whichever it was."""
+    """The event of a forgotten block always names the first group."""
     evicted = original(self, block)
     if evicted:
         self.kv_event_queue[-1].group_idx = 0
@@ -32,7 +32,7 @@ def removal_told_of_the_first_group(original: Any, self: Any, block: Any) -> Any
 
 @breaks(f"{_POOL}.reset_prefix_cache", violates="KV-OP-12", needs=("events", "reset"))
 def reset_not_told(original: Any, self: Any) -> Any:
-    """No event tells that the cache was reset."""
+    """No event reports that the cache was reset."""
     succeeded = original(self)
     if succeeded:
         self.kv_event_queue.pop()
@@ -41,7 +41,7 @@ def reset_not_told(original: Any, self: Any) -> Any:
 
 @breaks(f"{_POOL}.take_events", violates="KV-OP-12", needs=("events",))
 def events_told_twice(original: Any, self: Any) -> Any:
-    """Events that were taken are told once more the next time."""
+    """Events that were taken are sent once more the next time."""
     events = original(self)
     again = vars(self).pop("told_events", [])
     self.told_events = events
@@ -56,7 +56,7 @@ def last_event_not_told(original: Any, self: Any) -> Any:
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def continuation_not_told(original: Any, self: Any, **asked: Any) -> None:
-    """Only the first blocks of a request are told to be cached."""
+    """Only the first blocks of a request are reported as cached."""
     reported = len(self.kv_event_queue)
     original(self, **asked)
     if asked["num_cached_blocks"] > 0:
@@ -65,7 +65,7 @@ def continuation_not_told(original: Any, self: Any, **asked: Any) -> None:
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def parent_not_told(original: Any, self: Any, **asked: Any) -> None:
-    """Blocks that continue a prefix are told to begin one."""
+    """Blocks that continue a prefix are reported as beginning one."""
     reported = len(self.kv_event_queue)
     original(self, **asked)
     for event in self.kv_event_queue[reported:]:
@@ -74,7 +74,7 @@ def parent_not_told(original: Any, self: Any, **asked: Any) -> None:
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events",))
 def tokens_told_a_block_late(original: Any, self: Any, **asked: Any) -> None:
-    """An event tells the tokens from the block behind the first one it names."""
+    """An event reports the tokens from the block after the first one it names."""
     reported = len(self.kv_event_queue)
     original(self, **asked)
     for event in self.kv_event_queue[reported:]:
@@ -84,14 +84,14 @@ def tokens_told_a_block_late(original: Any, self: Any, **asked: Any) -> None:
 
 @breaks(f"{_POOL}.cache_full_blocks", violates="KV-OP-12", needs=("events", "salt"))
 def extra_keys_not_told(original: Any, self: Any, **asked: Any) -> None:
-    """An event does not tell what besides tokens its blocks depend on."""
+    """An event does not report what its blocks depend on besides tokens."""
     reported = len(self.kv_event_queue)
     original(self, **asked)
     for event in self.kv_event_queue[reported:]:
         event.extra_keys = None
 
 
-# Mutants of what the block manager tells its scheduler: statistics, the common prefix, and tables for the workers.
+# Mutants of what the block manager reports to its scheduler: statistics, the common prefix, and tables for the workers.
 
 _MANAGER = "vllm.v1.core.kv_cache_manager:KVCacheManager"
 _RECORD = "vllm.v1.metrics.stats:PrefixCacheStats.record"
@@ -113,7 +113,7 @@ def misses_not_counted(original: Any, self: Any, **counts: Any) -> None:
 
 @breaks(f"{_MANAGER}.make_prefix_cache_stats", violates="KV-OP-13", needs=("statistics",))
 def statistics_never_start_anew(original: Any, self: Any) -> Any:
-    """Statistics that were taken go on counting from there."""
+    """Statistics that were taken are not reset, and keep counting."""
     taken = original(self)
     self.prefix_cache_stats = taken
     return taken
@@ -121,7 +121,7 @@ def statistics_never_start_anew(original: Any, self: Any) -> Any:
 
 @breaks(f"{_MANAGER}.reset_prefix_cache", violates="KV-OP-13", needs=("reset", "statistics"))
 def statistics_silent_about_a_reset(original: Any, self: Any) -> Any:
-    """Statistics do not tell that the cache was reset."""
+    """Statistics do not report that the cache was reset."""
     succeeded = original(self)
     self.prefix_cache_stats.reset = False
     return succeeded
@@ -142,5 +142,5 @@ def common_prefix_of_some(_original: Any, self: Any, running_request_id: str) ->
 
 @breaks(f"{_MANAGER}.get_block_ids", violates="KV-OP-05")
 def tables_told_in_reverse(original: Any, self: Any, request_id: str) -> Any:
-    """What workers are told of a block table stands in reverse."""
+    """A block table is sent to workers in reverse."""
     return tuple(blocks[::-1] for blocks in original(self, request_id))

@@ -75,7 +75,7 @@ def removed_block_still_counted(original: Any, self: Any, block: Any) -> None:
 
 @breaks(f"{_QUEUE}.remove", violates="KV-INV-02")
 def removed_block_still_linked(_original: Any, self: Any, _block: Any) -> None:
-    """A block removed from the middle of the free queue is no longer counted, but still linked."""
+    """A block removed from the middle of the free queue is not counted any more, but still linked."""
     self.num_free_blocks -= 1
 
 
@@ -143,7 +143,7 @@ def null_block_queued(original: Any, self: Any, ordered_blocks: Any) -> None:
     f"{_POOL}.free_blocks",
     violates="KV-INV-01",
     models=WINDOWED,
-    equivalent="Whoever reads a reference count passes over the null block first, and nobody else sees its count.",
+    equivalent="Every reader of a reference count skips the null block first, so its count is never seen.",
 )
 def null_block_references_not_dropped(original: Any, self: Any, ordered_blocks: Any) -> None:
     """A table that is released does not drop its references to the null block."""
@@ -178,7 +178,7 @@ def free_hit_counted_twice(original: Any, self: Any, blocks: Any) -> None:
 
 @breaks(f"{_POOL}.get_new_blocks", violates="KV-OP-10")
 def content_outlives_handing_out(original: Any, self: Any, num_blocks: int) -> Any:
-    """A block that is handed out stays cached under its old content."""
+    """An allocated block stays cached under its old content."""
     caching, self.enable_caching = self.enable_caching, False
     try:
         return original(self, num_blocks)
@@ -188,7 +188,7 @@ def content_outlives_handing_out(original: Any, self: Any, num_blocks: int) -> A
 
 @breaks(f"{_POOL}.evict_blocks", violates="KV-OP-10", needs=("evict",))
 def held_block_not_evicted(original: Any, self: Any, block_ids: Any) -> None:
-    """A block that somebody holds is not evicted by its id."""
+    """A held block is not evicted by its id."""
     original(self, {block_id for block_id in block_ids if self.blocks[block_id].ref_cnt == 0})
 
 
@@ -223,7 +223,7 @@ def evicted_block_still_listed(original: Any, self: Any, block: Any) -> Any:
 
 @breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-INV-05")
 def evicted_block_keeps_its_hash(original: Any, self: Any, block: Any) -> Any:
-    """A block that is no longer listed keeps the hash of its content."""
+    """A block that is not listed any more keeps the hash of its content."""
     block_hash = block.block_hash
     evicted = original(self, block)
     block._block_hash = block_hash
@@ -293,5 +293,5 @@ def reset_despite_holders(original: Any, self: Any) -> Any:
 
 @breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-OP-10")
 def cached_for_good_without_events(original: Any, self: Any, block: Any) -> Any:
-    """Where no events are told, a block that is handed out stays cached."""
+    """Without events, an allocated block stays cached."""
     return self.enable_kv_cache_events and original(self, block)

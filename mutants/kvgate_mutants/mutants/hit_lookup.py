@@ -73,7 +73,7 @@ def last_token_ignored(original: Any, hash_function: Any, parent: Any, tokens: A
 @breaks(
     _HASH,
     violates="KV-OP-09",
-    equivalent="To reverse is one to one: two blocks' reversed tokens agree exactly if their tokens do.",
+    equivalent="To reverse is one to one: two blocks' reversed tokens agree if and only if their tokens do.",
 )
 def tokens_hashed_in_reverse(original: Any, hash_function: Any, parent: Any, tokens: Any, *rest: Any) -> Any:
     """A block's hash takes its tokens from the last to the first."""
@@ -187,7 +187,7 @@ def one_group_answers_for_all(original: Any, self: Any, block_hash: Any, kv_cach
 
 @breaks(f"{_COORDINATOR}:KVCacheCoordinator.__init__", violates="KV-OP-01", needs=("eagle",))
 def look_ahead_not_dropped(original: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """A hit is served to its last matched block although a draft layer needs the states behind it."""
+    """A hit is served to its last matched block although a draft layer needs the states after it."""
     original(self, *arguments, **named)
     self.eagle_group_ids = set()
 

@@ -52,7 +52,7 @@ NEEDS = MappingProxyType(
         "media": "requests with the same tokens and different multimodal items",
         "near-twins": "requests whose tokens differ in the last token of a block",
         "messages": "what clients are sent besides tokens and ends is compared",
-        "no-gate": "a system without the admission gate, so that a first chunk can be refused",
+        "no-gate": "a system without the admission gate, so that a first chunk can be rejected",
         "no-kv-cache": "a model whose layers attend within a step, so that nothing is kept",
         "no-read": "requests that may not be served from the cache",
         "pause": "the scheduler is paused",
@@ -62,7 +62,7 @@ NEEDS = MappingProxyType(
         "reset": "the cache is reset",
         "reset-running": "the cache is reset while requests run, which preempts them",
         "salt": "requests with the same tokens and different cache salts",
-        "sessions": "requests that go on with further prompts after they stopped",
+        "sessions": "requests that continue with further prompts after they stopped",
         "slots": "more LoRA adapters than a step may use",
         "statistics": "the statistics are taken",
         "stops": "requests with stop tokens and a minimum length",
@@ -168,7 +168,7 @@ class Mutant:
     needs: tuple[str, ...] = field(default=(), validator=deep_iterable(in_(NEEDS)))
     """What a run must contain to have a chance to show it; see ``NEEDS``."""
     equivalent: str | None = None
-    """Why nobody can tell it from the original, if that is so."""
+    """Why it cannot be distinguished from the original, if that is so."""
     survives: str | None = None
     """Why it is not found, if it could be."""
     probes: tuple[str, ...] = ()

@@ -44,10 +44,10 @@ def mutants_named(names: Sequence[str]) -> list[Mutant]:
     """The mutants of vLLM's block manager with these names.
 
     Raises:
-        UsageError: there is no mutant of that name.
+        UsageError: the mutant is unknown.
     """
     known = {mutant.name: mutant for mutant in BLOCK_MANAGER_MUTANTS}
     for name in names:
         if name not in known:
-            raise UsageError(f"there is no mutant {name!r}; kvgate mutants --list lists them")
+            raise UsageError(f"unknown mutant {name!r}; kvgate mutants --list lists them")
     return [known[name] for name in names]

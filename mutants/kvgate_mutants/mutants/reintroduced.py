@@ -105,7 +105,8 @@ def ten_tokens_a_step(original: Any, self: Any, request: Any, num_new_tokens: in
 
 @breaks("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", violates="KV-LIVE-03")
 def loads_leave_room_for_a_step(original: Any, self: Any, request: Any, *arguments: Any, **named: Any) -> Any:
-    """A repair: a load is let in only beside one speculative step of everybody who holds blocks, and of its own."""
+    """A repair: a load is admitted only if one speculative step of every request that holds blocks, and of its own,
+    still fits."""
     managers = self.coordinator.single_type_managers
     holders = {name for each in managers for name, blocks in each.req_to_blocks.items() if blocks}
     if named.get("delay_cache_blocks") and holders:
@@ -115,8 +116,8 @@ def loads_leave_room_for_a_step(original: Any, self: Any, request: Any, *argumen
     return original(self, request, *arguments, **named)
 
 
-# Reported defects of what is counted, held and told of blocks, put back into vLLM 0.20.2 or the plug-in; and repairs.
-# A repair stands for the version in which a defect of 0.20.2 is mended, where a control needs one.
+# Reported defects of what is counted, held and reported of blocks, put back into vLLM 0.20.2 or the plug-in; and
+# repairs. A repair stands for the version in which a defect of 0.20.2 is fixed, where a control needs one.
 
 _POOL = "vllm.v1.core.block_pool:BlockPool"
 
@@ -129,7 +130,7 @@ def gates_cap_in_every_count(original: Any, self: Any, *arguments: Any, **named:
 
 @breaks("swa_retention.pinned_tier:PinnedTier.resume", violates="KV-INV-03")
 def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, blocks: Any) -> Any:
-    """A pinned block that is hit is held, and still counts as one of the queue of those that nobody holds."""
+    """A pinned block that is hit is held, and still counts as one of the queue of blocks without a holder."""
     return blocks
 
 
@@ -138,7 +139,7 @@ def hit_stays_in_the_pinned_queue(_original: Any, _self: Any, blocks: Any) -> An
     violates="KV-OP-03",
 )
 def ascend_gate_without_caps(original: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """The coordinator is not told how many tokens a step computes, and so caps no window at the gate."""
+    """The coordinator does not know how many tokens a step computes, and so caps no window at the gate."""
     original(self, *arguments, **named | {"max_num_batched_tokens": None})
 
 
@@ -154,14 +155,14 @@ def released_one_by_one(original: Any, self: Any, ordered_blocks: Any, **named: 
 
 @breaks(f"{_POOL}.free_blocks", violates="KV-INV-03")
 def release_guarded(original: Any, self: Any, ordered_blocks: Any, **named: Any) -> None:
-    """A repair: what is no block, or has no holder, is not released, and nothing is released twice in a call."""
+    """A repair: null blocks and blocks without a holder are not released, and nothing is released twice in a call."""
     once = {block.block_id: block for block in ordered_blocks if not block.is_null and block.ref_cnt > 0}
     original(self, list(once.values()), **named)
 
 
 @breaks("vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator.emit_cached_block_events", violates="KV-OP-12")
 def null_blocks_not_told(_original: Any, self: Any, request: Any, computed_blocks: Any) -> None:
-    """A repair: of a hit the blocks that serve it are told, each run of neighbours in an event."""
+    """A repair: of a hit the blocks that serve it are reported, each run of adjacent ones in an event."""
     owner, name = locate("vllm.v1.core.kv_cache_utils:maybe_convert_block_hash")
     hashes, unit = [getattr(owner, name)(each) for each in request.block_hashes], self.block_pool.hash_block_size
     for group, blocks in enumerate(computed_blocks):
@@ -193,7 +194,7 @@ def whole_blocks_keep_one_key(original: Any, self: Any, request: Any, block: Any
 
 @breaks("vllm.v1.core.single_type_kv_cache_manager:MambaManager.get_num_blocks_to_allocate", violates="KV-SYS-01")
 def provided_state_counted(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
-    """A repair: the state behind provided tokens is counted beside the one behind the step."""
+    """A repair: the state after provided tokens is counted in addition to the one after the step."""
     return original(self, *arguments, **named) + 1
 
 

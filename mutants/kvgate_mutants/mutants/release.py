@@ -66,7 +66,7 @@ def last_cached_block_cached_again(original: Any, self: Any, **asked: Any) -> No
     violates="KV-OP-08",
 )
 def one_block_too_many_taken_for_cached(original: Any, self: Any, request_id: str, *hit: Any) -> None:
-    """The first block behind a hit counts as cached, and so never is."""
+    """The first block after a hit counts as cached, and so never is."""
     original(self, request_id, *hit)
     self.num_cached_block[request_id] += 1
 
@@ -130,7 +130,7 @@ def blocks_before_the_window_of_a_hit_not_passed_over(original: Any, self: Any, 
         del self.get_num_skipped_tokens
 
 
-# Mutants of chunked local attention: where an attention chunk ends, and what is given up when it does.
+# Mutants of chunked local attention: where an attention chunk ends, and what is freed when it does.
 
 _SKIPPED_CHUNKED_LOCAL = "vllm.v1.core.single_type_kv_cache_manager:ChunkedLocalAttentionManager.get_num_skipped_tokens"
 
@@ -143,7 +143,7 @@ def attention_chunk_ends_a_token_early(original: Any, self: Any, num_computed_to
 
 @breaks(_SKIPPED_CHUNKED_LOCAL, violates="KV-OP-06", models=("local",))
 def attention_chunk_ends_a_token_late(original: Any, self: Any, num_computed_tokens: int) -> Any:
-    """An attention chunk is taken to go on when the first token of the next one is to be computed."""
+    """An attention chunk is taken to continue when the first token of the next one is to be computed."""
     return original(self, max(0, num_computed_tokens - 1))
 
 

@@ -71,6 +71,6 @@ def free_blocks_counted_one_by_one(_original: Any, self: Any) -> int:
 
 @breaks(f"{_POOL}._maybe_evict_cached_block", violates="KV-WORK-02")
 def forgotten_by_searching_the_map(original: Any, self: Any, block: Any) -> Any:
-    """Whether a block that is handed out is still cached is found out by going through all that is cached."""
+    """To find out whether an allocated block is still cached, all cached blocks are searched."""
     listed = [key for key in self.cached_block_hash_to_block._cache if key == block.block_hash]
     return original(self, block) if listed or block.block_hash is None else False

@@ -39,7 +39,7 @@ def single_blocks_are_not_appended(original: Any, self: Any, block_ids: Any, row
 
 @breaks(f"{_TABLE}.move_row", violates="KV-SYS-03")
 def last_block_is_not_moved(original: Any, self: Any, source: int, target: int) -> Any:
-    """Where a request moves to another row, its last block stays behind."""
+    """If a request moves to another row, its last block stays in the old one."""
     last = self.num_blocks_per_row[source] - 1
     kept = self.block_table.np[target, last]
     original(self, source, target)
@@ -177,7 +177,7 @@ def resumed_requests_keep_the_blocks_they_lost(original: Any, self: Any, output:
 
 @breaks(f"{_RUNNER}:select_common_block_size", violates="KV-MEM-03")
 def kernel_blocks_of_eight_slots(_original: Any, _size: int, _backends: Any) -> int:
-    """A kernel's blocks are taken to have eight slots, whatever the memory was made for."""
+    """A kernel's blocks are taken to have eight slots, and not what the memory was made for."""
     return 8
 
 

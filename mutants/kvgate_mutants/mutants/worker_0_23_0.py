@@ -47,7 +47,7 @@ def no_room_for_slots_begun_before(original: Any, self: Any, *arguments: Any) ->
 
 @breaks(f"{_BUILDER}.build", violates="KV-MEM-03")
 def slots_are_found_in_blocks_of_the_default_size(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
-    """The operator that finds slots is given blocks of 128 slots, whatever size they have."""
+    """The operator that finds slots gets blocks of 128 slots, and not their real size."""
     return original(self, *arguments, **{**named, "block_size": 128})
 
 

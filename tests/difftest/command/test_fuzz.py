@@ -89,7 +89,7 @@ def test_a_system_that_looks_at_chance(kvgate: Kvgate, here: Path) -> None:
         (("--sut", "faulty:nobody"), 3, "has no callable 'nobody'"),
         (("--sut", "faulty:refuses"), 2, "does not support the settings"),
         (("--model", "nothing"), 2, "unknown model 'nothing'"),
-        (("--resume", "nowhere"), 2, "there is no manifest.json"),
+        (("--resume", "nowhere"), 2, "the folder has no manifest.json"),
         (("--time-budget", "soon"), 2, "not a time"),
         (("--sut", "reference", "--ray", "local"), 3, "pip install 'PATH-OF-A-CLONE[ray]'"),
     ],
@@ -119,7 +119,7 @@ def test_a_run_is_not_begun_twice(kvgate: Kvgate) -> None:
     assert 0 == kvgate(*arguments).code
     ended = kvgate(*arguments)
     assert 2 == ended.code
-    assert "go on with it by --resume run" in ended.message
+    assert "continue it with --resume run" in ended.message
 
 
 def test_standard_output_is_for_the_verdict(kvgate: Kvgate, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_an_interrupt_leaves_what_was_done(kvgate: Kvgate, here: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert 130 == process.returncode, err
-    assert "kvgate: to go on: kvgate fuzz --resume run" in err
+    assert "kvgate: to continue: kvgate fuzz --resume run" in err
     assert "no divergence in" in out
     done = sorted(shards.glob("*.jsonl"))
     times = [path.stat().st_mtime_ns for path in done]

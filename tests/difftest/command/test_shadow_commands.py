@@ -173,7 +173,7 @@ def test_a_command_is_run_with_a_shadow(here: Path, kvgate: Kvgate) -> None:
     program = "import os; os.replace('fresh/status-e-1.json', 'shadow/status-e-1.json')"
     ended = kvgate("record", "--check", "--dir", "shadow", "--", sys.executable, "-c", program)
     assert 0 == ended.code
-    assert "kvgate: engine e-1: 5 calls judged, 1 difference; the first: KV-OP-05 at step 1\n" == ended.err
+    assert "kvgate: engine e-1: 5 calls checked, 1 difference; the first: KV-OP-05 at step 1\n" == ended.err
 
 
 @pytest.mark.few(1)

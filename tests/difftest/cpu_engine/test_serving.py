@@ -41,9 +41,9 @@ def test_the_plug_in_is_found(tmp_path: Path) -> None:
 def test_an_unknown_fault_is_rejected() -> None:
     """And not passed over: a server without the fault would look like one that survives it."""
     pytest.importorskip("vllm")
-    with pytest.raises(UsageError, match="there is no mutant 'nothing'"):
+    with pytest.raises(UsageError, match="unknown mutant 'nothing'"):
         put_in_place(["nothing"], [])
-    with pytest.raises(UsageError, match="there is no mutant 'nothing'"), served(Serving(mutants=("nothing",))):
+    with pytest.raises(UsageError, match="unknown mutant 'nothing'"), served(Serving(mutants=("nothing",))):
         pass
 
 

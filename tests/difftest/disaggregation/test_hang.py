@@ -63,9 +63,9 @@ def test_the_wait_graph_of_both_nodes_is_reported() -> None:
         "request 1 on the decode node waits (waiting_for_remote_kvs), 48 of 48 tokens computed, holds 3 blocks",
         "request 4 on the prefill node waits for blocks: request 2 on the prefill node holds 4",
         "request 2 on the prefill node waits for its blocks to be read by request 2 on the decode node",
-        "request 2 on the decode node waits behind request 0 on the decode node, which comes first",
+        "request 2 on the decode node waits for request 0 on the decode node, which comes first",
         "request 0 on the decode node waits for blocks: request 1 on the decode node holds 3",
-        "request 1 on the decode node waits behind request 0 on the decode node, which comes first",
+        "request 1 on the decode node waits for request 0 on the decode node, which comes first",
     ):
         assert sentence in parts
     circle = "request 0 on the decode node → request 1 on the decode node → request 0 on the decode node"

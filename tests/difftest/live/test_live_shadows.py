@@ -70,9 +70,9 @@ def test_what_was_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
     ("counted", "message"),
     [
         (Shadow(50, 4, 5, 70), "saw 1 differences"),
-        (Shadow(50, 3, 6, 71), "did not follow all of it: 10 calls judged, 0 differences, 1 calls lost"),
+        (Shadow(50, 3, 6, 71), "did not follow all of it: 10 calls checked, 0 differences, 1 calls lost"),
         (Shadow(40, 3, 5, 70), "has not caught up"),
-        (STOOD, "did not move while the server was driven"),
+        (STOOD, "did not change while the server was driven"),
     ],
     ids=["differs", "lost", "not checked", "dead"],
 )
@@ -115,8 +115,8 @@ ENDED = {("old", "check"): {"calls": 60, "judged": 40, "differences": 3, "lost":
 @pytest.mark.parametrize(
     ("pretended", "code", "message"),
     [
-        (Pretended(shadows=dict(ENDED), follows=("mine", "check")), 0, "shadow: 24 calls judged, 0 differences"),
-        (Pretended(follows=("mine", "check"), follows_until=24), 1, "did not judge one more request"),
+        (Pretended(shadows=dict(ENDED), follows=("mine", "check")), 0, "shadow: 24 calls checked, 0 differences"),
+        (Pretended(follows=("mine", "check"), follows_until=24), 1, "did not check one more request"),
         (Pretended(follows=("mine", "record")), 0, "the shadow is in mode record"),
         (Pretended(tells_metrics=False), 0, "not checked: the server reports no vllm:num_requests_running"),
     ],

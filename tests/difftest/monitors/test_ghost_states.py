@@ -122,7 +122,7 @@ KEEPING = {
         ForgetsDrafts,
         VERIFIED,
         Difference(
-            "KV-MEM-02", "request 0, group 0", "a state for each of 2 drafts", "the table has 1 behind the running one"
+            "KV-MEM-02", "request 0, group 0", "a state for each of 2 drafts", "the table has 1 after the running one"
         ),
     ),
     "a state that a chunk passed": (

@@ -200,7 +200,7 @@ def test_what_remains_is_listed() -> None:
     document = Document(leak)
     assert "Every request has ended, and 1 block is still held." == document.text("h1")
     assert "left-behind" in document.ids()
-    assert "block 1 counts a holder, and nobody names it, operations 2 to 4" in leak
+    assert "block 1 counts a holder that no table names, operations 2 to 4" in leak
     assert 2 == data_of(leak)["difference"]
 
 

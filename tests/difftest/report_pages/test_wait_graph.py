@@ -68,19 +68,19 @@ def test_a_request_that_can_never_fit_is_named() -> None:
     drawn = drawing(hung(WaitFor(edges, 4, STANDING)))
     assert drawn is not None
     expected = (
-        "Request 0 can never run: its 150 tokens need 38 blocks, and the pool has 4. 1 request behind it waits as well."
+        "Request 0 can never run: its 150 tokens need 38 blocks, and the pool has 4. 1 request after it waits as well."
     )
     assert expected == drawn.conclusion
     alone = drawing(hung(WaitFor((Wait(0, Reason.NO_REQUEST),), 4, STANDING), tokens=5))
     assert alone is not None
-    assert "Request 0 waits for nobody: nothing but the scheduler keeps it from getting on." == alone.conclusion
+    assert "Request 0 waits for no other request: only the scheduler keeps it from making progress." == alone.conclusion
 
 
 def test_a_lost_transfer_is_named() -> None:
     """A request that waits for a transfer that ends is not stuck."""
     drawn = drawing(hung(WaitFor((Wait(0, Reason.TRANSFER, lost=True), Wait(1, Reason.TRANSFER)), 4, STANDING)))
     assert drawn is not None
-    assert "Request 0 waits for a transfer that never ends, and nobody takes it out." == drawn.conclusion
+    assert "Request 0 waits for a transfer that never ends, and is never removed." == drawn.conclusion
     assert ([True, False], ()) == ([row.is_stuck for row in drawn.rows], drawn.arrows)
     assert ("waits for a transfer, which never ends",) == drawn.rows[0].waits
 

@@ -57,7 +57,7 @@ def test_blocks_are_put_together() -> None:
 def test_blocks_before_the_window_do_not_matter() -> None:
     """Where the table has null blocks, the worker may name what was there."""
     assert second(due=Due(1, 8, ((1, 2, 5), (0, 4, 6)))) is None
-    assert "request 7, as the worker is told (blocks by group)" == subject(
+    assert "request 7, as sent to the worker (blocks by group)" == subject(
         second(due=Due(1, 8, ((0, 3, 5), (3, 4, 6))))
     )
 
@@ -76,11 +76,11 @@ def test_wrong_blocks_are_seen() -> None:
 
 def test_wrong_tokens_are_seen() -> None:
     """Where they begin, how many they are, which of them are drafts."""
-    where = "request 7, as the worker is told (start, tokens)"
+    where = "request 7, as sent to the worker (start, tokens)"
     assert where == subject(second(evolve(MORE, start=9)))
     assert where == subject(second(evolve(MORE, tokens=2)))
     drafted = evolve(MORE_DUE, drafts=(5, 6))
-    assert "request 7, as the worker is told (drafts)" == subject(second(due=drafted))
+    assert "request 7, as sent to the worker (drafts)" == subject(second(due=drafted))
     assert second(evolve(MORE, drafts=(5, 6)), drafted) is None
     assert second(evolve(MORE, drafts=(5, 6))) is None
 
@@ -109,7 +109,7 @@ def test_ended_requests_are_sent() -> None:
     batch = Batch(64, 4)
     assert first_step(batch=batch) is None
     assert batch.remembered([7]) is None
-    assert "what the worker is told of ends" == subject(batch.remembered([]))
+    assert "ends sent to the worker" == subject(batch.remembered([]))
     assert batch.step({}, {}, [7]) is None
     assert batch.remembered([]) is None
     assert () == batch.tables(7)
@@ -123,14 +123,14 @@ def test_tokens_are_sent_as_they_are() -> None:
     assert "request 7, as the worker is told (prompt)" == subject(first_step(evolve(NEW, prompt=prompt[::-1]), new))
     answered = evolve(MORE_DUE, answered=2)
     assert second(evolve(MORE, answered=2), answered) is None
-    assert "request 7, as the worker is told (tokens answered)" == subject(second(evolve(MORE, answered=3), answered))
+    assert "request 7, as sent to the worker (tokens answered)" == subject(second(evolve(MORE, answered=3), answered))
     every = evolve(MORE_DUE, every=tuple(range(9)))
-    where = "request 7, as the worker is told (all tokens)"
+    where = "request 7, as sent to the worker (all tokens)"
     assert second(MORE, every) is None
     assert where == subject(second(evolve(MORE, every=tuple(range(9))), every))
     staged = evolve(every, more=True)
     assert second(evolve(MORE, more=(8,)), staged) is None
-    where_more = "request 7, as the worker is told (tokens to compute)"
+    where_more = "request 7, as sent to the worker (tokens to compute)"
     assert where_more == subject(second(evolve(MORE, more=()), staged))
     assert where_more == subject(second(MORE, staged)) == subject(second(evolve(MORE, more=(8,)), every))
     for tokens, expected in [(9, None), (8, where)]:
@@ -151,4 +151,4 @@ def test_what_is_sent_of_all_together() -> None:
         evolve(due, masked=((1, ()), (3, (7,)))),
         evolve(due, masked=((3, ()), (1, ()))),
     ):
-        assert "a step, as the worker is told (of all together)" == subject(Batch(64, 4).together(other, due))
+        assert "a step, as sent to the worker (of all together)" == subject(Batch(64, 4).together(other, due))

@@ -311,7 +311,7 @@ def test_a_request_passed_over_permanently_is_reported(monkeypatch: pytest.Monke
         found.difference.statement,
         found.difference.subject,
     )
-    assert "request 0 waits for nobody" in found.difference.got
+    assert "request 0 waits for no other request" in found.difference.got
 
 
 @pytest.mark.parametrize("lost", [False, True])

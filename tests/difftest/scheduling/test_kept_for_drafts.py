@@ -20,7 +20,7 @@ from kvreference.population import Status
 from kvreference.settings import Settings
 
 SETTINGS = Settings(Geometry((Group("full", 16),) * 6), blocks=37, tokens_max=200, drafts_max=1)
-HANG = Difference("KV-LIVE-03", "progress", "somebody gets on, or something changes", "36 blocks are free")
+HANG = Difference("KV-LIVE-03", "progress", "a request makes progress, or something changes", "36 blocks are free")
 
 
 def recognised(

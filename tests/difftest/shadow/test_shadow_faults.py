@@ -344,7 +344,7 @@ def test_what_is_waited_for_is_named() -> None:
     assert all(f"no step began after step {clocked.steps}" in found[number] for number in running)
     assert f"request {waiting[0]} waits for blocks: request {running[0]} holds " in found[waiting[0]]
     for number in waiting[1:]:
-        assert f"request {number} waits behind request {waiting[0]}, which comes first" in found[number]
+        assert f"request {number} waits for request {waiting[0]}, which comes first" in found[number]
 
 
 def test_an_event_from_outside_has_more_time() -> None:

@@ -152,8 +152,8 @@ def test_what_may_not_be_believed_is_not_reproduced(result: Result) -> None:
     rate = 100 * result.server.hit_rate
     (first, *rest) = result.served
     for other, verdict in (
-        (evolve(result, soundness=Soundness(1, 1, "a misread")), "unsound or not judged"),
-        (evolve(result, soundness=Soundness(judged=False)), "unsound or not judged"),
+        (evolve(result, soundness=Soundness(1, 1, "a misread")), "unsound or not checked"),
+        (evolve(result, soundness=Soundness(judged=False)), "unsound or not checked"),
         (
             evolve(result, served=(evolve(first, hit_tokens=1), *rest)),
             "arms differ: reference and reference: request 0",

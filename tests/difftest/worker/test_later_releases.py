@@ -211,7 +211,7 @@ def test_a_version_that_is_not_known(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "version", "message"),
     [
-        ("other", "0.23.0", "there is no vllm_ascend in it"),
+        ("other", "0.23.0", "it holds no vllm_ascend"),
         ("vllm_ascend", "0.20.2rc1", "holds vllm_ascend 0.20.2rc1, and not 0.23.0"),
         ("vllm_ascend", "0.23.0", "lacks the module vllm_ascend.patch.platform.patch_kv_cache_utils"),
     ],

@@ -21,7 +21,7 @@ with starting("kvgate.adapters.cpu_engine"):
 def serve(
     model: Annotated[str, typer.Argument(help="gemma-3, gemma-4 or gpt-oss, in small.")] = "gemma-3",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")] = 8000,
-    mutants: Annotated[list[str] | None, typer.Option("--mutant", metavar="NAME", help="Plant this fault.")] = None,
+    mutants: Annotated[list[str] | None, typer.Option("--mutant", metavar="NAME", help="Inject this fault.")] = None,
     preloads: Annotated[
         list[Path] | None, typer.Option("--preload", metavar="FILE.py", help="Run this file in every process.")
     ] = None,

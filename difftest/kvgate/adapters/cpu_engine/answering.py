@@ -1,6 +1,6 @@
 """A program: engines that answer, one for each job, in children that share one import of vLLM.
 
-It reads a job a line and writes what the engine said a line, in JSON; whatever vLLM prints goes to standard error. A
+It reads one job a line and writes the engine's answer as one line, in JSON; what vLLM prints goes to standard error. A
 child is forked before torch has computed anything, so it has no thread of its parent's to wait for.
 """
 

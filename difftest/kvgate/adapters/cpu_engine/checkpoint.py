@@ -1,7 +1,7 @@
 """A tiny model as vLLM loads one: a folder with a configuration, a tokenizer of words, and random weights.
 
-The weights are spread so that an answer depends on every token before it, and so that answers are made of few tokens:
-then a draft is right now and then although no model was trained.
+The weights are spread so that an answer depends on every token before it, and so that answers are made of few tokens.
+Then a draft is sometimes right although no model was trained.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 SPREAD = 0.35
-"""The scale of the layers' weights: with much smaller ones, one token is repeated whatever the prompt is."""
+"""The scale of the layers' weights: with much smaller ones, the model repeats one token after every prompt."""
 ANSWERS = 8
 """How many tokens answers are made of."""
 QUIET = 0.05

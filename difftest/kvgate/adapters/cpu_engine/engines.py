@@ -24,7 +24,7 @@ _TAIL_CHARACTERS = 2000
 
 @define(eq=False)
 class Engines:
-    """Whoever answers jobs, in a process of its own."""
+    """Answers jobs, in a process of its own."""
 
     child: Child
     log: Path
@@ -39,7 +39,7 @@ class Engines:
         requests, replies = self.child.process.stdin, self.child.process.stdout
         assert requests is not None, "it was asked for"
         assert replies is not None, "it was asked for"
-        # With its child, which would go on without it.
+        # With its child, which would otherwise keep running.
         timer = threading.Timer(JOB_SECONDS_MAX, self.child.end)
         timer.start()
         try:

@@ -3,8 +3,8 @@
 Each is a configuration that Transformers knows, so that vLLM loads it as it loads the model that it stands for. Windows
 are short, so that a prompt of some hundred tokens crosses them many times.
 
-DeepSeek-V4 is not among them. vLLM 0.20.2's model of it makes CUDA streams when it is built, which fails without CUDA;
-before that, its FP8 KV cache is refused, because the CPU backend has none together with prefix caching.
+DeepSeek-V4 is not among them. vLLM 0.20.2's model of it makes CUDA streams when it is built, which fails without CUDA.
+Before that, vLLM rejects its FP8 KV cache, because the CPU backend has none together with prefix caching.
 """
 
 from __future__ import annotations

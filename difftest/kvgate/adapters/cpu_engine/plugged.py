@@ -1,7 +1,7 @@
 """A vLLM plug-in that is made on the fly: what must be done in every process of a server, before its engine is built.
 
 vLLM looks for plug-ins among the installed packages, so a folder with a package's metadata, in front of the others on
-the path, is one. It repairs what the CPU build lacks, plants mutants, and runs files, as ``--preload`` does.
+the path, is one. It repairs what the CPU build lacks, injects mutants, and runs files, as ``--preload`` does.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _MODULE = '''"""Written by kvgate for one server."""
 
 MUTANTS = {mutants!r}
 FILES = {files!r}
-_planted = []
+_injected = []
 
 
 def register():
     from kvgate.adapters.cpu_engine.plugged import put_in_place
 
-    if not _planted:
-        _planted.append(put_in_place(MUTANTS, FILES))
+    if not _injected:
+        _injected.append(put_in_place(MUTANTS, FILES))
 '''
 
 
 def write_plug_in(folder: Path, mutants: Sequence[str] = (), files: Sequence[Path] = ()) -> Path:
-    """Write the plug-in into ``folder``, which goes on ``PYTHONPATH``; ``VLLM_PLUGINS`` must name it: ``NAME``."""
+    """Write the plug-in into ``folder``, to be added to ``PYTHONPATH``; ``VLLM_PLUGINS`` must name it: ``NAME``."""
     if _is_unknown("vllm"):
         # The CPU build is installed under another name, and its command looks for this one; CPUs are known by its end.
         _write_metadata(folder, "vllm", f"{VLLM_VERSION}+cpu")
@@ -59,7 +59,7 @@ def _write_metadata(folder: Path, name: str, number: str) -> Path:
 
 
 def put_in_place(mutants: Sequence[str], files: Sequence[str]) -> object:
-    """Repair this process's vLLM, plant ``mutants`` in it for good, and run ``files``; keep what is returned.
+    """Repair this process's vLLM, inject ``mutants`` into it for good, and run ``files``; keep what is returned.
 
     Raises:
         UsageError: a mutant or a file that is not there, or a file that raises.
@@ -83,7 +83,7 @@ def mutants_named(names: Sequence[str]) -> Sequence[Any]:
     """The mutants of vLLM's block manager with these names; kvgate-mutants brings them.
 
     Raises:
-        UsageError: there is no mutant of that name, or kvgate-mutants is not installed.
+        UsageError: the mutant is unknown, or kvgate-mutants is not installed.
     """
     if not names:
         return ()

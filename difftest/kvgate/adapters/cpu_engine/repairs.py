@@ -1,7 +1,7 @@
 """What the CPU build of vLLM 0.20.2 lacks for these models, and nothing of the block manager.
 
-It starts neither drafts nor gpt-oss in 32 bits: its stand-ins for the kernels of draft rejection do not take the
-arguments that they are called with, and its attention takes sinks in bfloat16 alone.
+It starts neither drafts nor gpt-oss in 32 bits. Its stand-ins for the kernels of draft rejection do not take the
+arguments that they are called with, and its attention takes sinks in bfloat16 only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def repair() -> None:
-    """Mend both in this process; a second time changes nothing."""
+    """Repair both in this process; a second call changes nothing."""
     import vllm.utils.cpu_triton_utils as kernels
     from vllm.model_executor.models import gpt_oss
 

@@ -1,4 +1,4 @@
-"""Words that prompts are made of: short, told apart by spaces, and known to no model in particular."""
+"""Words that prompts are made of: short, separated by spaces, and known to no model in particular."""
 
 from __future__ import annotations
 

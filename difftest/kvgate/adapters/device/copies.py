@@ -78,7 +78,7 @@ def _complaint(
 
 
 def ways(device: str) -> tuple[str, ...]:
-    """How the plug-in copies there; on the host both ways are tried."""
+    """How the plug-in copies there; on the host both methods run."""
     kind = device.partition(":")[0]
     return ("by views", "by index") if kind == "cpu" else ("by index",) if kind in BY_INDEX else ("by views",)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def memory(size_bytes: int, seed: int) -> torch.Tensor:
-    """Random bytes, among which are all kinds of numbers that are none."""
+    """Random bytes, which contain all kinds of NaN."""
     import torch
 
     return torch.randint(256, (size_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))

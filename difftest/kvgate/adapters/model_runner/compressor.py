@@ -77,7 +77,7 @@ def operator_input(arguments: Sequence[Any], base: int) -> OperatorInput:
 
 
 def _positions(cos: Any, sin: Any, base: int, tokens: Sequence[int]) -> Iterator[int]:
-    """Of each token: the last angle is small and tells positions apart, and the others have to agree with it."""
+    """Of each token: the last angle is small and distinguishes positions, and the others have to agree with it."""
     width = sin.shape[1]
     frequencies = [base ** (-2 * (column // 2) / width) for column in range(width)]
     read = [token for token in tokens if token < len(sin)]

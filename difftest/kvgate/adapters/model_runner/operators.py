@@ -116,12 +116,12 @@ def operators(folder: Path) -> list[Operator]:
 def names_in(source: str) -> Iterator[str]:
     """Every place in a module that names an operator of torch_npu or of a library of torch, or a Triton kernel."""
     tree = ast.parse(source)
-    # Of torch.ops.a.b, torch.ops.a is no operator.
+    # Of torch.ops.a.b, torch.ops.a is not an operator.
     inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node not in inner and _is_dotted(node):
             name = ast.unparse(node)
-            # The library of torch.ops.library.operator is no operator.
+            # The library of torch.ops.library.operator is not an operator.
             if name.startswith(_ROOTS) and not (name.startswith(_ROOTS[0]) and name.count(".") < 3):
                 yield name
         # Triton kernels are run by the grid: kernel[grid](...).

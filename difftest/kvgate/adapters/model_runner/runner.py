@@ -83,7 +83,7 @@ class Part:
     """
     finds: tuple[int, int, int] | None = None
     """What an operator is given to find slots in the tables: the slots of a block, in how many rows, and for how many
-    slots there is room; None where there is no such operator."""
+    slots there is room; None if the release has no such operator."""
     found: OperatorInput | None = None
     """What the published caller passes to that operator."""
 
@@ -482,7 +482,7 @@ class AscendWorker(Worker):
                 yield part_of(part, positions, rows, self._finds(part), self._found(part, spec))
 
     def _finds(self, part: Any) -> tuple[int, int, int] | None:
-        """What the operator is given that finds slots in the tables: there is none."""
+        """The arguments of the operator that finds slots in the tables: this release has no such operator."""
         del part
         return None
 

@@ -83,7 +83,7 @@ STAND_INS = (
     ),
     StandIn(
         "scipy, scipy.optimize:nnls (from 0.23.0 on)",
-        "empty modules, where there is no scipy",
+        "empty modules, if scipy is missing",
         "layers and a predictor of chunks name it, and are not run",
     ),
     StandIn(
@@ -134,7 +134,7 @@ STAND_INS = (
     ),
     StandIn(
         "the configuration of a model, and its rotary tables",
-        "widths and counts of heads of DeepSeek-V4, and tables in which a row tells its position",
+        "widths and counts of heads of DeepSeek-V4, and tables in which a row holds its position",
         "no model is loaded",
     ),
     StandIn(

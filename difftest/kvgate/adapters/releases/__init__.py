@@ -96,7 +96,7 @@ def release_named(name: str) -> Release:
     ``ascend-worker`` is the release of ``ascend``, with and without a version.
 
     Raises:
-        UsageError: there is no such release.
+        UsageError: the release is unknown.
     """
     if name == "native":
         return RELEASES[NEWEST]

@@ -19,7 +19,8 @@ class OwnScheduler:
     release: Release
     """The release, with the rules of this scheduler."""
     classes: Sequence[str]
-    """The scheduler for synchronous steps and the one for asynchronous ones; only the first, if there is no other."""
+    """The scheduler for synchronous steps and the one for asynchronous ones; only the first, if the release has no
+    other."""
 
 
 def _under(release: Release, **rules: Any) -> Release:

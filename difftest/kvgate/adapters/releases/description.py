@@ -34,7 +34,8 @@ class SchedulerRules:
     pads_drafts: bool = False
     """Whether a request that is admitted with one token to compute gets as many drafts as there can be."""
     pads_next_to_others: bool = False
-    """Whether it gets them only where the step serves a request that ran before, and waits if there is no room."""
+    """Whether it gets them only where the step serves a request that ran before, and waits if there is not enough
+    room."""
     caches_answers: bool = False
     """Whether blocks that an answer fills are cached when the scheduler takes it, and not with the next step."""
     queues: tuple[str, ...] = ("skipped_waiting", "waiting")
@@ -45,22 +46,22 @@ class SchedulerRules:
     reports_preempted_later: bool = False
     """Whether a step reports all requests preempted since the step before, and not only those of the step itself."""
     spares_the_only_one: bool = False
-    """Whether the only request may have all of a step, whatever is the most that a step computes of one prompt."""
+    """Whether the only request may have all of a step, beyond the limit that a step has for one prompt."""
     frees_late: bool = False
     """Whether blocks that a window has left are freed when the step that left them is over."""
     drops_answers: bool = False
     """Whether with a connector, what steps in flight answer a request that is preempted counts for nothing."""
     stops_at_junctions: bool = False
-    """Whether chunks also end where a prompt parts from what is cached, if states are kept at block ends, and never go
-    on from the last end of a block that a hit can use. What a step computes there is not checked."""
+    """For states kept at block ends: whether chunks also end where a prompt parts from what is cached, and never
+    continue from the last block end that a hit can use. What a step computes there is not checked."""
     stops_at_usable_ends: bool = False
-    """Whether without a draft layer, a prompt that ends with a block is computed in two steps: up to the last end of a
-    block that a hit can use, and then the last block."""
+    """Without a draft layer: whether a prompt that ends with a block is computed in two steps, up to the last block end
+    that a hit can use, and then the last block."""
     ends_before_an_answer: bool = False
     """Whether a request that is computed again may leave its last token to the step that answers, where states are kept
     at block ends and it ends with a block."""
     looks_not_ahead: bool = False
-    """Whether chunks end at the last end of a block of states, whatever a draft layer looks ahead."""
+    """Whether chunks end at the last end of a block of states, without the look-ahead of a draft layer."""
     zeroes_loaded: bool = True
     """Whether a step zeroes the blocks of tokens that another node loads later."""
     zeroes_windows: bool = False
@@ -71,12 +72,12 @@ class SchedulerRules:
     """Whether each new request is announced to the connector."""
     offers_to_readers_only: bool = False
     """Whether a request that may not read the prefix cache takes nothing from other nodes, and does not wait until its
-    connector can tell what they offer."""
+    connector knows what they offer."""
     ends_with_computed: bool = False
     """Whether the end of a request is reported to the connector with the attention blocks of its computed tokens alone,
     and not with those that it holds for look-ahead."""
     resets_no_connector: bool = False
-    """Whether a reset of the connector's cache is done where there is no connector."""
+    """Whether a reset of the connector's cache succeeds without a connector."""
     in_full: bool = True
     """Whether sessions, adapters, items, embeddings and pooling are driven on it, and every field is known that it
     sends to connectors and clients, and publishes in statistics."""

@@ -104,7 +104,7 @@ def unexplained(new: Iterable[str], mechanisms: Iterable[Mechanism]) -> list[str
 
 
 def main(folder: str | None) -> int:
-    """Print; the exit code is 1 if a name is of no mechanism, and 2 if ``folder`` is no vLLM."""
+    """Print; the exit code is 1 if a name is of no mechanism, and 2 if ``folder`` holds no vLLM."""
     missing, pairs = 0, described()
     if folder is not None:
         try:

@@ -1,4 +1,4 @@
-"""Settings that are known to hang, to be refused, or to answer from the wrong blocks; and those that cost hits."""
+"""Settings that are known to hang, to be rejected, or to answer from the wrong blocks; and those that cost hits."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def never_fits(case: Case) -> Cause | None:
         passes = f"vLLM starts, for it reckons with {asked} of them, but " if seen else ""
         says = (
             f"{passes}a request of more than {largest} tokens does not fit the pool of {settings.blocks} blocks, of "
-            f"which one is never given, though --max-model-len allows {allowed}: it is waited for, for ever, and "
-            "everybody behind it"
+            f"which one is never given, though --max-model-len allows {allowed}: it blocks the queue permanently"
         )
     else:
         return None
@@ -105,7 +104,7 @@ def interval_is_refused(case: Case) -> Cause | None:
         Effect.FAILS,
         "KV-OP-15",
         ("vllm-project/vllm#43447",),
-        f"a retention interval of {interval} tokens is no multiple of the alignment, {geometry.alignment_tokens}: "
+        f"a retention interval of {interval} tokens is not a multiple of the alignment, {geometry.alignment_tokens}: "
         f"{'with the plug-in ' if on_stock else ''}the engine does not start"
         if retains
         else f"a retention interval is for {of} alone, and there are none: the engine does not start",

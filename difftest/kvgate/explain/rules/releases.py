@@ -1,4 +1,4 @@
-"""What a release does wrong, or does not do, whatever is sent to it."""
+"""What a release does wrong, or does not do, for every prompt."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def mask_omits_look_ahead(case: Case) -> Cause | None:
         ("vllm-project/vllm#44082", "vllm-project/vllm#42258"),
         f"vLLM {case.serving.version} caches of a window what a hit reads without its look-ahead block, and looks it "
         "up with that block: no boundary is complete",
-        "" if certain else "nothing behind their last boundary was computed in the same prompt",
+        "" if certain else "nothing after their last boundary was computed in the same prompt",
         "vLLM 0.23.0 or newer; or no draft model",
     )
 
@@ -180,9 +180,9 @@ def findings_that_act(case: Case) -> Iterator[Cause]:
     tried = (*case.short_replays, *case.replays) if case.prompts is None else (case.prompts,)
     known.times.clear()
     hits = {prompts: best_hit(case.settings, prompts, cache) for prompts in tried}
-    told = _WITH_A_RULE | ({_REPLAY_ABOVE} if state_kept_above(case) else set())
+    covered = _WITH_A_RULE | ({_REPLAY_ABOVE} if state_kept_above(case) else set())
     for finding in known.findings:
-        if finding.id in known.times and finding.id not in told:
+        if finding.id in known.times and finding.id not in covered:
             without = case.released_without(finding)[0]
             ideal = {prompts: best_hit(case.settings, prompts, without) for prompts in tried}
             changed = {prompts: (ideal[prompts], hit) for prompts, hit in hits.items() if hit != ideal[prompts]}

@@ -100,8 +100,8 @@ def windows_flush_the_pool(case: Case) -> Cause | None:
         Effect.ZERO_IF,
         "KV-OP-17",
         ("vllm-project/vllm#42948", "vllm-project/vllm#43447"),
-        f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what leaves "
-        f"a window goes behind what is cached, and the queue turns{pool}",
+        f"a prompt of {tokens} tokens holds {held} blocks at most, and takes {taken} from the free queue: what "
+        f"leaves a window is queued after what is cached, and the queue turns{pool}",
         f"between a prompt and its replay more blocks are taken than the pool has, {taken} for one of {tokens} tokens",
         f"{RETENTION_VARIABLE}={best}, with vLLM {RETAINS.first} or newer, or the plug-in for 0.20.2"
         if helps

@@ -26,7 +26,7 @@ class Refutation:
 
     @property
     def is_refuted(self) -> bool:
-        """Whether z3 refutes it, and its trace tells it from the reference."""
+        """Whether z3 refutes it, and its trace distinguishes it from the reference."""
         return self.proof.verdict is Verdict.REFUTED and self.replay is not None and self.replay.shows_it
 
 
@@ -34,7 +34,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     """The designs called so, each once; all of them for ``all``.
 
     Raises:
-        UsageError: there is no such design.
+        UsageError: the design is unknown.
     """
     if "all" in names:
         return list(DESIGNS)

@@ -1,4 +1,4 @@
-"""Finding 001: A list grows by every block that is given out, and nobody ever empties it."""
+"""Finding 001: A list grows by every allocated block and is never emptied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding 002: The admission gate lets in requests with a long hit for which there is no room."""
+"""Finding 002: The admission gate admits requests with a long hit that do not fit."""
 
 from __future__ import annotations
 

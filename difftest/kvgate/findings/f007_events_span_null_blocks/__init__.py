@@ -1,4 +1,4 @@
-"""Finding 007: An event tells the tokens of null blocks, and does not name them."""
+"""Finding 007: An event reports the tokens of null blocks, but not the blocks."""
 
 from __future__ import annotations
 

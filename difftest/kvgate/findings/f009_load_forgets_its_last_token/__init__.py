@@ -19,7 +19,7 @@ def _counts_the_last_token(computed: Callable[[int, int], int], end: int, tokens
 
 def _acts(settings: Settings, _release: str) -> Acts:
     def given_up_before_the_last(misread: Misread) -> bool:
-        """The last token, computed again, reads or writes a block that is given up as if it were computed."""
+        """The last token, computed again, reads or writes a block that was freed as if the token were computed."""
         gives_up = not settings.geometry.groups[misread.reader.group].keeps_all
         return gives_up and misread.block == NULL and misread.reader.again
 

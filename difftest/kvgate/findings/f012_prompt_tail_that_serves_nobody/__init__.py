@@ -1,4 +1,4 @@
-"""Finding 012: The block in which a prompt ends is cached by a key that nobody can ask for."""
+"""Finding 012: The block in which a prompt ends is cached by a key that no request can look up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _acts(settings: Settings, release: str) -> Acts:
     ) -> list[int]:
         """The end of the prompt is an entry as well."""
         ends, end = ends_inside(group, request, table, tokens, due), end_of(group, request)
-        # Whole alignments are cached, and a look-ahead block behind them.
+        # Whole alignments are cached, and a look-ahead block after them.
         cached = tokens // geometry.alignment_tokens * geometry.alignment_tokens
         cached = min(tokens, cached + group.block_size_tokens) if cached and group.lookahead else cached
         is_there = 0 < end <= cached and end // group.block_size_tokens < len(table.blocks)

@@ -4,7 +4,7 @@ Block ``i`` of a compressed group is known by as many of the first tokens as it 
 those keys it is cached, looked up and reported in events.
 
 The look-up takes slots for tokens in some places and not in others, so that its findings 005, 006 and 014 cannot be
-separated from it: for the length of a hit and its tables it does not build on the reference's own rule. It acts on
+separated from it. For the length of a hit and its tables it does not build on the reference's own rule. It acts on
 compressed groups of vLLM-Ascend 0.20.2rc1 alone; everywhere else the reference's rule is compared.
 """
 

@@ -29,7 +29,7 @@ def _acts(settings: Settings, _release: str) -> Acts:
         tables, reached = list(tables_found(found, hit_tokens, tokens)), tokens - 1
         for kind in kinds:
             alike = [each for each in found if each.group == kind]
-            # The look-ahead block is asked for behind what was reached, and dropped.
+            # The look-ahead block after the reached tokens is looked up, and dropped.
             more = kind.block_size_tokens if kind.lookahead else 0
             leading = max(0, min(_leading(each, min(reached + more, tokens - 1)) for each in alike) - more)
             reached = leading // geometry.alignment_tokens * geometry.alignment_tokens

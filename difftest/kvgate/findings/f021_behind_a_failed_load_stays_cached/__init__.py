@@ -1,4 +1,4 @@
-"""Finding 021: What is behind a failed load stays cached while it is computed again, and for good if it never is."""
+"""Finding 021: Blocks after a failed load stay cached while they are computed again, and for good if they never are."""
 
 from kvgate.findings.finding import Acts, Finding
 from kvgate.monitors.slot_memory import FAILED, FAILED_ELSEWHERE

@@ -8,7 +8,7 @@ from kvgate.kernel.difference import Divergence
 
 
 def _none_can_run(divergence: Divergence, engine: Engine) -> bool:
-    """No request that holds blocks could run, in whatever order they were asked; or one that runs cannot end so."""
+    """No request that holds blocks could run, in any order of scheduling; or a running one cannot finish."""
     holders = holders_waiting(divergence, engine)
     if holders:
         return not any(can_run(engine, number) for number in holders)

@@ -1,4 +1,4 @@
-"""Finding 027: A request that can never fit is waited for, with everybody behind it."""
+"""Finding 027: A request that can never fit blocks the queue permanently."""
 
 from kvgate.findings.finding import Finding
 

@@ -1,4 +1,4 @@
-"""Finding 028: A window gives up blocks by counting tokens that steps in flight compute."""
+"""Finding 028: A window frees blocks by counting tokens that steps in flight still compute."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,5 @@
-"""Finding 029: A chunk that is shorter than a block of states is rounded down to nothing, for ever."""
+"""Finding 029: A chunk shorter than a block of states is rounded down to nothing in every step, so the request never
+finishes."""
 
 from kvgate.findings.finding import Finding
 

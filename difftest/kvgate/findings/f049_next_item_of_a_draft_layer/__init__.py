@@ -7,7 +7,7 @@ from kvgate.kernel.difference import Divergence
 
 
 def _was_passed_over(divergence: Divergence, engine: Engine) -> bool:
-    """Every item that is missing begins behind the tokens of its step, and there was room for it."""
+    """Every missing item begins after the tokens of its step, and there was room for it."""
     encoder = engine.encoder
     return divergence.detector == "encoder" and bool(encoder.missing) and encoder.missing <= encoder.passed_over
 

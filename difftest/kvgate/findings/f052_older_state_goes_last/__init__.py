@@ -13,10 +13,10 @@ from kvreference.rules import Delta
 from kvreference.settings import Settings
 
 
-def _behind_a_gap(
+def _after_a_gap(
     last: Callable[[Group, Sequence[int]], Sequence[int]], group: Group, blocks: Sequence[int]
 ) -> Sequence[int]:
-    """The states behind the first place that a step passed, where what is dead is looked through from its end."""
+    """The states after the first place that a step passed, if the dead blocks are searched from their end."""
     if group.states is not StateMode.ALIGN or NULL not in blocks:
         return last(group, blocks)
     return (*last(group, blocks), *(block for block in blocks[blocks.index(NULL) :] if block != NULL))
@@ -32,6 +32,6 @@ FINDING = Finding(
     statement="KV-OP-05",
     condition="states kept at block ends, scratch that goes first, and a chunk of several blocks",
     where=_can_act,
-    acts=lambda *_run: Acts([Delta(goes_last.__name__, _behind_a_gap)]),
+    acts=lambda *_run: Acts([Delta(goes_last.__name__, _after_a_gap)]),
     holds=lambda _ideal, _answered, group, blocks: group.states is StateMode.ALIGN and NULL in blocks,
 )

@@ -7,6 +7,8 @@ FINDING = Finding(
     rank=54,
     statement="KV-OP-05",
     condition="a session, states kept at block ends, and a part that begins inside a block",
-    unrecognised="Another step than the reference's is no rule that a finding changes; kvgate check draws no session "
-    "where states are kept at block ends.",
+    unrecognised=(
+        "A finding cannot change which step is taken; kvgate check generates no session where states are "
+        "kept at block ends."
+    ),
 )

@@ -1,4 +1,4 @@
-"""Finding 057: The experts that are returned for tokens whose blocks were released are those of nobody, or none."""
+"""Finding 057: For tokens whose blocks were released, the returned experts are undefined or missing."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Finding 063: A load that fails of a request that has given up its blocks meanwhile counts as if it had succeeded."""
+"""Finding 063: If a request is preempted while it loads, and the load fails, the load counts as a success."""
 
 from __future__ import annotations
 

@@ -6,7 +6,9 @@ FINDING = Finding(
     id="067-events-of-embedded-prompts",
     rank=67,
     statement="KV-OP-12",
-    condition="an embedded prompt, where events are told",
-    unrecognised="The reference has no tokens that stand for embeddings; kvgate check draws no embedded prompt where "
-    "events are told.",
+    condition="an embedded prompt, with events enabled",
+    unrecognised=(
+        "The reference has no tokens that stand for embeddings; kvgate check generates no embedded prompt "
+        "with events enabled."
+    ),
 )

@@ -26,7 +26,7 @@ def _kept_for_its_drafts(divergence: Divergence, engine: Engine) -> bool:
     hangs = (divergence.detector, divergence.difference.statement) == ("progress", "KV-LIVE-03")
     if not hangs or waiting is None or free != engine.settings.blocks - 1 or engine.followed.kept_last != kept:
         return False
-    # The others wait behind the first, or for their connector's answer, which is asked for when the first is admitted.
+    # The others wait after the first, or for their connector's answer, which is asked for when the first is admitted.
     after = {edge.request for edge in waiting.edges if edge.reason in (Reason.LINE, Reason.ANSWER)}
     alive = engine.followed.population.alive
     first = [number for number, each in alive.items() if each.status is Status.WAITING and number not in after]

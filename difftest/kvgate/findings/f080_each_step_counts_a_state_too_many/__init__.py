@@ -11,7 +11,7 @@ from kvreference.rules import Delta
 
 
 def _one_more(to_have: Callable[..., int], groups: Sequence[Group], span: Span, hit_tokens: int, taken: int) -> int:
-    """Whatever is computed before the step, and is no hit of it, is taken for a load that needs a block."""
+    """Tokens computed before the step that are not part of its hit are taken for a load that needs a block."""
     loads = span.tokens > 0 and span.computed > hit_tokens
     return to_have(groups, span, hit_tokens, taken) + loads * _states(groups)
 

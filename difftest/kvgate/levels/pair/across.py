@@ -1,8 +1,8 @@
 """Checks of two nodes together: what neither node can see alone.
 
-Whatever one engine can do wrong is checked on each node, by everything that checks an engine. Here it is checked that
-the prefill node holds what the decode node still reads, that nothing stays held on either for the other's sake once all
-is over, and that there is always somebody who gets on, if need be on the other node.
+All checks of an engine run on each node. The checks here span both. The prefill node holds what the decode node still
+reads. Neither holds anything for the other once all requests have ended. Some request always makes progress, on one
+node or the other.
 """
 
 from __future__ import annotations
@@ -24,23 +24,21 @@ def is_held(prefill: NodeEngine, handovers: Handovers) -> Difference | None:
     snapshot = prefill.followed.snapshot()
     for each in needed:
         got = tuple(map(tuple, snapshot.tables.get(each.number, ())))
-        # A table may go on behind what there is to read: with what a draft layer was given.
+        # A table may continue after the blocks to read: with those of a draft layer.
         if len(got) != len(each.tables) or any(
             held[: len(due)] != due for held, due in zip(got, each.tables, strict=True)
         ):
             where = f"the prefill node's blocks of request {each.number}, which the decode node is to read"
-            return Difference("KV-OP-25", where, str(each.tables), str(got) if got else "given up")
+            return Difference("KV-OP-25", where, str(each.tables), str(got) if got else "freed")
     return None
 
 
 def remains(nodes: tuple[NodeEngine, NodeEngine], handovers: Handovers) -> Iterator[Difference]:
-    """The transfers that are not over when everybody has ended, and all messages that come have come."""
+    """The transfers that are still open when all requests have ended and all messages have arrived."""
     prefill, decode = nodes
     for number in prefill.nodes.under_way():
         handover = handovers.open.get(number)
-        why = (
-            "nobody tells it that nobody reads them" if handover is None or not handover.lost else "the message is lost"
-        )
+        why = "no message says that they are read" if handover is None or not handover.lost else "the message is lost"
         got = f"request {number} holds {_held(prefill, number)} for the decode node, and {why}"
         yield Difference("KV-LEAK-01", "blocks held on the prefill node", "none", got)
     for there in decode.nodes.under_way():
@@ -55,7 +53,7 @@ def _held(engine: NodeEngine, number: int) -> str:
 
 
 class ProgressAcross:
-    """Watches both nodes: if both stand still, and somebody is stuck, it is a hang."""
+    """Watches both nodes: if both stand still, and a request is stuck, it is a hang."""
 
     def __init__(self, prefill: NodeEngine, decode: NodeEngine, handovers: Handovers) -> None:
         self.engines = prefill, decode
@@ -68,9 +66,9 @@ class ProgressAcross:
         if not all(engine.still or engine.rests for engine in self.engines):
             return None
         waiting = self.graph.wait_for()
-        # Whoever is over and still holds blocks is a leak, and no hang as long as nobody waits for these.
+        # An ended request that still holds blocks is a leak. It is a hang only if another request waits for these.
         if not any(map(self.graph.is_open, waiting.stuck())):
             return None
         self.waiting = waiting
-        expected = "somebody gets on, on either node, or something changes"
+        expected = "a request makes progress on either node, or something changes"
         return Difference("KV-LIVE-03", "progress of both nodes", expected, self.graph.describe(waiting))

@@ -1,9 +1,10 @@
-"""The handover: what the two halves of a connector know of each request, and when either must be told something.
+"""The handover: what the two halves of a connector know of each request, and when either must get a message.
 
 A request is prefilled, and its blocks stay held on the prefill node. The decode node gets it, and reads the blocks when
-it lets it in; or it gets on without them, because it has the prompt cached, or because the client gave up. Either way
-the prefill node is told afterwards that nobody needs them any more, and gives them up. That is the contract of the
-connectors of vLLM that read from the decode node; it is written down here, and nothing of theirs is run.
+it admits the request; or it continues without them, because it has the prompt cached, or because the client aborted. In
+both cases the prefill node then gets a message that the blocks are no longer needed, and frees them. That is the
+contract of the connectors of vLLM that read from the decode node; it is written down here, and nothing of theirs is
+run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Stand(Enum):
     READING = "reading"
     """The decode node reads its blocks."""
     READ = "read"
-    """Nobody needs its blocks any more."""
+    """The decode node no longer needs its blocks."""
 
 
 @define
@@ -36,12 +37,12 @@ class Handover:
     number: int
     """The request on the prefill node."""
     tables: Tables
-    """Its blocks there, by group, as the connector was told when the prompt was computed."""
+    """Its blocks there, by group, as the connector got them when the prompt was computed."""
     stand: Stand = Stand.PREFILLED
     there: int | None = None
     """The request on the decode node, once it is there."""
     is_released: bool = False
-    """Whether the prefill node was told that nobody needs its blocks any more."""
+    """Whether the prefill node knows that its blocks are no longer needed."""
     lost: bool = False
     """Whether the next message about it never comes."""
 
@@ -96,7 +97,7 @@ class Handovers:
         self._close(handover)
 
     def acknowledged(self, handover: Handover) -> None:
-        """The prefill node was told."""
+        """The prefill node got the message."""
         handover.is_released = True
         self._close(handover)
 

@@ -76,8 +76,8 @@ class PairLevel(DrivenLevel):
     subject_again = "them"
     is_divided = True
     asked_by_that = "what the node on which it shows asked of its block manager by that, in its own numbers"
-    # That what is read is held, no engine can tell. Progress and leaks are checked on each node and across both, under
-    # the names that they have on one.
+    # No single engine can tell whether the blocks being read are held. Progress and leaks are checked on each node and
+    # across both, under the names that they have on one.
     monitors = (*SCHEDULER.monitors, "handover")
     gate = detectors = (*SCHEDULER.gate, "handover")
     alphabet = OPERATIONS

@@ -29,11 +29,11 @@ class NodeEngine(Engine):
     def __init__(self, node: Node, settings: Settings, stage: Stage, subject: str, with_reference: bool) -> None:
         self.node = node
         self.ends: list[tuple[int, bool]] = []
-        """The requests that ended and nobody looked at yet, each with whether its blocks stay held."""
+        """The requests that ended and were not looked at yet, each with whether its blocks stay held."""
         self.stood: Standing | None = None
-        """Where everything stood when a step last scheduled nobody, if nothing has happened since."""
+        """The state when a step last scheduled no request, if nothing has happened since."""
         self.still = False
-        """Whether a step scheduled nobody and left everything as it was, and nothing has happened since."""
+        """Whether a step scheduled no request and changed nothing, and nothing has happened since."""
         super().__init__(settings, evolve(stage, connector=True), subject, with_reference)
         meters = [each.meter for each in self.lockstep.monitors if isinstance(each, WorkMonitor)]
         self._meters = [meter for meter in meters if isinstance(meter, WorkMeter)]

@@ -170,12 +170,12 @@ def describe_pair(operation: Operation) -> str:
         case CollectOn(node=node):
             return f"The {node.value} node's worker returns the oldest step in flight"
         case Abort(request=request):
-            return f"The client of request {request} gives up"
+            return f"The client of request {request} aborts"
         case Transferred(request=request, succeeded=succeeded):
             how = "has read" if succeeded else "fails to read"
             return f"The decode node {how} the blocks of request {request}"
         case Acknowledged(request=request):
-            return f"The prefill node hears that nobody needs the blocks of request {request} any more"
+            return f"The prefill node hears that the blocks of request {request} are no longer needed"
         case GrammarReady():
             return describe_engine(operation)
         case ResetCacheOn(node=node, preempts=preempts):

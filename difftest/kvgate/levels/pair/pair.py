@@ -1,9 +1,9 @@
 """Two nodes: a prefill node and a decode node, each with vLLM's scheduler, and a connector between them.
 
 Each node is an engine with everything that checks one. Between them, a router sends a request first to the one and then
-to the other, and a connector moves blocks: what arrives in the decode node's slots is what is in the prefill node's
-slots when the read ends. Neither is anybody's product; both do what the handover says and no more, so whatever is found
-is the schedulers' doing, or that of whoever broke the handover.
+to the other, and a connector moves blocks. What arrives in the decode node's slots is what is in the prefill node's
+slots when the read ends. Neither is a product; both do what the handover says and no more, so every finding comes from
+the schedulers, or from a mutant that broke the handover.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kvreference.scheduler.operations import Step, Submit
 from kvreference.settings import Settings
 
 
-class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
+class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is not an error)
     """Something was found: nothing more is done."""
 
     def __init__(self, found: Divergence) -> None:
@@ -95,7 +95,7 @@ class Pair:
             return Source(slots, handover.tables, self._written[there])
 
         self._written: dict[int, tuple[tuple[int, ...], ...]] = {}
-        """Per request that is read, the decode node's blocks, as the connector was told when it was let in."""
+        """Per request that is read, the decode node's blocks, as the connector got them at its admission."""
         filled.source_of = source_of
 
     def engine(self, node: Node) -> NodeEngine:
@@ -177,7 +177,7 @@ class Pair:
         return sorted({*here, *self._on_decode(), *self._between()})
 
     def _abort(self, operation: Abort) -> None:
-        """A client gives up, wherever its request stands."""
+        """A client aborts, at any stage of its request."""
         number = one_named(operation.request, self._clients())
         if number is None:
             return
@@ -234,7 +234,7 @@ class Pair:
         self._across("handover", is_held(self.prefill, self.handovers))
 
     def _forward(self) -> None:
-        """The router passes on whatever is prefilled, in that order, as long as the decode node takes it."""
+        """The router passes on prefilled requests, in that order, as long as the decode node takes them."""
         for handover in self.handovers:
             if handover.there is not None or not handover.needed or not self.decode.has_place:
                 continue
@@ -268,7 +268,7 @@ class Pair:
         raise Stop(self._report(engine, found))
 
     def _report(self, engine: NodeEngine, found: Divergence) -> Divergence:
-        """What was found on one node, told as what was found on two."""
+        """What was found on one node, reported as found on two."""
         difference = found.difference
         if found.detector == "progress":
             # What it waits for may be on the other node.
@@ -289,7 +289,7 @@ class Pair:
         return found
 
     def close(self) -> list[Divergence]:
-        """Every client gives up, every message that comes comes, both nodes take steps; check what remains."""
+        """Abort all clients, deliver all messages that come, let both nodes take steps; check what remains."""
         if self._performs_all(self._endings()):
             assert self.found is not None, "it was performed in vain"
             return [self.found]
@@ -300,7 +300,7 @@ class Pair:
 
     def _endings(self) -> Iterable[Operation]:
         steps = [StepOn(Node.PREFILL), StepOn(Node.DECODE)]
-        # Each once: of a faulty handover, one may stay whatever its client does.
+        # Each once: with a faulty handover, one may stay in spite of its client's abort.
         yield from map(Abort, self._clients())
         for node in Node:
             yield from (CollectOn(node) for _ in range(len(self.engine(node).in_flight)))

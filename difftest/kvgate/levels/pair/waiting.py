@@ -1,8 +1,8 @@
 """Who waits for whom across two nodes: the wait-for graph of both, with the edges between them.
 
-On one node a request that has ended and is still read, or that loads, waits for somebody outside. Here it is known for
-whom: the prefill node holds blocks until the decode node has read them, and that one may not begin before somebody
-there gives up blocks. So a graph of one node may have nothing in it that is stuck, and that of both may.
+On one node, a request that loads, or has ended and is still read, waits for something outside. Here the other side is
+known. The prefill node holds blocks until the decode node has read them, and the decode node may have to free blocks
+before it can read. So the graph of both nodes may show a stuck request where the graph of one node shows none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The worker's batch: what a worker knows of the requests that it computes for, from the steps' outputs alone.
 
-A scheduler tells the whole table of a request once, and then what was added to it. Here that is put together again, and
-compared with what was granted: so what is checked elsewhere by the block manager's tables is what a worker reads and
-writes. A worker may go on to name blocks that the window has left; it must not miss one that is needed.
+A scheduler sends the whole table of a request once, and then what was added to it. Here the table is put together
+again, and compared with what was granted: so what is checked elsewhere by the block manager's tables is what a worker
+reads and writes. A worker's table may still name blocks that the window has left; it must not miss one that is needed.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ STATEMENT = "KV-SYS-03"
 
 @frozen
 class SentRequest:
-    """What a step tells of one request."""
+    """What a step sends of one request."""
 
     tokens: int
     """How many are computed."""
     start: int
-    """Behind how many computed ones."""
+    """After how many computed ones."""
     blocks: Table | None
     """In every group: all of its blocks if it is new or comes back, the further ones otherwise."""
     whole: bool
     """Whether ``blocks`` are all, and not further ones."""
     new: bool
-    """Whether it is told as one that the worker does not know."""
+    """Whether it is sent as one that the worker does not know."""
     drafts: tuple[int, ...] = ()
     prompt: tuple[int, ...] | None = None
     """Its prompt, if it is new."""
     answered: int | None = None
     """How many tokens of it are answers, if it is not new."""
     every: tuple[int, ...] | None = None
-    """All of its tokens, where they are told."""
+    """All of its tokens, if they are sent."""
     more: tuple[int, ...] | None = None
-    """The tokens to compute, where they are told: only a worker in several stages does not know them."""
+    """The tokens to compute, if they are sent: only a worker in several stages does not know them."""
     rest: Rest = field(factory=dict)
-    """Whatever else a new one is told with, by vLLM's field."""
+    """What else is sent with a new one, by vLLM's field."""
 
 
 @frozen
 class Due:
-    """What a step should tell of one request."""
+    """What a step should send of one request."""
 
     tokens: int
     start: int
     table: Table
     drafts: tuple[int, ...] | None = None
-    """None where they are not known when the step is told."""
+    """None if they are not known when the step is sent."""
     prompt: tuple[int, ...] | None = None
     answered: int | None = None
     """None where the scheduler cannot know yet."""
     every: tuple[int, ...] | None = None
-    """All tokens of it that are known: told of whoever was not in the step before."""
+    """All tokens of it that are known: sent if the request was not in the step before."""
     rest: Rest = field(factory=dict)
     """What else it was submitted with."""
     more: bool = False
@@ -70,7 +70,7 @@ class Due:
 
 @frozen
 class All:
-    """What a step tells of all requests together, or should."""
+    """What a step sends of all requests together, or should."""
 
     tokens: int
     """How many are computed in all."""
@@ -83,7 +83,7 @@ class All:
     follows_grammar: bool = False
     """Whether an answer to this step must follow a grammar."""
     rest: Rest = field(factory=dict)
-    """Whatever else it tells, by vLLM's field."""
+    """What else it sends, by vLLM's field."""
     masked: Masked = ()
     """The requests whose next tokens the worker masks by their grammars, in the order of the step."""
 
@@ -129,20 +129,20 @@ class Batch:
         return self._limits(sent) or self._compare(sent, due, before)
 
     def together(self, sent: All, due: All) -> Difference | None:
-        """Compare what a step tells of all together with what was granted."""
+        """Compare what a step sends of all together with what was granted."""
         if sent == due:
             return None
-        return Difference(STATEMENT, "a step, as the worker is told (of all together)", str(due), str(sent))
+        return Difference(STATEMENT, "a step, as sent to the worker (of all together)", str(due), str(sent))
 
     def remembered(self, alive: Sequence[int]) -> Difference | None:
-        """Of whom the worker knows is alive; the others were not told to have ended."""
+        """The requests that the worker knows are alive; the end of any other was not sent."""
         gone = sorted(set(self._tables) - set(alive))
         if not gone:
             return None
-        return Difference(STATEMENT, "what the worker is told of ends", "every request that ended", f"not {gone}")
+        return Difference(STATEMENT, "ends sent to the worker", "every request that ended", f"not {gone}")
 
     def _learn(self, number: int, sent: SentRequest) -> Difference | None:
-        where = f"request {number}, as the worker is told"
+        where = f"request {number}, as sent to the worker"
         known = number in self._tables and number not in self.anew
         self.anew.discard(number)
         if sent.new == known:
@@ -170,7 +170,7 @@ class Batch:
             return Difference(STATEMENT, "requests of a step", str(sorted(due)), str(sorted(sent)))
         for number, ours in due.items():
             theirs = sent[number]
-            where = f"request {number}, as the worker is told"
+            where = f"request {number}, as sent to the worker"
             expected, got = (ours.start, ours.tokens), (theirs.start, theirs.tokens)
             if expected != got:
                 return Difference(STATEMENT, f"{where} (start, tokens)", str(expected), str(got))
@@ -186,7 +186,7 @@ class Batch:
 
 
 def _tokens(where: str, sent: SentRequest, due: Due, again: bool) -> Difference | None:
-    """Compare what is told of a request's tokens; ``again``: it was not in the step before."""
+    """Compare what is sent of a request's tokens; ``again``: it was not in the step before."""
     if sent.new:
         if due.prompt is not None and due.prompt != sent.prompt:
             return Difference(STATEMENT, f"{where} (prompt)", str(due.prompt), str(sent.prompt))
@@ -205,7 +205,7 @@ def _tokens(where: str, sent: SentRequest, due: Due, again: bool) -> Difference 
 
 
 def _covers(sent: Table, granted: Table) -> bool:
-    """Whether a table names every block that was granted, and nothing behind them."""
+    """Whether a table names every block that was granted, and nothing after them."""
     return len(sent) == len(granted) and all(
         len(ours) == len(theirs) and all(mine in (NULL, their) for mine, their in zip(ours, theirs, strict=True))
         for ours, theirs in zip(granted, sent, strict=True)

@@ -13,7 +13,7 @@ from kvreference.population import Request, Status
 
 
 def early(grammars: Iterable[int], scheduled: Iterable[int]) -> Difference | None:
-    """Nobody computes whose grammar is not there: its answer would follow nothing."""
+    """No request computes before its grammar is compiled: its answer would follow nothing."""
     found = sorted({*grammars}.intersection(scheduled))
     if not found:
         return None

@@ -1,12 +1,12 @@
-"""Chunks: whoever a step serves computes as much as there is to compute and room for, drafts included.
+"""Chunks: a request in a step computes all pending tokens that fit, drafts included.
 
-Less is not wrong for anybody who reads blocks; it only takes longer, and so nobody else notices. What is asked of the
-block manager is compared with what is pending, cut by what is left of the step's budget, by the most that a step
-computes of one prompt, and by the longest that a request may become. And whoever runs is asked for while there is room.
+Computing less harms no reader of blocks; it only takes longer, so no other check notices. The tokens asked of the block
+manager are compared with the pending tokens. These are limited by the rest of the step's budget, by the most that a
+step computes of one prompt, and by the longest request. And every running request is asked for while there is room.
 
 A request that is preempted in its step gives its tokens back to the budget, and the step continues with the others.
-Only if it is preempted for itself, since no other could be, does the step ask for none of the rest. Who was refused
-once is asked for again when somebody was preempted: then as much as before is enough, though the budget may have grown.
+Only if it is preempted for itself, since no other could be, does the step ask for none of the rest. A rejected request
+is asked for again after a preemption: then the same number of tokens is enough, although the budget may have grown.
 
 Where steps are asynchronous, what is pending is what the scheduler expects: the tokens and drafts of answers in flight.
 
@@ -73,18 +73,19 @@ class Chunks:
         """Whether no step is scheduled in vain at a request's end: so it is with two steps in flight at most."""
         self._long_prefill_tokens = min(settings.chunk_tokens, stage.long_prefill_tokens or settings.chunk_tokens)
         self._spares_the_only_one = spares_the_only_one
-        """Whether a prompt may have all of a step if there is no other request."""
+        """Whether a prompt may have all of a step without other requests."""
         self.most_tokens = self._long_prefill_tokens
         """How many tokens of one request this step computes at most."""
         self._state_block_tokens = settings.geometry.state_block_tokens
         self.checks = self._state_block_tokens is None or not stops_at_junctions
         self.cut: Mapping[int, int] = {}
-        """Before which token the step of a request must end, since there is no room for what the encoder computes."""
+        """Before which token the step of a request must end, since there is not enough room for what the encoder
+        computes."""
         self.whole: Mapping[int, Sequence[Media]] = {}
         """Per request, the items that a step reads whole or not at all."""
         self.whole_prompts = stage.options.whole_prompts
         self.undecided: set[int] = set()
-        """The requests of which the connector said in this step that it cannot tell yet what it offers."""
+        """The requests of which the connector said in this step that it does not know yet what it offers."""
         self.shift = 1 if settings.geometry.has_draft_layer and settings.drafts_max else 0
         """How many tokens further a draft layer reads, where anything is drafted."""
         self._drafts: dict[int, int] = {}
@@ -94,7 +95,7 @@ class Chunks:
         self._refused: dict[int, int] = {}
         """How many tokens were asked for, for whom, in vain."""
         self._asks: int | None = None
-        """Which request was refused last."""
+        """Which request was rejected last."""
         self._stopped = False
         """Whether a request was preempted for itself: then the step asks for no other that runs."""
         self._frees_late = frees_late
@@ -160,7 +161,7 @@ class Chunks:
             if is_left_out and not _ends_in_flight(request, limits_tokens):
                 due = self._due(request, request.tokens_computed)
                 if due > 0:
-                    got = f"nobody asks for it, {sum(self._tokens.values())} are scheduled"
+                    got = f"it is not asked for, {sum(self._tokens.values())} are scheduled"
                     return Difference(STATEMENT, f"request {number} (tokens of the step)", str(due), got)
         return None
 

@@ -1,8 +1,8 @@
-"""What clients are told: which tokens their requests were answered, and once, when and why each of them ended.
+"""What clients receive: the answered tokens of their requests, and once, when and why each request ended.
 
-A client waits for what it is told, and knows nothing else. What it gets is compared with what the model answered, up to
-the token that ends the request, and with what was done for it meanwhile. Who gives up is told nothing; whose load fails
-is told so where that is an end, and who that is the scheduler's own books say.
+A client waits for its outputs, and knows nothing else. They are compared with what the model answered, up to the token
+that ends the request, and with what was done for it meanwhile. A client that aborts receives nothing. If a load fails
+and ends the request, its client receives that; which requests these are, the scheduler's own bookkeeping says.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Rest: TypeAlias = Mapping[str, object]
 
 @frozen
 class ClientOutput:
-    """What a client is told of one request behind one step."""
+    """What a client receives of one request after one step."""
 
     tokens: tuple[int, ...]
     ended: str | None = None
-    """Why it ended; None: it goes on."""
+    """Why it ended; None: it continues."""
     stop: object = None
     """The token that stopped it."""
     rest: Rest = field(factory=dict)
@@ -95,7 +95,7 @@ def connector_counted(times: int) -> dict[str, object]:
 
 
 class Correspondence:
-    """What clients are due beyond tokens: what happened to their requests since they were told of these last."""
+    """What clients are due beyond tokens: what happened to their requests since their last output."""
 
     def __init__(self, fields: Collection[str], options: Options) -> None:
         self.fields = fields
@@ -153,7 +153,7 @@ class Correspondence:
         return evolve(said, rest=self._known(rest))
 
     def ended(self) -> Mapping[int, frozenset[int]]:
-        """Per client, its requests that ended since somebody asked last."""
+        """Per client, its requests that ended since the last call."""
         ended, self._ended = self._ended, {}
         reported = {} if self.options.without_ends else ended
         return {client: frozenset(numbers) for client, numbers in reported.items()}
@@ -192,7 +192,7 @@ def without_nothing(rest: Rest) -> Rest:
 def due(
     before: Mapping[int, finish_check.Books], sampled: Mapping[int, Sequence[int]], stop: int, failed: Iterable[int]
 ) -> dict[int, ClientOutput]:
-    """Per request, what is to be told; ``failed`` are those that end since their load failed."""
+    """Per request, what is to be sent; ``failed`` are those that end because their load failed."""
     said = {number: ClientOutput((), ERROR) for number in failed}
     for number, books in before.items():
         tokens, ended = finish_check.due(books, sampled[number], stop)
@@ -204,12 +204,12 @@ def due(
 
 
 def check(expected: Mapping[int, ClientOutput], reported: Iterable[tuple[int, int, ClientOutput]]) -> Difference | None:
-    """Compare with what is told: to which client, of which request, what."""
+    """Compare with what is sent: to which client, of which request, what."""
     left = dict(expected)
     for client, number, got in reported:
-        where = f"request {number}, as its client is told"
+        where = f"request {number}, as sent to its client"
         if client != client_of(number):
-            return Difference(STATEMENT, where, f"told to client {client_of(number)}", f"told to client {client}")
+            return Difference(STATEMENT, where, f"sent to client {client_of(number)}", f"sent to client {client}")
         ours = left.pop(number, None)
         if ours is None:
             return Difference(STATEMENT, where, "nothing more", _words(got))
@@ -219,17 +219,17 @@ def check(expected: Mapping[int, ClientOutput], reported: Iterable[tuple[int, in
         if found is not None:
             return found
     for number, ours in left.items():
-        return Difference(STATEMENT, f"request {number}, as its client is told", _words(ours), "nothing")
+        return Difference(STATEMENT, f"request {number}, as sent to its client", _words(ours), "nothing")
     return None
 
 
 def check_all(
     ended: Mapping[int, frozenset[int]], reported: Mapping[int, frozenset[int]], rest: Rest
 ) -> Difference | None:
-    """Compare what all clients are told of ends with the requests of each that ended; nothing else is said to all."""
+    """Compare the ends sent to all clients with the requests of each that ended; nothing else is sent to all."""
     if ended != reported:
         return Difference(STATEMENT, "the requests that ended, by client", str(dict(ended)), str(dict(reported)))
-    return differs(STATEMENT, "what clients are told", {}, rest)
+    return differs(STATEMENT, "what clients receive", {}, rest)
 
 
 def differs(statement: str, where: str, ours: Rest, theirs: Rest) -> Difference | None:
@@ -241,5 +241,5 @@ def differs(statement: str, where: str, ours: Rest, theirs: Rest) -> Difference 
 
 
 def _words(said: ClientOutput) -> str:
-    end = "goes on" if said.ended is None else f"ends ({said.ended})"
+    end = "continues" if said.ended is None else f"ends ({said.ended})"
     return f"{list(said.tokens)}, {end}" + ("" if said.stop is None else f" with {said.stop}")

@@ -52,7 +52,7 @@ class ConnectorCheck:
     ) -> None:
         self.interception = interception
         self.undecided = undecided
-        """Called with the number of every request of which the connector cannot tell yet what it offers."""
+        """Called with the number of every request of which the connector does not know yet what it offers."""
         self.resets: list[bool] = []
         """Whether each reset was done that it was asked for since the list was last read."""
         self.pools: list[Any] = []
@@ -213,7 +213,7 @@ class ConnectorCheck:
                 self._found("KV-OP-24", f"{what}, as the connector is shown it", content, then)
 
     def _known(self, request: Any) -> int | None:
-        """Its number; None if it is none of the requests that the scheduler has."""
+        """Its number; None if the scheduler does not have it."""
         number = number_of(request)
         if self.interception.followed.has(number, request):
             return number

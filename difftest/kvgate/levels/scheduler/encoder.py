@@ -4,8 +4,9 @@ Attention needs what the encoder made of an item while the item's tokens are com
 item that a step reaches into is computed in it, or kept from before; an item is computed whole, within the encoder's
 budget and if the cache has room. If not, the step ends before its first token.
 
-What no request needs any more stays until there is need for its room, and then the oldest of it goes. The worker is
-told what went, and knows nothing else: here it is told what a step tells it, and must have whatever a step reads.
+An item that no request needs stays until its room is needed; then the oldest goes. A step's output says which items
+went, and the worker knows nothing else: here the checker follows these outputs, and every item that a step reads must
+be there.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Kept:
         """Per item that is kept, the requests that need it."""
         self.sizes: dict[str, int] = {}
         self.unused: list[str] = []
-        """The items that nobody needs any more, the oldest first."""
+        """The items that no request needs any more, the oldest first."""
         self.gone: list[str] = []
-        """What went since the worker was told."""
+        """What went since the last message to the worker."""
 
     def used(self, number: int, item: Media) -> bool:
         """A request needs an item; whether it is kept."""
@@ -103,7 +104,8 @@ class EncoderCheck(Raises):
         self.kept = Kept(size)
         self.population = population
         self.cut: dict[int, int] = {}
-        """Before which token the step of a request must end, since there is no room for the item that begins there."""
+        """Before which token the step of a request must end, since there is not enough room for the item that begins
+        there."""
         self._check = check
         self._computes: dict[int, list[Media]] = {}
         """Per request, the items that this step computes for it."""
@@ -114,11 +116,11 @@ class EncoderCheck(Raises):
         self.never_computed: set[str] = set()
         """The items of which the last computation was taken out of its step, with its request."""
         self._found: dict[int, set[str]] = {}
-        """Per waiting request, the items that it found there since it was last admitted or refused."""
+        """Per waiting request, the items that it found there since it was last admitted or rejected."""
         self._asking: tuple[int, int, int] = (-1, 0, 0)
         """For which request there was room last, for how much of it, and how much of that is to be computed."""
         self._goes: list[str] = []
-        """What the worker is to be told of next."""
+        """What the next message to the worker must name."""
         self._there: set[str] = set()
         """What the worker has."""
         self.missing: set[tuple[int, str]] = set()
@@ -144,17 +146,17 @@ class EncoderCheck(Raises):
         self.whole, self._allocated = {}, []
 
     def preempted(self, number: int) -> None:
-        """A request is no part of the step any more."""
+        """A request is not part of the step any more."""
         self.never_computed.update(item.identifier for item in self._computes.pop(number, ()))
         self.cut.pop(number, None)
         self.whole.pop(number, None)
 
     def asked_for(self, number: int) -> None:
-        """A request that waits is admitted or refused: what it found is its own, or is released."""
+        """A waiting request is admitted or rejected: what it found is its own, or is released."""
         self._found.pop(number, None)
 
     def rewound(self, number: int) -> None:
-        """A load failed: the request may stand in an item that was loaded, and that nobody has computed here."""
+        """A load failed: the request may stand in an item that was loaded and was never computed here."""
         self.anew.add(number)
 
     # The calls
@@ -237,7 +239,7 @@ class EncoderCheck(Raises):
         forgotten: Sequence[str],
         announced: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """A step is told: the items that it has computed, by request and place, and those that go.
+        """Check a step's output: the items that it has computed, by request and place, and those that go.
 
         ``announced`` are those of which a connector was given the places: it loads the ones that other nodes have.
         """

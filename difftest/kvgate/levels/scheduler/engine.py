@@ -1,8 +1,8 @@
-"""An engine without a model: vLLM's scheduler and block manager, a worker that answers what it is told, and checks.
+"""An engine without a model: vLLM's scheduler and block manager, a worker with scripted answers, and checks.
 
 The reference's block manager follows every decision of the real one, and ghost memory acts as the worker: it applies
-the block tables of each step and knows what every computed token would have read. The scheduler is its own master; what
-is checked of it is that its books are right, and that it brings everybody on.
+the block tables of each step and knows what every computed token would have read. The scheduler decides for itself; the
+checks are that its bookkeeping is right, and that every request makes progress.
 
 Where steps are asynchronous, the worker knows its answers before the scheduler does. The gate's own requests, which the
 monitors look at, have an answer when its step is dispatched. The reference has it when the scheduler takes it; until
@@ -119,7 +119,7 @@ REJECTED = -1
 """What stands in a step for a draft that a grammar rejects."""
 
 
-class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is no error)
+class Stop(Exception):  # noqa: N818 (nothing went wrong, so it is not an error)
     """Something was found: the scheduler is stopped where it stands, for what it does next means nothing."""
 
     def __init__(self, found: Divergence) -> None:
@@ -136,7 +136,7 @@ class Engine:
 
     memory_type: ClassVar[type[WorkerMemory]] = WorkerMemory
     passes_known_hangs: ClassVar[bool] = True
-    """Whether the run goes on after a known hang."""
+    """Whether the run continues after a known hang."""
 
     def __init__(self, settings: Settings, stage: Stage, subject: str = "stock", with_reference: bool = True) -> None:
         if stage.connector and settings.geometry.state_block_tokens is not None:
@@ -166,7 +166,8 @@ class Engine:
         self.memory = self.memory_type(settings, known.is_known)
         monitors: list[Monitor] = [self.memory, LeakMonitor(settings)]
         if not stage.asynchronous:
-            # There, blocks are cached when an output is taken: that is nobody's operation, and so nobody's work.
+            # There, blocks are cached when an output is taken: that belongs to no operation, so its work is not
+            # counted.
             monitors.append(WorkMonitor(settings, self.followed.count_work(), self.rules))
         self.lockstep = Lockstep(self.followed, reference if with_reference else None, monitors, known)
         self.interception = Interception(self.followed, self.nodes, self._follow)
@@ -304,7 +305,8 @@ class Engine:
             self._collect()
 
     def close(self) -> list[Divergence]:
-        """Abort every request, end every transfer that ends, take steps until all of it is told; check what remains."""
+        """Abort every request, end every transfer that ends, take steps until all of it is reported; check what
+        remains."""
         self._resume()
         endings: list[SchedulerOperation] = [Abort(number) for number in self.followed.population.alive]
         endings += [Collect() for _ in self.in_flight]
@@ -385,11 +387,12 @@ class Engine:
         """Blocks are held until the transfer is over."""
         if number in self.nodes.under_way():
             expected = "its blocks held until the transfer is over"
-            self._stop("scheduler", Difference("KV-OP-25", f"request {number}", expected, "given up before"))
+            self._stop("scheduler", Difference("KV-OP-25", f"request {number}", expected, "freed before"))
         self.nodes.reported.pop(number, None)
 
     def _take_out_of_step(self, number: int) -> None:
-        """By priority, whoever was scheduled in this step already can be preempted: then it is no part of the step."""
+        """With priorities, a request that this step already scheduled can be preempted: then it is not part of the
+        step."""
         for population in (self.followed.population, self.lockstep.population):
             if number in population.alive:
                 population.withdraw(number)
@@ -400,12 +403,12 @@ class Engine:
         return self.lockstep.population
 
     def _undecided(self, number: int) -> None:
-        """The connector cannot tell yet what it offers to a request."""
+        """The connector does not know yet what it offers to a request."""
         self.line.undecided(number)
         self.chunks.undecided.add(number)
 
     def _ended(self, number: int, is_read: bool) -> None:
-        """A request ended, and the connector was told: its blocks may stay held."""
+        """A request ended, and the connector knows: its blocks may stay held."""
         self.interception.settle_look_up()
         request = self.followed.population.alive.get(number)
         if is_read:
@@ -431,7 +434,7 @@ class Engine:
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
-        """Whatever the scheduler raises is a finding; what the gate raises is a fault of the gate."""
+        """An exception of the scheduler is a finding; one of the gate is a fault of the gate."""
         try:
             yield
         except Stop:
@@ -613,8 +616,8 @@ class Engine:
             self.progress.forget()
 
     def _reset(self, operation: ResetCache) -> None:
-        # Whoever holds blocks and does not run cannot be preempted: vLLM says that it does not support that. And what
-        # is in flight is thrown away by a rule of its own, which nobody follows here.
+        # A request that holds blocks and does not run cannot be preempted: vLLM says that it does not support that.
+        # Steps in flight are discarded by a separate rule, which the gate does not follow.
         held = any(number not in self._running() for number in self.followed.snapshot().tables)
         if not operation.preempts or not (held or self.stage.asynchronous):
             self.line.resets = operation.preempts
@@ -672,7 +675,7 @@ class Engine:
         if scheduled and self.paused is not None and self.paused.running:
             self._stop("scheduler", Difference("KV-SYS-02", "a paused engine", "computes nothing", str(scheduled)))
         spoilt, invalid = spoilt_by(self.nodes, self.scheduler, scheduled, self.in_flight)
-        # Where steps are asynchronous, the next one continues with what the worker answers, whatever that is worth.
+        # Where steps are asynchronous, the next one continues with the worker's answer, even if that is wrong.
         computed = [number for number in scheduled if self.stage.asynchronous or number not in spoilt]
         alive = self.followed.population.alive
         proposed = {number: tuple(alive[number].drafts) for number in scheduled if number in alive}
@@ -778,7 +781,8 @@ class Engine:
         if self.settings.drafts_max and not self.stage.asynchronous:
             population = self.followed.population
             proposed = {number: population[number].drafts for number in sent.sampled if number in population.alive}
-            # A draft layer drafts for the whole batch: after a chunk of a prompt too, and for whoever has ended by now.
+            # A draft layer drafts for the whole batch: after a chunk of a prompt too, and for requests that have ended
+            # by now.
             batch = [number for number in map(number_in, sent.scheduled) if number not in {*sent.spoilt, *self.pooling}]
             drafted = dict.fromkeys(batch, range(self.settings.drafts_max))
             if not proposed or any(proposed.values()) or any(self.proposed.values()):
@@ -830,7 +834,7 @@ class Engine:
         answered: Any,
         held: Mapping[int, tuple[Sequence[int], Sequence[int]]],
     ) -> None:
-        """What clients, the connector, and whoever listens to events and statistics, are told with a step's output."""
+        """What a step's output sends to clients, the connector, and the readers of events and statistics."""
         due, reads = clients.due(before, sent.sampled, STOP, failed), self.nodes.sending
         due |= {number: clients.ClientOutput((), clients.STOPPED) for number in sent.pooled}
         due = {
@@ -845,7 +849,7 @@ class Engine:
                 due[number] = evolve(said, stop=self.rules.ask(clients.reported_stop, said.stop, earlier))
         for number, (table, tokens) in held.items():
             if self.experts and due[number].ended:
-                # Of the last answers, those behind the end count for nothing.
+                # Of the last answers, those after the end do not count.
                 end = before[number].tokens + len(due[number].tokens) if number in before else len(tokens)
                 returned = self.experts.due(table, tokens[:end])
                 due[number] = evolve(
@@ -855,7 +859,7 @@ class Engine:
         self._check("clients", grammar.check({number: said.tokens for number, said in due.items()}, accepted))
         reported = parse_client_outputs(outputs)
         if not self.followed.scheduling.in_full:
-            # What other releases tell clients besides is not known yet.
+            # What else other releases send to clients is not known yet.
             due = {number: evolve(said, rest={}) for number, said in due.items()}
             reported = [(client, number, evolve(said, rest={})) for client, number, said in reported]
         self._check("clients", clients.check(due, reported))
@@ -894,7 +898,7 @@ class Engine:
         return finish_check.Books(request.num_tokens, tokens_max, max(0, missing), compiled.left if compiled else None)
 
     def _check_batch(self, output: Any) -> None:
-        """What the worker is told is what was granted, and nobody was left out for whom there was room."""
+        """What is sent to the worker is what was granted, and no request that fits was left out."""
         population = self.followed.population
         for number in {*self.encoder.cut, *self.encoder.whole}.intersection(population.alive):
             if population[number].status is Status.WAITING:

@@ -12,7 +12,7 @@ EXPERTS = 2**20
 
 
 def chosen(position: int, token: int) -> int:
-    """The expert of a token: any number that tells it from those of tokens nearby."""
+    """The expert of a token: any number that differs from those of tokens nearby."""
     return (position * 7919 + token) % EXPERTS
 
 

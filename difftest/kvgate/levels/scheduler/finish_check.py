@@ -1,8 +1,7 @@
 """What a scheduler makes of the worker's answers: which tokens a request gets, and whether it ends with them.
 
 A request ends with the token that stops it, with the last that it may be answered, or when it is as long as a request
-may become; what was sampled behind that token was never said. It ends, too, with answers of which its grammar rejects
-one.
+may become; tokens sampled after that one are never sent. It ends, too, with answers of which its grammar rejects one.
 """
 
 from __future__ import annotations

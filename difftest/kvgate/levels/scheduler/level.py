@@ -58,8 +58,8 @@ MONITORS = (
     "progress",
 )
 """What needs no reference: what the worker reads, what remains, what a step costs, the scheduler's bookkeeping, what
-clients, connectors, workers and everybody else are sent, who is next and how much of it is computed, and whether
-requests make progress."""
+clients, connectors, workers and others are sent, who is next and how much of it is computed, and whether requests make
+progress."""
 STEPS = 90
 ANSWERS_MAX = 40
 PART_ANSWERS_MAX = 8
@@ -214,7 +214,7 @@ class SchedulerLevel(DrivenLevel):
     limits: Mapping[type, Mapping[str, int]] = LIMITS
     not_tested: tuple[str, ...] = (
         "Encoders whose output is attended to and not inserted: no scheduler was given any. Of pipeline and context "
-        "parallelism, whatever a worker does.",
+        "parallelism, everything that a worker does.",
         "The connector of a scheduler is a fake one: it transfers nothing, and says what a case has it say. On 0.27.1 "
         "models that cache states have none.",
         "Of newer vLLMs every option of a stage, the second model runner among them: all are switched off.",
@@ -262,7 +262,8 @@ class SchedulerLevel(DrivenLevel):
         if "encoder" in needs and settings.geometry.state_block_tokens is None:
             stage = with_encoder(stage, settings, draw)
         if settings.geometry.state_block_tokens is not None:
-            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is none (finding 029).
+            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is not a chunk (finding
+            # 029).
             chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
             settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
         if draw.chance(generator.often("pressure", 88)) or "preemption" in needs:
@@ -377,7 +378,7 @@ class SchedulerLevel(DrivenLevel):
             case = evolve(case, settings=evolve(case.settings, full_sequence_must_fit=False))
         rules, settings = subject.scheduling, case.settings
         if len(subject.classes) == 1:
-            # There is no scheduler for asynchronous steps.
+            # The release has only a scheduler for synchronous steps.
             steps = (each for each in case.operations if not isinstance(each, Collect))
             case = evolve(case, stage=evolve(case.stage, asynchronous=False), operations=tuple(steps))
         late = case.stage.asynchronous and (rules.frees_late or subject.release.holds_windows)
@@ -476,8 +477,8 @@ def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:
         running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
         asynchronous=asynchronous,
         by_priority=draw.chance(40),
-        # vLLM asserts that there is none where states are kept at block ends, and the plug-in where blocks are copied.
-        # With one, hashes cover their blocks alone.
+        # vLLM asserts that it is absent if states are kept at block ends, and the plug-in if blocks are copied. With
+        # it, hashes cover their blocks only.
         connector=draw.chance(80 if recovers(settings) else 60) and not (aligned or copies or hashes),
         failed_loads_end=draw.chance(30),
         long_prefill_tokens=generator.budget(draw) if draw.chance(20) and not aligned else None,
@@ -610,7 +611,7 @@ def recovers(settings: Settings) -> bool:
 def fits_alone(settings: Settings, submit: Serve) -> bool:
     """Whether a request could run to its end alone: vLLM admits others too, and they never end.
 
-    There is no room for them, which blocks the queue (027), or none for all the answers that they must have (053).
+    They do not fit, which blocks the queue (027), or not all the answers that they must have fit (053).
     """
     tokens = min(submit.prompt_tokens + submit.answers_max, settings.tokens_max)
     return (

@@ -33,9 +33,9 @@ class Offer:
     loads: bool
     fails_from_block: int | None
     undecided: int
-    """How often they still say that they cannot tell yet."""
+    """How often they still say that they do not know yet."""
     is_awaited: bool = True
-    """Whether the request waits while they cannot tell."""
+    """Whether the request waits while they do not know."""
 
 
 @frozen
@@ -52,7 +52,7 @@ class Load:
 
 @define
 class Signals:
-    """What the worker tells the scheduler with the next output."""
+    """What the worker reports to the scheduler with the next output."""
 
     received: list[int] = field(factory=list)
     sent: list[int] = field(factory=list)
@@ -64,7 +64,7 @@ class OtherNodes:
 
     def __init__(self, block_tokens: int, for_readers_only: bool = False) -> None:
         self.block_tokens = block_tokens
-        """The size of the blocks in the first group, in which failures are told."""
+        """The size of the blocks in the first group, in which failures are reported."""
         self.for_readers_only = for_readers_only
         """Whether a request that may not read the cache takes no offer, and waits for none."""
         self.offers: dict[int, Offer] = {}
@@ -80,14 +80,14 @@ class OtherNodes:
         self.lost: set[int] = set()
         """Requests whose transfer never ends."""
         self.failed: dict[int, int] = {}
-        """Loads that failed, until it is told: how many tokens of each request are there."""
+        """Failed loads that are not reported yet: how many tokens of each request are there."""
         self.tables: dict[int, tuple[Table, ...]] = {}
-        """Per request of which a transfer is under way, the blocks that the connector was told of."""
+        """Per request of which a transfer is under way, the blocks that the connector got."""
         self._again: dict[int, Offer] = {}
-        """What is offered to whoever was preempted."""
+        """What is offered to preempted requests."""
         self._sends: set[int] = set()
         self._asked: dict[int, tuple[int, int, bool]] = {}
-        """Per request that was just asked about: its hit, what is provided behind it, and whether it waits for it."""
+        """Per request that was just asked about: its hit, what is provided after it, and whether it waits for it."""
 
     def expect(self, number: int, submit: Submit) -> None:
         """A request comes that the other nodes know of."""
@@ -108,7 +108,7 @@ class OtherNodes:
     # What a connector is asked
 
     def provided(self, number: int, tokens: int, hit: int, keeps_states: bool) -> tuple[int | None, bool]:
-        """How many tokens behind its ``hit`` a request of ``tokens`` tokens can have, and whether it waits for them."""
+        """How many tokens after its ``hit`` a request of ``tokens`` tokens can have, and whether it waits for them."""
         offer = self.offers.get(number)
         if offer is None:
             return 0, False
@@ -122,11 +122,11 @@ class OtherNodes:
         return external, offer.loads and external > 0
 
     def waits_for(self, number: int) -> bool:
-        """Whether what a request was just told to have comes while it waits."""
+        """Whether the tokens just offered to a request arrive while it waits."""
         return self._asked.get(number, (0, 0, False))[2]
 
     def provides_now(self, number: int) -> int:
-        """How many tokens a request was just told to have without waiting for them."""
+        """How many tokens a request was just offered without waiting for them."""
         _, external, waits = self._asked.get(number, (0, 0, False))
         return 0 if waits else external
 
@@ -155,7 +155,7 @@ class OtherNodes:
         return Load(start, end, max(start, first * size), invalid)
 
     def would_read(self, number: int, ended_well: bool) -> bool:
-        """Whether somebody reads the blocks of a request that ends; nobody reads what was given up."""
+        """Whether another node reads the blocks of a request that ends; those of an aborted request are not read."""
         return ended_well and number in self._sends
 
     def reads(self, number: int, ended_well: bool, tables: Tables) -> bool:
@@ -178,7 +178,8 @@ class OtherNodes:
         return [number for number in self.under_way() if number not in self.lost]
 
     def end(self, number: int, table: Sequence[int], succeeded: bool) -> int | None:
-        """A transfer is over: up to which token it wrote; None if it read. The worker tells it with its next output."""
+        """A transfer is over: up to which token it wrote; None if it read. The worker reports it with its next
+        output."""
         load = self.loading.pop(number, None)
         self.tables.pop(number, None)
         if load is None:
@@ -195,11 +196,11 @@ class OtherNodes:
         return load.valid
 
     def signals_end_of(self, number: int) -> bool:
-        """Whether the end of a transfer is still to be told."""
+        """Whether the end of a transfer is still to be reported."""
         return number in self.signals.received or number in self.signals.sent
 
     def take_signals(self) -> Signals:
-        """What there is to tell; it is told once."""
+        """Everything not reported yet; each item is reported once."""
         signals, self.signals = self.signals, Signals()
         return signals
 
@@ -208,6 +209,6 @@ class OtherNodes:
         return [*self.loading, *self.sending]
 
     def standing(self) -> tuple[object, ...]:
-        """Whatever of theirs decides what the next step does."""
+        """The part of their state that decides what the next step does."""
         undecided = tuple((number, offer.undecided) for number, offer in self.offers.items())
         return undecided, tuple(self.under_way()), tuple(self.signals.received), tuple(self.signals.sent)

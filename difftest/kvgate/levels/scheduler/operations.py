@@ -52,7 +52,7 @@ class Options:
     one_group_connector: bool = _option(
         "the connector supports one group", 25, lambda model, stage: stage.connector and len(model.groups) == 1
     )
-    # Not drawn with a connector (finding 070). vLLM refuses context parallelism.
+    # Not drawn with a connector (finding 070). vLLM rejects context parallelism.
     returns_experts: bool = _option(
         "clients are sent which experts were chosen for each token",
         30,
@@ -118,7 +118,7 @@ class Serve(Submit):
     grammar_answers: int | None = field(default=None, validator=optional(_number))
     """How many tokens its grammar accepts before it rejects one, which ends the request. None: it accepts all."""
     undecided: int = field(default=0, validator=_number)
-    """How often the connector says that it cannot tell yet what it offers."""
+    """How often the connector says that it does not know yet what it offers."""
     offered_again: bool = False
     """Whether other nodes offer the same again when it comes back after it was preempted."""
     fails_from_block: int | None = field(default=None, validator=optional(_number))
@@ -162,7 +162,7 @@ class ResetCache:
 
     preempts: bool = False
     connector: bool = False
-    """Whether what the connector keeps is forgotten as well: it refuses while a transfer is under way."""
+    """Whether the connector drops its blocks as well: it does not while a transfer is under way."""
 
 
 @frozen
@@ -178,7 +178,8 @@ class PauseEngine:
 
 @frozen
 class ResetEncoder:
-    """Forget what the encoder computed, since its weights have changed: whatever is still needed is computed again."""
+    """Forget what the encoder computed, since its weights have changed: items that are still needed are computed
+    again."""
 
 
 Operation: TypeAlias = (

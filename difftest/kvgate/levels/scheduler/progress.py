@@ -1,10 +1,10 @@
-"""The progress monitor: a scheduler that could bring somebody on, and does not, is a hang.
+"""The progress monitor: a scheduler that could advance a request, and does not, hangs.
 
 It needs no clock and no reference. A step is a function of the scheduler's state and of what the model answers. So if a
-step schedules nobody and leaves everything as it was, every step after it does the same; and if the scheduler comes
-back to where it was since somebody last got a token, it turns in a circle. Either is a hang unless everybody waits, at
-whatever distance, for something that ends by itself: a transfer, a grammar. And whoever gets nothing in as many steps
-as everybody alive needs to its end, each as often as there are requests, is passed over for good.
+step schedules no request and changes nothing, every later step does the same. If the scheduler returns to an earlier
+state since a request last got a token, it runs in a cycle. Either is a hang unless every request waits, directly or
+through others, for something that ends by itself: a transfer, a grammar. A request is starved if it gets nothing for
+this many steps: what all live requests together need to finish, times the number of requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProgressMonitor:
         self.stopped: Set[int] = frozenset()
         """The requests that a pause of the engine keeps from being admitted."""
         self.called: Naming = by_number
-        """What requests are called where somebody waits."""
+        """What requests are called in a wait-for edge."""
         self.waiting: WaitFor | None = None
         """Who waited for whom when a hang was found."""
         self.limits_tokens: dict[int, int] = {}
@@ -95,11 +95,11 @@ class ProgressMonitor:
             return None
         self.waiting = waiting
         return Difference(
-            "KV-LIVE-03", "progress", "somebody gets on, or something changes", waiting.describe(self.called)
+            "KV-LIVE-03", "progress", "a request makes progress, or something changes", waiting.describe(self.called)
         )
 
     def forget(self) -> None:
-        """Something happened from outside: whatever stood still may move now."""
+        """Something happened from outside: a scheduler that stood still may move now."""
         self._seen.clear()
 
     # No token within a bound
@@ -116,18 +116,18 @@ class ProgressMonitor:
                 continue
             bound = sum(map(self._steps_alone, alive)) * (len(alive) + 1)
             self._patience.setdefault(number, bound)
-            # A step in which nobody is served is held up, or a hang that is seen at once.
+            # A step that serves no request waits for something, or is a hang that is seen at once.
             self._patience[number] -= served
             if self._patience[number] < 0:
                 # If it is known, the run continues, and other requests are checked again.
                 del self._patience[number]
                 waiting = self.waiting = self.wait_for(scheduled)
-                expected = "a token in as many steps as everybody alive needs to its end"
+                expected = "a token in as many steps as all live requests need to finish"
                 return Difference("KV-LIVE-02", f"request {number}", expected, waiting.describe(self.called))
         return None
 
     def _steps_alone(self, number: int) -> int:
-        """How many steps a request needs at most with nobody beside it: to load, to compute it all, one per answer."""
+        """How many steps a request needs at most without other requests: to load, to compute it all, one per answer."""
         settings = self.followed.settings
         request = self.followed.population.alive.get(number)
         limit = self.limits_tokens.get(number, settings.tokens_max)
@@ -144,36 +144,36 @@ class ProgressMonitor:
         return WaitFor(edges, self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), tuple(self._lines()))
 
     def _edges(self, scheduled: Mapping[int, int]) -> Iterator[Wait]:
-        first_refused: int | None = None
+        first_rejected: int | None = None
         running = [number_in(request.request_id) for request in self.scheduler.running]
         for number in running:
             if number in self.interception.refused:
-                first_refused = first_refused if first_refused is not None else number
+                first_rejected = first_rejected if first_rejected is not None else number
             if number not in scheduled:
-                yield from self._held_up(number, first_refused, scheduled)
+                yield from self._held_up(number, first_rejected, scheduled)
         for request in self._in_line():
             number = number_in(request.request_id)
             outside = self._outside(number, request.status.name)
             if outside is not None:
                 yield outside
                 continue
-            if number in self.interception.refused and first_refused is None:
-                first_refused = number
+            if number in self.interception.refused and first_rejected is None:
+                first_rejected = number
             if len(running) >= self.stage.running_max and number not in self.interception.refused:
                 yield from (Wait(number, Reason.PLACE, other) for other in running)
             else:
-                yield from self._held_up(number, first_refused, scheduled)
+                yield from self._held_up(number, first_rejected, scheduled)
         for number, ours in self.followed.population.alive.items():
             if ours.status is Status.ENDING:
                 yield Wait(number, Reason.TRANSFER, lost=number in self.nodes.lost)
 
-    def _held_up(self, number: int, first_refused: int | None, scheduled: Mapping[int, int]) -> Iterator[Wait]:
+    def _held_up(self, number: int, first_rejected: int | None, scheduled: Mapping[int, int]) -> Iterator[Wait]:
         if number in self.interception.refused:
             holders = [(other, self._held(other)) for other in self.followed.population.alive if other != number]
             edges = [Wait(number, Reason.BLOCKS, other, blocks) for other, blocks in holders if blocks]
             yield from edges or [Wait(number, Reason.NO_REQUEST)]
-        elif first_refused is not None and first_refused != number:
-            yield Wait(number, Reason.LINE, first_refused)
+        elif first_rejected is not None and first_rejected != number:
+            yield Wait(number, Reason.LINE, first_rejected)
         elif self._lacks_slot(number, scheduled):
             yield from (Wait(number, Reason.TURN, other) for other in scheduled if self._adapter(other) is not None)
         elif sum(scheduled.values()) >= self.scheduler.max_num_scheduled_tokens:
@@ -192,7 +192,7 @@ class ProgressMonitor:
         return slots is not None and adapter is not None and adapter not in used and len(used) >= slots
 
     def _outside(self, number: int, status: str) -> Wait | None:
-        """What a request waits for that somebody outside ends."""
+        """What a request waits for that ends from outside."""
         if status == "WAITING_FOR_REMOTE_KVS" and (
             number in self.nodes.under_way() or self.nodes.signals_end_of(number)
         ):
@@ -208,11 +208,11 @@ class ProgressMonitor:
         return Wait(number, Reason.RESUMED) if number in self.stopped else None
 
     def _in_line(self) -> list[Any]:
-        """Whoever waits, in the order in which the scheduler looks at them."""
+        """The waiting requests, in the order in which the scheduler looks at them."""
         return self.followed.in_line(self.stage.by_priority)
 
     def standing(self) -> Standing:
-        """Whatever decides what the next step does."""
+        """The state that decides what the next step does."""
         return (
             tuple((request.request_id, request.num_computed_tokens) for request in self.scheduler.running),
             tuple((each.request_id, each.status.name, each.num_computed_tokens) for each in self._in_line()),
@@ -221,7 +221,7 @@ class ProgressMonitor:
         )
 
     def _lines(self) -> Iterator[str]:
-        """Where everybody stands, and who holds what."""
+        """Where each request stands, and what it holds."""
         for request in self.scheduler.running:
             number = number_in(request.request_id)
             yield f"{self.called(number)} runs, {_tokens(request)}, holds {self._held(number)} blocks"

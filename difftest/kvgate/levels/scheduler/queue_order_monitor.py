@@ -1,12 +1,12 @@
 """The line: who is next, who may be passed, and who loses its blocks to whom.
 
-A request gets on within a bound only if nobody who came later takes its place. So a scheduler asks for the first in
-line that is ready, lets it in while there is room in a step, and preempts the last that was let in; by priority, the
-most urgent comes first, and the least urgent is preempted.
+A request makes progress within a bound only if no later request takes its place. So a scheduler asks for the first
+request in the queue that is ready, admits it while there is room in a step, and preempts the last that was admitted. By
+priority, the most urgent comes first, and the least urgent is preempted.
 
-Whoever is not ready (it loads, waits for its grammar or its client, its connector is undecided, or no slot is free for
-its adapter) is passed and set aside: those come before all others from then on, in the order in which they were set
-aside.
+A request that is not ready (it loads, waits for its grammar or its client, its connector is undecided, or no slot is
+free for its adapter) is skipped and set aside. Set-aside requests come before all others from then on, in the order in
+which they were set aside.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class _Waits:
     aside: int | None = None
     """As which it was set aside since it came, or came back."""
     undecided: bool = False
-    """Whether its connector said in this step that it cannot tell yet what it offers."""
+    """Whether its connector said in this step that it does not know yet what it offers."""
     loads: bool = False
-    """Whether the scheduler was not told yet that its load is over."""
+    """Whether the end of its load is not reported to the scheduler yet."""
     paused: bool = False
     """Whether it is a session of which the next part has not come."""
     adapter: str | None = None
@@ -46,7 +46,7 @@ class _Waits:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing keeps it from being let in."""
+        """Whether nothing prevents its admission."""
         return not (self.grammar or self.undecided or self.loads or self.paused)
 
 
@@ -79,14 +79,14 @@ class Line:
         self._hits: dict[int, int] = {}
         """Of the requests that were looked up in this step, how many tokens need not be computed."""
         self.resets = False
-        """Whether all that run are preempted at once, whoever comes last."""
+        """Whether all running requests are preempted at once, in any order."""
         self._waiting: list[_Waits] = []
         self._running: list[_Waits] = []
         self._adapters: dict[str, None] = {}
         """Those of the requests in this step."""
         self._asked: set[int] = set()
         self._held_up = False
-        """Whether somebody was refused or preempted in this step: then nobody else is let in."""
+        """Whether a request was rejected or preempted in this step: then no other is admitted."""
         self._paused = False
         """Whether the engine is paused in this step."""
         self._set_aside = 0
@@ -95,7 +95,7 @@ class Line:
     # What happens
 
     def submitted(self, number: int, submit: Submit) -> None:
-        """A request is behind all others."""
+        """A request joins the end of the queue."""
         serve = submit if isinstance(submit, Serve) else None
         urgent = serve.priority if serve is not None and self.stage.by_priority else 0
         grammar = serve is not None and serve.structured
@@ -110,7 +110,7 @@ class Line:
             each.grammar = False
 
     def undecided(self, number: int) -> None:
-        """The connector could not tell what it offers to a request."""
+        """The connector did not know what it offers to a request."""
         for each in self._named(number):
             # Requests that are passed for want of an adapter's slot are set aside before it.
             for before in self._before(each):
@@ -119,7 +119,7 @@ class Line:
             self._put_aside(each)
 
     def arrived(self, number: int) -> None:
-        """The scheduler was told that the load of a request is over."""
+        """The end of a request's load was reported to the scheduler."""
         for each in self._named(number):
             each.loads = False
 
@@ -138,7 +138,7 @@ class Line:
             each.aside = None if at_once else each.aside
 
     def held_up(self) -> None:
-        """For the first that is ready there is no room in the encoder: nobody else is let in."""
+        """The first ready request has not enough room in the encoder: no other is admitted."""
         self._held_up = True
 
     def begin(self, paused: PauseEngine | None = None) -> None:
@@ -159,7 +159,7 @@ class Line:
             found = self._asked_for(operation.request)
             self._held_up |= isinstance(answer, Refused)
             if isinstance(answer, Granted) and self._named(operation.request):
-                self._let_in(operation.request, answer.loads)
+                self._admitted(operation.request, answer.loads)
             return found
         if isinstance(operation, LookUp):
             hit_tokens = answer.tokens if isinstance(answer, Hit) else 0
@@ -203,7 +203,7 @@ class Line:
             self._adapters[waits.adapter] = None
 
     def _is_ready(self, waits: _Waits) -> bool:
-        """Whether it can be let in now; if it only lacks a slot for its adapter, it is set aside."""
+        """Whether it can be admitted now; if it only lacks a slot for its adapter, it is set aside."""
         if not waits.is_ready:
             return False
         if self._has_slot(waits):
@@ -219,11 +219,11 @@ class Line:
     # What is checked
 
     def _before(self, came: _Waits) -> list[_Waits]:
-        """Whoever waits, and is looked at before another."""
+        """The waiting requests that are looked at before another."""
         if self.holders_first and came.holds:
             return []
         if self.holders_first and not self.stage.by_priority:
-            # Whoever was set aside comes back where the scheduler likes.
+            # The scheduler may put back a set-aside request at any place.
             before = self._waiting[: self._waiting.index(came)]
             return [each for each in before if each.aside is None and came.aside is None]
         line = self._in_order()
@@ -237,7 +237,7 @@ class Line:
         self._asked.add(number)
         came = next(iter(self._named(number)), None)
         if came is None:
-            return Difference("KV-LIVE-01", "the line", "somebody who waits", f"request {number} is asked for")
+            return Difference("KV-LIVE-01", "the line", "a waiting request", f"request {number} is asked for")
         passed = [each for each in self._before(came) if self._is_ready(each)]
         if not passed and not self._has_slot(came):
             got = f"it is asked for, in a step with {', '.join(self._adapters)}"
@@ -248,7 +248,7 @@ class Line:
             "KV-LIVE-01", "the line", f"request {passed[0].number} is asked for first", f"request {number}"
         )
 
-    def _let_in(self, number: int, loads: bool) -> None:
+    def _admitted(self, number: int, loads: bool) -> None:
         (came,) = self._named(number)
         if loads:
             came.loads = came.holds = True
@@ -261,7 +261,7 @@ class Line:
     def _preempted(self, number: int) -> Difference | None:
         went = next((each for each in self._running if each.number == number), None)
         if went is None:
-            return Difference("KV-LIVE-02", "the line", "somebody who runs", f"request {number} is preempted")
+            return Difference("KV-LIVE-02", "the line", "a running request", f"request {number} is preempted")
         by_rank = self.stage.by_priority and not self.resets
         last = max(self._running, key=lambda each: each.rank) if by_rank else self._running[-1]
         self._running.remove(went)
@@ -272,19 +272,19 @@ class Line:
         return Difference("KV-LIVE-02", "the line", expected, f"request {number} is, and {last.number} runs on")
 
     def end(self, tokens: int, population: Population) -> Difference | None:
-        """A step of so many tokens was scheduled: nobody was left out for whom there was room."""
+        """A step of so many tokens was scheduled: no request that fits was left out."""
         room = len(self._running) < self.stage.running_max and tokens < self.budget_tokens
         if self._held_up or not room:
             return None
         for each in self._in_order():
             if not self.may_split and each.number in self._asked:
-                # Less than a block of states is no chunk: nobody after it is looked at.
+                # Less than a block of states is not a chunk: no later request is looked at.
                 return None
             request = population.alive.get(each.number)
             # Of a load that is over the scheduler takes note when it looks at the request.
             waits = request is not None and request.status in (Status.WAITING, Status.LOADING)
             if request is not None and waits and self._lacks_room_for_drafts(request, tokens):
-                # It waits for a step with room for all, and so does whatever comes after it.
+                # It waits for a step with room for all, and so do all later requests.
                 return None
             if request is None or not waits or each.number in self._asked:
                 continue
@@ -295,7 +295,7 @@ class Line:
                 too_long = min(len(request.tokens) - request.tokens_computed, long) > self.budget_tokens - tokens
                 if not self.may_split or (self.stage.options.whole_prompts and request.tokens_computed and too_long):
                     return None
-                got = f"nobody asks for it, {tokens} of {self.budget_tokens} tokens are scheduled"
+                got = f"it is not asked for, {tokens} of {self.budget_tokens} tokens are scheduled"
                 return Difference("KV-LIVE-01", f"request {each.number}, in line", "it is asked for", got)
         return None
 

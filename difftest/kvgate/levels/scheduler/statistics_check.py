@@ -1,7 +1,7 @@
 """Statistics and events: what a scheduler publishes of itself is what was done.
 
-Nobody computes with them, so a wrong one is noticed late: a load balancer that counts who waits, a router that believes
-a block to be cached. They are told with every output of a step, each once.
+No computation uses them, so a wrong one is noticed late: by a load balancer that counts waiting requests, or a router
+that believes a block to be cached. They are sent with every output of a step, each once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StatisticsCheck:
         drafts: Mapping[int, tuple[int, int, int]],
         passed_on: Rest,
     ) -> Difference | None:
-        """Compare what is told with a step's output.
+        """Compare what is sent with a step's output.
 
         ``lengths`` says how many run, wait and were set aside, ``blocks`` how many there are and are free, ``drafts``
         per request how many were sent to the worker, how many of them could hold and how many do; ``passed_on`` comes

@@ -125,7 +125,7 @@ class TierEngine:
         """The scheduler with its connector.
 
         Raises:
-            UsageError: a connector of somebody's own cannot be built.
+            UsageError: a user's own connector cannot be built.
         """
         try:
             return self.subject.build(settings, stage.scheduler, HostTier(settings, stage))

@@ -67,7 +67,7 @@ def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | No
     """A campaign with another connector, on those of its models that the connector takes.
 
     Raises:
-        UsageError: there is no such connector.
+        UsageError: the connector is unknown.
     """
     if connector not in CONNECTORS:
         from kvgate.levels.tiers.adapter.own import choose

@@ -30,7 +30,7 @@ class Prefixes:
         self._before: list[object] = []
 
     def after(self, prefix: object, token: int) -> int:
-        """The prefix that goes on with a token."""
+        """The prefix extended by a token."""
         number = self._numbers.setdefault((prefix, token), len(self._before))
         if number == len(self._before):
             self._before.append(prefix)
@@ -81,7 +81,7 @@ class Job:
 
 @define
 class Claim:
-    """A request goes on from what a load is to bring."""
+    """A request continues from what a load is to bring."""
 
     tokens: int
     """How many tokens are then computed."""

@@ -18,7 +18,7 @@ CONNECTORS = ("offloading", "simple", "multi")
 """The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, and both in a
 ``MultiConnector``."""
 OWN = "own"
-"""A connector of somebody's own, which is named where cases are run."""
+"""A user's own connector, which is named where cases are run."""
 POLICIES = ("lru", "arc")
 """How the tier chooses what it evicts."""
 

@@ -101,7 +101,7 @@ ascend-recompute@0.23.0`. What `imports` is not run.
 | `ascend-recompute@0.23.0` | other nodes: with them it pads drafts, and caches what was loaded, by rules of its own |
 | `ascend-profiling-chunk@0.23.0` | chunks by a profile, for none is measured; it ends where it must preempt (082) |
 | `ascend-profiling-chunk@0.30.0rc2` | chunks by a profile, for none is measured |
-| `ascend-dyntra-lb@0.30.0rc2` | decisions of other ranks: there are none, and all requests are admitted |
+| `ascend-dyntra-lb@0.30.0rc2` | decisions of other ranks: the test has none, and all requests are admitted |
 
 Not run: if `recompute_scheduler` of 0.30.0rc2 lacks room, it ends a request and has its client send it to another node.
 The reference preempts such a request. (Without vLLM-Ascend's configuration, which the scheduler asks there, it raises

@@ -268,7 +268,7 @@ def _tables(
 
 
 def _as_far_as_read(row: Sequence[int], table: Sequence[int], left: Sequence[int]) -> list[int]:
-    """A row, as ``table`` says where it still names the block that the window has left: nobody reads it."""
+    """A row, as ``table`` says where it still names the block that the window has left: it is never read."""
     there = zip_longest(row[: len(table)], table[: len(row)], left[: min(len(row), len(table))])
     return [mine if its == block else its for its, mine, block in there] + [*row[len(table) :]]
 

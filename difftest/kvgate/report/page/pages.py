@@ -223,7 +223,7 @@ def page(recording: Recording, found: Found | None, about: About) -> str:
         difference=None if found is None else _difference(recording, found),
         drawing=drawing(recording),
         drawing_width=WIDTH,
-        left_behind=_left_behind(recording, found),
+        left_behind=_remains(recording, found),
         engine=None if found is None or found.driver is None else _engine(found.driver),
         resume=resume(recording, divergence),
         timeline=timeline(recording, views.blocks, views.blocks_left_out, diverges),
@@ -297,7 +297,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+|\W", text)
 
 
-def _left_behind(recording: Recording, found: Found | None) -> list[dict[str, str]]:
+def _remains(recording: Recording, found: Found | None) -> list[dict[str, str]]:
     """Everything that remains at rest, if that is what was found."""
     if found is None or found.divergence.detector != "leak":
         return []
@@ -370,8 +370,8 @@ def _asset(name: str) -> str:
 
 _BY_STATEMENT = {
     "KV-SYS-01": "A legal operation raises an exception.",
-    "KV-SYS-02": "The scheduler's books do not say what was done.",
-    "KV-LIVE-01": "A request is never let in.",
+    "KV-SYS-02": "The scheduler's bookkeeping does not match what was done.",
+    "KV-LIVE-01": "A request is never admitted.",
     "KV-LIVE-02": "A running request gets no token any more.",
     "KV-LIVE-03": "The scheduler hangs: it takes steps, and no request makes progress.",
     "KV-MEM-01": "A computed token would read memory that is not its own.",
@@ -383,13 +383,13 @@ _BY_STATEMENT = {
     "KV-OP-08": "What is cached is not what should be.",
     "KV-OP-09": "Two different contents pass for the same, or the same for two.",
     "KV-OP-10": "A block is still cached, or not, when it should be the other way round.",
-    "KV-OP-12": "The KV events do not tell what happened.",
+    "KV-OP-12": "The KV events do not report what happened.",
     "KV-OP-13": "The prefix-cache statistics are wrong.",
     "KV-OP-15": "What is cached is not what a later request can resume from.",
 }
 _BY_FAMILY = {
     "KV-WORK": "The work of a step grows with what came before it.",
-    "KV-LIVE": "Somebody does not get on.",
+    "KV-LIVE": "A request makes no progress.",
     "KV-LEAK": "Every request has ended, and something remains.",
 }
 
@@ -433,7 +433,7 @@ def _of_hit(frame: Frame) -> str | None:
 
 
 def _of_refusal(frame: Frame) -> str | None:
-    """A request that is refused, or let in, and should not be."""
+    """A request that is rejected, or admitted, and should not be."""
     if frame.reference is None or not isinstance(frame.operation, OfRequest):
         return None
     answers = frame.reference.answer, frame.system.answer
@@ -444,5 +444,5 @@ def _of_refusal(frame: Frame) -> str | None:
         return None
     number, is_in = frame.operation.request, isinstance(frame.operation, Schedule)
     if theirs:
-        return f"Request {number} is refused{' its next step' if is_in else ''}, although its blocks would fit."
-    return f"Request {number} is {'given blocks' if is_in else 'let in'}, although they do not fit."
+        return f"Request {number} is {'denied its next step' if is_in else 'rejected'}, although its blocks would fit."
+    return f"Request {number} is {'given blocks' if is_in else 'admitted'}, although they do not fit."

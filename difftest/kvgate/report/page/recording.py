@@ -1,7 +1,7 @@
 """A run written down: what both sides answered and how they stood, operation by operation.
 
 A case is performed once more, for a divergence is data that does not hold the states it was found in. The recorder
-stands between a lockstep and its system, so it records whatever drives the lockstep: a stored case or a scheduler.
+stands between a lockstep and its system, so it records every driver of the lockstep: a stored case or a scheduler.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Recorder:
 
     @property
     def _reference(self) -> Manager | None:
-        """The lockstep's, which may be given up on the way, or one that follows beside it."""
+        """The lockstep's, which may be dropped on the way, or one that follows next to it."""
         return self.lockstep.reference or self._own
 
     def recording(self, divergences: Sequence[Divergence] = (), waiting: WaitFor | None = None) -> Recording:
@@ -230,7 +230,7 @@ class Recorder:
             self._keep(Side(self._now[1], f"{type(error).__name__}: {error}"), None)
 
     def stands(self, snapshot: Snapshot) -> None:
-        """How the system stands; asked for once behind an operation, and again by whoever judges it at rest."""
+        """How the system stands; asked for once after an operation, and again by the checks at rest."""
         if self._now is not None:
             self._keep(Side(self._now[1]), snapshot)
 
@@ -306,7 +306,7 @@ class Watched:
 def record(bench: Bench, case: Case) -> Recording:
     """Perform a case once more, and write down the block manager on which something is found.
 
-    Where schedulers drive it and the reference gives up following, the page shows the system alone from there on.
+    If schedulers drive it and the reference stops following, the page shows only the system from there on.
     """
     level, index = case.level, 0
     if level.is_divided:

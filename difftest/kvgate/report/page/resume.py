@@ -1,7 +1,7 @@
 """What a hit needs: at every boundary, in every group, which blocks must be cached, and which of them are.
 
-It is read off the reference, whose sentence this is: the longest boundary at which nothing is missing is the hit.
-Beside it stands whether the system has the same blocks cached: a hit that is too short comes from a look-up that looks
+It is read off the reference, whose sentence this is: the longest boundary at which nothing is missing is the hit. Next
+to it stands whether the system has the same blocks cached. A hit that is too short comes from a look-up that looks
 wrong, or from a cache that does not hold what it should.
 """
 
@@ -79,7 +79,7 @@ class Resume:
     tokens: int
     """How many the request has."""
     is_later: bool
-    """Whether it is about a later request that begins with the same tokens, and goes on."""
+    """Whether it is about a later request that begins with the same tokens, and continues."""
     groups: tuple[str, ...]
     boundaries: tuple[Boundary, ...]
     left_out: int
@@ -135,7 +135,7 @@ def _served(frame: Frame) -> Sequence[Sequence[int]]:
 
 
 class _Table:
-    """The reference, asked about one request; beside it the system as it stood then."""
+    """The reference, asked about one request; next to it the system as it stood then."""
 
     def __init__(self, reference: Manager, names: Names, request: int, system: Side | None) -> None:
         self._reference, self._names = reference, names
@@ -145,7 +145,7 @@ class _Table:
         self._begun = set() if system is None or system.snapshot is None else set(system.snapshot.begun)
         self._request = self._reference.population[request]
         self._hit_tokens_max = len(self._request.tokens) - 1
-        # In some releases what lies behind a hit may be the last token.
+        # In some releases the token after a hit may be the last one.
         self._beyond_tokens = int(getattr(reference, "matches_last_token", False))
 
     def shown(self, ours: int | None, theirs: int | None, served: Sequence[Sequence[int]]) -> Resume:
@@ -157,7 +157,7 @@ class _Table:
         return self._resume(tuple(boundaries), len(candidates) - len(kept), False)
 
     def later(self) -> Resume:
-        """For a later request that begins with the same tokens, and goes on."""
+        """For a later request that begins with the same tokens, and continues."""
         self._hit_tokens_max = len(self._request.tokens)
         candidates = list(self._candidates())[:BOUNDARIES_MAX]
         needs = {tokens: self._needs(tokens) for tokens in candidates}
@@ -239,7 +239,7 @@ _NOTHING = "nothing is lacking"
 
 
 def _lacking(boundary: Boundary, has: Callable[[Stretch], bool]) -> str:
-    """What a boundary needs and somebody has not."""
+    """What a boundary needs that a side does not have."""
     if any(need.reaches_last_token for need in boundary.needs):
         return "a hit would reach the last token"
     said = [

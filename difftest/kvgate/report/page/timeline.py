@@ -1,4 +1,4 @@
-"""The timeline: operations from left to right, requests and blocks from top to bottom, a bar for whatever lasts.
+"""The timeline: operations from left to right, requests and blocks from top to bottom, a bar for everything that lasts.
 
 It shows the system's side, for the two are equal until they diverge; where they are not is marked.
 """
@@ -17,7 +17,7 @@ from kvgate.report.page.recording import Frame, Recording, describe_content
 from kvgate.report.page.views import Look
 
 COLOURS = 5
-"""How many requests are told apart by colour; all are by their numbers."""
+"""How many requests have colours of their own; all have numbers."""
 GLYPHS = {
     "Arrive": ("↓", "arrives"),
     "LookUp": ("?", "look-up"),
@@ -94,7 +94,7 @@ class Timeline:
 
     @property
     def has_orphans(self) -> bool:
-        """Whether a block counts a holder, and nobody names it."""
+        """Whether a block counts a holder that no table names."""
         return self._has("orphan")
 
     @property
@@ -196,7 +196,7 @@ def _block_lane(frames: Sequence[Frame], looks: Sequence[Look], ours: Sequence[L
 def _held(frames: Sequence[Frame], block: int, start: int, end: int, holders: tuple[int, ...]) -> Bar:
     during = _during(frames, start, end)
     if not holders:
-        return Bar(start, end, "orphan", "nobody's", f"block {block} counts a holder, and nobody names it{during}")
+        return Bar(start, end, "orphan", "no holder", f"block {block} counts a holder that no table names{during}")
     names = "+".join(f"r{number}" for number in holders[:3]) + ("…" if len(holders) > 3 else "")
     who = ", ".join(map(str, holders[:20]))
     title = f"block {block} is held by {'request' if len(holders) == 1 else 'requests'} {who}{during}"

@@ -80,7 +80,7 @@ def answered(side: Side) -> str:
 
 
 def _differ(frame: Frame) -> bool:
-    # Answers as they are told: events name contents by each side's own identities.
+    # Answers as they are printed: events name contents by each side's own identities.
     reported = [(answered(side), side.contents, *_observed(side.snapshot)) for side in sides(frame)]
     return reported[0] != reported[-1]
 
@@ -194,7 +194,7 @@ def _begin(lists: Sequence[Sequence[int]], otherwise: int) -> int:
 
 
 def _part(entries: list[int], begin: int) -> list[Any]:
-    """How many entries stand before the part, the part, and how many behind it."""
+    """How many entries stand before the part, the part, and how many after it."""
     part = entries[begin : begin + ENTRIES_MAX]
     return [min(begin, len(entries)), part, max(0, len(entries) - begin - len(part))]
 
@@ -219,7 +219,7 @@ class Look:
     def holders(self, block: int) -> tuple[int, ...] | None:
         """The requests whose tables name a block.
 
-        None if nobody holds it; empty if it counts a holder and nobody names it.
+        None if it is not held; empty if it counts a holder that no table names.
         """
         if self.snapshot is None:
             return None

@@ -1,4 +1,4 @@
-"""The wait-for graph as a drawing: a row for each request, and an arrow from whoever waits to whom it waits for.
+"""The wait-for graph as a drawing: a row for each request, and an arrow from each waiting request to what it waits for.
 
 The rows are equally high, so the arrows are known without measuring anything.
 """
@@ -27,7 +27,7 @@ _LEVEL = 12
 
 _HELD_UP_BY = {
     Reason.BLOCKS: "waits for blocks that others hold",
-    Reason.LINE: "waits behind one that comes first",
+    Reason.LINE: "waits for one that comes first",
     Reason.PLACE: "waits for a place among those that run",
     Reason.TURN: "waits for room in a step",
     Reason.TRANSFER: "waits for a transfer",
@@ -36,7 +36,7 @@ _HELD_UP_BY = {
     Reason.CLIENT: "waits for the next part from its client",
     Reason.RESUMED: "waits for the engine to be resumed",
     Reason.ANSWER: "waits for what other nodes offer",
-    Reason.NO_REQUEST: "waits for nobody: only the scheduler could bring it on",
+    Reason.NO_REQUEST: "waits for no other request: only the scheduler could advance it",
 }
 
 
@@ -48,12 +48,12 @@ class Row:
     standing: str
     waits: tuple[str, ...]
     is_stuck: bool
-    """Whether nobody will do anything for it."""
+    """Whether nothing will ever end its wait."""
 
 
 @frozen
 class Arrow:
-    """From whoever waits to whom it waits for."""
+    """From a waiting request to what it waits for."""
 
     path: str
     title: str
@@ -100,7 +100,7 @@ def drawing(recording: Recording) -> Drawing | None:
 
 
 def _in_order(graph: WaitFor) -> list[int]:
-    """Everybody in the graph: first those that stand somewhere, in their order."""
+    """All requests in the graph: first those with a place, in their order."""
     numbers = dict.fromkeys(number for reported in graph.standing if (number := _number(reported)) is not None)
     numbers |= dict.fromkeys(edge.request for edge in graph.edges)
     numbers |= dict.fromkeys(edge.holder for edge in graph.edges if edge.holder is not None)
@@ -142,23 +142,23 @@ def _conclusion(recording: Recording, graph: WaitFor) -> str:
         return f"They wait for one another in a circle: {names}."
     lost = [edge.request for edge in graph.edges if edge.lost]
     if lost:
-        return f"Request {lost[0]} waits for a transfer that never ends, and nobody takes it out."
+        return f"Request {lost[0]} waits for a transfer that never ends, and is never removed."
     alone = next((edge.request for edge in graph.edges if edge.reason is Reason.NO_REQUEST), None)
     if alone is None:
-        return "Nobody will do anything for those that are marked."
+        return "Nothing will ever end the wait of the marked requests."
     return _of_one_alone(recording, graph, alone)
 
 
 def _of_one_alone(recording: Recording, graph: WaitFor, number: int) -> str:
-    """About a request that waits for nobody."""
+    """About a request that waits for no other request."""
     last = recording.frames[-1].requests if recording.frames else {}
     tokens, usable = last[number].tokens if number in last else 0, recording.settings.blocks - 1
     needed = blocks_to_run(recording.settings, tokens)
-    behind = len({edge.request for edge in graph.edges if edge.holder == number})
-    more = f" {counted(behind, 'request')} behind it {'waits' if behind == 1 else 'wait'} as well." if behind else ""
+    later = len({edge.request for edge in graph.edges if edge.holder == number})
+    more = f" {counted(later, 'request')} after it {'waits' if later == 1 else 'wait'} as well." if later else ""
     if needed > usable:
         why = (
             f"can never run: its {counted(tokens, 'token')} need {counted(needed, 'block')}, and the pool has {usable}"
         )
         return f"Request {number} {why}.{more}"
-    return f"Request {number} waits for nobody: nothing but the scheduler keeps it from getting on.{more}"
+    return f"Request {number} waits for no other request: only the scheduler keeps it from making progress.{more}"

@@ -1,9 +1,9 @@
 """The sanitizer's hooks on the classes of vLLM's block manager, and of vLLM-Ascend's where it derives from them.
 
 A hook is a generator: what it does before its ``yield`` happens before the engine's own call, what comes after it
-afterwards. The engine's own call is always made, with its own arguments, and its answer is what the caller gets. A
-hook that fails is a defect of the sanitizer: it is noted in ``failures``, the engine's call is made all the same, and
-from then on only the rules are checked that need no history.
+afterwards. The engine's own call is always made, with its own arguments, and its answer is what the caller gets. A hook
+that fails is a defect of the sanitizer. It is noted in ``failures``, the engine's call is made all the same, and from
+then on only the rules are checked that need no history.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _RETENTION = frozenset(
 )
 """The attributes that the plug-in ``swa_retention`` adds to what it changes: some rules do not hold there."""
 _FAULTS = (AssertionError, KeyError, IndexError, AttributeError, RuntimeError)
-"""What a block manager raises if it is broken; with a ValueError it refuses its caller's arguments."""
+"""What a block manager raises if it is broken; with a ValueError it rejects its caller's arguments."""
 
 
 # As in ``kvgate.sanitizer.plugin``: below vLLM's own logger, whose handler and format it then has.
@@ -264,7 +264,7 @@ class Sanitizer:
     # The free queue: what its docstrings promise
 
     def _queue_used(self, queue: Any) -> Ledger | None:
-        """Its ledger; a queue that is used without its pool takes blocks that nobody follows."""
+        """Its ledger; a queue that is used without its pool takes blocks that are not followed."""
         ledger = self._pool_of_queue.get(queue)
         if ledger is not None and not ledger.depth:
             ledger.follows = False

@@ -21,7 +21,7 @@ _UNTAGGED = (0, 1)
 """What a build from a clone without tags calls itself."""
 
 LOOKS_AHEAD_WITH_ONE = "081-no-look-ahead-without-a-connector"
-"""A shadow takes this finding to act, since it is not told of connectors."""
+"""A shadow assumes that this finding acts, because it does not see connectors."""
 
 
 def followed_release(version: str) -> Release:

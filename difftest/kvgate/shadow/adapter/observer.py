@@ -1,8 +1,7 @@
 """Reports a live scheduler's calls of its block manager, call by call.
 
-The engine's own call is always made first, and its answer is always what the engine gets. Whatever goes wrong here ends
-the shadow and nothing else. Only what is needed is read: a call costs a few
-microseconds, independent of the context length.
+The engine's own call is always made first, and its answer is always what the engine gets. An error here ends the shadow
+and nothing else. Only what is needed is read: a call costs a few microseconds, independent of the context length.
 """
 
 from __future__ import annotations
@@ -275,7 +274,7 @@ class Observer:
         self._calls, self._was_asked = 0, False
 
     def flush(self) -> None:
-        """Tell the sink what was observed."""
+        """Send the observations to the sink."""
         records = self._records
         if self._decoding:
             self._end_decoding()

@@ -93,7 +93,7 @@ class RealRun(Raises):
             self.scheduler.add_request(new_request(self.settings, submit))
 
     def _step(self) -> bool:
-        """One step; whether anybody computed."""
+        """One step; returns whether any request computed."""
         ledger = self.ledger
         ledger.steps += 1
         try:

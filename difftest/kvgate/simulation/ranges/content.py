@@ -1,7 +1,7 @@
 """Content without tokens: where a prefix is on a line, which rows of blocks hold it, and which of those serve it.
 
 A *line* is a sequence of tokens, written as runs. A prompt that leaves a line somewhere continues along a branch, which
-is a line of its own; a line is never cut, so a place on it always means the same. The *path* of a request is the lines
+is a line of its own. A line is never cut, so a place on it always means the same. The *path* of a request is the lines
 that it follows, each up to where it leaves it. Two requests have the same first ``n`` tokens if and only if their paths
 pass the same place there: equal content is the same line and position, different content never is.
 
@@ -12,7 +12,7 @@ are pinned, where they queue. In a queue the blocks of a piece follow each other
 released. Blocks that are not cached are not worth an object.
 
 Several rows may hold the same content, computed at the same time. So which rows *serve* a line in a group is kept in
-layers: the first names, for every index, the row that was registered first and serves the hits, the next one the row
+layers. The first names, for every index, the row that was registered first and serves the hits, the next one the row
 registered after it, and so on. When a row loses a block, those registered after it move up.
 """
 
@@ -40,7 +40,7 @@ class Line:
         self._firsts: list[int] = []
 
     def append(self, first: int, length: int) -> None:
-        """The line goes on with ``length`` consecutive tokens."""
+        """Append ``length`` consecutive tokens to the line."""
         self._at.append(self.end)
         self._firsts.append(first)
         self.end += length
@@ -108,7 +108,7 @@ class Lines:
         return Path(self._root)
 
     def extend(self, path: Path, run: Run) -> None:
-        """The request of ``path`` goes on with ``run``."""
+        """The request of ``path`` continues with ``run``."""
         line, position = path.lines[-1], path.end
         first, left = run.first, run.length
         while left:
@@ -180,7 +180,7 @@ class Row:
         self._firsts: list[int] = []
 
     def cache(self, first: int, end: int) -> None:
-        """The blocks ``[first, end)``, behind all that are cached, are cached and held by one request."""
+        """The blocks ``[first, end)``, after all cached ones, are cached and held by one request."""
         if self.pieces:
             last = self.pieces[-1]
             if last.end == first and last.references == 1 and not last.pinned:
@@ -295,7 +295,7 @@ class Serving:
         self.layers: list[Layer] = []
 
     def register(self, first: int, end: int, row: Row) -> None:
-        """``row`` holds the content of ``[first, end)``, behind whoever does already."""
+        """``row`` holds the content of ``[first, end)``, after the rows that already do."""
         self._register(0, first, end, row)
 
     def _register(self, depth: int, first: int, end: int, row: Row) -> None:
@@ -326,7 +326,7 @@ class Serving:
                 self._forget(depth + 1, start, stop, row)
 
     def _drop(self, depth: int, first: int, end: int) -> None:
-        """Take ``[first, end)`` out of a layer, and move up what stands behind it."""
+        """Take ``[first, end)`` out of a layer, and move up what stands after it."""
         self.layers[depth].remove(first, end)
         if depth + 1 == len(self.layers):
             return

@@ -69,7 +69,7 @@ class Sparse:
         return ranges, position
 
     def _next(self, position: int, full: int) -> tuple[int, int, int]:
-        """The first multiple of the interval behind a block, and what a hit there reads; beyond all if there is none.
+        """The first multiple of the interval after a block, and what a hit there reads; beyond all if there is none.
 
         What is from ``position`` on and read by a later multiple is read by this one as well.
         """

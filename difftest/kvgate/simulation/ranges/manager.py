@@ -25,7 +25,7 @@ from kvreference.settings import Settings
 
 
 class Table:
-    """One request's blocks in one group: those of its hit, and behind them a row of its own."""
+    """One request's blocks in one group: those of its hit, and after them a row of its own."""
 
     __slots__ = ("dead", "end", "hit", "own", "own_first", "quiet", "registered")
 
@@ -40,7 +40,7 @@ class Table:
         self.registered = hit_blocks
         """Up to where it was looked at what is cached."""
         self.quiet = 0
-        """A token computed behind fewer than this many changes nothing here."""
+        """A token computed after fewer than this many changes nothing here."""
 
     def spans(self, first: int, end: int) -> list[Span]:
         """What stands in the entries ``[first, end)``, none of which was freed."""
@@ -76,11 +76,11 @@ class Request:
         self.tables: list[Table] = []
         self.preemptions = 0
         self.quiet_tokens = 0
-        """A token computed behind fewer than this many changes none of its tables."""
+        """A token computed after fewer than this many changes none of its tables."""
 
 
 def _first_dead(group: Group) -> int | None:
-    """Behind how many computed tokens the first block is dead; each further one is a block later. None: never.
+    """After how many computed tokens the first block is dead; each further one is a block later. None: never.
 
     Attention chunks free several blocks at once: there, every token may be the one.
     """
@@ -122,7 +122,7 @@ class Manager:
     # Allocation
 
     def admit(self, request: Request, budget_tokens: int) -> tuple[int, int] | None:
-        """Let a waiting request in: its hit, and how many tokens are computed now; None if it is refused."""
+        """Admit a waiting request: its hit, and how many tokens are computed now; None if it is rejected."""
         settings, tokens = self.settings, request.tokens
         hit_tokens, spans = longest_hit(self.geometry, request.path, tokens)
         self.statistics = self.statistics.counted(tokens, hit_tokens, request.preemptions > 0)
@@ -157,7 +157,7 @@ class Manager:
         return hit_tokens, chunk
 
     def schedule(self, request: Request, budget_tokens: int) -> int | None:
-        """Allocate for the next tokens of a running request: how many are computed now; None if it is refused."""
+        """Allocate for the next tokens of a running request: how many are computed now; None if it is rejected."""
         computed = request.computed
         pending = request.tokens - computed
         limit = self.settings.tokens_max - 1 - computed
@@ -168,7 +168,8 @@ class Manager:
         return chunk
 
     def _allocate(self, request: Request, computed: int, chunk: int) -> bool:
-        """Release, take and cache what ``chunk`` tokens behind those computed ask for; whether there were blocks."""
+        """Release, take and cache the blocks for ``chunk`` tokens after the computed ones; returns whether there were
+        enough."""
         tables = request.tables
         busy = [place for place, table in enumerate(tables) if chunk > 1 or table.quiet <= computed]
         for place in busy:
@@ -186,7 +187,7 @@ class Manager:
         return True
 
     def _quiet(self, place: int, table: Table) -> int:
-        """Behind how many tokens the next one changes a table: it fills the last block, or one more is dead by then."""
+        """After how many tokens the next one changes a table: it fills the last block, or one more is dead by then."""
         size, first_dead = self.groups[place].block_size_tokens, self._first_dead[place]
         fills = table.end * size - 1
         return fills if first_dead is None else min(fills, first_dead + table.dead * size)

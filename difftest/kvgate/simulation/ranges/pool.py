@@ -161,7 +161,7 @@ class Pool:
         self.release(spans)
 
     def end(self, spans: list[Span]) -> None:
-        """Release a whole table; whatever is cached stays pinned, where there is a pinned tier."""
+        """Release a whole table; cached blocks stay pinned if there is a pinned tier."""
         if self.drop_blocks_min is not None:
             self._pin(spans)
         self.release(spans)

@@ -1,7 +1,7 @@
 """The scheduler in ranges: first come, first served, as ``kvreference.scheduler`` specifies it.
 
-Nobody parks blocks here, so whoever is accepted finds room in the end, and the reference's rule about room has nothing
-to say. Steps in which a request merely decodes within its last blocks are one addition.
+No request waits for remote KV here, so every accepted request finds room in the end, and the reference's rule about
+room never applies. Steps in which a request merely decodes within its last blocks are one addition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scheduler:
         self._limits_tokens: dict[int, int] = {}
 
     def submit(self, number: int, prompt: tuple[Run, ...], answers: Run) -> Reason | None:
-        """A request waits, or is refused for a reason."""
+        """A request waits, or is rejected for a reason."""
         prompt_tokens = sum(run.length for run in prompt)
         limit_tokens = min(prompt_tokens + answers.length, self.settings.tokens_max)
         if prompt_tokens >= self.settings.tokens_max:

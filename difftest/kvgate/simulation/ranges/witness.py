@@ -1,8 +1,8 @@
 """A witness: whether the blocks that serve a hit hold what the request would have computed.
 
 It looks at no index of what is cached. A block is a place of a row, and the row's own tokens say what was written
-there; a block that was taken for something else is no place of a piece any more. So a stale entry of the index, or one
-under the wrong content, is seen when it serves.
+there. A block that was taken for something else is not a place of a piece any more. So a stale entry of the index, or
+one under the wrong content, is seen when it serves.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def mooncake(file: str, requests: int = 0, lanes: int = 1, block_tokens: int = B
     """The first ``requests`` requests of a trace in Mooncake's format, 0 being all; ``lanes`` of them at once.
 
     Raises:
-        UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
+        UsageError: the file cannot be read, or is not such a trace; says which line is wrong and how.
     """
     path = Path(file)
     if block_tokens < 1 or requests < 0:
@@ -46,7 +46,7 @@ def mooncake(file: str, requests: int = 0, lanes: int = 1, block_tokens: int = B
             raise UsageError(f"{path}, line {number}: {error}") from error
     if not asked:
         raise UsageError(f"{path}: no request in it")
-    # What is answered is nobody else's text: behind all ids.
+    # No prompt contains the text of an answer: its ids come after all others.
     own = 1 + max(run.first + run.length for each in asked for run in each.prompt)
     turns = []
     for each in asked:

@@ -36,7 +36,7 @@ def requests_log(file: str, requests: int = 0, lanes: int = 16, answer_tokens: i
     ``answer_tokens`` is how much is answered where the log does not say; 0: it must.
 
     Raises:
-        UsageError: the file cannot be read, or is no such log; says which line is wrong and how.
+        UsageError: the file cannot be read, or is not such a log; says which line is wrong and how.
     """
     path = Path(file)
     if min(requests, answer_tokens) < 0:

@@ -42,13 +42,13 @@ def weka(
     """``sessions`` sessions of a trace after the first ``skip``, the first ``turns`` turns of each; 0 being all.
 
     ``requests``: the lanes stop after so many requests, wherever they stand; 0: at the end. ``step_ms``: how long
-    a step takes, for the pauses between turns; 0: nobody stops to think.
+    a step takes, for the pauses between turns; 0: no thinking time.
 
     A session ends before the first turn that is longer than ``tokens_max`` with its answer. Those that have fewer than
     ``turns_min`` turns then are passed over: where ``turns`` of each are taken, all lanes are busy nearly to the end.
 
     Raises:
-        UsageError: the file cannot be read, or is no such trace; says which line is wrong and how.
+        UsageError: the file cannot be read, or is not such a trace; says which line is wrong and how.
     """
     path = Path(file)
     if min(sessions, turns, skip, requests, step_ms) < 0:
@@ -71,14 +71,14 @@ def weka(
     asked = sum(len(session.turns) for session in read)
     asked = min(asked, requests or asked)
     first = "the first " if requests else ""
-    skipped = f" behind the first {skip:,}" if skip else ""
+    skipped = f" after the first {skip:,}" if skip else ""
     name = path.name.removesuffix(".xz").removesuffix(".jsonl").removesuffix(".rle")
     return Workload(
         f"{name}, {len(read)} sessions{skipped}, {asked} requests, {lanes} lanes",
         tuple(read),
         lanes,
         about=f"{first}{asked:,} requests of {len(read)} coding-agent sessions{skipped}, {lanes} at once; "
-        + (f"pauses as recorded, if a step takes {step_ms:,} ms" if step_ms else "nobody stops to think"),
+        + (f"pauses as recorded, if a step takes {step_ms:,} ms" if step_ms else "no thinking time"),
         requests_max=requests or None,
     )
 

@@ -25,7 +25,7 @@ from kvgate_mutants.mutants.plugin import retention
 from kvreference.operations import Admit, Arrive, Evict, LookUp, TakeEvents, TakeStatistics
 from kvreference.settings import Settings
 
-# Blocks that are released too often, or queued while somebody holds them.
+# Blocks that are released too often, or queued while they are held.
 
 _SMALL = Settings(of(full()), 10, tokens_max=128, chunk_tokens=64)
 
@@ -61,7 +61,7 @@ _PIN = Blocks(
     Settings(of(full(), window(32)), 20, tokens_max=128, chunk_tokens=64),
     (
         *ended(0, tokens(0, 64), 64),
-        # Whoever hits them holds them.
+        # A hit holds them.
         Arrive(1, tokens(0, 70)),
         Admit(1, 16),
         *prefilled(2, tokens(1_000_000, 60), 64),
@@ -97,7 +97,7 @@ DOUBLE_FREES = (
         "peer-ucm-duplicate-free",
         Kind.DOUBLE_FREE,
         "https://github.com/ModelEngine-Group/unified-cache-management/pull/1053",
-        "The pool takes back whatever it is given: null blocks, blocks twice, blocks that nobody holds.",
+        "The pool takes back every block that it is given: null blocks, blocks twice, blocks without a holder.",
         "UCM on 0.20.2 and vLLM-Ascend 0.20.2",
         (
             Trial(
@@ -115,7 +115,7 @@ DOUBLE_FREES = (
         "peer-trtllm-pin-of-block-still-in-free-queue",
         Kind.DOUBLE_FREE,
         "https://github.com/NVIDIA/TensorRT-LLM/pull/12667",
-        "A block is pinned by its count alone and stays in the free queue, so that it is handed out while in use.",
+        "A block is pinned by its count alone and stays in the free queue, so that it is allocated while in use.",
         "TensorRT-LLM 1.3rc",
         (
             Trial(
@@ -203,13 +203,13 @@ def _provide(system: Any) -> None:
 def _provided(pool_blocks: int, scratch_first: bool = False) -> Blocks:
     """Eight blocks of full attention, and two states: what was provided, and what is computed."""
     settings = Settings(of(full(), states()), pool_blocks, tokens_max=256, chunk_tokens=64, scratch_first=scratch_first)
-    call = Direct("blocks for 64 tokens that are provided, and 64 behind them, or a refusal", _provide)
+    call = Direct("blocks for 64 tokens that are provided, and 64 after them, or a rejection", _provide)
     return Blocks(settings, (call, TakeStatistics()), ("check",))
 
 
 _ORDER_ONLY = (
-    "Caught as the order of the free queue. What the report complains of, a hit that is lost, is no violation by "
-    "itself: no statement promises that a prefix outlives so many blocks of somebody else."
+    "Caught as the order of the free queue. The reported harm, a lost hit, is not a violation by itself: "
+    "no statement promises that a prefix outlives so many blocks of other requests."
 )
 
 MISCOUNTS = (
@@ -236,7 +236,8 @@ MISCOUNTS = (
         "swa-churn-flushes-prefix-cache",
         Kind.OVER_EVICTION,
         "https://github.com/vllm-project/vllm/issues/42948",
-        "What leaves a long request's window goes through the whole free queue and evicts everybody's prefixes.",
+        "What leaves a long request's window goes through the whole free queue and evicts the prefixes of all "
+        "requests.",
         "up to 0.22; later without a retention interval",
         (
             Trial(
@@ -274,7 +275,7 @@ MISCOUNTS = (
         "mamba-external-hit-undercount",
         Kind.ACCOUNTING,
         "https://github.com/vllm-project/vllm/pull/46892",
-        "Of two states that a request takes behind provided tokens one is counted, and taking the other raises.",
+        "Of two states that a request takes after provided tokens one is counted, and taking the other raises.",
         "up to 0.33.0",
         (
             Trial(
@@ -310,7 +311,8 @@ MISCOUNTS = (
         "ascend-only-first-full-group-truncated",
         Kind.ACCOUNTING,
         "https://github.com/vllm-project/vllm-ascend/pull/14810",
-        "Of two groups of full attention only the first is cut to the hit; the other keeps blocks nobody asked for.",
+        "Of two groups of full attention only the first is cut to the hit; the other keeps blocks that were not "
+        "asked for.",
         "0.20.2 to 0.27.1, vLLM-Ascend 0.20.2rc1 to 0.25.1rc",
         (
             Trial("stock", _SECOND_GROUP, ("KV-OP-02",)),
@@ -319,7 +321,7 @@ MISCOUNTS = (
     ),
 )
 
-# KV events that tell what is not so.
+# KV events that report what did not happen.
 
 _SPANS = Blocks(
     Settings(of(full(), states()), 20, tokens_max=128, chunk_tokens=48),
@@ -331,7 +333,7 @@ _SPANS_OF_33 = evolve(_SPANS, settings=evolve(_SPANS.settings, scratch_first=Tru
 
 
 def _ask_for_full_report(system: Any) -> None:
-    """The second request asks that its hit be told, as a client does by a sampling parameter."""
+    """The second request asks for a report of its hit, as a client does by a sampling parameter."""
     system._requests[1].kv_cache_report_mode = "full"
 
 
@@ -361,7 +363,7 @@ WRONG_EVENTS = (
         "event-token-ids-span-null-blocks",
         Kind.EVENTS,
         "https://github.com/vllm-project/vllm/issues/44451",
-        "An event tells the tokens of null blocks, and does not name them.",
+        "An event reports the tokens of null blocks, but not the blocks.",
         "0.17 to 0.33.0",
         (
             Trial("stock", _SPANS, ("KV-OP-12",)),
@@ -373,7 +375,7 @@ WRONG_EVENTS = (
         "event-full-report-phantom-blocks",
         Kind.EVENTS,
         "https://github.com/vllm-project/vllm/pull/45261",
-        "A hit is told with blocks that a window or a state group does not have.",
+        "A hit is reported with blocks that a window or a state group does not have.",
         "0.24 to 0.33.0, with full reports",
         (
             Trial(
@@ -387,7 +389,7 @@ WRONG_EVENTS = (
                     (reintroduced.null_blocks_not_told,),
                     Contrast.REPAIR,
                 ),
-                remark="The reference is taught to tell hits, by the blocks that serve them; a right report is silent.",
+                remark="The reference reports hits here, by the blocks that serve them; a right report is silent.",
             ),
         ),
     ),

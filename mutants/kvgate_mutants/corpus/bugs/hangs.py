@@ -20,14 +20,14 @@ from kvreference.rules import Rules
 from kvreference.scheduler.operations import Reply, Step, Submit
 from kvreference.settings import Settings
 
-# Requests that wait for ever.
+# Requests that wait permanently.
 
 _OTHER = 1_000_000
 
 _LONG = Settings(of(full(), window(64), window(128)), 60, tokens_max=1024, chunk_tokens=64)
 """A prompt of 512 tokens takes 32 blocks of full attention; its windows take 9 and 13 at a time."""
 _RECYCLED = Blocks(evolve(_LONG, tells_events=False), (Arrive(0, tokens(0, 512)), Admit(0, 64)))
-_NEVER_LET_IN = Engines(
+_NEVER_ADMITTED = Engines(
     _LONG,
     Stage(),
     (Submit(Arrive(0, tokens(0, 512))), Submit(Arrive(1, tokens(_OTHER, 32))), Step(), Step(), Step()),
@@ -73,10 +73,10 @@ BLOCK_MANAGER_HANGS = (
             ),
             Trial(
                 "stock",
-                _NEVER_LET_IN,
+                _NEVER_ADMITTED,
                 ("KV-LIVE-03", "KV-LIVE-01"),
                 (allocation.gate_ignores_the_window,),
-                why_mutant="the same, seen by what comes of it: nobody is let in",
+                why_mutant="the same, seen by its effect: no request is admitted",
             ),
         ),
     ),
@@ -85,7 +85,7 @@ BLOCK_MANAGER_HANGS = (
         "oversize-request-blocks-queue",
         Kind.HANG,
         "https://github.com/vllm-project/vllm/pull/35570",
-        "A request that can never fit is retried for ever, and everybody behind it waits.",
+        "A request that can never fit is retried permanently and blocks all later ones.",
         "all of V1 where the pool is smaller than the longest request",
         (
             Trial(
@@ -101,7 +101,7 @@ BLOCK_MANAGER_HANGS = (
         "ascend-dsa-admission-cap-missing",
         Kind.HANG,
         "https://github.com/vllm-project/vllm-ascend/pull/9548",
-        "The admission gate of vLLM-Ascend asks for room for all tokens in every group, and prompts wait for ever.",
+        "The admission gate of vLLM-Ascend asks for room for all tokens in every group, and prompts wait permanently.",
         "vLLM-Ascend 0.20 before 2026-05-26",
         (
             Trial(
@@ -109,14 +109,15 @@ BLOCK_MANAGER_HANGS = (
                 _STARTUP,
                 ("KV-OP-03",),
                 (reintroduced.ascend_gate_without_caps,),
-                why_mutant="the published 0.20.2rc1 is mended; it still falls back to no caps if it is not told the "
-                "chunk",
+                why_mutant=(
+                    "the published 0.20.2rc1 is fixed; it still falls back to no caps if it does not get the chunk"
+                ),
             ),
         ),
     ),
 )
 
-# Requests that wait for ever because of what other nodes do, or of how a step is cut: seen around a scheduler.
+# Requests that wait permanently because of other nodes, or of how a step is cut: seen around a scheduler.
 
 _CONNECTED = Stage(connector=True)
 
@@ -149,8 +150,8 @@ def _lookahead_block(pool_blocks: int) -> Engines:
     return _both_loaded(settings, first, _serve(1, 48, external_tokens=48, loads=True, answers_max=2))
 
 
-def _parked() -> Engines:
-    """Two requests that load, and somebody who needs nothing but a place."""
+def _loading() -> Engines:
+    """Two requests that load, and one that needs nothing but a place."""
     return Engines(
         Settings(of(full()), 100, tokens_max=256, chunk_tokens=64),
         Stage(running_max=2, connector=True),
@@ -262,7 +263,7 @@ SCHEDULER_HANGS = (
         "aborted-remote-load-never-reclaimed",
         Kind.LEAK,
         "https://github.com/vllm-project/vllm/issues/46283",
-        "The blocks of a request that is aborted while it loads are held for ever if the other node is gone.",
+        "The blocks of a request that is aborted while it loads are held permanently if the other node is gone.",
         "0.14 to 0.33.0",
         (
             Trial(
@@ -310,12 +311,12 @@ SCHEDULER_HANGS = (
         "running-plus-deferred-reaches-max-num-seqs",
         Kind.HANG,
         "https://github.com/vllm-project/vllm/issues/53130",
-        "Requests that are set aside count as running, and when they never come back nobody else is let in.",
+        "Requests that are set aside count as running, and if they never come back, no other request is admitted.",
         "0.27.1",
         (
             Trial(
                 "stock",
-                _parked(),
+                _loading(),
                 ("KV-LIVE-01", "KV-LIVE-03"),
                 (reintroduced.set_aside_counts_as_running,),
                 why_mutant="0.20.2 counts those that run; the count of 0.27.1 is put back",
@@ -327,7 +328,8 @@ SCHEDULER_HANGS = (
         "mamba-split-floors-to-zero",
         Kind.HANG,
         "https://github.com/vllm-project/vllm/issues/40707",
-        "A chunk that is capped below one block of states is rounded down to no token at all, for ever.",
+        "A chunk that is capped below one block of states is rounded down to no token in every step, so the request "
+        "never finishes.",
         "0.17 to 0.27.1",
         (
             Trial(
@@ -335,8 +337,10 @@ SCHEDULER_HANGS = (
                 _SPLIT,
                 ("KV-LIVE-03", "KV-LIVE-01", "KV-LIVE-02"),
                 (reintroduced.ten_tokens_a_step,),
-                why_mutant="what caps the chunk is an encoder's cache that is full, and there is no encoder here: the "
-                "mutant caps it, and what rounds it down to nothing is 0.20.2's own code",
+                why_mutant=(
+                    "the reported cause of the cap is a full encoder cache, and this engine has no encoder: "
+                    "the mutant caps the chunk, and 0.20.2's own code rounds it down to nothing"
+                ),
             ),
         ),
     ),
@@ -444,8 +448,10 @@ LATE_FREES = (
                 (native_0_33_0.named("preempted-although-nothing-is-freed"),),
                 why_mutant="0.33.0 has the fix, and no release that defers frees without it is described here: its "
                 "condition is taken away",
-                remark="What is seen first is that the answer in flight of the preempted request is lost; that nothing "
-                "was gained by the preemption is no violation by itself.",
+                remark=(
+                    "What is seen first is that the answer in flight of the preempted request is lost; that "
+                    "nothing was gained by the preemption is not a violation by itself."
+                ),
             ),
         ),
     ),
@@ -463,7 +469,7 @@ LATE_FREES = (
     ),
 )
 
-# Requests that wait for ever on two nodes: what one holds for the other is never asked for.
+# Requests that wait permanently on two nodes: what one holds for the other is never asked for.
 
 _PREFILL, _DECODE = StepOn(Node.PREFILL), StepOn(Node.DECODE)
 
@@ -476,7 +482,7 @@ _UNTIL_LOADED: tuple[Operation, ...] = (
     _ask(0, 64),
     _ask(1, 48),
     _PREFILL,
-    # Both are let in on the decode node, and its seven blocks are gone.
+    # The decode node admits both, and its seven blocks are used up.
     _DECODE,
     Loaded(0),
     Loaded(1),
@@ -491,10 +497,10 @@ PREFILLED_NEVER_DECODED = Pairs(
     Settings(of(full(eagle=True)), 8, tokens_max=256, chunk_tokens=128, drafts_max=1),
     PairStage(prefill_blocks=10, prefill_chunk_tokens=128),
     (*_UNTIL_LOADED, *_MORE_COME, *_BOTH_GO_ON),
-    # The repair refuses what the reference would grant.
+    # The repair rejects what the reference would grant.
     with_reference=False,
 )
-"""Prompts are computed, and the decode node, full of what it has loaded, answers nobody; then the prefill node, which
+"""Prompts are computed, and the decode node, full of loaded blocks, answers no request. Then the prefill node, which
 holds what the decode node does not read, computes no more prompts either."""
 
 PAIR_HANGS = (
@@ -503,7 +509,8 @@ PAIR_HANGS = (
         "prefilled-and-never-decoded",
         Kind.HANG,
         "https://github.com/vllm-project/vllm-ascend/pull/10193",
-        "With a prefill and a decode node prompts are computed, and the decode node loops for ever and answers nobody.",
+        "With a prefill and a decode node prompts are computed, and the decode node loops permanently and answers no "
+        "request.",
         "vLLM-Ascend 0.20.2rc with this pull request, as reported; the cause shown here is in vLLM up to 0.28",
         (
             Trial(
@@ -520,8 +527,9 @@ PAIR_HANGS = (
                 ),
                 remark="The report is a comment that names the symptom and the deployment, and no cause. Of what vLLM "
                 "0.20.2 has published, this brings it about, with the draft layers that such deployments have: "
-                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, which "
-                "has that fix, it goes on. Another candidate, boundaries that the pull request once offered anew in "
+                "vllm-project/vllm#57104 on the decode node. On 0.23.0 the same run shows it too, and on 0.33.0, "
+                "which has that fix, it continues. Another candidate, boundaries that the pull request once offered "
+                "anew in "
                 "every decode step, slows the loop and does not stop it: KV-WORK-01, and a mutant of the plug-in.",
             ),
         ),

@@ -26,7 +26,7 @@ from kvreference.operations import Admit, Arrive, Dispatch, Evict, Finish, LookU
 from kvreference.scheduler.operations import Step
 from kvreference.settings import Settings
 
-# Hits that are lost: what is cached, or should be, serves nobody.
+# Hits that are lost: what is cached, or should be, serves no request.
 
 _A = 0
 """The first token of the request that fills the cache."""
@@ -204,7 +204,7 @@ ZERO_HITS = (
         "mamba-align-checkpoint-in-unique-tail",
         Kind.ZERO_HIT,
         "https://github.com/vllm-project/vllm/issues/45238",
-        "The only state that is kept of a prompt lies behind what it shares with others, so nobody hits anything.",
+        "The only state kept of a prompt lies after its shared prefix, so no other request hits.",
         "0.19 to 0.28",
         not_caught=_UNIQUE_TAIL,
     ),
@@ -221,8 +221,10 @@ ZERO_HITS = (
                 _ALL_FLAGGED,
                 ("KV-OP-01",),
                 (reintroduced.no_group_is_flagged,),
-                why_mutant="which group is flagged is told by code that needs a model's layers; the mutant leaves "
-                "out the flag, and vLLM-Ascend's own coordinator does the rest",
+                why_mutant=(
+                    "code that needs a model's layers says which group is flagged; the mutant leaves out the "
+                    "flag, and vLLM-Ascend's own coordinator does the rest"
+                ),
             ),
         ),
     ),
@@ -352,7 +354,7 @@ _STATE_IS_RIGHT = (
     "With drafts that were rejected, and without the reference: attention reads a block of which nothing was ever "
     "written, for the hit is a block longer than what was found for it. The other harm that is reported, a state that "
     "has seen rejected drafts, is not shown: the ghost memory reads that state first, and it is right where a worker "
-    "keeps the state behind the last draft that was accepted."
+    "keeps the state after the last draft that was accepted."
 )
 
 
@@ -451,7 +453,7 @@ WRONG_HITS = (
         "peer-lil-phantom-hits-after-full-eviction",
         Kind.WRONG_HIT,
         "https://github.com/local-inference-lab/vllm/issues/480",
-        "After all blocks were handed out again, a prefix is still hit that they no longer hold.",
+        "After all blocks were reused, a prefix is still hit that they no longer hold.",
         "a fork of vLLM's main of 2026-08",
         (
             Trial(
@@ -459,8 +461,7 @@ WRONG_HITS = (
                 _CHURN,
                 ("KV-OP-10",),
                 (block_pool.content_outlives_handing_out,),
-                why_mutant="the fork is not published, and its cause not settled; a block that is handed out keeps "
-                "its hash",
+                why_mutant="the fork is not published, and its cause not settled; an allocated block keeps its hash",
                 analogue=True,
                 elsewhere=True,
             ),
@@ -498,7 +499,7 @@ WRONG_HITS = (
         Kind.CRASH,
         "https://github.com/vllm-project/vllm/issues/46453",
         "Groups hit at different lengths, and the longest is taken for all: the others lack blocks there.",
-        "from 0.23 on, with a connector; mended in one direction",
+        "from 0.23 on, with a connector; fixed in one direction",
         (
             Trial(
                 "stock",

@@ -14,5 +14,5 @@ MUTANTS = {
 
 
 def named(name: str) -> Mutant:
-    """The mutant of that name, at whichever level."""
+    """The mutant of that name, at any level."""
     return next(mutant for mutants in MUTANTS.values() for mutant in mutants if mutant.name == name)

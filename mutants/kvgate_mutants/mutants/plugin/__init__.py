@@ -1,1 +1,2 @@
-"""Mutants of the plug-in's own code: each is planted while the plug-in is in place, and is told like those of vLLM."""
+"""Mutants of the plug-in's own code: each is injected while the plug-in is in place, and is reported like those of
+vLLM."""

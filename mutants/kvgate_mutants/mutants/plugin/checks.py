@@ -1,6 +1,6 @@
 """What shows mutants of the plug-in that no operation of the alphabet reaches: how it is configured and put in place.
 
-Each check is one small exercise, and says what is wrong, or None. Whatever it changes it puts back.
+Each check is one small exercise, and says what is wrong, or None. It undoes all its changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # What shows mutants of the plug-in that no operation of the alphabet reaches: how it is configured and put in place.
-# Each check is one small exercise, and says what is wrong, or None. Whatever it changes it puts back.
+# Each check is one small exercise, and says what is wrong, or None. It undoes all its changes.
 
 
 class Pool:
@@ -29,7 +29,7 @@ class Pool:
 
 
 def count() -> int:
-    """A function to be patched, that somebody else has imported by name."""
+    """A function to be patched, that another module has imported by name."""
     return 2
 
 
@@ -61,7 +61,7 @@ def _patch(name: str, replaced: Any) -> Any:
     )
 
 
-def values_that_cannot_be_meant_are_refused() -> str | None:
+def impossible_values_are_rejected() -> str | None:
     """One of each variable."""
     from swa_retention.config import ConfigurationError, read
 
@@ -79,7 +79,7 @@ def values_that_cannot_be_meant_are_refused() -> str | None:
             read({variable: value})
         except ConfigurationError as error:
             if not {variable, repr(value)} <= set(str(error).replace("=", " ").split()):
-                return f"{variable}={value!r} is refused by {error}"
+                return f"{variable}={value!r} is rejected by {error}"
         except ValueError as error:
             return f"{variable}={value!r} raises {type(error).__name__}"
         else:
@@ -135,7 +135,7 @@ def patches_are_put_in_place_once() -> str | None:
     return None
 
 
-def whoever_imported_it_has_the_new_one() -> str | None:
+def importers_get_the_new_one() -> str | None:
     """A function that another module has imported by its name."""
     from swa_retention.register import apply
 
@@ -195,12 +195,12 @@ def auto_is_rounded_up() -> str | None:
     try:
         found = [auto.interval_tokens(alignment) for alignment in (16, 48, 65536)]
     except ConfigurationError as error:
-        return f"auto is refused: {error}"
+        return f"auto is rejected: {error}"
     return None if found == [32768, 32784, 65536] else f"auto is {found}"
 
 
 def junctions_are_on_by_default() -> str | None:
-    """Where there is an interval; they can be switched off, and a blank value is none."""
+    """Where there is an interval; they can be switched off, and a blank value counts as unset."""
     from swa_retention import config
 
     interval = {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0"}
@@ -212,7 +212,7 @@ def junctions_are_on_by_default() -> str | None:
     return None if found == values else f"junctions by the value of their variable: {found}"
 
 
-def an_interval_between_boundaries_is_refused() -> str | None:
+def an_interval_between_boundaries_is_rejected() -> str | None:
     """One token more than the alignment."""
     from kvgate.adapters.stock import Stock
     from kvgate.kernel.models import load
@@ -226,10 +226,10 @@ def an_interval_between_boundaries_is_refused() -> str | None:
         attach(coordinator, Configuration(geometry.alignment_tokens + 1), 64)
     except ConfigurationError:
         return None
-    return "an interval that is no multiple of the alignment is taken"
+    return "an interval that is not a multiple of the alignment is accepted"
 
 
-def the_doctor_tells_by_its_exit_code() -> str | None:
+def the_doctor_reports_by_its_exit_code() -> str | None:
     """A value that cannot be meant."""
     from swa_retention.doctor import MISCONFIGURED, examine
 
@@ -279,7 +279,7 @@ def _groups() -> list[Any]:
 
 
 def page_sizes_are_those_of_all_groups() -> str | None:
-    """A tensor for every layer, and none for nobody."""
+    """A tensor for every layer, and none without a layer."""
     from vllm.v1.core import kv_cache_utils
 
     return _tensors(vars(kv_cache_utils)["_get_kv_cache_config_deepseek_v4"])
@@ -342,7 +342,7 @@ def a_layer_without_a_tensor_is_named() -> str | None:
             compressed.allocate_kv_cache_tensors(lambda _self, _config: {})(runner, config)
         except RawTensorError as error:
             return None if error.missing == ("has.none",) else f"missing is said to be {error.missing}"
-    return "nobody says that a layer has no tensor"
+    return "no error says that a layer has no tensor"
 
 
 def _manager() -> Any:
@@ -427,7 +427,7 @@ def hits_are_looked_up_in_tokens() -> str | None:
     except LookupError as error:
         return str(error)
     except AttributeError:
-        # vLLM's own was asked, and the coordinator is none.
+        # vLLM's own was asked, and the coordinator is not one of them.
         return None
     return None
 
@@ -587,7 +587,7 @@ def one_of_several_groups_takes_newer_keywords() -> str | None:
 
 
 def states_take_newer_keywords() -> str | None:
-    """A manager of states is told of an interval when it caches."""
+    """A manager of states gets an interval when it caches."""
     states = _coordinator("mamba-align").single_type_managers[1]
     try:
         states.cache_blocks(SimpleNamespace(request_id="nobody"), 0, retention_interval=None)
@@ -597,7 +597,7 @@ def states_take_newer_keywords() -> str | None:
 
 
 def the_scheduler_says_its_block_in_tokens() -> str | None:
-    """Blocks of slots of 128 tokens, which a scheduler was told are blocks of 16."""
+    """Blocks of slots of 128 tokens, which a scheduler got as blocks of 16."""
     import torch
     from vllm.v1.kv_cache_interface import MLAAttentionSpec
 
@@ -641,7 +641,7 @@ def a_step_carries_its_copies() -> str | None:
 
 
 def a_session_keeps_its_new_boundary() -> str | None:
-    """Behind the first part nothing is due before 32 tokens; the second one moves the replay boundary to 16."""
+    """After the first part nothing is due before 32 tokens; the second one moves the replay boundary to 16."""
     from kvgate.kernel.models import load
     from kvgate.levels.scheduler.engine import Engine
     from kvgate.levels.scheduler.operations import Serve, Stage
@@ -665,8 +665,8 @@ def a_session_keeps_its_new_boundary() -> str | None:
     return None
 
 
-def workers_that_copy_nothing_are_refused() -> str | None:
-    """A worker that nobody knows."""
+def workers_that_copy_nothing_are_rejected() -> str | None:
+    """An unknown worker."""
     from swa_retention.config import ConfigurationError
     from swa_retention.patches import dispatch
 
@@ -694,7 +694,7 @@ def sources_are_let_go_of_once() -> str | None:
     return None if (released, counts) == ([other, block], (1, 1)) else f"released are {released}, counts {counts}"
 
 
-def the_scheduler_is_told_all_ratios() -> str | None:
+def the_scheduler_gets_all_ratios() -> str | None:
     """A group whose layers have ratios of 1, 4 and 128."""
     from vllm.v1.core import kv_cache_utils
 
@@ -706,7 +706,7 @@ def the_scheduler_is_told_all_ratios() -> str | None:
     # As a module's function is called: it may be another one by now.
     made = vars(kv_cache_utils)["generate_scheduler_kv_cache_config"]([reported])
     found = getattr(made.kv_cache_groups[0], "compress_ratios", None)
-    return None if found == (1, 4, 128) else f"told are {found}"
+    return None if found == (1, 4, 128) else f"the ratios are {found}"
 
 
 # What shows mutants of metrics.

@@ -48,7 +48,7 @@ def ascends_tensors_stay(_original: Any, ascends_own: Any) -> Any:
 
 @breaks("swa_retention.patches.compressed:allocate_kv_cache_tensors", shown_by=checks.a_layer_without_a_tensor_is_named)
 def layer_without_a_tensor(_original: Any, runners_own: Any) -> Any:
-    """Nobody says that a layer has no tensor."""
+    """No error says that a layer has no tensor."""
     return runners_own
 
 
@@ -102,31 +102,31 @@ def ascends_coordinator_refuses(_original: Any, ascends_own: Any) -> Any:
 
 @breaks(f"{_LAYERS}:refresh_block_size", shown_by=checks.the_block_size_is_what_was_asked_for)
 def block_size_ignored(_original: Any, ascends_own: Any) -> Any:
-    """Blocks have 128 slots, whatever was asked for."""
+    """Blocks have 128 slots and not the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:compressed_spec", shown_by=checks.compressed_layers_have_the_block_size)
 def compressed_layers_stay(_original: Any, ascends_own: Any) -> Any:
-    """Compressed layers have 128 slots in a block, whatever was asked for."""
+    """Compressed layers have 128 slots in a block and not the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:window_spec", shown_by=checks.windows_have_the_block_size)
 def windows_stay(_original: Any, ascends_own: Any) -> Any:
-    """Windows have 128 slots in a block, whatever was asked for."""
+    """Windows have 128 slots in a block and not the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:state_spec", shown_by=checks.states_shrink_with_the_block_size)
 def states_stay(_original: Any, ascends_own: Any) -> Any:
-    """Blocks of states are as large as vLLM-Ascend's, whatever was asked for."""
+    """Blocks of states are as large as vLLM-Ascend's and not of the requested size."""
     return ascends_own
 
 
 @breaks(f"{_LAYERS}:supported_kernel_block_sizes", shown_by=checks.kernels_have_the_block_sizes)
 def kernel_sizes_stay(_original: Any, ascends_own: Any) -> Any:
-    """Kernels are said to have the blocks that vLLM-Ascend lists, whatever was asked for."""
+    """Kernels are said to have the blocks that vLLM-Ascend lists, and not the requested size."""
     return ascends_own
 
 
@@ -198,21 +198,21 @@ def scheduler_says_nothing(_original: Any, schedulers_own: Any) -> Any:
     return schedulers_own
 
 
-# Mutants of how the plug-in is configured and put in place: no block manager is needed to tell them.
+# Mutants of how the plug-in is configured and put in place: no block manager is needed to find them.
 
 _CONFIG = "swa_retention.config"
 _REGISTER = "swa_retention.register"
 
 
-@breaks(f"{_CONFIG}:_number", shown_by=checks.values_that_cannot_be_meant_are_refused)
+@breaks(f"{_CONFIG}:_number", shown_by=checks.impossible_values_are_rejected)
 def negative_numbers_taken(original: Any, variable: str, text: str, *allowed: Any) -> Any:
     """A negative number is taken without its sign."""
     return original(variable, text.lstrip("-"), *allowed)
 
 
-@breaks(f"{_CONFIG}:_switch", shown_by=checks.values_that_cannot_be_meant_are_refused)
+@breaks(f"{_CONFIG}:_switch", shown_by=checks.impossible_values_are_rejected)
 def anything_means_on(_original: Any, environment: Any, variable: str) -> bool:
-    """Whatever a switch is set to switches it on."""
+    """Every value of a switch switches it on."""
     return bool(environment.get(variable))
 
 
@@ -257,9 +257,9 @@ def replaced_and_not_marked(original: Any, patch: Any) -> None:
     vars(attrgetter(path)(modules[module])).pop("__swa_retention__")
 
 
-@breaks(f"{_REGISTER}:_rebind", shown_by=checks.whoever_imported_it_has_the_new_one)
+@breaks(f"{_REGISTER}:_rebind", shown_by=checks.importers_get_the_new_one)
 def importers_left_behind(_original: Any, _before: Any, _after: Any) -> None:
-    """Whoever has imported a function by its name keeps the old one."""
+    """Modules that have imported a function by its name keep the old one."""
 
 
 @breaks("swa_retention.plugin:register", shown_by=checks.nothing_is_put_in_place_uninvited)
@@ -277,13 +277,15 @@ def one_feature_at_a_time(original: Any, configuration: Any) -> Any:
     return original(configuration)[:1]
 
 
-@breaks("swa_retention.config:Configuration.interval_tokens", shown_by=checks.an_interval_between_boundaries_is_refused)
+@breaks(
+    "swa_retention.config:Configuration.interval_tokens", shown_by=checks.an_interval_between_boundaries_is_rejected
+)
 def given_interval_rounded(original: Any, self: Any, alignment_tokens: int) -> Any:
     """An interval that was given, and is not a multiple of the alignment, is rounded."""
     return original(evolve(self, interval_is_auto=True), alignment_tokens)
 
 
-@breaks("swa_retention.doctor:examine", shown_by=checks.the_doctor_tells_by_its_exit_code)
+@breaks("swa_retention.doctor:examine", shown_by=checks.the_doctor_reports_by_its_exit_code)
 def doctor_always_content(original: Any, *arguments: Any) -> Any:
     """The doctor's exit code is always 0."""
     return 0, original(*arguments)[1]

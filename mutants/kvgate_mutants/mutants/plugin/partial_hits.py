@@ -30,7 +30,7 @@ def hits_end_where_blocks_end(original: Any, *arguments: Any, **named: Any) -> A
 
 @breaks(f"{_COORDINATOR}.allocate_new_computed_blocks", violates="KV-OP-19", models=(_PLAIN,))
 def sources_forgotten(original: Any, *arguments: Any, **named: Any) -> Any:
-    """A request is let in without the sources of its copies."""
+    """A request is admitted without the sources of its copies."""
     return vllms_own(original)(*arguments, **named)
 
 
@@ -54,7 +54,7 @@ def loaded_is_fenced(original: Any, *arguments: Any, **named: Any) -> Any:
 
 @breaks(f"{_COORDINATOR}.free", violates="KV-LEAK-01", models=(_PLAIN,))
 def cursor_left_behind(original: Any, *arguments: Any, **named: Any) -> Any:
-    """How far the boundaries of a request were registered is remembered for ever."""
+    """How far the boundaries of a request were registered is never forgotten."""
     return vllms_own(original)(*arguments, **named)
 
 
@@ -80,7 +80,7 @@ def copies_count_as_holders(original: Any, *arguments: Any, **named: Any) -> Any
 
 @breaks("vllm.v1.core.block_pool:BlockPool.get_new_blocks", violates="KV-OP-18", models=(_PLAIN,))
 def handed_out_with_entries(original: Any, *arguments: Any, **named: Any) -> Any:
-    """A block that is handed out keeps the entries inside it."""
+    """An allocated block keeps the entries inside it."""
     return vllms_own(original)(*arguments, **named)
 
 
@@ -109,7 +109,7 @@ def key_of_all_groups(_original: Any, hashes: Any, end_tokens: int, grain: int, 
 
 @breaks("swa_retention.partial.groups:Group.tokens_matched", violates="KV-OP-18", models=(_DRAFTING,))
 def look_ahead_unmatched(_original: Any, _self: Any, hit_tokens: int) -> int:
-    """What a draft layer reads behind a partial hit need not match."""
+    """What a draft layer reads after a partial hit need not match."""
     return hit_tokens
 
 
@@ -210,7 +210,7 @@ def last_copy_lost(original: Any, scheduler_output: Any) -> Any:
     return original(scheduler_output)[:-1]
 
 
-@breaks(f"{_DISPATCH}:started", shown_by=checks.workers_that_copy_nothing_are_refused)
+@breaks(f"{_DISPATCH}:started", shown_by=checks.workers_that_copy_nothing_are_rejected)
 def any_worker_will_do(_original: Any, engines_own: Any) -> Any:
     """A worker that does no copies is taken."""
     return engines_own
@@ -222,9 +222,7 @@ def source_released_twice(_original: Any, sources: Any) -> Any:
     yield from sources
 
 
-@breaks(
-    "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config", shown_by=checks.the_scheduler_is_told_all_ratios
-)
+@breaks("vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config", shown_by=checks.the_scheduler_gets_all_ratios)
 def one_ratio_told(original: Any, *arguments: Any) -> Any:
-    """Of layers with several compress ratios the scheduler is told one."""
+    """Of layers with several compress ratios the scheduler gets one."""
     return vllms_own(original)(*arguments)

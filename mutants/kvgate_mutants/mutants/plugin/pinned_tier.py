@@ -38,26 +38,26 @@ def reset_refused_for_pins(original: Any, *arguments: Any, **named: Any) -> Any:
 
 @breaks(f"{_MANAGER}.remove_skipped_blocks", violates="KV-OP-21", models=(_PINNED,))
 def drops_are_not_pinned(original: Any, *arguments: Any, **named: Any) -> Any:
-    """What a window leaves behind is not pinned."""
+    """Blocks that a window drops are not pinned."""
     return vllms_own(original)(*arguments, **named)
 
 
 @breaks(f"{_MANAGER}.free", violates="KV-OP-21", models=(_PINNED,))
 def ends_are_not_pinned(original: Any, *arguments: Any, **named: Any) -> Any:
-    """What a request leaves behind is not pinned."""
+    """Blocks of a finished request are not pinned."""
     return vllms_own(original)(*arguments, **named)
 
 
 @breaks(f"{_MANAGER}.free", violates="KV-OP-21", models=(_DROPS,))
 def drops_after_an_end_are_pinned(original: Any, self: Any, request_id: str) -> None:
-    """Once a request has ended, whatever is cached of a window drop is pinned, however short it is."""
+    """Once a request has ended, all cached blocks of a window drop are pinned, however short it is."""
     original(self, request_id)
     self.block_pool.pinned_tier.keeps_all = True
 
 
 @breaks(f"{_COORDINATOR}.get_num_blocks_to_allocate", violates="KV-OP-03", models=(_PINNED,))
 def gates_do_not_demote(original: Any, *arguments: Any, **named: Any) -> Any:
-    """Whoever lacks blocks is refused, whatever is pinned."""
+    """A request that lacks blocks is rejected, even if blocks are pinned."""
     return vllms_own(original)(*arguments, **named)
 
 
@@ -90,13 +90,13 @@ def newest_demoted(_original: Any, self: Any, count: int, kept: Any) -> None:
 
 @breaks(f"{_TIER}.make_room", violates="KV-OP-23", models=(_PINNED,))
 def own_hit_demoted(original: Any, self: Any, count: int, _kept: Any) -> None:
-    """Whoever asks loses the pins of its own hit."""
+    """A request that asks loses the pins of its own hit."""
     original(self, count, ())
 
 
 @breaks(f"{_TIER}.make_room", violates="KV-OP-03", models=(_PINNED,))
 def never_demoted(_original: Any, _self: Any, _count: int, _kept: Any) -> None:
-    """Nobody who lacks blocks gets those that are pinned."""
+    """A request that lacks blocks never gets pinned ones."""
 
 
 @breaks(f"{_TIER}.make_room", violates="KV-OP-23", models=(_PINNED,))
@@ -109,7 +109,7 @@ def demoted_in_vain(original: Any, self: Any, count: int, kept: Any) -> None:
 
 @breaks(f"{_TIER}.demote_oldest", violates="KV-OP-23", models=(_PINNED,))
 def demoted_to_the_front(original: Any, self: Any, count: int) -> None:
-    """A demoted block is the next to be handed out."""
+    """A demoted block is the next to be allocated."""
     blocks = self.queue.get_all_free_blocks()[:count]
     original(self, count)
     for block in blocks:
@@ -144,7 +144,7 @@ def hit_unpins(original: Any, self: Any, blocks: Any) -> None:
 
 @breaks(f"{_POOL}.free_blocks", violates="KV-INV-07", models=(_PINNED,))
 def pinned_freed_like_others(original: Any, self: Any, ordered_blocks: Any, **named: Any) -> None:
-    """A pinned block that nobody holds any more goes to the free queue."""
+    """A pinned block without a holder goes to the free queue."""
     tier, self.pinned_tier = getattr(self, "pinned_tier", None), None
     original(self, ordered_blocks, **named)
     self.pinned_tier = tier
@@ -170,7 +170,7 @@ def pinned_hit_counted_as_taken(original: Any, self: Any, *arguments: Any, **nam
 
 @breaks(f"{_POOL}.reset_prefix_cache", violates="KV-OP-11", models=(_PINNED,), needs=("reset",))
 def reset_frees_pins_in_use(original: Any, self: Any) -> Any:
-    """A reset that is refused has freed what was pinned."""
+    """A rejected reset has freed what was pinned."""
     tier = self.pinned_tier
     for block in tier.queue.get_all_free_blocks():
         tier.unpin(block)
@@ -209,6 +209,6 @@ def pinned_when_the_table_is_gone(_original: Any, vllms: Any) -> Any:
 
 @breaks(f"{_PINNING}:allocate_slots", shown_by=checks.what_must_stay_free_is_asked_for)
 def watermark_is_not_kept(original: Any, vllms: Any) -> Any:
-    """A request has no pinned blocks demoted for the watermark, and is refused for it."""
+    """A request has no pinned blocks demoted for the watermark, and is rejected for it."""
     allocate_slots = original(vllms)
     return lambda *asked, **named: allocate_slots(*asked, **{**named, "has_scheduled_reqs": False})

@@ -28,7 +28,7 @@ _REPLAY = "gpt-oss-hybrid+retention+scratch"
     models=("mixed-blocks+masked+scratch",),
 )
 def not_attached(original: Any, *arguments: Any, **named: Any) -> Any:
-    """No block manager is told what is reachable in its groups."""
+    """No block manager knows what is reachable in its groups."""
     return vllms_own(original)(*arguments, **named)
 
 
@@ -42,7 +42,7 @@ def due_a_token_too_soon(original: Any, self: Any, start: int, tokens: int, *bou
 
 @breaks(f"{_REACH}._end", violates="KV-OP-15", models=(_MASKED,))
 def mask_without_look_ahead(_original: Any, self: Any, boundary_tokens: int) -> int:
-    """The block behind a boundary, which a draft layer must match, is not cached."""
+    """The block after a boundary, which a draft layer must match, is not cached."""
     return boundary_tokens // int(self.block_size_tokens)
 
 
@@ -136,7 +136,7 @@ def masked_with_scratch_first(original: Any, coordinator: Any, configuration: An
 
 @breaks("swa_retention.partial.lookup:Window.at_most", violates="KV-OP-01", models=(_SPARSE,))
 def look_up_leaves_windows_out(_original: Any, self: Any, hit_tokens: int) -> int:
-    """A hit is as long as full attention has blocks, whatever windows lack."""
+    """A hit is as long as full attention has blocks, even if windows lack some."""
     first, end = self.group.blocks_needed(hit_tokens)
     self.found = {index: self.cached(index) or self.null for index in range(first, end)}
     return hit_tokens
@@ -173,7 +173,7 @@ def auto_is_rounded_down(original: Any, self: Any, alignment_tokens: int) -> Any
     return interval - alignment_tokens if self.interval_is_auto else interval
 
 
-# Mutants of masked caching: what is passed over, looked at again, and told.
+# Mutants of masked caching: what is passed over, looked at again, and reported.
 
 _CACHE = "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager.cache_blocks"
 _STATES = "compressed+masked+scratch"
@@ -188,7 +188,7 @@ def everything_is_cached(original: Any, *arguments: Any, **named: Any) -> Any:
 
 @breaks(_CACHE, violates="KV-OP-15", models=(_SPARSE,))
 def cached_a_token_late(original: Any, self: Any, request: Any, num_tokens: int) -> None:
-    """A boundary is taken for reached when the token behind it is."""
+    """A boundary is taken for reached when the token after it is."""
     original(self, request, num_tokens - 1 if hasattr(self, "reach") else num_tokens)
 
 
@@ -214,7 +214,7 @@ def released_blocks_told(_original: Any, _blocks: Any, positions: Any) -> Any:
 
 @breaks(_CACHE, violates="KV-OP-12", models=(_SPARSE,), needs=("events",))
 def cached_and_not_told(original: Any, self: Any, *arguments: Any) -> None:
-    """No event tells of a block that is cached."""
+    """No event reports a block that is cached."""
     pool = self.block_pool
     reported, pool.enable_kv_cache_events = pool.enable_kv_cache_events, False
     original(self, *arguments)
@@ -248,7 +248,7 @@ def evicted_stays_where_it_is(original: Any, *arguments: Any, **named: Any) -> A
 
 @breaks(f"{_QUEUE}.prepend_n", violates="KV-OP-17", models=(_MASKED_FREE_QUEUE,))
 def prepended_backwards(original: Any, self: Any, blocks: Any) -> None:
-    """Of blocks that are prepended together the last is handed out first."""
+    """Of blocks that are prepended together the last is allocated first."""
     original(self, blocks[::-1])
 
 

@@ -1,1 +1,2 @@
-"""Mutants of vLLM's scheduler: how it counts, whom it lets in, what it tells the worker, what becomes of transfers."""
+"""Mutants of vLLM's scheduler: how it counts, which requests it admits, what it sends to the worker, what becomes of
+transfers."""

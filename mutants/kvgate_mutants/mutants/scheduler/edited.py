@@ -1,7 +1,7 @@
 """A method with one statement changed, for faults in the middle of what is too long to be written anew.
 
 The place is found in the method's syntax tree, by what its statement begins with or by the names that its test reads.
-So nothing of the method is repeated here, and a vLLM that has no such place is refused.
+So nothing of the method is repeated here, and a vLLM that has no such place is rejected.
 """
 
 from __future__ import annotations

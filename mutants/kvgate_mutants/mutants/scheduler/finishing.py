@@ -29,7 +29,7 @@ def accepted_drafts_are_taken_back(original: Any, *arguments: Any) -> Any:
 
 @breaks(f"{_SCHEDULER}._update_request_with_output", violates="KV-SYS-02", needs=("drafts",))
 def tokens_behind_the_last_one(original: Any, self: Any, request: Any, tokens: Any) -> Any:
-    """What is answered behind the token that ends a request is appended to it."""
+    """Answers after the token that ends a request are appended to it."""
     stopped = False
     for token in tokens:
         request.append_output_token_ids(token)
@@ -45,7 +45,7 @@ def ends_one_token_early(original: Any, request: Any, max_model_len: int) -> boo
 
 @breaks(f"{_SCHEDULER}.update_draft_token_ids", violates="KV-SYS-03", needs=("drafts",))
 def drafts_go_to_the_next(original: Any, self: Any, draft_token_ids: Any) -> None:
-    """The drafts of each request are given to the one behind it."""
+    """The drafts of each request are given to the next one."""
     tokens = draft_token_ids.draft_token_ids
     draft_token_ids.draft_token_ids = tokens[-1:] + tokens[:-1]
     original(self, draft_token_ids)
@@ -59,21 +59,21 @@ def scheduled_tokens_count_twice(original: Any, self: Any, output: Any) -> None:
         self.requests[name].num_computed_tokens += tokens
 
 
-# Mutants of what clients are told: which tokens, whether a request has ended, and why.
+# Mutants of what clients receive: which tokens, whether a request has ended, and why.
 
 _UPDATE = f"{_SCHEDULER}.update_from_output"
 
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def nobody_is_told_anything(original: Any, *arguments: Any) -> Any:
-    """No client is told what it was answered."""
+    """No client receives its answers."""
     original(*arguments)
     return {}
 
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def answers_are_not_sent(original: Any, *arguments: Any) -> Any:
-    """No client is sent the tokens of its requests, and whoever ended is named all the same."""
+    """No client receives the tokens of its requests, but ended requests are still reported."""
     outputs = original(*arguments)
     for reported in outputs.values():
         reported.outputs = []
@@ -82,13 +82,13 @@ def answers_are_not_sent(original: Any, *arguments: Any) -> Any:
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def told_to_another_client(original: Any, *arguments: Any) -> Any:
-    """What one client is to be told is told to the next."""
+    """The output for one client is sent to the next."""
     return {client + 1: reported for client, reported in original(*arguments).items()}
 
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def answers_are_told_twice(original: Any, *arguments: Any) -> Any:
-    """A client is told every answer twice."""
+    """A client receives every answer twice."""
     outputs = original(*arguments)
     for reported in outputs.values():
         reported.outputs = reported.outputs * 2
@@ -97,7 +97,7 @@ def answers_are_told_twice(original: Any, *arguments: Any) -> Any:
 
 @breaks(_UPDATE, violates="KV-SYS-05", needs=("drafts",))
 def accepted_drafts_are_not_told(original: Any, *arguments: Any) -> Any:
-    """Of several tokens that a request was answered its client is told the last."""
+    """Of several answered tokens of a request its client receives only the last."""
     outputs = original(*arguments)
     for reported in outputs.values():
         for each in reported.outputs:
@@ -107,7 +107,7 @@ def accepted_drafts_are_not_told(original: Any, *arguments: Any) -> Any:
 
 @breaks(_UPDATE, violates="KV-SYS-05")
 def end_is_not_told_to_its_client(original: Any, *arguments: Any) -> Any:
-    """A client is not told that its request has ended."""
+    """A client does not learn that its request has ended."""
     outputs = original(*arguments)
     for reported in outputs.values():
         for each in reported.outputs:
@@ -117,19 +117,19 @@ def end_is_not_told_to_its_client(original: Any, *arguments: Any) -> Any:
 
 @breaks("vllm.v1.request:Request.get_finished_reason", violates="KV-SYS-05")
 def every_end_is_one_of_length(original: Any, self: Any) -> Any:
-    """A client is told that its request became too long, whatever ended it."""
+    """A client learns that its request became too long, even if it ended otherwise."""
     reason = original(self)
     return None if reason is None else type(reason).LENGTH
 
 
-# Mutants of a request's end: which queue it leaves, what is released, who is told.
+# Mutants of a request's end: which queue it leaves, what is released, who learns of it.
 
 _ENDED_STILL_RUNS = Put("self.running = remove_all")
 _ABORTED_STILL_WAITS = Put("self.waiting.remove_requests")
 _ABORTED_STILL_SKIPPED = Put("self.skipped_waiting.remove_requests")
 _NO_BLOCK_IS_FREED = Put("self.kv_cache_manager.free")
-_NOBODY_FORGETS_IT = Put("del self.requests")
-_NOBODY_IS_TOLD = Put("self.finished_req_ids.add")
+_REQUEST_DELETED = Put("del self.requests")
+_END_RECORDED = Put("self.finished_req_ids.add")
 
 
 @breaks(f"{_SCHEDULER}._free_blocks", violates="KV-SYS-02")
@@ -141,13 +141,13 @@ def ended_keeps_its_blocks(original: Any, *arguments: Any) -> Any:
 @breaks(f"{_SCHEDULER}._free_blocks", violates="KV-LEAK-01")
 def ended_is_remembered(original: Any, *arguments: Any) -> Any:
     """A request that ended stays in the scheduler's books."""
-    return call(original, _NOBODY_FORGETS_IT, *arguments)
+    return call(original, _REQUEST_DELETED, *arguments)
 
 
 @breaks(f"{_SCHEDULER}._free_request", violates="KV-SYS-03")
 def end_is_not_told(original: Any, *arguments: Any, **named: Any) -> Any:
-    """The worker is not told of a request that ended."""
-    return call(original, _NOBODY_IS_TOLD, *arguments, **named)
+    """The worker does not learn of a request that ended."""
+    return call(original, _END_RECORDED, *arguments, **named)
 
 
 @breaks(f"{_SCHEDULER}.update_from_output", violates="KV-SYS-02")

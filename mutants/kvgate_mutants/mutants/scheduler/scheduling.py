@@ -27,13 +27,13 @@ def running_cost_nothing(original: Any, *arguments: Any) -> Any:
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-01")
 def waiting_cost_one_token(original: Any, *arguments: Any) -> Any:
-    """Whoever is let in costs the budget one token, however many it computes."""
+    """An admitted request costs the budget one token, however many it computes."""
     return call(original, _WAITING_COST_ONE, *arguments)
 
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-OP-05")
 def chunk_without_limit(original: Any, *arguments: Any) -> Any:
-    """Whoever is let in computes its whole prompt, whatever is left of the budget."""
+    """An admitted request computes its whole prompt, without regard to the rest of the budget."""
     return call(original, _CHUNK_WITHOUT_LIMIT, *arguments)
 
 
@@ -46,7 +46,7 @@ def budget_with_drafts_on_top(original: Any, self: Any, *arguments: Any, **named
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-01")
 def running_limit_passed_by_one(original: Any, *arguments: Any) -> Any:
-    """One request more than may run is let in."""
+    """One request more than may run is admitted."""
     return call(original, _ONE_MORE_RUNS, *arguments)
 
 
@@ -86,7 +86,7 @@ def three_tokens_of_a_prompt(original: Any, self: Any, *arguments: Any, **named:
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-06")
 def running_cost_one_token_more(original: Any, *arguments: Any) -> Any:
-    """Whoever runs costs the budget one token more than it computes."""
+    """A running request costs the budget one token more than it computes."""
     return call(original, _ONE_TOKEN_LEFT_OVER, *arguments)
 
 
@@ -107,7 +107,7 @@ _SKIPPED_ARE_FORGOTTEN = Put("self.skipped_waiting.prepend_requests")
 
 @breaks(f"{_FCFS}.add_request", violates="KV-LIVE-01")
 def last_come_first_served(_original: Any, self: Any, request: Any) -> None:
-    """Whoever comes is served before all that wait."""
+    """A new request is served before all waiting ones."""
     self.appendleft(request)
 
 
@@ -145,7 +145,7 @@ def skipped_are_never_looked_at(original: Any, *arguments: Any) -> Any:
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-01", needs=("transfers",))
 def blocked_head_blocks_all(original: Any, *arguments: Any) -> Any:
-    """Behind a request whose blocks are still loading nobody is let in."""
+    """After a request whose blocks are still loading, no request is admitted."""
     return call(original, _BLOCKED_HEAD_BLOCKS_ALL, *arguments)
 
 
@@ -155,7 +155,7 @@ def skipped_are_forgotten(original: Any, *arguments: Any) -> Any:
     return call(original, _SKIPPED_ARE_FORGOTTEN, *arguments)
 
 
-# Mutants of admission: what is asked of the block manager for somebody who is let in.
+# Mutants of admission: what is asked of the block manager for an admitted request.
 
 _HIT_IS_COMPUTED_AGAIN = Put(
     "num_new_tokens = request.num_tokens - num_computed", "num_new_tokens = request.num_tokens"
@@ -177,14 +177,14 @@ _DRAFTS_IN_THE_FIRST_CHUNK = Put(
 
 @breaks(f"{_SCHEDULER}.__init__", violates="KV-OP-03")
 def gate_is_not_asked(original: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """Nobody asks whether a whole request fits before its first chunk is let in."""
+    """A request's first chunk is admitted without asking whether the whole request fits."""
     original(self, *arguments, **named)
     self.scheduler_reserve_full_isl = False
 
 
 @breaks(f"{_SCHEDULER}.__init__", violates="KV-OP-05", needs=("drafts", "eagle"))
 def no_slots_for_drafts(original: Any, self: Any, *arguments: Any, **named: Any) -> None:
-    """Nobody asks for the slots that draft layers write ahead."""
+    """The slots that draft layers write ahead are not asked for."""
     original(self, *arguments, **named)
     self.num_lookahead_tokens = 0
 
@@ -203,7 +203,7 @@ def hit_counts_one_less(original: Any, *arguments: Any) -> Any:
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-OP-05")
 def hit_is_computed_again(original: Any, *arguments: Any) -> Any:
-    """Behind a hit as many tokens are asked for as if there were none."""
+    """After a hit, as many tokens are asked for as without one."""
     return call(original, _HIT_IS_COMPUTED_AGAIN, *arguments)
 
 
@@ -226,7 +226,7 @@ _STILL_IN_THE_STEP = Put("scheduled_running_reqs.remove")
 
 @breaks(_PREEMPT, violates="KV-SYS-02", needs=("preemption",))
 def preempted_keeps_its_count(original: Any, self: Any, request: Any, *more: Any) -> None:
-    """Whoever loses its blocks still counts its tokens as computed."""
+    """A preempted request still counts its tokens as computed."""
     computed = request.num_computed_tokens
     original(self, request, *more)
     request.num_computed_tokens = computed
@@ -234,14 +234,14 @@ def preempted_keeps_its_count(original: Any, self: Any, request: Any, *more: Any
 
 @breaks(_PREEMPT, violates="KV-SYS-02", needs=("preemption",))
 def preempted_is_freed_twice(original: Any, self: Any, request: Any, *more: Any) -> None:
-    """The blocks of whoever is preempted are released twice."""
+    """The blocks of a preempted request are released twice."""
     original(self, request, *more)
     self.kv_cache_manager.free(request)
 
 
 @breaks(_PREEMPT, violates="KV-SYS-02", needs=("preemption",))
 def preempted_keeps_its_blocks(original: Any, self: Any, request: Any, *more: Any) -> None:
-    """Whoever is preempted goes on to hold its blocks."""
+    """A preempted request keeps its blocks."""
     manager = self.kv_cache_manager
     free = vars(manager).get("free")
     manager.free = lambda _request: None
@@ -256,7 +256,7 @@ def preempted_keeps_its_blocks(original: Any, self: Any, request: Any, *more: An
 
 @breaks(_PREEMPT, violates="KV-LIVE-01", needs=("preemption",))
 def preempted_waits_behind_all(original: Any, self: Any, request: Any, *more: Any) -> None:
-    """Whoever is preempted waits behind those that came after it."""
+    """A preempted request waits after those that came later."""
     original(self, request, *more)
     self.waiting.remove_request(request)
     self.waiting.add_request(request) if hasattr(self.waiting, "_heap") else self.waiting.append(request)
@@ -264,14 +264,14 @@ def preempted_waits_behind_all(original: Any, self: Any, request: Any, *more: An
 
 @breaks(_PREEMPT, violates="KV-LIVE-01", needs=("preemption",))
 def preempted_is_forgotten(original: Any, self: Any, request: Any, *more: Any) -> None:
-    """Whoever is preempted is in no queue."""
+    """A preempted request is in no queue."""
     original(self, request, *more)
     self.waiting.remove_request(request)
 
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-LIVE-02", needs=("preemption",))
 def first_is_preempted(original: Any, *arguments: Any) -> Any:
-    """The one that has run longest is preempted, and not the last that was let in."""
+    """The request that has run longest is preempted, and not the last one admitted."""
     return call(original, _FIRST_IS_PREEMPTED, *arguments)
 
 
@@ -283,5 +283,5 @@ def most_urgent_is_preempted(original: Any, *arguments: Any) -> Any:
 
 @breaks(f"{_SCHEDULER}.schedule", violates="KV-SYS-01", needs=("preemption", "priority"))
 def preempted_stays_in_the_step(original: Any, *arguments: Any) -> Any:
-    """Who is preempted after it was scheduled is told to the worker all the same."""
+    """A request that is preempted after it was scheduled is still sent to the worker."""
     return call(original, _STILL_IN_THE_STEP, *arguments)

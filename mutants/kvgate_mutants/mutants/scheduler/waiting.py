@@ -23,7 +23,7 @@ def runs_before_its_grammar(original: Any, self: Any, request: Any) -> bool:
 
 @breaks(_PROMOTE, violates="KV-LIVE-01")
 def grammar_is_never_noticed(original: Any, self: Any, request: Any) -> bool:
-    """A request whose grammar is compiled goes on to wait for it."""
+    """A request whose grammar is compiled keeps waiting for it."""
     if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":
         return False
     return bool(original(self, request))

@@ -1,4 +1,4 @@
-"""What a failed KV load leaves behind must not stay in the prefix cache."""
+"""Blocks that a failed KV load did not fill must not stay in the prefix cache."""
 
 import json
 from unittest.mock import Mock

@@ -75,7 +75,7 @@ ADAPTERS_MAX = 100
 
 
 def adapter_of(keys: Keys) -> Any:
-    """An adapter; the number in its name tells it from others, and its version from others of that name."""
+    """An adapter; the number in its name distinguishes it from others, and its version from others of that name."""
     from vllm.lora.request import LoRARequest
 
     if keys.lora is None:

@@ -1,6 +1,6 @@
 """A fake connector: it answers vLLM's scheduler as the other nodes of a case do, and transfers nothing.
 
-It has a scheduler's half only. What its worker's half would tell comes from the engine, with the output of a step.
+It has only the scheduler's half. What its worker's half would report comes from the engine, with the output of a step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Listener(Protocol):
     """Is given every call that a fake connector gets."""
 
     undecided: Callable[[int], None]
-    """Called with the number of a request of which it cannot tell yet what other nodes have for it."""
+    """Called with the number of a request if it does not know yet what other nodes have for it."""
     pools: list[Any]
     """The block pools that it was bound to."""
 
@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 class FakeMetadata(KVConnectorMetadata):
-    """Nothing: there is no worker to tell."""
+    """Empty: no worker reads it."""
 
 
 class Counted(KVConnectorStats):
@@ -162,7 +162,7 @@ class OneGroupConnector(KVConnectorBase_V1):
         self.listener.ended(request, tables, reads)
         return reads, transfer_parameters(number) if reads else None
 
-    # The worker's half, which is nobody's
+    # The worker's half, which nothing calls
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         raise NotImplementedError("a fake connector has no worker")
@@ -191,7 +191,7 @@ class FakeConnector(OneGroupConnector, SupportsHMA):
 
 
 class FakeEncoderMetadata(ECConnectorMetadata):
-    """Nothing: there is no worker to load anything."""
+    """Empty: no worker loads anything."""
 
 
 class FakeEncoderConnector(ECConnectorBase):
@@ -217,7 +217,7 @@ class FakeEncoderConnector(ECConnectorBase):
         self.metadata = FakeEncoderMetadata()
         return self.metadata
 
-    # The worker's half, which is nobody's
+    # The worker's half, which nothing calls
 
     def start_load_caches(self, encoder_cache: Any, **kwargs: Any) -> None:
         raise NotImplementedError("a fake connector has no worker")

@@ -24,22 +24,22 @@ def own_memory() -> Iterator[None]:
     try:
         from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader
     except ImportError as error:
-        raise UsageError("the worker of this vLLM returns experts in another way, which nobody follows here") from error
+        raise UsageError("the worker of this vLLM returns experts in a way that the gate does not follow") from error
 
     class Reader(RoutedExpertsReader):
         def attach_buffer(self, max_num_kv_tokens: int, vllm_config: Any) -> None:
             import numpy as np
 
             del vllm_config
-            # One layer that chooses one expert; and nobody else to lock it against.
-            self._host_buffer_view = np.full((max_num_kv_tokens, 1, 1), NOBODY, np.int32)
+            # One layer that chooses one expert; no other process needs the lock.
+            self._host_buffer_view = np.full((max_num_kv_tokens, 1, 1), NO_EXPERT, np.int32)
             self._lock_file = os.devnull
 
     with patch.object(RoutedExpertsReader, "create", Reader):
         yield
 
 
-NOBODY = -1
+NO_EXPERT = -1
 """What stands in a slot that no token was computed in."""
 
 

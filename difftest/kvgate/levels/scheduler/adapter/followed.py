@@ -46,13 +46,13 @@ class Followed(Stock):
         self._answer: Answer | None = None
         self._performed = 0
         self.popped: list[Sequence[Any]] = []
-        """The blocks that a request gives up just now, to be freed late."""
+        """The blocks that a request is releasing just now, to be freed late."""
         self.kept: dict[int, int] = {}
         """By the number of an operation: how many blocks the scheduler wanted left free for others."""
         self.kept_last = 0
         """The same of the last allocation that was asked for."""
         self.padded: dict[int, int] = {}
-        """By the number of an operation: how many drafts stand beside the one token that it computes."""
+        """By the number of an operation: how many drafts stand next to the one token that it computes."""
 
     @property
     def scheduling(self) -> SchedulerRules:
@@ -64,7 +64,7 @@ class Followed(Stock):
         self._performed += 1
         answer, self._answer = self._answer, None
         if answer is None:
-            # What nobody but the gate asks for.
+            # Only the gate asks for this.
             return super().apply(operation)
         self.population.settle(operation, answer)
         if isinstance(answer, Refused) and isinstance(operation, Admit):
@@ -88,16 +88,16 @@ class Followed(Stock):
             self.kept[self._performed] = blocks
 
     def pads(self, number: int, drafts: int) -> None:
-        """With the next operation so many drafts stand beside the one token that it computes for a request."""
+        """With the next operation, so many drafts stand next to the one token that it computes for a request."""
         self.padded[self._performed] = drafts
         self.population[number].drafts = [PADDING] * drafts
 
     def padded_next(self) -> int:
-        """How many drafts stand beside the one token that the next operation computes."""
+        """How many drafts stand next to the one token that the next operation computes."""
         return self.padded.get(self._performed, 0)
 
     def in_line(self, by_priority: bool) -> list[Request]:
-        """Whoever waits, in the order in which the scheduler looks at them."""
+        """The waiting requests, in the order in which the scheduler looks at them."""
         queues = [list(getattr(self.scheduler, name)) for name in self.scheduling.queues]
         if by_priority and self.scheduling.joins_queues:
             queues = [[request for queue in queues for request in queue]]
@@ -105,7 +105,7 @@ class Followed(Stock):
         return [request for queue in (urgent if by_priority else queues) for request in queue]
 
     def roots(self) -> Mapping[str, object]:
-        # Its configuration is no state, and there is much of it; a connector is somebody else's.
+        # Its configuration is not state, and is large; a connector is not part of it.
         books = {name: value for name, value in vars(self.scheduler).items() if _keeps_books(value)}
         return {"manager": self.manager, **books}
 
@@ -126,7 +126,7 @@ class Followed(Stock):
         return self._requests.get(number) is request
 
     def is_over(self, number: int) -> bool:
-        """Whether nobody wants to know what is computed for a request."""
+        """Whether the results of a request are no longer needed."""
         ours = self.population.alive.get(number)
         return ours is None or ours.status is Status.ENDING
 

@@ -1,8 +1,8 @@
-"""Every call of a followed block manager, told as an operation of the gate.
+"""Every call of a followed block manager, as an operation of the gate.
 
-What a scheduler asks of its block manager is told in the gate's alphabet, one operation for each decision: the look-up,
-the gate and the slots of a request that is let in are one ``Admit``. So the reference, and every monitor, checks what
-the scheduler really did.
+A scheduler's calls of its block manager are translated to the gate's alphabet, one operation for each decision. The
+look-up, the gate and the slots of an admitted request are one ``Admit``. So the reference, and every monitor, checks
+what the scheduler really did.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Asking:
 
 
 class Interception(Raises):
-    """Every call of a block manager that decides something, told as an operation.
+    """Every call of a block manager that decides something, as an operation.
 
     What a call means depends on where the request stands, and on the other nodes: its blocks are taken back, or not
     needed any more, or what it waited for is there.
@@ -69,17 +69,17 @@ class Interception(Raises):
         self.nodes = nodes
         self.tell = tell
         self.refused: dict[int, Refused] = {}
-        """Who was refused since somebody looked last."""
+        """The requests rejected since the last look."""
         self.shared: tuple[int, ...] | None = None
-        """What was answered when somebody asked what all that run share, in this step."""
+        """The answer to the call for what all running requests share, in this step."""
         self.preempted: set[int] = set()
         """Who was preempted in this step."""
         self.answers: dict[int, Sample] = {}
-        """What the model answered, and the scheduler has not taken yet, where it is told when that does."""
+        """What the model answered and the scheduler has not taken yet, where the answer is sent when it does."""
         self.events: list[bytes] = []
-        """The events that were taken, as they were then, until somebody takes them from here."""
+        """The events that were taken, as they were then, until they are taken from here."""
         self.resets: list[bool] = []
-        """Whether each reset was done since somebody looked last."""
+        """Whether each reset was done, since the last look."""
         self._granted: dict[int, Granted] = {}
         """What was granted to whom in this step."""
         self._allocated: list[BlockTable] = []
@@ -90,7 +90,7 @@ class Interception(Raises):
         self._has_released = False
         """Whether the coordinator released blocks since slots were asked for."""
         self._ending: Operation | None = None
-        """Why the request gives up its blocks that is giving them up."""
+        """Why the request that is releasing its blocks does so."""
         manager: Any = followed.manager
         tap = Tap(self)
         tap.listen(manager, tuple(name for name in CALLS if hasattr(manager, name)))
@@ -151,7 +151,7 @@ class Interception(Raises):
             self.settle_look_up()
 
     def settle_look_up(self, operation: Operation | None = None) -> None:
-        """A look-up is part of the admission behind it; if there is none, it was one for itself."""
+        """A look-up is part of the admission that follows it; without one, it is an operation of its own."""
         if self._looked_up is None:
             return
         number, hit = self._looked_up
@@ -160,7 +160,7 @@ class Interception(Raises):
             self.tell(LookUp(number), hit)
 
     def flush(self) -> None:
-        """Whatever was asked, and taken, so far is told."""
+        """Emit everything that was asked, and taken, so far."""
         self.settle_look_up()
         for number in [*self.answers]:
             self._settle_answer(number)
@@ -241,7 +241,7 @@ class Interception(Raises):
             self.followed.pads(number, pads)
         self.followed.keeps(others.get("reserved_blocks", 0))
         if granted is None:
-            # A gate refuses before anything is released, and the step after.
+            # A gate rejects before anything is released, and the step after.
             gated = bool(others.get("full_sequence_must_fit")) and not self._has_released
             self._say(operation, Refused(hit, gate=gated))
         else:
@@ -262,7 +262,7 @@ class Interception(Raises):
         self._say(ending, Done())
 
     def before_pop_blocks_for_free(self, request: Request) -> None:
-        # The request gives up its blocks, though the pool gets them when the steps in flight are over.
+        # The request releases its blocks, although the pool gets them when the steps in flight are over.
         self.settle_look_up()
         self._ending = self._end_of(number_of(request), request)
 
@@ -273,7 +273,7 @@ class Interception(Raises):
         self.followed.popped = []
 
     def _end_of(self, number: int, request: Request) -> Operation:
-        """Why a request gives up its blocks."""
+        """Why a request releases its blocks."""
         ours = self.followed.population.alive.get(number)
         if ours is not None and ours.status is Status.ENDING:
             return Transferred(number)
@@ -301,7 +301,7 @@ class Interception(Raises):
     def after_remove_skipped_blocks(self, _answer: None, request_id: str, *_computed: int, **_named: int) -> None:
         number = number_in(request_id)
         ours = self.followed.population.alive.get(number)
-        # A request that another node reads gives up its blocks when it ends.
+        # A request that another node reads releases its blocks when it ends.
         read = self.nodes.would_read(number, ended_well(self.followed.request(number)))
         if ours is None or read:
             return

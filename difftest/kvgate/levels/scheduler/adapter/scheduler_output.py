@@ -1,4 +1,4 @@
-"""What a step of vLLM's scheduler tells its worker, in the gate's words."""
+"""What a step of vLLM's scheduler sends to its worker, in the gate's terms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def parse_scheduler_output(output: SchedulerOutput) -> Mapping[int, SentRequest]:
-    """Per request, what a step tells of it."""
+    """Per request, what a step sends of it."""
     tokens, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
     reported = {}
     for data in output.scheduled_new_reqs:
@@ -53,7 +53,7 @@ def parse_scheduler_output(output: SchedulerOutput) -> Mapping[int, SentRequest]
 
 
 def strays_in(output: SchedulerOutput) -> list[str]:
-    """Requests of which a step tells something and that it does not compute, or that it tells as running."""
+    """Requests that a step mentions without computing them, or that it sends as running."""
     running = output.scheduled_cached_reqs
     columns = {
         "scheduled_spec_decode_tokens": set(output.scheduled_spec_decode_tokens) - set(output.num_scheduled_tokens),
@@ -64,7 +64,7 @@ def strays_in(output: SchedulerOutput) -> list[str]:
 
 
 def parse_whole_step(output: SchedulerOutput, groups: int) -> All:
-    """What a step tells of all requests together; newer releases do not tell what they share in their groups."""
+    """What a step sends of all requests together; newer releases do not send what they share in their groups."""
     preempted = frozenset(map(number_in, output.preempted_req_ids or ()))
     shared = tuple(output.num_common_prefix_blocks) or (0,) * groups
     rest: dict[str, object] = {name: getattr(output, name, None) for name in _AS_IT_IS}
@@ -90,7 +90,7 @@ _AS_IT_IS = (
     "kv_connector_metadata",
     "ec_connector_metadata",
 )
-"""What a step tells besides, and is compared as it is."""
+"""What else a step sends; it is compared as it is."""
 
 
 EMBEDDED = 1 << 32
@@ -112,7 +112,7 @@ def given(of: Mapping[str, Any]) -> Rest:
 
 
 def parse_client_outputs(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple[int, int, ClientOutput]]:
-    """What a step's output tells the clients: to whom, of which request, what."""
+    """What a step's output sends to the clients: to which client, of which request, what."""
     return [
         (
             client,
@@ -130,7 +130,7 @@ def parse_client_outputs(outputs: Mapping[int, EngineCoreOutputs]) -> list[tuple
 
 
 def client_fields() -> frozenset[str]:
-    """What a client can be told of a request."""
+    """What a client can receive of a request."""
     from vllm.v1.engine import EngineCoreOutput
 
     return frozenset(EngineCoreOutput.__struct_fields__)
@@ -156,7 +156,7 @@ _SAID = ("request_id", "new_token_ids", "finish_reason", "stop_reason")
 
 
 def parse_outputs_to_all(outputs: Mapping[int, EngineCoreOutputs]) -> tuple[Mapping[int, frozenset[int]], Rest]:
-    """Per client, the requests that it is told to have ended; and what a step's output tells clients besides."""
+    """Per client, the requests that are reported to it as ended; and what else a step's output sends to clients."""
     ended = {
         client: frozenset(map(number_in, reported.finished_requests or ())) for client, reported in outputs.items()
     }
@@ -170,7 +170,7 @@ def parse_outputs_to_all(outputs: Mapping[int, EngineCoreOutputs]) -> tuple[Mapp
 
 
 def statistics_in(outputs: Mapping[int, EngineCoreOutputs]) -> list[Rest]:
-    """What a step's output tells of the scheduler, wherever it does."""
+    """What a step's output reports of the scheduler, if anything."""
     reported = [vars(each.scheduler_stats) for each in outputs.values() if each.scheduler_stats is not None]
     return [{name: _PLAIN.get(name, _as_it_is)(value) for name, value in each.items()} for each in reported]
 

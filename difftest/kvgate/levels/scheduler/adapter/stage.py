@@ -40,7 +40,7 @@ CONFIGURATION = {
 CLASSES = "vllm.v1.core.sched.scheduler:Scheduler", "vllm.v1.core.sched.async_scheduler:AsyncScheduler"
 CONNECTORS = "kvgate.levels.scheduler.adapter.connector"
 DECODE_RANKS, PREFILL_RANKS = 2, 4
-"""Over how many ranks blocks are spread in each of two ways, where they are."""
+"""Over how many ranks blocks are spread by decode and by prefill context parallelism, if they are."""
 
 
 class Tier(Protocol):
@@ -81,7 +81,7 @@ def new_scheduler(
     """vLLM's scheduler for these settings.
 
     A step computes at most ``settings.chunk_tokens`` tokens, of one request or of all together. ``groups`` are those of
-    vLLM 0.20.2 unless given; what else a release must be told is ``caching`` of its KV-cache configuration, and the
+    vLLM 0.20.2 unless given; what else a release needs is ``caching`` of its KV-cache configuration, and the
     ``hashing_option`` of its speculation. ``classes`` are the schedulers for synchronous and for asynchronous steps.
     With a second ``tier`` the connector is one of vLLM's own.
     """
@@ -101,7 +101,7 @@ def new_scheduler(
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.structured_output import StructuredOutputManager
 
-    # Whichever runner a machine would choose, this is the one whose batch is modelled.
+    # On every machine, this is the runner whose batch is modelled.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     init_none_hash(sha256)
     geometry, options = settings.geometry, stage.options
@@ -144,7 +144,7 @@ def new_scheduler(
             enable_mfu_metrics=options.measures_arithmetic,
         ),
     )
-    # What follows was chosen, and not what vLLM thinks best for drafts by n-grams, and beside a connector.
+    # The following settings replace vLLM's defaults for drafts by n-grams, and with a connector.
     config.scheduler_config.async_scheduling = stage.asynchronous
     # If a model of its own drafts, vLLM leaves out a token for each request, and rejects a step in which none is left.
     config.scheduler_config.max_num_scheduled_tokens = settings.chunk_tokens
@@ -195,7 +195,8 @@ def _of_one_rank(spec: Any) -> Any:
 
 
 def _speculation(settings: Settings, hashing_option: str) -> Any:
-    """Drafts by n-grams, which need no model; where draft layers live, vLLM is told afterwards that these draft."""
+    """Drafts by n-grams, which need no model; with draft layers, vLLM's configuration is changed afterwards so that
+    these draft."""
     from vllm.config import SpeculativeConfig
 
     hashing: dict[str, Any] = {hashing_option: not settings.geometry.hashed_ahead_tokens} if hashing_option else {}

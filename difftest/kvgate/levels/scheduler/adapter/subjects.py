@@ -80,7 +80,7 @@ class Subject:
     install: Callable[[], None] = field(default=lambda: None)
     """Put in place what the system is made of, once a process."""
     copies: Callable[[Any], Copies] = field(default=_no_copies)
-    """What a step's output tells the worker to copy."""
+    """What a step's output orders the worker to copy."""
     classes: Sequence[str] = CLASSES
     """The scheduler for synchronous steps, and the one for asynchronous ones if there is one."""
 
@@ -100,7 +100,7 @@ class Subject:
         Raises:
             ValueError: settings for which the system has nothing.
         """
-        # There is no system yet: what it refuses, and how it is configured, depends on its kind and release alone.
+        # The system is not built yet: what it rejects, and how it is configured, depends on its kind and release only.
         kind = self.kind.__new__(self.kind)
         kind.description = self.release
         refused = kind.refusal(settings)

@@ -1,4 +1,5 @@
-"""What a scheduler is told from outside: what the worker computed, and who gave up. The worker computes nothing."""
+"""What a scheduler gets from outside: what the worker computed, and which clients aborted. The worker computes
+nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def answer(
 ) -> Any:
     """What a model runner returns for a step: per request, the drafts that hold and one token; or nothing yet.
 
-    With it comes what a connector has to tell of transfers.
+    It carries what a connector reports of transfers.
     """
     from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
@@ -65,7 +66,7 @@ def performance_of(scheduler: Any, output: Any) -> Any:
 
 
 def graph_of(requests: int) -> Any:
-    """What the worker tells of how it ran a step: any value that differs will do."""
+    """What the worker reports about how it ran a step: any value that differs will do."""
     return f"a graph of {requests} requests"
 
 
@@ -89,7 +90,7 @@ class Publisher:
         self.batches.append(batch.events)
 
     def take(self) -> list[list[Any]]:
-        """The events of every batch since somebody took them last."""
+        """The events of every batch since the last call."""
         batches, self.batches = self.batches, []
         return batches
 
@@ -99,7 +100,7 @@ class Publisher:
 
 
 def _logprobs(sampled: Sequence[Sequence[int]]) -> Any:
-    """What the worker tells of every token that it sampled, of one request after the other."""
+    """What the worker reports for every token that it sampled, of one request after the other."""
     import numpy as np
     from vllm.v1.outputs import LogprobsLists
 
@@ -110,7 +111,7 @@ def _logprobs(sampled: Sequence[Sequence[int]]) -> Any:
 
 
 def drafts(proposed: Mapping[int, Sequence[int]]) -> Any:
-    """What a draft layer proposes behind the tokens of a step."""
+    """What a draft layer proposes after the tokens of a step."""
     from vllm.v1.outputs import DraftTokenIds
 
     return DraftTokenIds([name_of(number) for number in proposed], [list(tokens) for tokens in proposed.values()])
@@ -137,7 +138,7 @@ def pause(scheduler: Any, running: bool | None) -> None:
 
 
 def reset_cache(scheduler: Any, preempts: bool, connector: bool) -> bool:
-    """Somebody wants the prefix cache forgotten, and what the connector keeps; whether that was done."""
+    """Reset the prefix cache, and what the connector keeps; returns whether that was done."""
     return bool(scheduler.reset_prefix_cache(reset_running_requests=preempts, reset_connector=connector))
 
 

@@ -111,7 +111,7 @@ class Connector:
         return isinstance(self.halves[job.tier], Offloading)
 
     def _listen(self, connector: Any) -> None:
-        """Note what requests are to go on from."""
+        """Note what requests are to continue from."""
         asked, allocated = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
 
         def get_num_new_matched_tokens(request: Any, hit_tokens: int, *rest: Any, **named: Any) -> Any:

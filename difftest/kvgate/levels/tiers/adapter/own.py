@@ -1,4 +1,4 @@
-"""A connector of somebody's own: both of its halves as they are, on tensors of the CPU.
+"""A user's own connector: both of its halves as they are, on tensors of the CPU.
 
 Each slot of a block is a number that stands for its group and the prefix up to its token, so what a connector brings is
 what ghost memory reads.
@@ -110,7 +110,7 @@ class Device(MutableMapping[int, Content]):
 
 
 class Own:
-    """The halves of a connector of somebody's own."""
+    """The halves of a user's own connector."""
 
     def __init__(self, connector: Any, worker: Any, memory: TierMemory, *_rest: object) -> None:
         del connector

@@ -122,7 +122,7 @@ class Simple:
         return set()
 
     def blocks_stored(self) -> set[int]:
-        """The blocks of stores that are not known to have ended, those that a reset has given up among them."""
+        """The blocks of stores that are not known to have ended, including those that a reset has dropped."""
         kept = vars(self.half)
         # Releases before 0.30 have the first alone.
         stores = [*kept["_store_event_to_blocks"].values(), *kept.get("_pending_finished_stores", ())]

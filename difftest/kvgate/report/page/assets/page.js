@@ -32,14 +32,14 @@
   };
   const chips = (part, other) => {
     if (!part) return make("span", "empty", "no table");
-    const [before, entries, behind] = part;
+    const [before, entries, after] = part;
     const cell = make("span", "");
     if (before) cell.append(make("span", "chip more", `${before} before, `));
     entries.forEach((entry, place) => {
       const isOff = other !== undefined && (!other || other[1][place + before - other[0]] !== entry);
       cell.append(chip(entry, isOff));
     });
-    if (behind) cell.append(make("span", "chip more", `and ${behind} more`));
+    if (after) cell.append(make("span", "chip more", `and ${after} more`));
     if (!entries.length) cell.append(make("span", "empty", "none"));
     return cell;
   };
@@ -67,7 +67,7 @@
     const said = [];
     const others = references - holders.length;
     if (holders.length) said.push(`held by ${holders.map((number) => `request ${number}`).join(", ")}`);
-    if (others > 0) said.push(`${holders.length ? "counts" : "held by nobody, and counts"} ${references} ${references === 1 ? "reference" : "references"}`);
+    if (others > 0) said.push(`${holders.length ? "counts" : "without a holder, and counts"} ${references} ${references === 1 ? "reference" : "references"}`);
     if (others < 0) said.push(`counts ${references} references`);
     if (flags & 1) said.push("free");
     if (flags & 2) said.push("pinned");
@@ -104,7 +104,7 @@
     parts.push(...table("Free queue, front first", "", free, has));
     if (theirs.pinned.length || (has && ours.pinned.length)) {
       const whole = (side) => (side ? [0, side.pinned, 0] : undefined);
-      parts.push(...table("Pinned and held by nobody", "", [row("in order", whole(has ? ours : null), whole(theirs), chips)], has));
+      parts.push(...table("Pinned, without a holder", "", [row("in order", whole(has ? ours : null), whole(theirs), chips)], has));
     }
     if (theirs.copies.length || (has && ours.copies.length)) {
       const lines = (side) => (side ? side.copies.join("; ") : undefined);
