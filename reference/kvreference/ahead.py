@@ -57,7 +57,7 @@ class PopulationAhead(Population):
             request = self.alive[operation.request]
             request.drafts = [EXPECTED] * tokens_awaited(request.awaited)
         elif isinstance(operation, Rewind):
-            # What steps in flight answer follows from what is not there: nobody waits for it.
+            # Steps in flight compute on content that is not there; no request waits for their answer.
             self.alive[operation.request].awaited = []
 
     def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:

@@ -44,7 +44,7 @@ class Granted:
     hit_tokens: int
     blocks: BlockTable
     external_tokens: int = 0
-    """How many tokens behind the hit come from another node."""
+    """How many tokens after the hit come from another node."""
     loads: bool = False
     """Whether those arrive later."""
 

@@ -42,7 +42,7 @@ class Attention(Protocol):
     """Whether the chunks of a prompt end where a block ends."""
 
     def tokens_dead(self, tokens_computed: int) -> int:
-        """How many leading tokens may be given up once ``tokens_computed`` tokens are computed."""
+        """How many leading tokens may be freed once ``tokens_computed`` tokens are computed."""
         ...
 
     def tokens_unread(self, hit_tokens: int) -> int:
@@ -63,7 +63,7 @@ class Attention(Protocol):
 
 
 def grown(blocks: Sequence[int | None], entries: int) -> Layout:
-    """``blocks`` with new ones behind, until there are ``entries``."""
+    """``blocks``, followed by new ones up to ``entries`` in all."""
     return [*blocks, *(None,) * (entries - len(blocks))]
 
 

@@ -1,7 +1,7 @@
 """What a block holds: the identity of its content.
 
 The attention state at a position depends on everything before it, so a block's content is its request's whole
-token prefix up to the block's end, together with whatever else enters the computation: the cache salt and the LoRA
+token prefix up to the block's end, together with all else that enters the computation: the cache salt and the LoRA
 adapter from the first token on, a multimodal item where its tokens lie. There are no hashes here: equal content is
 the same object, different content never is.
 """
@@ -45,7 +45,7 @@ class ExtraKey:
 
 @frozen
 class Keys:
-    """What besides its tokens tells one request's content from another's.
+    """What besides its tokens distinguishes one request's content from another's.
 
     Each of the three is a domain of its own: a salt never equals an adapter of the same name.
     """

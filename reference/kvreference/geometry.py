@@ -105,7 +105,7 @@ class Group:
 
     @cached_property
     def slides(self) -> bool:
-        """Whether a sliding window leaves blocks behind that a later hit may ask for."""
+        """Whether a sliding window passes blocks that a later hit may read."""
         return self.kind is Kind.SLIDING_WINDOW
 
     @cached_property
@@ -164,8 +164,8 @@ class Group:
     def blocks_needed(self, hit_tokens: int) -> tuple[int, int]:
         """The half-open range of indices of the full blocks that must be present to resume at token ``hit_tokens``.
 
-        Every block that the token at ``hit_tokens`` reads, and the look-ahead behind it where a draft layer lives in
-        this group. A resume at token 0 needs nothing.
+        Every block that the token at ``hit_tokens`` reads, and the look-ahead after it where this group has a draft
+        layer. A resume at token 0 needs nothing.
         """
         if hit_tokens == 0:
             return 0, 0
@@ -223,8 +223,8 @@ class Geometry:
     def anchor(self, group: Group, end: int) -> tuple[int, int]:
         """Of the blocks before index ``end``, the half-open range that a hit at the last boundary there reads.
 
-        What must match behind the boundary is before ``end`` too, so these blocks serve a hit without any other of the
-        group. Empty where no window slides.
+        What must match after the boundary is before ``end`` too, so these blocks suffice for a hit in this group. Empty
+        where no window slides.
         """
         if not group.slides:
             return end, end

@@ -26,9 +26,9 @@ class Span:
     """The tokens that slots are asked for."""
 
     computed: int
-    """How many are computed by then: what no token behind them reads is not held."""
+    """How many are computed by then: what no later token reads is not held."""
     tokens: int
-    """How many are computed behind those."""
+    """How many are computed after those."""
     lookahead: int = 0
     """How many slots more draft layers get."""
     provided: int = 0
@@ -145,11 +145,11 @@ class Holdings:
         return [NULL if place in held else block for place, block in enumerate(table.blocks)] if held else table.blocks
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
-        """Give ``request`` slots for ``span``, behind ``hit`` if it holds nothing yet.
+        """Give ``request`` slots for ``span``, after ``hit`` if it holds nothing yet.
 
-        In this order, each over all groups: release what no later token reads; refuse if too few blocks can be had;
+        In this order, each over all groups: release what no later token reads; reject if too few blocks can be had;
         hold the blocks of the hit, so that none of them is taken; take new ones, first for what another node provides.
-        The release stands even if the rest is refused: then None is returned.
+        The release stands even if the rest is rejected: then None is returned.
         """
         known = self.tables.get(request)
         if known is not None:
@@ -206,7 +206,8 @@ class Holdings:
         return all_lost
 
     def _copies_of(self, hit: Hit, tables: Tables) -> list[Copy]:
-        """The copies that serve a hit which ends inside blocks: each into the request's own, behind the full ones."""
+        """The copies that serve a hit which ends inside blocks: each into the request's own block after the full
+        ones."""
         places = {partial.group: hit.tokens // self.groups[partial.group].block_size_tokens for partial in hit.partials}
         return [
             Copy(partial.group, partial.source, tables[partial.group].blocks[places[partial.group]], partial.tokens)

@@ -57,7 +57,7 @@ OWN = Choices()
 def tokens_computed(end: int, tokens: int) -> int:
     """How many of a request's ``tokens`` tokens are computed when it is admitted with the first ``end`` at hand.
 
-    The last token is computed even if it arrives, so what it reads is not given up.
+    The last token is computed even if it arrives, so what it reads is not released.
     """
     return min(end, tokens - 1)
 
@@ -177,7 +177,7 @@ class Manager:
     # Allocation
 
     def _admit(self, operation: Admit) -> Granted | Refused:
-        """Let a waiting request in, behind its hit and what another node provides, or behind what it has loaded."""
+        """Admit a waiting request after its hit and what another node provides, or after what it has loaded."""
         request = self.population[operation.request]
         if request.tokens_computed > 0:
             # A request that has computed tokens may draft in its next step; others draft nothing in their first.
@@ -280,7 +280,7 @@ class Manager:
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:
-        """What a request was loading is there, and is cached; else its blocks are given up."""
+        """What a request was loading is there, and is cached; otherwise its blocks are freed."""
         request = self.population[operation.request]
         if request.status is Status.LOADING and operation.succeeded:
             self._register(request, request.tokens_computed, None)
@@ -309,7 +309,7 @@ class Manager:
             self._events.append(Cleared())
         return Success(succeeded)
 
-    # What is told outside
+    # What is reported outside
 
     def _take_events(self, _operation: TakeEvents) -> Happened:
         events, self._events = self._events, []

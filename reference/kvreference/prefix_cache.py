@@ -49,7 +49,7 @@ def junction_of(cache: PrefixCache, pool: BlockPool, prefixes: Sequence[Prefix],
 
 
 class NoPrefixCache:
-    """Prefix caching is off: nothing is known, nothing is counted, nobody shares."""
+    """Prefix caching is off: nothing is cached, counted or shared."""
 
     def __init__(self, geometry: Geometry, rules: Rules = OWN_RULES) -> None:
         self.geometry = geometry
@@ -89,7 +89,7 @@ class NoPrefixCache:
         """What the step computed may serve hits from now on."""
 
     def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
-        """Of blocks that everyone holds per group, how many are told."""
+        """How many of the blocks that every request holds per group are reported."""
         return (0,) * len(leading)
 
 

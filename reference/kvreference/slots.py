@@ -1,7 +1,7 @@
 """Where a worker keeps what it computes: the slot of each token in each group.
 
 A *slot* is one entry of a group's cache: what is kept for one token, or for ``compress_ratio`` of them together. Slots
-of a request are counted from its first token on, whatever block they are in. Slots of the memory are counted from the
+of a request are counted from its first token on, across its blocks. Slots of the memory are counted from the
 first slot of block 0 on. Where several workers share a request's context, each has a part of its slots, ``interleave``
 in a row, in turn; a block then spans ``ranks`` times the tokens, for each worker has a block of that number.
 

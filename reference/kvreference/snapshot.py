@@ -1,7 +1,7 @@
 """A state as it can be observed, of the reference or of any system under test, and the invariants it must satisfy.
 
-Contents are opaque here: whatever identifies what a cached block holds, equal for equal content. So the same check
-checks the reference and a system that identifies content by hashes.
+Contents are opaque here: any identity of what a cached block holds, equal for equal content. So the same check serves
+the reference and a system that identifies content by hashes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Snapshot:
     begun: Collection[int] = ()
     """The blocks inside which a boundary is an entry of the cache."""
     scratch_first: bool = False
-    """Whether scratch is promised to be handed out before whatever is cached."""
+    """Whether the system promises to allocate scratch before cached blocks."""
 
     @property
     def entries(self) -> Mapping[Any, Sequence[int]]:

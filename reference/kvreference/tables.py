@@ -30,7 +30,7 @@ class Table:
     boundary_tokens: int
     """Up to where boundaries inside blocks were offered: each is offered once."""
     dead: int = 0
-    """How many leading entries were given up: null blocks, for good."""
+    """How many leading entries were released: null blocks, permanently."""
     fresh: bool = True
     """Whether it holds nothing but a hit."""
 

@@ -1,8 +1,7 @@
-"""The two queues: who runs, and who waits for it.
-
-Put one behind the other they are a line. Admission takes the first that waits, preemption the last that runs, so both
-only move the border between the queues, and nobody passes anybody. There is one exception: a request that loads keeps
-its place, and those behind it go past it until its transfer is over.
+"""The two queues: running requests and waiting requests. Concatenated, they are one queue. Admission takes the first
+waiting request, preemption the last running one, so both only move the border between the two, and no request passes
+another. There is one exception: a loading request keeps its place, and later requests pass it until its transfer is
+over.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ class Terms:
     limit_tokens: int
     """How long it may become: its prompt and the tokens that it is answered."""
     external_tokens: int = 0
-    """How many tokens behind its hit another node still offers."""
+    """How many tokens after its hit another node still offers."""
     parks: bool = False
     """Whether it loads those before it runs, and so holds blocks that cannot be taken back."""
     sends: bool = False
@@ -45,14 +44,14 @@ class Queues:
         return other
 
     def submit(self, number: int, terms: Terms) -> None:
-        """A request waits behind all others."""
+        """A request waits after all others."""
         self.waiting.append(number)
         self.terms[number] = terms
 
     def admit(self, number: int, runs: bool) -> bool:
-        """A waiting request was given blocks: it runs behind all others, or keeps its place and loads.
+        """A waiting request got blocks: it runs after all others, or keeps its place and loads.
 
-        Returns whether it was let in for the first time.
+        Returns whether it was admitted for the first time.
         """
         terms = self.terms[number]
         self.terms[number] = evolve(terms, external_tokens=0, parks=False, entered=True)
