@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from kvreference.events import Event
 
 BlockTable: TypeAlias = tuple[tuple[int, ...], ...]
-"""Per group, block ids in the order of the tokens they hold; 0 stands where a block is no longer needed."""
+"""Per group, block ids in the order of the tokens they hold; 0 stands where a block is not needed any more."""
 
 
 @frozen

@@ -1,6 +1,6 @@
 """The block pool: who holds which block, which are free, and what the cached ones hold.
 
-Block 0 is the null block: tables contain it where a block is no longer needed. It is never held, free or cached. A
+Block 0 is the null block: tables contain it where a block is not needed any more. It is never held, free or cached. A
 block that is not cached can serve its holder only: it is *scratch*.
 """
 

@@ -94,7 +94,7 @@ def _check_free_queue(snapshot: Snapshot) -> Iterator[Violation]:
         if block == NULL:
             continue
         if references == 0 and not queued[block] and block not in snapshot.pinned.blocks:
-            yield Violation("KV-INV-02", f"nobody holds block {block}, and it is not in the free queue")
+            yield Violation("KV-INV-02", f"block {block} has no holder, and it is not in the free queue")
         if queued[block] and block in snapshot.pinned.blocks:
             yield Violation("KV-INV-02", f"block {block} is pinned, and is in the free queue")
         if references != 0 and queued[block]:
@@ -111,7 +111,7 @@ def _check_pinned(snapshot: Snapshot) -> Iterator[Violation]:
     pinned = snapshot.pinned
     waiting = sorted(block for block in pinned.blocks if snapshot.references[block] == 0)
     if waiting != sorted(pinned.queue):
-        yield Violation("KV-INV-07", f"pinned and held by nobody: {waiting}, queued as pinned: {list(pinned.queue)}")
+        yield Violation("KV-INV-07", f"pinned without a holder: {waiting}, queued as pinned: {list(pinned.queue)}")
     for block in sorted(pinned.blocks):
         if snapshot.contents[block] is None and block not in snapshot.begun:
             yield Violation("KV-INV-07", f"block {block} is pinned, and no hit can use it")
@@ -129,7 +129,7 @@ def _check_copies(snapshot: Snapshot) -> Iterator[Violation]:
     for copy in snapshot.copies:
         for block in (copy.source, copy.destination):
             if snapshot.references[block] < 1:
-                yield Violation("KV-INV-09", f"nobody holds block {block}, and {copy} is not dispatched")
+                yield Violation("KV-INV-09", f"block {block} has no holder, and {copy} is not dispatched")
 
 
 def _check_cached(snapshot: Snapshot) -> Iterator[Violation]:

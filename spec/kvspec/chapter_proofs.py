@@ -19,7 +19,7 @@ from kvspec.registry import obligations
 BEGIN, END = "<!-- proofs: python -m kvspec.chapter_proofs -->\n", "<!-- end of proofs -->"
 
 ROWS_MAX = 10
-"""A longer table of proofs is folded, so that what stands behind it is still found."""
+"""A longer table of proofs is folded, so that the text after it is still found."""
 
 
 def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -> list[Obligation]:
@@ -93,7 +93,7 @@ def _cell(text: str) -> str:
 
 
 def _around_evidence(now: str) -> Callable[[re.Match[str]], str]:
-    """What stands before and behind the evidence in a row, around what it is now."""
+    """What stands before and after the evidence in a row, around the current one."""
     return lambda found: f"{found[1]}{now}{found[2]}"
 
 
@@ -124,7 +124,7 @@ def first_page_written(text: str) -> str:
 
 
 def _around(file: str, text: str) -> tuple[str, str]:
-    """What stands before and behind the marks."""
+    """What stands before and after the marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

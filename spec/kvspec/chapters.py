@@ -32,7 +32,7 @@ HEADINGS = (
 KINDS = ("Safety", "Scaffolding")
 """What a statement is for: a user would notice if it did not hold, or others rest on it."""
 PROOFS = "Proofs"
-"""Under which heading, behind the statements, stands what is proved of them."""
+"""The heading, after the statements, below which stands what is proved of them."""
 SYSTEMS = ("vLLM 0.20.2", "vLLM 0.22 and later", "vLLM-Ascend")
 """The systems whose differences a chapter lists, in this order."""
 COLUMNS = ("operation", "precondition", "effect", "result", "errors")
@@ -121,7 +121,7 @@ def parse(file: str, text: str) -> Chapter:
     """The chapter that ``text`` is.
 
     Raises:
-        ValueError: a heading stands there twice, or a line in a table of statements is no statement.
+        ValueError: a heading stands there twice, or a row in a table of statements is not a statement.
     """
     # A number sign in a block of code begins no heading.
     masked = _FENCE.sub(lambda fence: re.sub(r"^#", ".", fence[0], flags=re.MULTILINE), text)

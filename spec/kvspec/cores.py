@@ -1,12 +1,12 @@
 """Unsatisfiable cores of the central theorems: what each proof rests on, as files that any SMT solver reads.
 
-A proof rests on questions to which the answer is no (``kvspec.second_solver``). Of what was assumed in a question a
-few formulas suffice for that: its core. ``cores/ID.smt2`` holds the cores of one theorem, each between a push and a
-pop, so that a solver that reads the file prints ``unsat`` for each of them and nothing else. ``python -m kvspec.cores``
-writes the files anew, or those of the ids that are named.
+A proof rests on questions to which the answer is no (``kvspec.second_solver``). Of the formulas that a question
+assumes, a few suffice for that answer: its core. ``cores/ID.smt2`` holds the cores of one theorem, each between a push
+and a pop, so that a solver that reads the file prints ``unsat`` for each of them and nothing else. ``python -m
+kvspec.cores`` writes the files anew, or those of the ids that are named.
 
-They are checked in two steps that need not believe each other: each stored core is given to z3 and to cvc5, and the
-theorem is proved again, where each question must have all formulas of one of the cores.
+Two independent steps check them: z3 and cvc5 read each stored core, and the theorem is proved again, where each
+question must have all formulas of one of the cores.
 """
 
 from __future__ import annotations

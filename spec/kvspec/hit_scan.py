@@ -40,7 +40,7 @@ class Scan:
 
 
 def begun(tokens: Number, alignment_tokens: Number) -> Scan:
-    """Nobody was asked yet. The request's last token is never served."""
+    """No group was asked yet. The request's last token is never served."""
     return Scan((tokens - 1) // alignment_tokens * alignment_tokens, 0, 0)
 
 
@@ -106,7 +106,7 @@ class Row:
         return served
 
     def served(self, hit_tokens: Number) -> Number:
-        """The longest hit: the look-ahead block behind it is looked for at whatever length is asked for."""
+        """The longest hit: the look-ahead block after it is looked for at each length that is asked for."""
         return self.found(self.reach(hit_tokens + self.drop_tokens))
 
     def reach(self, tokens: Number) -> Number:
@@ -201,7 +201,7 @@ class RowModel:
         return scanned(self.rows(make), self.tokens, self.geometry.alignment_tokens)
 
     def by_scan(self, make: MakeRow = Row) -> Number:
-        """The same on whatever is not known, all ways at once."""
+        """The same on unknowns, all paths at once."""
         return number_of(partial(self.found, make), self.fits())
 
     def group_satisfied(self, index: int, hit_tokens: int) -> Condition:

@@ -24,7 +24,7 @@ from kvspec.symbolic import Condition, Number, either, implies, negated
 HEAD = -1
 """Stands before the first block. No block has a negative number, and block 0, the null block, is never queued."""
 TAIL = -2
-"""Stands behind the last block."""
+"""Stands after the last block."""
 NOWHERE = 0
 """The link of a block that is not queued. An empty map has it everywhere."""
 
@@ -56,7 +56,7 @@ def empty(links: Any) -> LinkedQueue:
     return LinkedQueue(links, links, 0).joined(HEAD, TAIL)
 
 
-# Blocks are put in, one behind the other
+# Blocks are put in, one after the other
 
 
 @frozen
@@ -80,10 +80,10 @@ def insertion_at_front(queue: LinkedQueue) -> Insertion:
 
 
 def with_another(insertion: Insertion, block: Number) -> Insertion:
-    """``block`` is put in behind the last one.
+    """``block`` is put in after the last one.
 
     Raises:
-        ValueError: it is in already, from before or from this very call.
+        ValueError: it is in already, from before or from this call.
     """
     queue = insertion.queue
     if queue.holds(block):
@@ -103,7 +103,7 @@ def append_n(queue: LinkedQueue, blocks: Iterable[int]) -> LinkedQueue:
 
 
 def prepend_n(queue: LinkedQueue, blocks: Iterable[int]) -> LinkedQueue:
-    """Put ``blocks`` at the front, in order: the first of them is handed out next."""
+    """Put ``blocks`` at the front, in order: the first of them is allocated next."""
     return _all_in(insertion_at_front(queue), blocks)
 
 
@@ -206,7 +206,7 @@ def all_of(conditions: Iterable[Condition]) -> Condition:
 
 @frozen
 class Blocks:
-    """``length`` blocks in order. Before the first stands the head, behind the last the tail."""
+    """``length`` blocks in order. The head stands before the first, the tail after the last."""
 
     at: Callable[[Number], Number]
     """The block at a position, from 0 on."""
@@ -242,7 +242,7 @@ class Blocks:
         )
 
     def without(self, gone: Number) -> Blocks:
-        """Without the one at ``gone``: what stood behind it moves up."""
+        """Without the one at ``gone``: what stood after it moves up."""
 
         def position(block: Number) -> Number:
             place = self.position(block)
@@ -266,7 +266,7 @@ def sequence(at: Any, position: Any, length: Number) -> Blocks:
 
 
 def linked(queue: LinkedQueue, blocks: Blocks, place: Number) -> Condition:
-    """What stands at ``place`` and what stands behind it are linked both ways."""
+    """What stands at ``place`` and what stands after it are linked in both directions."""
     one, other = blocks.at(place), blocks.at(place + 1)
     return implies(
         (place >= -1) & (place < blocks.length), (queue.next[one] == other) & (queue.prev[other] == one)
@@ -293,14 +293,14 @@ def stands_for(queue: LinkedQueue, blocks: Blocks, places: Iterable[Number], oth
 def inserting(
     insertion: Insertion, blocks: Blocks, hole: Number, places: Iterable[Number], others: Iterable[Number]
 ) -> Condition:
-    """The invariant of an insertion: ``blocks`` are linked, but for the one at ``hole`` to the one behind it."""
+    """The invariant of an insertion: ``blocks`` are linked, but for the one at ``hole`` to the one after it."""
     queue = insertion.queue
     return all_of(
         [
             insertion.last == blocks.at(hole),
             insertion.right == blocks.at(hole + 1),
             queue.blocks_free + insertion.blocks_in == blocks.length,
-            # Whoever asks whether the last one is queued looks at its link back.
+            # A check whether the last one is queued looks at its link back.
             queue.prev[insertion.right] != NOWHERE,
             implies(insertion.last > 0, queue.prev[insertion.last] != NOWHERE),
             *(implies(place != hole, linked(queue, blocks, place)) & blocks.distinct(place) for place in places),

@@ -26,7 +26,7 @@ from kvspec.symbolic import Condition, Number, Term, Truth, current_path, either
 Key: TypeAlias = "Number | tuple[Number, ...]"
 
 CHANGES_MAX = 32
-"""How many changes a finite map keeps beside its entries before it makes new ones of both."""
+"""How many changes a finite map keeps next to its entries before it merges them."""
 
 
 class FiniteMap:
@@ -41,11 +41,11 @@ class FiniteMap:
         self._base: dict[Any, Any] = {key: value for key, value in (entries or {}).items() if value != 0}
         self._changes: dict[Any, Any] = {}
         self._tally: list[Counter[Any]] = []
-        """How often each value stands in the entries, once somebody asked; shared with all maps over them."""
+        """How often each value stands in the entries, counted at the first request; shared with all maps over them."""
 
     @classmethod
     def of(cls, entries: dict[Any, Any]) -> FiniteMap:
-        """The map of ``entries``, none of which is 0 and which nobody changes any more."""
+        """The map of ``entries``, none of which is 0 and which do not change any more."""
         made = cls.__new__(cls)
         made._base, made._changes, made._tally = entries, {}, []
         return made
@@ -184,7 +184,7 @@ class UnknownMap:
 
 @frozen(eq=False)
 class FilledMap(UnknownMap):
-    """The map that has ``value`` from ``first`` to before ``end``, whatever these are."""
+    """The map that has ``value`` from ``first`` to before ``end``, for any of these."""
 
     first: Number = 0
     end: Number = 0

@@ -1,6 +1,6 @@
 """What is to be proved, as data: a statement about unknowns, in Python that runs on numbers and on terms alike.
 
-Because it runs on numbers too, whatever z3 finds is tried: a witness and a counterexample are run again, as ints.
+Because it runs on numbers too, all that z3 finds is tried: a witness or a counterexample is run again, as ints.
 """
 
 from __future__ import annotations

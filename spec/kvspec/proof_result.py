@@ -1,7 +1,7 @@
 """The result of an obligation: whether it is proved, whether it says something, and whether it can fail.
 
-A proof alone is worth little. What is assumed might never be so: every witness must be found. What is shown might be so
-whatever the code does: every mutant must be refuted.
+A proof by itself is worth little. The assumptions might never hold: every witness must be found. The claim might hold
+for any code: every mutant must be refuted.
 """
 
 from __future__ import annotations

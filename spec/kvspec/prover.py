@@ -73,7 +73,7 @@ class Proof:
 
     verdict: Verdict
     ways: int
-    """How many ways through the code were looked at."""
+    """How many paths through the code were looked at."""
     seconds: float
     counterexample: Values | None = None
     """Values for which it does not hold, the smallest that were found."""
@@ -185,7 +185,7 @@ def _cases(
         if shown is NOT_ASSUMED:
             continue
         if not isinstance(shown, (bool, Truth, Raised)):
-            raise NotDecidableError(f"{shown!r} is no truth, and nothing is proved of it")
+            raise NotDecidableError(f"{shown!r} is not a truth value, and cannot be proved")
         if path.may_be(z3.BoolVal(True)):
             yield path, last[0], shown
 
@@ -197,7 +197,7 @@ def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], un
     if isinstance(assumed, Truth):
         path.assume(assumed.z3)
     elif not isinstance(assumed, bool):
-        raise NotDecidableError(f"{assumed!r} is no truth, and cannot be assumed")
+        raise NotDecidableError(f"{assumed!r} is not a truth value, and cannot be assumed")
     elif not assumed:
         return NOT_ASSUMED
     for lemma in obligation.lemmas(unknowns):
@@ -264,7 +264,7 @@ def _values(
 
 
 def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> FiniteMap:
-    """The map that z3 chose, at the numbers that it chose: it may go on behind them."""
+    """The map that z3 chose, at the numbers that it chose: it may have more entries."""
     keys = product(numbers, repeat=chosen.arity)
     return FiniteMap(
         {
@@ -277,7 +277,7 @@ def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> F
 def _fails(obligation: Obligation, values: Values) -> bool | None:
     """Whether the statement fails for these values as numbers.
 
-    A map that z3 chose may go on behind what it says of it, so what is said of maps is not run.
+    A map that z3 chose may have more entries than it reports, so statements about maps are not run.
     """
     if _has_maps(obligation):
         return None

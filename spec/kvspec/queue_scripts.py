@@ -1,7 +1,7 @@
 """Scripts of queue operations, to tie the linked list of the proofs to other queues: same script, same answers.
 
-A script is data and follows from its seed. It asks for what is not possible too, and whoever plays it says whether it
-was refused. Blocks are queued or held; what is taken or removed is held, and may be put in again.
+A script is data and follows from its seed. It contains impossible calls too; the player reports whether each was
+rejected. Blocks are queued or held; what is taken or removed is held, and may be put in again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvspec.maps import FiniteMap
 Call: TypeAlias = "tuple[str, tuple[int, ...]]"
 """The name of an operation and the blocks, or the one number, that it is given."""
 Observed: TypeAlias = "tuple[str, tuple[int, ...], tuple[int, ...], int]"
-"""What was refused, what was taken, the order, and how many are said to be free."""
+"""What was rejected, what was taken, the order, and how many are said to be free."""
 
 LEGAL = ("append", "append_n", "popleft", "popleft_n", "remove")
 WITH_FRONT = (*LEGAL, "prepend", "prepend_n")
@@ -41,7 +41,7 @@ class Queue(Protocol):
 
 
 def random_script(seed: int, blocks: int, calls: int, names: Sequence[str], hostile: bool = False) -> Iterator[Call]:
-    """So many calls on a queue that begins with ``blocks`` blocks; if ``hostile``, some of them to be refused."""
+    """So many calls on a queue that begins with ``blocks`` blocks; if ``hostile``, some of them to be rejected."""
     random = Random(seed)
     queued, held = list(range(1, blocks + 1)), [0] * 0
     for _ in range(calls):
@@ -68,7 +68,7 @@ def random_script(seed: int, blocks: int, calls: int, names: Sequence[str], host
 
 
 def _hostile(random: Random, queued: Sequence[int], held: Sequence[int]) -> Call:
-    """What must be refused: a block twice, a block that is there, one that is not, too many, or less than none."""
+    """What must be rejected: a block twice, a block that is there, one that is not, too many, or less than none."""
     wrong: list[Call] = [("popleft_n", (len(queued) + 1,)), ("popleft_n", (-1,))]
     if queued:
         wrong.append(("append_n", (random.choice(queued),)))

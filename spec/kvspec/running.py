@@ -5,10 +5,9 @@ stand-ins that read and write maps which are not known. All code is the referenc
 ``PinnedPool``, both free queues, both maps. What it does to the stand-ins is compared with what a transition of
 ``kvspec.pool`` does to the state, at an arbitrary block and content.
 
-Where code iterates over a collection of which nobody knows the size, it meets those elements at which somebody looks,
-if they are there, and another one, if there is one. What the code does to each element must not depend on the others;
-the other one is there to show it. What is then known of the collection is known where somebody looks, and nothing is
-asked of it anywhere else.
+Where code iterates over a collection of unknown size, it meets the observed elements, if they are there, and another
+one, if there is one. What the code does to each element must not depend on the others; the other one shows this.
+Afterwards the collection is known at the observed elements only, and is read nowhere else.
 
 Where code repeats a step, one turn is run, from any sound state: it ends in a state that is sound, and is what the
 transition leads to, so what is so of one turn is so of any number.
@@ -48,7 +47,7 @@ class Key(Term):
 
 
 class Unwatched(Key):
-    """A key at which nobody looks."""
+    """A key that is not observed."""
 
     __slots__ = ()
 
@@ -187,7 +186,7 @@ class Contents:
 
 
 class Some:
-    """A tuple of which somebody looks at some elements."""
+    """A tuple of which some elements are observed."""
 
     def __init__(self, of: Listing, about: Any) -> None:
         self._of, self._about = of, about
@@ -220,7 +219,7 @@ class Listing:
         return self.there[(about, element) if self._by_content else (element, about)] != 0
 
     def has_any(self, about: Any) -> bool:
-        """Whether anything is. If not, nothing at which somebody looks is."""
+        """Whether anything is. If not, nothing that is observed is."""
         if self.size is not None:
             return bool(self.size[about] != 0)
         if isinstance(about, Unwatched):
@@ -298,7 +297,7 @@ class Running:
         )
         """What the step is about."""
         self.at = evolve(at, block=key(at.block), content=key(at.content))
-        """Where somebody looks."""
+        """What is observed."""
         self.takes_scratch = False
         """Whether nothing is cached in what is taken."""
         self.must_stay: list[Key] = []

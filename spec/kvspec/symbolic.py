@@ -268,7 +268,7 @@ def expression_of(number: object) -> z3.ArithRef:
     """``number`` as z3 knows it; a truth counts as 1 or 0.
 
     Raises:
-        NotDecidableError: it is no integer.
+        NotDecidableError: it is not an integer.
     """
     if isinstance(number, Truth):
         return z3.If(number.z3, z3.IntVal(1), z3.IntVal(0))
@@ -276,20 +276,21 @@ def expression_of(number: object) -> z3.ArithRef:
         return number.z3
     if isinstance(number, int):
         return z3.IntVal(int(number))
-    raise NotDecidableError(f"{number!r} is no integer")
+    raise NotDecidableError(f"{number!r} is not an integer")
 
 
 def formula_of(condition: object) -> z3.BoolRef:
     """``condition`` as z3 knows it.
 
     Raises:
-        NotDecidableError: it is no truth. A number is none: Python's ``&`` and ``|`` of numbers are something else.
+        NotDecidableError: it is not a truth value. A number is not one: Python's ``&`` and ``|`` of numbers are
+        something else.
     """
     if isinstance(condition, Truth):
         return condition.z3
     if isinstance(condition, bool):
         return z3.BoolVal(condition)
-    raise NotDecidableError(f"{condition!r} is no truth")
+    raise NotDecidableError(f"{condition!r} is not a truth value")
 
 
 def _compared(first: Term | Truth, second: object, same: bool) -> Any:
@@ -352,7 +353,7 @@ def either(condition: Condition, first: Number, second: Number) -> Number:
 
 
 PATHS_MAX = 20_000
-"""How many ways a run may have."""
+"""How many paths a run may have."""
 BRANCH_EFFORT = 400_000
 """How hard z3 tries to exclude a way, in its own units of work: the same on every machine."""
 
@@ -447,7 +448,7 @@ class Path:
             raise ImpossibleError
 
     def fact(self, formula: z3.BoolRef) -> None:
-        """``formula`` is so whatever else is: what a name that was made here means."""
+        """``formula`` holds in any case: it defines a name that was made here."""
         self._add(formula)
 
     def decide(self, formula: z3.BoolRef) -> bool:
@@ -523,7 +524,7 @@ def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple
         if not decisions:
             return
         decisions[-1] = [False, False]
-    raise NotDecidableError(f"more than {PATHS_MAX} ways")
+    raise NotDecidableError(f"more than {PATHS_MAX} paths")
 
 
 class RecordedPath:

@@ -57,7 +57,7 @@ def linked(root: Path, page: Path) -> Iterator[Path]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages, and whatever they link to."""
+    """The pages, and all that they link to."""
     root = Path(config.config_file_path).parent
     pages = sorted({path for pattern in PAGES for path in root.glob(pattern)})
     targets = {target for page in pages for target in linked(root, page) if (root / target).is_file()}

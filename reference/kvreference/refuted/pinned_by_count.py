@@ -130,7 +130,7 @@ def loses_block(manager: Manager) -> list[Violation]:
     assert isinstance(manager, PinnedByCount)
     held, pool = manager.holders(), manager.counts()
     return [
-        Violation("KV-LEAK-01", f"nobody holds block {block}, its count is {references}, and no queue has it")
+        Violation("KV-LEAK-01", f"block {block} has no holder, its count is {references}, and no queue has it")
         for block, references in enumerate(pool.references)
         if block != NULL and not held[block] and block not in pool.free and block not in pool.tracked
     ]

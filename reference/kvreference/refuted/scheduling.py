@@ -74,7 +74,7 @@ class LoadedIsForgotten(Scheduler):
 
 
 class ReservedForLoadsAlone(Scheduler):
-    """A load begins if the free blocks cover what it and all other requests with parked blocks still need.
+    """A load begins if the free blocks cover what it and all other requests with locked blocks still need.
 
     Running requests take free blocks as they grow, so that none are left when the loads are over.
     """

@@ -52,7 +52,7 @@ def chosen(u: Any) -> type[Transition]:
 
 
 def after(u: Any) -> State:
-    """The state behind the transition."""
+    """The state after the transition."""
     return chosen(u).effect(before(u), operands(u))
 
 
@@ -62,7 +62,7 @@ def anywhere(u: Any) -> Point:
 
 
 def recalled(state: State, at: Point) -> None:
-    """Whoever names, reads or writes a block is counted there, and a block that is held among those."""
+    """Every entry, read or write of a block is counted there, and so is a held block."""
     keyed = ((state.named, at.entry), (state.reads, at.copy), (state.writes, at.copy), (state.uses, at.use))
     for holders, key in keyed:
         holders.sees(key, holders[key])

@@ -50,7 +50,8 @@ class State:
     filled: Map
     """Block to 1 if another node writes it now."""
     written: Map
-    """Content and block to the block, if the block's slots hold it: what was written there, whatever the cache says."""
+    """Content and block to the block, if the block's slots hold it: what was written there, independent of the
+    cache."""
     owed: Map
     """Content and block to the block, if a step that is scheduled or in flight writes it for the block's holder."""
     late: Map

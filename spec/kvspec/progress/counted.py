@@ -142,7 +142,7 @@ def on_counts() -> Iterator[None]:
 
 @define(eq=False)
 class CountedTable:
-    """How many entries a table has, and how many of them were given up."""
+    """How many entries a table has, and how many of them were released."""
 
     entries: Any
     dead: Any

@@ -83,7 +83,7 @@ class Course:
     operations: list[Operation] = field(factory=list)
     steps: int = 0
     hangs: bool = False
-    """Whether a step brought nobody on, with nothing to wait for."""
+    """Whether a step advanced no request, with nothing to wait for."""
     set_back: bool = False
     """Whether the first that runs lost what it had computed."""
     left: int = 0

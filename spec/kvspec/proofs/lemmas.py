@@ -112,7 +112,7 @@ def _larger_for_all(*stated: z3.ArithRef) -> list[z3.BoolRef]:
 STATED = Obligation(
     id="products.said-is-so",
     statements=SUPPORTED,
-    title="Whatever is said when products of unknowns are met is so: compared with each other, and with the "
+    title="All that is assumed of products of unknowns holds: compared with each other, and with the "
     "products by 0, by 1 and by the opposite factor.",
     unknowns=_signed("factor", "less", "more"),
     claim=_facts_of_products,
@@ -137,7 +137,7 @@ STATED = Obligation(
 
 
 def _divided(u: Any) -> Condition:
-    """Whatever two pairs are said to be quotient and remainder of one division, they are the same pair."""
+    """If two pairs are quotient and remainder of one division, they are the same pair."""
     recorded = RecordedPath()
     dividend, divisor = z3.Int("dividend"), z3.Int("divisor")
     quotient, remainder = RealProducts(recorded).divided(dividend, divisor)  # type: ignore[arg-type]  # it stands for a path
@@ -190,8 +190,8 @@ DIVIDED = Obligation(
 
 
 # Counting in maps, by induction over the keys, numbered in any order. How many of the first ones have a value is
-# counted key by key, and what is said of the count goes on to be so with each: of none of them nothing is said, and of
-# all of them it is said of the map.
+# counted key by key, and what is said of the count stays so with each: of none of them nothing is said, and of all of
+# them it is said of the map.
 
 COUNTED = ("KV-INV-01", "KV-INV-02", "KV-INV-03")
 """Guarantees of which a proof counts."""
@@ -317,8 +317,8 @@ def _count_of_replaced(self: UnknownMap, value: Any) -> Any:
     return self._base_count(value)
 
 
-# Key by key, as for ``products.put-changes-count``: what is said of some keys goes on to be so with the next one, and
-# of all keys it is what ``UnknownMap.count`` says.
+# Key by key, as for ``products.put-changes-count``: what is said of some keys stays so with the next one, and of all
+# keys it is what ``UnknownMap.count`` says.
 REPLACED = Obligation(
     id="counting.replacement-joins",
     statements=ON_REPLACING,
@@ -471,7 +471,7 @@ SUM_OF_MULTIPLES = Obligation(
 
 
 def left_over(number: Any, block: Any) -> Any:
-    """What lies behind the last whole block."""
+    """What lies after the last whole block."""
     return number % block
 
 
@@ -486,7 +486,7 @@ def _split(u: Any) -> tuple[Lemma, ...]:
 REMAINDER = Obligation(
     id="products.remainder-of-multiple",
     statements=SUPPORTED,
-    title="What whole units leave over behind the last block is whole units, if blocks are, and at least a unit is "
+    title="What whole units leave over after the last block is whole units, if blocks are, and at least a unit is "
     "missing to the next block.",
     unknowns={"number": Count(0), "block": Count(1), "unit": Count(1)},
     assumes=lambda u: (u.number % u.unit == 0) & (u.block % u.unit == 0),

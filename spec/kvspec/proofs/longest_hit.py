@@ -1,4 +1,4 @@
-"""Chapter 05: the look-up that runs is right, whatever is cached, and however long the request and its blocks are.
+"""Chapter 05: the look-up that runs is right, for every cached set, and however long the request and its blocks are.
 
 What is cached of a request is a map that is not known. The counts of what is missing are another, of which two things
 are used that are so of any running count: it grows over a missing block, and where it has grown, a block is missing.
@@ -44,7 +44,7 @@ class Beginnings:
 
 
 class Cached(hit_lookup._Found):
-    """Whatever may be cached of a request in one group."""
+    """All that may be cached of a request in one group."""
 
     def __init__(self, its: Group, index: int, grain_tokens: Any, absent: Any, begins: Any) -> None:
         self.group, self.index, self.grain_tokens, self.absent = its, index, grain_tokens, absent
@@ -194,22 +194,22 @@ _rightly = hit_lookup._Found.satisfies
 
 FULL = _satisfies(
     "full",
-    "Full attention, compressed or not, with a draft layer or not, can be resumed at a length exactly if each block up "
-    "to there and the look-ahead is cached, the last one at least as a beginning, and the last token is left.",
+    "Full attention, compressed or not, with a draft layer or not, can be resumed at a length if and only if each "
+    "block up to there and the look-ahead is cached, the last one at least as a beginning, and the last token is left.",
     _full,
     _unread_of_full,
     "unit",
 )
 WINDOW = _satisfies(
     "window",
-    "A sliding window can be resumed exactly if every block that the next token reads, and the look-ahead, is cached.",
+    "A window can be resumed if and only if each block that the next token reads, and the look-ahead, is cached.",
     _window,
     _unread_of_window,
     "block",
 )
 LOCAL = _satisfies(
     "chunk",
-    "An attention chunk can be resumed exactly if each block that the next token reads, and the look-ahead, is cached.",
+    "A chunk can be resumed if and only if each block that the next token reads, and the look-ahead, is cached.",
     _local,
     _unread_of_local,
     "block",
@@ -316,7 +316,7 @@ def _is_served(u: Any, hit: Any) -> Any:
 
 
 class Lengths:
-    """``range``, as the look-up asks for it: kept, and met where somebody looks, in its order."""
+    """``range``, as the look-up asks for it: kept, and met at the observed elements, in its order."""
 
     def __init__(self, met: Sequence[Any]) -> None:
         self.met = met
@@ -366,7 +366,7 @@ LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
     bound="two groups and three lengths that are tried: they are lists",
-    title="The running look-up comes to a length at which all groups can be resumed, and there is no longer one: it "
+    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it "
     "tries the multiples of the alignment before the last token, the longest first.",
     unknowns=ALL,
     assumes=lambda u: (u.longer > u.shorter) & (u.longer * u.alignment <= u.tokens - 1),
@@ -482,8 +482,8 @@ KNOWN = Obligation(
     id="retention.running-known-of-a-prompt",
     statements=("KV-OP-27",),
     bound=f"prompts of up to {2 * FOUND_MOST} grains, in blocks of one or two: prefixes are a list",
-    title="What full attention knows of a prompt ends with the first of its blocks that is not cached, whatever a "
-    "window has.",
+    title="What full attention knows of a prompt ends with the first of its blocks that is not cached, and "
+    "no window matters.",
     unknowns={"grains": Count(1, 2), "count": Count(0, 2 * FOUND_MOST), "listed": AMap(2)},
     claim=_knows,
     witnesses={

@@ -70,7 +70,7 @@ FOUND = {**SIZES, "blocks": AMap(), "begins": Count(1)}
 EXACTLY = Obligation(
     id="partial-hits.exactly-what-is-inside",
     statements=("KV-OP-19",),
-    title="A copy takes exactly the tokens of the hit that lie behind its full blocks: at least one, and less than "
+    title="A copy takes exactly the tokens of the hit that lie after its full blocks: at least one, and less than "
     "a block; and there is none if the hit ends where a block does.",
     unknowns=FOUND,
     assumes=whole_units,
@@ -148,8 +148,8 @@ def copy(u: Any) -> Copy:
 DESTINATION = Obligation(
     id="partial-hits.into-the-own-block",
     statements=("KV-OP-19", "KV-INV-09"),
-    title="A copy goes into the request's own block behind the full ones of the hit, into which the first token "
-    "behind the hit is computed.",
+    title="A copy goes into the request's own block after the full ones of the hit, into which the first token "
+    "after the hit is computed.",
     unknowns={**SIZES, "table": AMap()},
     assumes=lambda u: whole_units(u) & (u.hit % u.block > 0),
     claim=lambda u: (
@@ -158,7 +158,7 @@ DESTINATION = Obligation(
         & (u.hit < (u.hit // u.block + 1) * u.block)
         & (copy(u).tokens < u.block)
     ),
-    witnesses={"behind full blocks": lambda u: (u.hit > u.block) & (u.unit >= 2)},
+    witnesses={"after full blocks": lambda u: (u.hit > u.block) & (u.unit >= 2)},
     mutants=(
         only(
             "into-a-block-of-the-hit",
@@ -263,7 +263,7 @@ DESTINATION_NAMED = inductive(
             lambda state, at: (state.named[at.entry] == at.block) & (at.block != 0),
         ),
     ),
-    {"another block is given up": lambda u: happens(u, Drop) & (u.writes[u.any_copy] != 0)},
+    {"another block is released": lambda u: happens(u, Drop) & (u.writes[u.any_copy] != 0)},
 )
 
 DESTINATION_HELD = inductive(
@@ -274,7 +274,7 @@ DESTINATION_HELD = inductive(
     (
         unguarded(
             "copied-anywhere",
-            "A copy may go into a block that nobody holds.",
+            "A copy may go into a block that is not held.",
             Aim,
             lambda state, at: (state.reads[at.copy] != 0) & (state.writes[at.copy] == 0) & (at.block != 0),
         ),
@@ -289,7 +289,7 @@ DESTINATION_HELD = inductive(
 
 def _is_own(u: Any) -> Any:
     state, block = before(u), u.at_block
-    # If another entry names the block, it does so beside this one.
+    # If another entry names the block, it does so in addition to this one.
     state.named.put(u.at_entry, 0).sees(u.any_entry, block)
     alone = implies(state.named[u.any_entry] == block, u.any_entry == u.at_entry)
     unread = (state.reads[u.any_copy] != block) & (state.reads[u.at_copy] != block)

@@ -168,9 +168,8 @@ SCRATCH_FIRST = Obligation(
     id="free-queue.running-scratch-goes-first",
     statements=("KV-OP-17", "KV-INV-08"),
     title="Where scratch goes first, and there is no pinned tier, a block that the running pool releases goes to the "
-    "front if and only if no hit "
-    "can use it, neither the whole nor a beginning; what is released last never does, and what is evicted while "
-    "nobody holds it does.",
+    "front if and only if no hit can use it, neither the whole nor a beginning; what is released last never "
+    "does, and what is evicted while it is not held does.",
     unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
     assumes=lambda u: (
         is_pool(u) & in_pool(before(u), u.at_block) & implies(u.step != 2, Drop.guard(before(u), operands(u)))
@@ -292,7 +291,7 @@ SLIDES = Obligation(
     unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1), "tier": Count(0, 1)},
     claim=_slides,
     witnesses={
-        "one of three is no block": lambda u: (
+        "one of three is not a block": lambda u: (
             (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 2)
         ),
         "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 3),

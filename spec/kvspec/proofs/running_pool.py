@@ -53,7 +53,7 @@ NO_OTHERS: Mapping[str, Unknown] = {}
 
 
 def running(u: Any, let_go: Any = None) -> Running:
-    """The pool. Where only one of the queues matters, there is no other."""
+    """The pool. Where only one of the queues matters, it is the only one."""
     tier, scratch_first = bool(u.tier == 1), hasattr(u, "scratch_first") and bool(u.scratch_first == 1)
     return Running(before(u), operands(u), anywhere(u), tier, scratch_first, let_go)
 
@@ -201,7 +201,7 @@ def _touch(_u: Any, its: Running) -> bool:
 _TOUCH_MUTANTS = (
     only(
         "touch-leaves-it-queued",
-        "A block that nobody holds stays in its queue when it gets a holder.",
+        "A block stays in its queue when it gets a holder.",
         f"{POOL}.touch",
         lambda self, blocks: [self.references.__setitem__(block, self.references[block] + 1) for block in blocks],
     ),
@@ -382,7 +382,7 @@ PIN = of_pool(
     (
         only(
             "scratch-is-pinned",
-            "Whatever is given up is pinned.",
+            "Every released block is pinned.",
             f"{PINNED}._pin",
             lambda self, blocks: [self.is_pinned.__setitem__(block, True) for block in blocks],
         ),
@@ -456,7 +456,7 @@ REGISTER = of_pool(
         ),
         only(
             "only-listed",
-            "It is listed, and nobody remembers what it holds.",
+            "It is listed, and its content is not recorded.",
             f"{CACHED}.register",
             lambda self, content, block: self._blocks.__setitem__(content, (*self._blocks.get(content, ()), block)),
         ),
@@ -670,7 +670,7 @@ def _apart(u: Any) -> Any:
 QUEUED = Obligation(
     id="blocks-and-references.running-release-queues",
     statements=("KV-INV-02", "KV-INV-03", "KV-INV-07", "KV-LEAK-01"),
-    title="Each block that a release has let go of is put into the queue that its pin says, whatever else is released "
+    title="Each block that a release has let go of is put into the queue that its pin says, with any others released "
     "with it, and no other block is moved.",
     unknowns={**LETTING_GO, "first": Count(1), "last": Count(1)},
     assumes=lambda u: _is_letting_go(u) & _apart(u),

@@ -52,8 +52,8 @@ def table_of(*blocks: Any) -> Table:
 class Entries:
     """A sequence of any length: the entries of a table, the tables of a request, or what waits in a list.
 
-    It is known at some places, given in order, which are those that are looked at. With ``its`` pool, whoever goes over
-    it also meets another block that is there, if there is one: what is done to one must not depend on the others.
+    It is known at some places, given in order, which are those that are looked at. With ``its`` pool, an iteration also
+    meets another block that is there, if there is one: what is done to one must not depend on the others.
     """
 
     def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]], its: Running | None = None) -> None:
@@ -126,7 +126,7 @@ def holdings_on(pool: Any, its: Group, anchor: tuple[Any, Any]) -> Any:
 
 
 def _ended(its: Running, u: Any) -> None:
-    """An entry was given up at the end of its request: with a pinned tier it was pinned before."""
+    """An entry was released at the end of its request: with a pinned tier it was pinned before."""
     if u.tier == 1:
         its.follow(Pin)
     its.follow(Drop)
@@ -173,7 +173,7 @@ def _names(u: Any) -> Any:
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
     statements=("KV-OP-07", "KV-INV-01", "KV-INV-03", "KV-LEAK-01"),
-    title="A request that gives up all it holds drops every block that its tables name, whatever the group, and has no "
+    title="A request that frees all it holds drops every block that its tables name, in every group, and has no "
     "tables any more; those of other requests stay.",
     unknowns=IN_TABLES,
     assumes=_names,
@@ -182,19 +182,19 @@ FREES_ALL = Obligation(
     mutants=(
         only(
             "first-group-alone",
-            "Only what the first group holds is given up.",
+            "Only what the first group holds is freed.",
             f"{HOLDINGS}.free",
             lambda self, tables: [self.pool.end(table.blocks[::-1]) for table in tables[:1]],
         ),
         only(
             "the-last-two-alone",
-            "Only the last two blocks of a table are given up.",
+            "Only the last two blocks of a table are freed.",
             f"{HOLDINGS}.free",
             lambda self, tables: [self.pool.end(table.blocks[-2:]) for table in tables],
         ),
         only(
             "tables-stay",
-            "The tables name blocks that were given up.",
+            "The tables name blocks that were freed.",
             f"{HOLDINGS}.release_all",
             lambda self, request: self.free(self.tables.get(request, [])),
         ),
@@ -209,7 +209,7 @@ FREES_ALL = Obligation(
 
 
 def _waits(u: Any) -> Any:
-    """Given up while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
+    """Freed while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
     its = running(u)
     held = holdings_over(its)
     older, lists = [table_of(NULL)], _tables(u, its, others=False)
@@ -343,7 +343,7 @@ DISPATCHED = Obligation(
             "kvreference.prefix_cache:PrefixCache.dispatched",
             lambda self: None,
         ),
-        only("sources-stay", "The sources are never given up.", f"{HOLDINGS}.dispatch", lambda self: _kept(self)),
+        only("sources-stay", "The sources are never freed.", f"{HOLDINGS}.dispatch", lambda self: _kept(self)),
     ),
 )
 
@@ -688,7 +688,7 @@ def _moves(u: Any) -> Any:
     fine = len(became) == max(entries, length) and sorted(kept) == blocks
     stay = length if fresh or entries <= length else length - drafts
     fine = fine and became[:stay] == blocks[:stay]
-    # The blocks of drafts that were not moved may be the running state's new place, and those behind it.
+    # The blocks of drafts that were not moved may be the running state's new place, and those after it.
     between = became[length:running_place]
     return fine and all(each == NULL for each in between) and all(each != NULL for each in became[running_place:])
 
@@ -698,7 +698,7 @@ STATES = Obligation(
     statements=("KV-OP-26",),
     bound=f"tables of up to {STATES_MOST} states and up to {DRAFTS_MOST} for drafts: they are lists",
     title="A table of states that grows names each of its blocks once more: the states before those of drafts stay in "
-    "their places, all of a hit do; the states of drafts move behind, and between stands the null block.",
+    "their places, all of a hit do; the states of drafts move to the end, and between stands the null block.",
     unknowns={
         "drafts": Count(0, DRAFTS_MOST),
         "length": Count(0, STATES_MOST),
@@ -708,8 +708,8 @@ STATES = Obligation(
     assumes=lambda u: (u.entries > u.drafts) & ((u.fresh == 1) | (u.length > u.drafts)),
     claim=_moves,
     witnesses={
-        "drafts move behind": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
-        "behind a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
+        "drafts move to the end": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
+        "after a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
     },
     mutants=(
         only(
@@ -775,7 +775,7 @@ def _registers_what_is_due(u: Any) -> Any:
     known, looked_at = _registered(u)
     end = (u.place + 1) * u.size
     whole = u.place < least(u.tokens, u.known * u.grain) // u.size
-    # A block that is due later keeps the place from which the next step goes on.
+    # A block that is due later keeps the place from which the next step continues.
     later = (u.is_due == 1) & (u.due > u.tokens)
     reached = (u.place >= u.registered) & whole
     moved = looked_at == either(reached & negated(later), u.place + 1, u.registered)
@@ -822,7 +822,7 @@ REGISTERS = Obligation(
     mutants=(
         only(
             "null-is-registered",
-            "A place that was given up becomes known.",
+            "A place that was released becomes known.",
             "kvreference.caching:NULL",
             -1,
         ),
@@ -953,8 +953,8 @@ ADMITS = Obligation(
     statements=("KV-OP-04", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
     title="A request is granted its slots, to compute in, or for what another node provides, if and only if its hit "
     "and its new blocks can be had from the free queue: then it holds the block that it hits before it takes others, a "
-    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. One "
-    "that runs takes new blocks behind those that it has.",
+    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. A "
+    "running request takes new blocks after those that it has.",
     unknowns=OF_ADMISSION,
     assumes=_asks,
     claim=_admits,
@@ -976,7 +976,7 @@ ADMITS = Obligation(
     mutants=(
         only(
             "source-is-not-held",
-            "Nobody holds the source of a copy (finding of the design `unheld copy`).",
+            "The source of a copy is not held (finding of the design `unheld copy`).",
             f"{HOLDINGS}._begin",
             _takes_first,
         ),

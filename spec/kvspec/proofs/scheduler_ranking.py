@@ -83,7 +83,7 @@ def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
 
 
 def another_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps of one that runs behind the first, before and after it is answered."""
+    """The steps of one that runs after the first, before and after it is answered."""
     with counted():
         first = request_of(0, 1, 0, Status.RUNNING)
         other = request_of(1, u.tokens, u.tokens, Status.RUNNING, u.accepted)
@@ -95,7 +95,7 @@ def another_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any
 
 
 def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps of one that runs behind another, and then before all."""
+    """The steps of one that runs after another, and then before all."""
     with counted():
         first = request_of(0, 1, 0, Status.RUNNING)
         other = request_of(1, u.tokens, u.computed, Status.RUNNING)
@@ -246,7 +246,7 @@ TOKEN = Obligation(
 ANSWER = Obligation(
     id="scheduler-progress.answer-adds-nothing",
     statements=SERVED,
-    title="An answer to somebody further back adds nothing to its steps: the tokens to compute again are as many "
+    title="An answer to a later request adds nothing to its steps: the tokens to compute again are as many "
     "as the answers that are not owed any more.",
     unknowns=BLOCK,
     assumes=lambda u: (u.tokens + u.accepted < u.limit) & (u.limit <= u.tokens_max),
@@ -269,7 +269,7 @@ ANSWER = Obligation(
 FIRST = Obligation(
     id="scheduler-progress.first-keeps-what-it-computed",
     statements=SERVED,
-    title="Whoever becomes the first that runs needs no more steps than were counted for it before.",
+    title="The request that becomes the first to run needs no more steps than were counted for it before.",
     unknowns=BLOCK,
     assumes=_runs,
     claim=lambda u: _never_grows([becoming_first(u, u.block)]),

@@ -1,4 +1,4 @@
-"""What the slots of blocks hold: what was written there, whatever the cache says.
+"""What the slots of blocks hold: what was written there, independent of the cache.
 
 A step that is scheduled owes what it will write; it writes when it is computed, in the order in which steps are
 dispatched. What another node provides may be written out of turn. The pool may be of any size, with any number of
@@ -159,7 +159,7 @@ LATE_IS_IN_TURN = inductive(
         ),
         broken(
             "always-late",
-            "Whatever is allocated may still be written for somebody else.",
+            "An allocated block may still be written for another request.",
             Take,
             lambda state, at: evolve(TAKEN(state, at), late=TAKEN(state, at).late.put(at.block, 1)),
         ),
@@ -185,7 +185,7 @@ STAYS = of_every_step(
     (
         broken(
             "written-over",
-            "What a step computes takes the place of whatever is in the block.",
+            "What a step computes replaces the block's content.",
             Computed,
             lambda state, at: evolve(
                 WRITES(state, at), written=state.written.replaced(at.block, 0).put((at.content, at.block), at.block)
@@ -208,7 +208,7 @@ STAYS = of_every_step(
         "another content of the block is computed": lambda u: (
             happens(u, Computed) & (u.written[u.any_content, u.at_block] == u.at_block) & (u.any_block == u.at_block)
         ),
-        "it is given up": lambda u: (
+        "it is released": lambda u: (
             happens(u, Drop) & (u.any_block == u.at_block) & (u.written[u.any_content, u.at_block] == u.at_block)
         ),
     },

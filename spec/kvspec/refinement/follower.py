@@ -1,8 +1,8 @@
-"""A follower: runs the transitions beside a manager, and says where the two part.
+"""A follower: runs the transitions next to a manager, and reports where the two differ.
 
 After every operation each recorded call must be a transition that can happen in the state so far and that such an
 operation may consist of; the state that they lead to must be the manager's, map by map; what such an operation must
-consist of must have happened; and the invariants must hold at whatever was touched. What was not touched is as it was
+consist of must have happened; and the invariants must hold for each block that was touched. The other blocks are as
 before.
 """
 
@@ -39,10 +39,10 @@ from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, 
 
 
 class Follower:
-    """Follows one manager from a state in which nobody holds a block."""
+    """Follows one manager from a state in which no block is held."""
 
     def __init__(self, manager: Manager, tally: Counter[str] | None = None) -> None:
-        assert not manager.tables, "nobody holds a block yet"
+        assert not manager.tables, "no block may be held yet"
         record(manager.holdings)
         self.now = picture(manager)
         self.tally: Counter[str] = Counter() if tally is None else tally
@@ -73,7 +73,7 @@ class Follower:
         return other
 
     def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
-        """The first difference after ``manager`` performed ``operation``, or None. Follow no further behind one."""
+        """The first difference after ``manager`` performed ``operation``, or None. Do not follow on after one."""
         after, run = picture(manager, self.now), Run(operation, self.now.state)
         drift = run.through(Labels(operation, answer, manager, self.now, after).of(_recorded(manager)))
         drift = drift or run.through(_used(self.now, after)) or run.through(_uses(self.now, after))
@@ -145,7 +145,7 @@ class Follower:
                 yield Drift(operation, "late", f"block {block}", "the step is over", "it may still write")
 
     def _required(self, step: Step) -> Drift | None:
-        """The first thing that must be so behind ``step``, and is not."""
+        """The first thing that must hold after ``step`` and does not."""
         try:
             return _first(missing(step, self._made_known(step)))
         except ForeignPrefixError as error:
@@ -235,7 +235,7 @@ class Run:
         return None
 
     def _other(self, call: Call) -> Drift | None:
-        """A call that is no transition, or not always."""
+        """A call that is not a transition, or not always."""
         if call.did is Did.BEGIN:
             # To offer a boundary again changes nothing.
             known = self.state.begins[call.content, call.block] != 0
@@ -275,7 +275,7 @@ def _with_followed(after: Picture, state: State) -> Picture:
 
 
 def _has_room(state: State, call: Call) -> bool:
-    """Whether blocks are free or can be demoted for whoever asks."""
+    """Whether blocks are free or can be demoted for the request that asks."""
     kept = sum(state.where[block] == WAITING for block in call.kept)
     room: bool = call.count <= state.where.count(FREE) + state.where.count(WAITING) - kept
     return room
@@ -308,7 +308,7 @@ def wrong(operation: Operation | None, state: State, touched: Collection[Point])
 
 
 def everywhere(state: State) -> list[Point]:
-    """Every block, with whatever it holds and is listed for."""
+    """Every block, with all that it holds and is listed for."""
     listed = [
         Point(block, content=content) for each in (state.listed, state.begins) for content, block in entries_of(each)
     ]

@@ -4,7 +4,7 @@ A table entry is named by request, group and position, a copy by its place among
 by itself. A table that waits for steps in flight is named by when it is free, and by its place among those. What did
 not change since the picture before is not looked at again.
 
-A request that has steps in flight uses whatever these may read or write, by the requests' books. What another node
+A request that has steps in flight uses all that these may read or write, according to ``population``. What another node
 writes and what is in the slots follows from operations alone: ``picture`` leaves ``FOLLOWED`` empty.
 """
 
@@ -26,7 +26,7 @@ from kvspec.maps import FiniteMap
 from kvspec.pool.state import FREE, HELD, WAITING, State
 
 Entry: TypeAlias = tuple[int, ...]
-"""Request, group and position; or of what was given up, when it is free, which it is of those, group and position."""
+"""Request, group and position; or of a released block, when it is free, which it is of those, group and position."""
 
 IN_BOTH = -1
 """Where a block would be that two queues have."""
@@ -66,7 +66,7 @@ class Picture:
         return {block: entry for entry, block in self.raw.tables[request][1].items()}
 
     def given_up_since(self, before: Picture) -> Mapping[int, Entry]:
-        """Where each block is named that was given up since ``before``."""
+        """Where each block is named that was released since ``before``."""
         return {block: entry for entry, block in self.raw.given_up.items() if entry not in before.raw.given_up}
 
 
@@ -158,8 +158,8 @@ def _given_up(manager: Manager) -> dict[Entry, int]:
 def _uses(manager: Manager, before: Mapping[Entry, int]) -> Mapping[Entry, int]:
     """What the steps in flight may read or write; ``before`` is what they used so far.
 
-    Whatever waits for them; and of a request that runs from what the first token reads that is not sure to be computed,
-    to the end: any of the drafts may be taken back.
+    All that waits for them; and of a running request, all from what the first token that may be taken back reads, to
+    the end: any of the drafts may be taken back.
     """
     uses = _given_up(manager)
     for number, request in manager.population.alive.items():

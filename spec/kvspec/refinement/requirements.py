@@ -67,7 +67,7 @@ from kvspec.refinement.step import Blocks, Drift, Step, content_of_block, conten
 _CACHES = frozenset[type[Transition]]({Compute, Register, Begin})
 _FREES = frozenset[type[Transition]]({Pin, Drop})
 _ENDS = frozenset[type[Transition]]({*_FREES, Move})
-"""What is given up may be free only when steps in flight are over: until then another table names it."""
+"""A released block may be free only when steps in flight are over: until then another table names it."""
 _GROWS = frozenset[type[Transition]]({Demote, Take, Move, *_FREES, *_CACHES})
 
 ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = MappingProxyType(
@@ -165,7 +165,7 @@ def due(manager: Manager, retention: Retention, number: int, tables: Blocks, pro
 def _places(
     retention: Retention, group: Group, request: Request, first: int, before: int, tokens: int
 ) -> tuple[Sequence[int], int]:
-    """The indices from ``first`` on that become due behind ``before`` tokens, and the first that is not due yet."""
+    """The indices from ``first`` on that become due after ``before`` tokens, and the first that is not due yet."""
     end = max(first, tokens // group.block_size_tokens)
     found = []
     opened = end
@@ -207,7 +207,7 @@ def computed_before(step: Step, was: Request) -> int:
 
 
 def _allocated(step: Step, was: Request) -> Pattern | None:
-    """The tables of a request that was granted slots, or was refused."""
+    """The tables of a request that was granted slots, or was rejected."""
     answer, named = step.answer, step.named
     computed = computed_before(step, was) - (0 if named is None else _unsure(step, was))
     if isinstance(answer, Granted):
@@ -229,7 +229,7 @@ def _kept(step: Step, index: int, group: Group, computed: int) -> Sequence[int |
 
 
 def _grown(step: Step, was: Request, group: Group, kept: Sequence[int | None]) -> Sequence[int | None]:
-    """The table behind what was provided, and what this step computes."""
+    """The table after what was provided, and what this step computes."""
     assert isinstance(step.answer, Granted)
     settings, tokens = step.manager.settings, step.manager.population[step.number].tokens_computed
     if step.answer.external_tokens:
@@ -281,7 +281,7 @@ def _ended(step: Step, was: Request) -> Pattern | None:
 
 
 def _transferred(step: Step, was: Request) -> Pattern | None:
-    """What arrived stays; what was read, or did not arrive, is given up."""
+    """What arrived stays; what was read, or did not arrive, is freed."""
     assert isinstance(step.operation, Transferred)
     arrived = was.status is Status.LOADING and step.operation.succeeded
     return _unchanged(step, was) if arrived else None
@@ -302,7 +302,7 @@ _MUST_BE: Mapping[type[Operation], Callable[[Step, Request], Pattern | None]] = 
 
 
 def tables_must_be(step: Step, was: Request) -> Pattern | None:
-    """The tables of the request behind the step; None if it must name nothing."""
+    """The tables of the request after the step; None if it must name nothing."""
     return _MUST_BE.get(type(step.operation), _unchanged)(step, was)
 
 
@@ -411,7 +411,7 @@ REQUIRED: Mapping[type[Operation], tuple[Requirement, ...]] = MappingProxyType(
 
 
 def missing(step: Step, due: Due | None) -> Iterator[Drift]:
-    """What must be so behind ``step``, and is not; ``due`` is what must become known in it."""
+    """What must hold after ``step`` and does not; ``due`` is what must become known in it."""
     of_request = isinstance(step.operation, OfRequest)
     for requirement in REQUIRED.get(type(step.operation), (_tables,) if of_request else ()):
         yield from requirement(step)

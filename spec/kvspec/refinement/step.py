@@ -126,7 +126,7 @@ class Labels:
         """The transitions that ``calls`` stand for, in order; a call that is not a transition is yielded as it is.
 
         Raises:
-            UnexplainedError: nobody accounts for a call.
+            UnexplainedError: nothing accounts for a call.
         """
         known = [call for call in calls if call.did in (Did.REGISTER, Did.BEGIN) and self._is_there(call)]
         yield from (
@@ -205,7 +205,7 @@ class Labels:
             raise UnexplainedError(f"a copy in group {copy.group}: {error}") from error
 
     def _settled(self) -> Iterator[Labelled]:
-        """What no call tells, once: a block that stands at another place of a table, and where a copy goes."""
+        """What no call shows, once: a block that stands at another place of a table, and where a copy goes."""
         if self._is_settled:
             return
         self._is_settled = True

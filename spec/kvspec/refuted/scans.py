@@ -25,7 +25,7 @@ from kvspec.symbolic import Number
 
 @define
 class DropAgain(Row):
-    """Whoever is asked again looks no further than the hit so far, and drops a block of it once more."""
+    """A group that is asked again looks no further than the hit so far, and drops a block of it once more."""
 
     def served(self, hit_tokens: Number) -> Number:
         ahead = 0 if self.asked_before else self.drop_tokens
@@ -34,9 +34,8 @@ class DropAgain(Row):
 
 @define
 class DropOnce(Row):
-    """Whoever has found a look-ahead block is not asked for it again, even where another group shortens the hit.
-
-    Only when somebody shortens it who was not asked, all are asked again.
+    """A group that has found a look-ahead block is not asked for it again, even where another group shortens the hit.
+    Only if a group that was not asked shortens it, all are asked again.
     """
 
     def served(self, hit_tokens: Number) -> Number:
@@ -63,7 +62,7 @@ class CutBeforeDrop(Row):
 
 @define
 class TakenForFull(Row):
-    """Whoever has served a hit is taken to serve every shorter one, as full attention does."""
+    """A group that has served a hit is assumed to serve every shorter one, as full attention does."""
 
     def served(self, hit_tokens: Number) -> Number:
         return hit_tokens if self.asked_before else super().served(hit_tokens)
@@ -152,7 +151,7 @@ SCANS = (
     _refuted(
         "drop-remembered",
         DropOnce,
-        "A look-ahead block that was found behind a longer hit is taken to be there behind a shorter one "
+        "A look-ahead block that was found after a longer hit is assumed to be there after a shorter one "
         "(finding 005).",
         Group("full", 2, lookahead=True),
         Group("sliding_window", 2, 3, lookahead=True),
