@@ -2,8 +2,8 @@
 
 A proof rests on questions to which the answer is no (``kvspec.second_solver``). Of the formulas that a question
 assumes, a few suffice for that answer: its core. ``cores/ID.smt2`` holds the cores of one theorem, each between a push
-and a pop, so that a solver that reads the file prints ``unsat`` for each of them and nothing else. ``python -m
-kvspec.cores`` writes the files anew, or those of the ids that are named.
+and a pop, so that a solver that reads the file prints ``unsat`` for each of them and nothing else.
+``python -m kvspec.cores`` writes the files anew, or those of the ids that are named.
 
 Two independent steps check them: z3 and cvc5 read each stored core, and the theorem is proved again, where each
 question must have all formulas of one of the cores.
