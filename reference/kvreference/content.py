@@ -1,9 +1,9 @@
 """What a block holds: the identity of its content.
 
-The attention state at a position depends on everything before it, so a block's content is its request's whole
-token prefix up to the block's end, together with all else that enters the computation: the cache salt and the LoRA
-adapter from the first token on, a multimodal item where its tokens lie. There are no hashes here: equal content is
-the same object, different content never is.
+The attention state at a position depends on everything before it. So a block's content is its request's whole token
+prefix up to the block's end, and all else that enters the computation: the cache salt and the LoRA adapter from the
+first token on, a multimodal item where its tokens are. The model has no hashes: equal content is the same object,
+different content never is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The free queue: the blocks that no request holds, in the order in which they will be allocated.
 
-The order decides what survives in the prefix cache, so it is part of the specification: blocks are taken from the
+The order decides what survives in the prefix cache, so it is part of the specification. Blocks are taken from the
 front; a block put at the back outlives those in front of it.
 """
 

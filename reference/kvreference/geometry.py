@@ -46,8 +46,8 @@ class Group:
     draft_states: int = field(default=0, validator=[instance_of(int), ge(0)])
     """State-space groups only: for how many drafts in flight there is a state."""
     whole_slots: bool = False
-    """Whether memory is taken for slots that are complete, and not for one that is begun: as vLLM-Ascend does, which
-    writes a slot when the last of its tokens is computed."""
+    """Whether memory is taken only for complete slots, as vLLM-Ascend does: it writes a slot when the last of its
+    tokens is computed."""
 
     @window_tokens.validator
     def _window_fits_kind(self, _attribute: Attribute[int | None], window_tokens: int | None) -> None:

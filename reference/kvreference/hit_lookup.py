@@ -1,7 +1,7 @@
 """The longest prefix-cache hit, as one sentence.
 
 The hit length is the largest multiple of the alignment, at most the request's length minus one, at which every group
-is satisfied. A group is satisfied at a length if every block that a resume there needs is cached; with a draft layer,
+is satisfied. A group is satisfied at a length if every block that a resume there needs is cached. With a draft layer,
 the look-ahead after it must match too, and end within the request's length minus one. Where a hit ends inside a block,
 the beginning of that block must be an entry of its own. Such a hit must reach the minimum length, since it costs a
 copy.

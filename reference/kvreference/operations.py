@@ -1,7 +1,7 @@
 """The alphabet: everything that can be asked of a block manager, as values.
 
-An operation names a request by its number. Which requests an operation may name depends on the requests alive
-(``kvreference.population``): a number that does not fit is mapped onto one that does, so that every part of a list of
+An operation names a request by its number. Which requests an operation may name depends on the live requests
+(``kvreference.population``). A number that does not fit is mapped onto one that does, so that every part of a list of
 operations is again a legal list.
 
 Token ids are written as runs: ``Run(first, length)`` stands for ``first, first + 1, …``. Two prompts share a prefix as

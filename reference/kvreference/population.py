@@ -155,9 +155,9 @@ class Population:
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         """The same, once ``computed`` tokens are computed.
 
-        The last token that a running request may have is never computed: nothing would follow it. Where states are
-        kept at block ends only, the chunks of a prompt end there, up to the last state that can serve a hit: where
-        anything is drafted, look-ahead must match after it.
+        The last token that a running request may have is never computed: nothing would follow it. Where states are kept
+        at block ends only, the chunks of a prompt end there, up to the last state that can serve a hit. With drafts,
+        look-ahead must match after that state.
         """
         pending = len(request.tokens) + len(request.drafts) - computed
         tokens = min(pending, budget_tokens, self.settings.chunk_tokens)

@@ -1,9 +1,9 @@
 """The guarantees, by their ids. An id is never given to another guarantee, and never changes.
 
-``KV-INV`` hold in every state, ``KV-OP`` say what one operation does, ``KV-MEM`` what the attention may rely on,
-``KV-LEAK`` what must not remain, ``KV-LIVE`` that it makes progress, ``KV-WORK`` what it may cost, ``KV-SYS`` what any
-system must do at all, ``KV-TIER`` what a second tier must do, to which a connector moves blocks and from which it loads
-them.
+``KV-INV`` hold in every state. ``KV-OP`` say what one operation does, ``KV-MEM`` what attention may rely on,
+``KV-LEAK`` what must not remain, ``KV-LIVE`` that requests make progress, and ``KV-WORK`` what it may cost. ``KV-SYS``
+say what any system must do at all. ``KV-TIER`` say what a second tier must do, to which a connector moves blocks and
+from which it loads them.
 """
 
 from __future__ import annotations

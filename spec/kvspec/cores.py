@@ -1,9 +1,9 @@
 """Unsatisfiable cores of the central theorems: what each proof rests on, as files that any SMT solver reads.
 
-A proof rests on questions to which the answer is no (``kvspec.second_solver``). Of the formulas that a question
+A proof rests on questions that z3 answers with unsat (``kvspec.second_solver``). Of the formulas that a question
 assumes, a few suffice for that answer: its core. ``cores/ID.smt2`` holds the cores of one theorem, each between a push
-and a pop, so that a solver that reads the file prints ``unsat`` for each of them and nothing else.
-``python -m kvspec.cores`` writes the files anew, or those of the ids that are named.
+and a pop. So a solver that reads the file prints ``unsat`` once for each of them. ``python -m kvspec.cores`` writes the
+files anew, or those of the ids that are named.
 
 Two independent steps check them: z3 and cvc5 read each stored core, and the theorem is proved again, where each
 question must have all formulas of one of the cores.

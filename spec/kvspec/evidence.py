@@ -1,8 +1,8 @@
 """What kinds of evidence there are for a statement, and how much of it each kind covers.
 
-What is proved is read from the registry. What a proof leaves over is said here, by hand, for every statement that a
-proof names: a proof of a part must not be read as a proof of the whole. What the explorer checks in every state of
-tiny models is listed here because the gate, which knows it, must not be imported; ``tests/spec`` compares the two.
+The registry says what is proved. This module says by hand what the proofs of a statement leave out, so that a proof of
+a part is not read as a proof of the whole. It also lists what the explorer checks in every state of tiny models,
+because the gate must not be imported; ``tests/spec`` compares the two.
 """
 
 from __future__ import annotations

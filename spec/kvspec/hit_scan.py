@@ -1,14 +1,13 @@
 """The longest hit as production code looks for it: by asking the groups in turn, not by trying every length.
 
-The scan begins at the longest length there could be. Group after group is asked, round and round, for the longest hit
-that it can serve and that is not longer than the length so far; that is the length from then on. When all have been
-asked since it last became shorter, it is the hit. It is written from these sentences, in small steps that run on
-numbers that are not known as well.
+The scan begins at the longest possible length. It asks each group in turn, repeatedly, for the longest hit that it can
+serve within the length so far; that becomes the length. When all have been asked since it last became shorter, it is
+the hit. The code is written from these sentences, in small steps that also run on unknown numbers.
 
 A *row* is what one group has cached of one request. Full attention counts the blocks that are there from the first one
-on. A window looks for so many in a row as it reads. Both look for one more block where a draft layer lives, the
-look-ahead block, drop it, and only then cut what is left to the alignment. A *row model* is a list of groups, of which
-the cached blocks and the length of the request are unknowns: as rows for the scan, and as the reference sees them.
+on. A window looks for as many in a row as it reads. With a draft layer, both look for one more block, the look-ahead
+block, drop it, and only then cut the rest to the alignment. A *row model* is a list of groups with unknown cached
+blocks and an unknown length of the request, both as rows for the scan and as the reference sees them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Scan:
     agreeing: Number
     """How many groups in a row, the last of them the one asked last, can serve this length."""
     turn: Any
-    """Whom to ask next."""
+    """Which group to ask next."""
 
 
 def begun(tokens: Number, alignment_tokens: Number) -> Scan:

@@ -1,12 +1,12 @@
 """The free queue as production code keeps it: a doubly linked list, in which removal from the middle costs no search.
 
-It is written from its meaning, as loops of small steps, and it runs on maps that are known and on maps of which nothing
-is known. So the steps that run are the steps that ``proofs.linked_free_queue`` proves: each loop has a beginning, a
-step and an end, and an invariant that holds between them.
+It is written from its meaning, as loops of small steps, and runs on known and on unknown maps. So the steps that run
+are the steps that ``proofs.linked_free_queue`` proves. Each loop has a beginning, a step, an end, and an invariant that
+holds between them.
 
-A list stands for a sequence of blocks (``Blocks``): two functions, each the other's inverse, of which one gives the
-block at a position and the other the position of a block. Positions are numbers, so a sequence of any length needs no
-quantifier: what holds at every position is assumed at the few that matter, and shown at one that is arbitrary.
+A list stands for a sequence of blocks (``Blocks``): two inverse functions, from a position to its block and from a
+block to its position. Positions are numbers, so a sequence of any length needs no quantifier: a property of every
+position is assumed at the few that matter, and shown at an arbitrary one.
 """
 
 from __future__ import annotations

@@ -80,12 +80,12 @@ def _hostile(random: Random, queued: Sequence[int], held: Sequence[int]) -> Call
 def observed(queue: Queue, script: Iterator[Call]) -> Iterator[Observed]:
     """What ``queue`` shows after each call."""
     for call in script:
-        refused, taken = "", tuple[int, ...]()
+        rejected, taken = "", tuple[int, ...]()
         try:
             taken = queue.play(call)
         except (LookupError, ValueError) as error:
-            refused = type(error).__name__
-        yield refused, taken, queue.order(), queue.blocks_free()
+            rejected = type(error).__name__
+        yield rejected, taken, queue.order(), queue.blocks_free()
 
 
 class Linked:

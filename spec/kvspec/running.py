@@ -1,16 +1,16 @@
-"""The running pool over maps that are not known, followed by the transition system.
+"""The running pool over unknown maps, followed by the transition system.
 
-``pool_of`` makes a pool of the reference, of any size and in any sound state: its lists, dictionaries and queues are
-stand-ins that read and write maps which are not known. All code is the reference's own: ``BlockPool`` and
-``PinnedPool``, both free queues, both maps. What it does to the stand-ins is compared with what a transition of
-``kvspec.pool`` does to the state, at an arbitrary block and content.
+``pool_of`` makes a pool of the reference, of any size and in any sound state. Its lists, dictionaries and queues are
+stand-ins that read and write unknown maps. All code is the reference's own: ``BlockPool`` and ``PinnedPool``, both free
+queues, both maps. What it does to the stand-ins is compared with what a transition of ``kvspec.pool`` does to the
+state, at an arbitrary block and content.
 
 Where code iterates over a collection of unknown size, it meets the observed elements, if they are there, and another
 one, if there is one. What the code does to each element must not depend on the others; the other one shows this.
 Afterwards the collection is known at the observed elements only, and is read nowhere else.
 
-Where code repeats a step, one turn is run, from any sound state: it ends in a state that is sound, and is what the
-transition leads to, so what is so of one turn is so of any number.
+Where code repeats a step, one turn is run, from any sound state. It ends in a sound state, the one that the transition
+leads to; so what holds for one turn holds for any number.
 """
 
 from __future__ import annotations

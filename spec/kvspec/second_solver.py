@@ -1,11 +1,11 @@
 """A second solver: what z3 answered is asked of cvc5, as SMT-LIB text.
 
-A proof rests on every formula of which z3 says that it cannot be: that a statement fails on an execution path, and that
-a path is taken that z3 excludes. A refutation rests on the one of which it says that it can. Each is written as
-SMT-LIB, with all that was assumed on the path, and read by another solver, which has nothing else of z3's. Not asked:
-what z3 simplifies to true or false without a search.
+A proof rests on every formula that z3 finds unsatisfiable: that a statement fails on an execution path, or that a path
+is taken which z3 excludes. A refutation rests on the one that it finds satisfiable. Each is written as SMT-LIB, with
+all that was assumed on the path, and read by another solver, which gets nothing else from z3. Not asked: what z3
+simplifies to true or false without a search.
 
-cvc5 has an effort, too, and no time. What it does not decide is counted, and is not an agreement.
+cvc5 has a limit of effort, too, and not of time. What it does not decide is counted, and does not count as agreement.
 """
 
 from __future__ import annotations

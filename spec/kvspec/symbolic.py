@@ -1,19 +1,18 @@
 """Numbers that stand for all numbers: z3 terms that Python code runs on, and all paths that such a run can take.
 
-A formula of the reference is run as it is, on a ``Term`` in place of an int. Where it asks whether something is so, in
-an ``if``, a ``max`` or an ``and``, the run takes one of the two branches, and ``all_paths`` runs it again for the
-other. So what is proved is the code that runs, and not a transcription of it. A branch that contradicts the decisions
-before it is not taken. When z3 cannot decide, it is taken: an impossible path costs time, and proves nothing wrong.
+A formula of the reference is run as it is, on a ``Term`` in place of an int. At a condition, in an ``if``, a ``max`` or
+an ``and``, the run takes one of the two branches, and ``all_paths`` runs it again for the other. So what is proved is
+the code that runs, and not a transcription of it. A branch that contradicts the decisions before it is not taken. When
+z3 cannot decide, it is taken: an impossible path costs time, and proves nothing wrong.
 
 Floor division and remainder are Python's, by a positive divisor only. By an unknown divisor they are a new quotient
 and remainder with ``divisor * quotient + remainder = dividend``.
 
-About products of two unknowns z3 can decide next to nothing by itself. So a product is a new number, of which three
-facts are stated: with a factor larger by one or more it is larger by the other factor as many times; it is 0 or the
-other factor itself if one factor is 0 or 1; with the opposite of a factor it is the opposite. With nothing but linear
-arithmetic left, z3 decides nearly every question. What it proves from these facts is proved, since ``proofs.lemmas``
-proves all three. A refutation may be wrong only because too little was stated, and is asked again with the products as
-they are.
+z3 can decide almost nothing about products of two unknowns. So a product is a new number with three stated facts. If a
+factor is larger by one or more, the product is larger by the other factor as many times. If one factor is 0 or 1, it is
+0 or the other factor. With the opposite of a factor it is the opposite. With nothing but linear arithmetic left, z3
+decides nearly every question. What it proves from these facts is proved, since ``proofs.lemmas`` proves all three. A
+refutation may be wrong only because too few facts were stated; it is asked again with the products as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import z3
 LARGER_BY = 2
 """Up to which difference of a factor the difference of the product is said exactly."""
 FACTS_MAX = 50_000
-"""How many comparisons are kept, so that another way through the same code need not write them again."""
+"""How many comparisons are kept, so that another path through the same code need not write them again."""
 
 
 class RealProducts:

@@ -14,8 +14,8 @@ ends is up to its connector.
 Requests submitted later do not count: they queue after it. Only a loading request is passed by others, so its steps
 count from the end of its transfer.
 
-Why: the first that runs stays the first until it ends, since it is never preempted, and in every step it computes as
-many tokens as it may, or is held up. So each request costs at most what it costs alone, from its first token on.
+Why: the first running request stays the first until it ends, since it is never preempted. In every step it computes as
+many tokens as it may, or is held up. So each request costs at most the steps that it needs by itself.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from kvreference.tables import Tables
 def blocks_to_run(settings: Settings, tokens: int) -> int:
     """A bound on the blocks that a request of up to ``tokens`` computed tokens holds at once, speculation included.
 
-    The admission gate (``kvreference.admission``) counts the same for a request as it stands, and never more. To run
-    on, it also needs the slots of one speculative step, drafts and look-ahead; and where a hit may end inside a block,
-    the block that it is copied from.
+    The admission gate (``kvreference.admission``) counts the same for a request as it stands, and never more. To
+    continue, it also needs the slots of one speculative step, drafts and look-ahead. Where a hit may end inside a
+    block, it needs the block that the copy reads.
     """
     computed = min(tokens + settings.drafts_max, settings.tokens_max)
     slots = min(computed + settings.lookahead_tokens, settings.tokens_max)

@@ -1,7 +1,7 @@
 """The pictures of the worked examples: which function draws which chapter's, and the path of the file.
 
-Three kinds: of blocks (which requests hold them, in which queue they wait, what they hold), of hits (which blocks a
-resume reads, which are kept for it, and what one missing block costs), and of copies, transfers and events.
+The kinds: blocks (which requests hold them, in which queue they wait, what they hold); hits (which blocks a resume
+reads, which are kept for it, what one missing block costs); copies, transfers and events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Room: what a request holds, what it is said to need, and that this is enough whichever requests are admitted.
 
-Groups have sizes that are not known, one of each attention kind. Requests are two that are not known and all others
-together: what is proved of any two is so of all, and of the others only the blocks that wait for remote KV count.
+Groups have unknown sizes, one of each attention kind. There are two unknown requests, and all others together: what is
+proved of any two holds for all, and of the others only the blocks that wait for remote KV count.
 ``PinnedPool.make_room`` runs over a free queue that is only counted.
 """
 

@@ -1,8 +1,8 @@
 """Any state that a scheduler over counts may be in: what is known of it, and what must be so after an operation.
 
-Requests are numbered by their places in line. One group keeps all its slots, in blocks of one token, so that a request
-holds a block for each token that is computed, and after a load at most one more. Blocks of requests that have ended and
-are still read by another node are one number: nothing depends on whose they are.
+Requests are numbered by their places in line. One group keeps all its slots, in blocks of one token. So a request holds
+a block for each computed token, and after a load at most one more. Blocks of requests that have ended and are still
+read by another node are one number: nothing depends on whose they are.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _has_holders(state: State, block: Any) -> Any:
     return (state.named.count(block) >= 1) | (state.reads.count(block) >= 1)
 
 
-def _given_up_in_flight(state: State, at: Operands) -> Any:
+def _released_in_flight(state: State, at: Operands) -> Any:
     named = (state.named[at.entry] == at.block) & (at.block != 0)
     return named & (state.writes.count(at.block) == 0) & (state.filled[at.block] == 0)
 
@@ -201,7 +201,7 @@ _GIVEN_UP = unguarded(
     "given-up-in-flight",
     "The last holder of a block gives it up while a step in flight uses it, as in finding 022.",
     Drop,
-    _given_up_in_flight,
+    _released_in_flight,
 )
 _TAKEN_WHILE_USED = {
     "another node writes a block while a step in flight uses another": lambda u: (

@@ -1,9 +1,9 @@
 """Chapter 02: which of two blocks is allocated first, however many others are released with them.
 
 Two blocks are looked at in a release of any length; what is so of any two is so of all. A block's place in the queue is
-a number: of two, the block with the lower one is allocated first. The reference's own queues run on these numbers, and
-its own pool and holdings on top: only where a block is put at the front or at the back is answered here. Between the
-blocks that are looked at stand ``Others``, as many as a release may have.
+a number: of two, the block with the lower one is allocated first. The reference's own queues, pool and holdings run on
+these numbers; only putting a block at the front or at the back is replaced. Between the blocks that are looked at stand
+``Others``, as many as a release may have.
 """
 
 from __future__ import annotations

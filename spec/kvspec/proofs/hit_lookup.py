@@ -1,9 +1,8 @@
 """Chapter 05: the scan ends, and where it ends is the longest hit, for any groups and any number of them.
 
-Hits end where a unit of every group ends, and never reach the last token. Over rows of blocks, the scan comes to the
-hit that the reference comes to: up to a size, and there for every cached set. The reference's own question, whether a
-group can be resumed at a length, is asked of every length, and the longest is what a row, and the scan over all rows,
-must find.
+Hits end where a unit of every group ends, and never reach the last token. Over rows of blocks, the scan finds the same
+hit as the reference: up to a size, for every cached set. The reference's own function, whether a group can be resumed
+at a length, is asked for every length. A row, and the scan over all rows, must find the longest one.
 """
 
 from __future__ import annotations

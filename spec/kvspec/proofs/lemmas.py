@@ -189,9 +189,9 @@ DIVIDED = Obligation(
 )
 
 
-# Counting in maps, by induction over the keys, numbered in any order. How many of the first ones have a value is
-# counted key by key, and what is said of the count stays so with each: of none of them nothing is said, and of all of
-# them it is said of the map.
+# Counting in maps, by induction over the keys, in any order. The first keys that have a value are counted one by one,
+# and each one keeps what is claimed of the count. For no keys nothing is claimed; for all keys the claim is about the
+# map.
 
 COUNTED = ("KV-INV-01", "KV-INV-02", "KV-INV-03")
 """Guarantees of which a proof counts."""

@@ -279,19 +279,19 @@ TAKING_BEGINS = Obligation(
             "negative-taken",
             "A negative number of blocks is taken, which raises the counter.",
             f"{MODULE}:taking",
-            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks <= queue.blocks_free else _refused(),
+            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks <= queue.blocks_free else _rejected(),
         ),
         only(
             "more-than-there-are",
             "More blocks are taken than there are.",
             f"{MODULE}:taking",
-            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks >= 0 else _refused(),
+            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks >= 0 else _rejected(),
         ),
     ),
 )
 
 
-def _refused() -> Taking:
+def _rejected() -> Taking:
     raise ValueError
 
 

@@ -1,7 +1,7 @@
 """Chapter 05: the look-up that runs is right, for every cached set, and however long the request and its blocks are.
 
-What is cached of a request is a map that is not known. The counts of what is missing are another, of which two things
-are used that are so of any running count: it grows over a missing block, and where it has grown, a block is missing.
+What is cached of a request is a map that is not known. The counts of what is missing are another. Two facts of any
+running count are used: it grows over a missing block, and where it has grown, a block is missing.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def _goes_first(u: Any) -> Any:
 SCRATCH_FIRST = Obligation(
     id="free-queue.running-scratch-goes-first",
     statements=("KV-OP-17", "KV-INV-08"),
-    title="Where scratch goes first, and there is no pinned tier, a block that the running pool releases goes to the "
-    "front if and only if no hit can use it, neither the whole nor a beginning; what is released last never "
+    title="Where scratch goes first, without a pinned tier, a block that the running pool releases goes to the "
+    "front if and only if no hit can use it, neither the whole nor a beginning. What is released last never "
     "does, and what is evicted while it is not held does.",
     unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
     assumes=lambda u: (

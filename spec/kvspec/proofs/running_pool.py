@@ -128,7 +128,7 @@ CACHED, PARTIAL = "kvreference.cached_map:CachedMap", "kvreference.partial_map:P
 FIRST_QUEUE = "kvreference.free_queue:FreeQueue"
 
 
-def _told(u: Any, lost: list[Any]) -> Any:
+def _is_reported(u: Any, lost: list[Any]) -> Any:
     """That the content that was lost is reported, once."""
     if not lost:
         return u.content[u.at_block] == 0
@@ -138,7 +138,7 @@ def _told(u: Any, lost: list[Any]) -> Any:
 def _take(u: Any, its: Running) -> Any:
     with its.runs() as pool:
         blocks, lost = pool.take(u.at_other)
-    return len(blocks) == 1 and (blocks[0] == u.at_block) & _told(u, lost)
+    return len(blocks) == 1 and (blocks[0] == u.at_block) & _is_reported(u, lost)
 
 
 TAKE = of_pool(
@@ -331,7 +331,7 @@ def _evict(u: Any, its: Running) -> Any:
     manager = manager_over(holdings_over(its))
     with its.runs():
         manager._evict(SimpleNamespace(block=its.own.block))
-    return _told(u, [event.content for event in manager._events])
+    return _is_reported(u, [event.content for event in manager._events])
 
 
 EVICT = of_pool(

@@ -625,12 +625,12 @@ def _rewinds(u: Any) -> Any:
     manager.holdings.tables = {OWNER: [table]}
     with on_lengths(manager_module):
         manager._rewind(SimpleNamespace(request=OWNER, tokens=u.valid))
-    told = [event.content for event in manager._events]
+    reported = [event.content for event in manager._events]
     is_full = (u.place + 1) * u.size <= u.valid
     looked_at = table.registered > u.place
     if not forgotten:
-        return is_full & (looked_at == (u.registered > u.place)) & (told == [])
-    return negated(is_full) & negated(looked_at) & (told == ["its content"] and forgotten == [u.block])
+        return is_full & (looked_at == (u.registered > u.place)) & (reported == [])
+    return negated(is_full) & negated(looked_at) & (reported == ["its content"] and forgotten == [u.block])
 
 
 REWINDS = Obligation(

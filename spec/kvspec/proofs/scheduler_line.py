@@ -1,7 +1,7 @@
 """Chapter 11: any number of running and waiting requests.
 
-Between two requests there may be any number of others, none included. No code that runs asks which they are: of those
-ahead of a request only the sum of their steps counts, of those that wait for remote KV only the sum of their blocks. So
+Between two requests there may be any number of others, none included. No code that runs asks which they are. Of those
+ahead of a request only the sum of their steps counts; of those that wait for remote KV only the sum of their blocks. So
 a part of a queue is one entry here, with a sum that is not known. That no operation adds to such a sum is proved of the
 request that is watched, wherever it stands.
 
@@ -422,7 +422,7 @@ def waiting_round(u: Any) -> Scheduler:
         return made
 
 
-def is_let_in(u: Any) -> Any:
+def is_admitted(u: Any) -> Any:
     """Whether it runs and has its whole chunk, or loads, or a transfer holds what it needs."""
     made = waiting_round(u)
     request = made.manager.population[FIRST]
@@ -510,7 +510,7 @@ LETS_IN = Obligation(
         & (u.tokens <= u.needed)
         & ((u.entered == 1) | ((u.own == 0) & (u.computed == 0)))
     ),
-    claim=is_let_in,
+    claim=is_admitted,
     witnesses={
         "one is back from a load, while others load": lambda u: (
             (u.entered == 1) & (u.own >= 1) & (u.parked >= 1) & (FIRST in waiting_round(u).queues.running)

@@ -2,8 +2,8 @@
 
 A step that is scheduled owes what it will write; it writes when it is computed, in the order in which steps are
 dispatched. What another node provides may be written out of turn. The pool may be of any size, with any number of
-requests and steps in flight: see ``kvspec.pool``. A content stands for the slots up to where its prefix ends, so that a
-block holds as many as there are boundaries in it; that these slots are those that a step computes is proved of the
+requests and steps in flight: see ``kvspec.pool``. A content stands for the slots up to the end of its prefix, so a
+block holds as many contents as it has boundaries. That these slots are those that a step computes is proved of the
 formulas (chapters 04 and 08).
 """
 

@@ -1,9 +1,8 @@
 """A follower: runs the transitions next to a manager, and reports where the two differ.
 
-After every operation each recorded call must be a transition that can happen in the state so far and that such an
-operation may consist of; the state that they lead to must be the manager's, map by map; what such an operation must
-consist of must have happened; and the invariants must hold for each block that was touched. The other blocks are as
-before.
+After every operation, each recorded call must be a transition that can happen in the state so far and that such an
+operation may consist of. The resulting state must be the manager's, map by map. What such an operation must consist of
+must have happened. The invariants must hold for each block that was touched; the other blocks are as before.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
         pool.cached.entries(),
         pool.partial.entries(),
         tuple(manager.copies),
-        _given_up(manager),
+        _released(manager),
         _uses(manager, {} if was is None else was.uses) if manager.settings.steps_in_flight_max > 1 else {},
     )
 
@@ -144,7 +144,7 @@ def _named(raw: Raw, before: Picture | None) -> Any:
     return FiniteMap.of(named)
 
 
-def _given_up(manager: Manager) -> dict[Entry, int]:
+def _released(manager: Manager) -> dict[Entry, int]:
     among = Counter[int]()
     entries: dict[Entry, int] = {}
     for steps, tables in manager.holdings.deferred:
@@ -158,10 +158,10 @@ def _given_up(manager: Manager) -> dict[Entry, int]:
 def _uses(manager: Manager, before: Mapping[Entry, int]) -> Mapping[Entry, int]:
     """What the steps in flight may read or write; ``before`` is what they used so far.
 
-    All that waits for them; and of a running request, all from what the first token that may be taken back reads, to
-    the end: any of the drafts may be taken back.
+    All that waits for them. Of a running request, all blocks from the first one that a token reads which may be taken
+    back, to the end: any of the drafts may be taken back.
     """
-    uses = _given_up(manager)
+    uses = _released(manager)
     for number, request in manager.population.alive.items():
         if number not in manager.tables or not request.in_flight:
             continue

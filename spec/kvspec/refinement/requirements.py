@@ -1,9 +1,9 @@
 """Which transitions an operation may consist of (``ALLOWED``), and what it must have done (``REQUIRED``).
 
-That is which entries a request names after it, which of them are its hit and what is copied for it, what becomes known
-to the cache, what is forgotten, and what is not pending any more. The tables follow from the formulas of the groups
-alone: which blocks are dead, how many entries there are, and how a table grows. What becomes known is exactly what
-retention says is due, each with its own content. What is left open is in ``kvspec.refinement``.
+The latter is which entries a request names, which of them are its hit, and what is copied for it. It is also what
+becomes known to the cache, what is forgotten, and what is not pending any more. The tables follow only from the
+formulas of the groups: which blocks are dead, how many entries there are, and how a table grows. What becomes known is
+exactly what retention says is due, each with its own content. What is left open is in ``kvspec.refinement``.
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ def _dispatched(step: Step) -> Iterator[Drift]:
         yield Drift(step.operation, "copies", "pending", (), step.after.raw.copies)
     reported = step.answer.copies if isinstance(step.answer, Copies) else None
     if reported != step.before.raw.copies:
-        yield Drift(step.operation, "copies", "told", step.before.raw.copies, reported)
+        yield Drift(step.operation, "copies", "reported", step.before.raw.copies, reported)
     cache = step.manager.cache
     if isinstance(cache, PrefixCache) and cache.fenced:
         yield Drift(step.operation, "fence", next(iter(cache.fenced)), *_there(False))
@@ -399,7 +399,7 @@ def _reset(step: Step) -> Iterator[Drift]:
     expected = bool(Reset.guard(step.before.state, Operands()))
     happened = bool(list(_of(step, Reset)))
     reported = isinstance(step.answer, Success) and step.answer.succeeded
-    for where, got in (("happens", happened), ("told", reported)):
+    for where, got in (("happens", happened), ("reported", reported)):
         if got != expected:
             yield Drift(step.operation, "reset", where, expected, got)
 

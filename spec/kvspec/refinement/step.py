@@ -1,9 +1,8 @@
 """A step: one operation, the transitions that it consisted of, and everything that says what must hold after it.
 
-A recorded call names blocks alone. For which request it was follows from the tables and copies before and after the
-operation: a request names no block twice (KV-INV-04), so the block identifies the entry. Which content a hit asks for
-follows from the entry, or from the copy, and not from what the block holds: the content of its own request, its own
-group and its own place.
+A recorded call names only blocks. Its request follows from the tables and copies before and after the operation: a
+request names no block twice (KV-INV-04), so the block identifies the entry. The content that a hit asks for follows
+from the entry or the copy, and not from what the block holds. It is the content of its own request, group and place.
 """
 
 from __future__ import annotations

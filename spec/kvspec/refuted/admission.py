@@ -64,7 +64,7 @@ def _replay(values: Mapping[str, Any]) -> Replay:
         Arrive(1, (Run(100, count),)),
         Admit(1, count),
     )
-    design, sound = (_is_refused(each(settings), operations) for each in (UnguardedGate, Manager))
+    design, sound = (_is_rejected(each(settings), operations) for each in (UnguardedGate, Manager))
     return Replay(
         settings,
         operations,
@@ -75,15 +75,15 @@ def _replay(values: Mapping[str, Any]) -> Replay:
     )
 
 
-def _is_refused(manager: Manager, operations: tuple[Operation, ...]) -> bool:
+def _is_rejected(manager: Manager, operations: tuple[Operation, ...]) -> bool:
     *before, last = operations
     for operation in before:
         manager.apply(operation)
     return isinstance(manager.apply(last), Refused)
 
 
-def _describe_admission(refused: bool) -> str:
-    return "rejected, although no block is held" if refused else "admitted"
+def _describe_admission(rejected: bool) -> str:
+    return "rejected, although no block is held" if rejected else "admitted"
 
 
 GATES = (

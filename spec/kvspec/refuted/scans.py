@@ -1,8 +1,8 @@
 """Refuted: four scans that look sound, each of them in some version of a production system or close to one.
 
 z3 finds the shortest request, with the fewest blocks missing, for which the scan comes to another hit than the
-reference. It is played on the block manager: the request is computed and ends, the missing blocks are evicted by their
-ids, and the same prompt with one token more is looked up. What the scan says is then read off the manager's own blocks.
+reference. The block manager then runs it: the request is computed and ends, the missing blocks are evicted by their
+ids, and the same prompt with one token more is looked up. The scan's answer is computed from the manager's own blocks.
 """
 
 from __future__ import annotations
