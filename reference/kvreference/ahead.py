@@ -39,7 +39,7 @@ class PopulationAhead(Population):
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         if request.status is Status.RUNNING:
             return super().tokens_from(request, computed, budget_tokens)
-        # What is expected from the steps before it was preempted is not computed in its first step.
+        # Answers expected from steps before its preemption are not computed in its first step.
         drafts, request.drafts = request.drafts, request.drafts[tokens_awaited(request.awaited) :]
         tokens = super().tokens_from(request, computed, budget_tokens)
         request.drafts = drafts

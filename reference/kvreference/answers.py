@@ -1,4 +1,4 @@
-"""What a block manager answers to an operation."""
+"""The answers of a block manager to operations."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Copy:
 
 @frozen
 class Copies:
-    """What the worker copies before it computes the step, in order."""
+    """The copies that the worker makes before it computes the step, in order."""
 
     copies: tuple[Copy, ...]
 

@@ -1,4 +1,4 @@
-"""What an attention kind is: three integer questions, and what follows from them.
+"""Attention kinds: three integer questions, and what follows from them.
 
 Every kind of attention differs from the others only in its answers to these three:
 
@@ -73,7 +73,7 @@ def blocks_occupied(tokens: int, block_size_tokens: int) -> int:
 
 
 class SlotPerToken:
-    """What all kinds share that keep something for every token: a table grows at its end."""
+    """The common part of kinds that keep something for every token: a table grows at its end."""
 
     serves_hits = True
     stops_at_block_ends = False

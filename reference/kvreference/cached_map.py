@@ -51,7 +51,7 @@ class CachedMap:
         return self._blocks.get(content, ())
 
     def content_of(self, block: int) -> Content | None:
-        """What ``block`` is known to hold, or None."""
+        """The known content of ``block``, or None."""
         return self._content[block]
 
     def contents(self) -> list[Content | None]:

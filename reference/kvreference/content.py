@@ -45,7 +45,7 @@ class ExtraKey:
 
 @frozen
 class Keys:
-    """What besides its tokens distinguishes one request's content from another's.
+    """The keys that distinguish one request's content from another's, besides its tokens.
 
     Each of the three is a domain of its own: a salt never equals an adapter of the same name.
     """
@@ -76,7 +76,8 @@ class Keys:
         )
 
     def of_block(self, start_tokens: int, end_tokens: int) -> tuple[ExtraKey, ...]:
-        """What a KV event names besides the tokens ``[start_tokens, end_tokens)`` of a block, each with its domain.
+        """The keys that a KV event names besides the tokens ``[start_tokens, end_tokens)`` of a block, each with its
+        domain.
 
         The adapter with every block, the items that reach into it, the salt with the request's first block.
         """
@@ -111,7 +112,7 @@ class Prefix:
 
 
 def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int) -> tuple[ExtraKey, ...]:
-    """What besides the tokens ``[start_tokens, end_tokens)`` their content depends on.
+    """The keys that the content of the tokens ``[start_tokens, end_tokens)`` depends on.
 
     The prefix of the first ``known_tokens`` tokens was there before.
     """

@@ -221,7 +221,7 @@ class Geometry:
         return self.lookahead_tokens > 0 or self.hashed_ahead_tokens > 0
 
     def anchor(self, group: Group, end: int) -> tuple[int, int]:
-        """Of the blocks before index ``end``, the half-open range that a hit at the last boundary there reads.
+        """The half-open range of blocks before index ``end`` that a hit at the last boundary there reads.
 
         What must match after the boundary is before ``end`` too, so these blocks suffice for a hit in this group. Empty
         where no window slides.

@@ -24,7 +24,7 @@ from kvreference.rules import OWN_RULES, Rules
 
 
 class _Found:
-    """What is cached of one request in one group."""
+    """The cached content of one request in one group."""
 
     def __init__(
         self, geometry: Geometry, index: int, maps: tuple[CachedMap, PartialMap], prefixes: list[Prefix]

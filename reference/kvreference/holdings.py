@@ -41,7 +41,8 @@ class Span:
 
 @frozen
 class Allocation:
-    """What an allocation gave: the entries that the tables gained, and the content that was lost for them, in order."""
+    """The result of an allocation: the entries that the tables gained, and the content that was lost for them, in
+    order."""
 
     entries: BlockTable
     lost: tuple[Content, ...]
@@ -72,7 +73,7 @@ def tokens_passed(request: int, groups: Sequence[Group], computed: int, unsure: 
 
 
 def freed_late(tables: Tables) -> Tables:
-    """What is freed, one after the other, when the steps in flight are over: the tables as they are."""
+    """The tables to be freed, one after the other, when the steps in flight are over."""
     return tables
 
 
@@ -112,7 +113,7 @@ class Holdings:
         self.tables: dict[int, Tables] = {}
         """Per request that holds blocks, its table in every group."""
         self.copies: list[Copy] = []
-        """What the worker copies before it computes the next step; until then the sources are held."""
+        """The copies that the worker makes before it computes the next step; until then the sources are held."""
         self.deferred: list[tuple[int, Tables]] = []
         """The tables of requests that gave up their blocks, which are free when so many steps are over."""
 
@@ -170,7 +171,7 @@ class Holdings:
         self.tables[request] = tables
         before = [len(table.blocks) for table in tables]
         lost = self._fill(tables, provided) if known else self._begin(tables, hit, provided, span.provided)
-        # What was provided for has its blocks now: the rest is planned on top of them.
+        # The provided tokens have their blocks now: the rest is planned on top of them.
         nothing: Plan = [None] * len(tables)
         lost += self._fill(tables, self._plan(tables, nothing, span) if span.provided else complete)
         self.copies += self._copies_of(hit, tables)

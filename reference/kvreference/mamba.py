@@ -5,8 +5,8 @@ Three modes say which states are kept:
 
 - ``NONE``: the running state, in place. A block spans the longest request, and nothing is ever cached.
 - ``ALL``: the state after every block's last token. The table is like any other, but only its last block is read.
-- ``ALIGN``: the running state and the one it came from. What lies between two steps is never kept, so the table has
-  null blocks there, and a prompt is computed in chunks that end where a block ends.
+- ``ALIGN``: the running state and the one it came from. States between two steps are never kept, so the table has null
+  blocks there, and a prompt is computed in chunks that end where a block ends.
 
 A state cannot be taken back token by token. So every draft in flight needs a state of its own, after the running one.
 """

@@ -146,7 +146,8 @@ class Manager:
             self._interned.extend(prefixes, request.tokens, request.keys)
             is_there = request.number in self.tables and request.status is not Status.LOADING
             if isinstance(operation, Sample) and self._caches_answers and is_there:
-                # What was computed before it was known is known now. The last token is cached with its step.
+                # Blocks that were computed before their tokens were known become known now. The last token is cached
+                # with its step.
                 self._register(request, self.choices.rules.ask(tokens_answered, request), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
@@ -159,7 +160,7 @@ class Manager:
         return drafts or self.settings.steps_in_flight_max > 1
 
     def content(self, request: int, group: int, index: int) -> Content:
-        """What the block at ``index`` of a request's table holds once it is full."""
+        """The content of the block at ``index`` of a request's table once it is full."""
         end_tokens = (index + 1) * self.geometry.groups[group].block_size_tokens
         return content_up_to(self.geometry, group, self.prefixes[request], end_tokens)
 
@@ -280,7 +281,7 @@ class Manager:
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:
-        """What a request was loading is there, and is cached; otherwise its blocks are freed."""
+        """The load of a request has arrived and is cached; otherwise its blocks are freed."""
         request = self.population[operation.request]
         if request.status is Status.LOADING and operation.succeeded:
             self._register(request, request.tokens_computed, None)
@@ -309,7 +310,7 @@ class Manager:
             self._events.append(Cleared())
         return Success(succeeded)
 
-    # What is reported outside
+    # Reports to the outside
 
     def _take_events(self, _operation: TakeEvents) -> Happened:
         events, self._events = self._events, []

@@ -1,4 +1,4 @@
-"""What a block manager is built with, and the limits that its scheduler keeps."""
+"""The settings of a block manager, and the limits that its scheduler keeps."""
 
 from __future__ import annotations
 

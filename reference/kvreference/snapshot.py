@@ -41,9 +41,9 @@ class Snapshot:
     read_entries: Callable[[], Mapping[Any, Sequence[int]]] = field(eq=False)
     """Reads ``entries``, which is costly, and right until the next operation."""
     pinned: Pinned = field(factory=Pinned)
-    """What is pinned, held or not."""
+    """The pinned blocks, held or not."""
     copies: tuple[Copy, ...] = ()
-    """What the worker copies before it computes the next step."""
+    """The copies that the worker makes before it computes the next step."""
     freed_late: Sequence[Sequence[int]] = ()
     """Per request whose blocks are free when the steps in flight are over, oldest first, what its tables name."""
     begun: Collection[int] = ()

@@ -79,5 +79,5 @@ def blocks_new(layouts: Plan, before: Plan) -> int:
 
 
 def content_up_to(geometry: Geometry, group: int, prefixes: Sequence[Prefix], tokens: int) -> Content:
-    """What a block of ``group`` holds that ends, or in which a boundary lies, at the first ``tokens`` tokens."""
+    """The content of the block of ``group`` that ends, or has a boundary, after the first ``tokens`` tokens."""
     return group, prefixes[tokens // geometry.grain_tokens - 1]

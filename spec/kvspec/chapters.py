@@ -1,6 +1,6 @@
 """The chapters of the specification, one mechanism each, as data: headings, rows of statements, links, code.
 
-What a chapter must look like is said by the constants here. Whether it does is what ``tests/spec`` asks: this module
+The constants here say what a chapter must look like. Whether it does is what ``tests/spec`` asks: this module
 reads, and refuses only what it cannot read.
 """
 
@@ -28,9 +28,9 @@ HEADINGS = (
     BUGS,
     "Not covered",
 )
-"""What every chapter has, in this order."""
+"""The headings of every chapter, in this order."""
 KINDS = ("Safety", "Scaffolding")
-"""What a statement is for: a user would notice if it did not hold, or others rest on it."""
+"""The role of a statement: a user would notice if it did not hold, or others rest on it."""
 PROOFS = "Proofs"
 """The heading, after the statements, below which stands what is proved of them."""
 SYSTEMS = ("vLLM 0.20.2", "vLLM 0.22 and later", "vLLM-Ascend")
@@ -87,7 +87,7 @@ class Chapter:
 
     @property
     def name(self) -> str:
-        """What the ids of its proofs begin with: the file's name, without number and ending."""
+        """The prefix of the ids of its proofs: the file's name, without number and ending."""
         return self.file.partition("-")[2].removesuffix(".md")
 
     def programs(self) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ def links(text: str) -> tuple[Link, ...]:
 
 
 def anchors(text: str) -> set[str]:
-    """What a link into a page may name: its headings, as they are spelled in a link, and its own anchors."""
+    """The anchors of a page: its headings, as they are spelled in a link, and its own anchors."""
     headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
     spelled = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
     return spelled | set(re.findall(r'<a id="([^"]+)">', text))

@@ -47,7 +47,7 @@ Core: TypeAlias = "frozenset[str]"
 
 @frozen
 class CoreCheck:
-    """What became of the stored cores of one theorem."""
+    """The result of checking the stored cores of one theorem."""
 
     obligation: str
     cores: int
@@ -141,7 +141,7 @@ def found(name: str) -> str:
 
 
 def stored(name: str) -> tuple[str, list[str]]:
-    """What the file of a theorem declares, and the assertions of each core."""
+    """The declarations in the file of a theorem, and the assertions of each core."""
     head, *blocks = (HOME / f"{name}.smt2").read_text(encoding="utf-8").split(f"{BEGIN}\n")
     return head, [block.partition(END)[0] for block in blocks]
 

@@ -1,4 +1,4 @@
-"""What kinds of evidence there are for a statement, and how much of it each kind covers.
+"""The kinds of evidence for a statement, and how much of it each kind covers.
 
 The registry says what is proved. This module says by hand what the proofs of a statement leave out, so that a proof of
 a part is not read as a proof of the whole. It also lists what the explorer checks in every state of tiny models,
@@ -36,7 +36,7 @@ EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
 """Statement to the part of it that an explorer checks in every state of tiny models; empty if it checks all of it."""
 
 LEMMAS = ("products", "counting")
-"""What the ids of facts begin with that other proofs use: they prove no statement by themselves."""
+"""The prefixes of the ids of lemmas: other proofs use them, and they prove no statement by themselves."""
 
 _CONFORMS = (
     "that the manager calls each step of the pool, which is proved to be a transition, where that can happen; and what "

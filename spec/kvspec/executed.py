@@ -180,7 +180,7 @@ def never_executed(by_obligation: Mapping[str, Sequence[str]]) -> list[Function]
 
 
 def stored() -> Mapping[str, Sequence[str]]:
-    """What was traced when ``executed.json`` was written."""
+    """The trace in ``executed.json``."""
     return MappingProxyType(executed())
 
 

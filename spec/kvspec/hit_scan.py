@@ -225,7 +225,7 @@ class RowModel:
 
 
 def as_cached(manager: Manager, request: int) -> RowModel:
-    """What ``manager`` has cached of a request."""
+    """The content that ``manager`` has cached of a request."""
     geometry, maps = manager.geometry, (manager.pool.cached, manager.pool.partial)
     found = (_Found(geometry, index, maps, manager.prefixes[request]) for index in range(len(geometry.groups)))
     cached = tuple(tuple(int(block is not None) for block in group.blocks) for group in found)
@@ -240,7 +240,7 @@ def _window_blocks(group: Group) -> int | None:
 
 
 class _AsFound(_Found):
-    """What is cached of one request in one group, as the reference holds it."""
+    """The cached content of one request in one group, as the reference holds it."""
 
     def __init__(self, geometry: Geometry, index: int, cached: Sequence[Any]) -> None:
         self.group = geometry.groups[index]

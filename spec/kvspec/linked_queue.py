@@ -70,12 +70,12 @@ class Insertion:
 
 
 def insertion_at_back(queue: LinkedQueue) -> Insertion:
-    """What is put in follows all that is queued."""
+    """Blocks that are put in follow all queued blocks."""
     return Insertion(queue, queue.prev[TAIL], TAIL, 0)
 
 
 def insertion_at_front(queue: LinkedQueue) -> Insertion:
-    """What is put in stands before all that is queued."""
+    """Blocks that are put in stand before all queued blocks."""
     return Insertion(queue, HEAD, queue.next[HEAD], 0)
 
 
@@ -266,7 +266,7 @@ def sequence(at: Any, position: Any, length: Number) -> Blocks:
 
 
 def linked(queue: LinkedQueue, blocks: Blocks, place: Number) -> Condition:
-    """What stands at ``place`` and what stands after it are linked in both directions."""
+    """The block at ``place`` and the one after it are linked in both directions."""
     one, other = blocks.at(place), blocks.at(place + 1)
     return implies(
         (place >= -1) & (place < blocks.length), (queue.next[one] == other) & (queue.prev[other] == one)

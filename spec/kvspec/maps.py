@@ -1,8 +1,8 @@
 """Maps from numbers to numbers, of any size: on numbers a dictionary, on terms a function that is not known.
 
-Both are values: ``put`` gives another map. What a map does not mention is 0. ``count`` says how many keys have a
-value. On terms that is a number that is not known either. Of it no more is assumed than this, of maps in which finitely
-many keys have the value:
+Both are values: ``put`` gives another map. A key that a map does not mention has the value 0. ``count`` says how many
+keys have a value. On terms that is a number that is not known either. Of it no more is assumed than this, of maps in
+which finitely many keys have the value:
 
 - it is at least 0, and at least 1 while a key is seen to have the value;
 - one ``put`` changes it by one at most: one less if the key had the value, one more if it gets it;
@@ -32,7 +32,7 @@ CHANGES_MAX = 32
 class FiniteMap:
     """A map that is known. Keys and values may be anything, and 0 stands for no value.
 
-    What was put lies above the entries, which several maps share: a put costs little, however large the map.
+    Changes are kept above the entries, which several maps share: a put is cheap for a map of any size.
     """
 
     __slots__ = ("_base", "_changes", "_tally")
@@ -133,7 +133,7 @@ class UnknownMap:
     name: str
     arity: int = 1
     changes: tuple[tuple[Place, Any], ...] = ()
-    """What was put, in order."""
+    """The changes, in order."""
 
     def _base(self, key: tuple[z3.ArithRef, ...]) -> Number:
         sorts = [z3.IntSort()] * (self.arity + 1)

@@ -47,13 +47,13 @@ Values = Mapping[str, Any]
 
 
 class Verdict(Enum):
-    """What became of an obligation."""
+    """The outcome of an obligation."""
 
     PROVED = "proved"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
     VACUOUS = "empty"
-    """What is assumed cannot be: nothing was shown."""
+    """The assumptions contradict each other: nothing was shown."""
 
 
 @frozen
@@ -148,7 +148,7 @@ def run(obligation: Obligation, ways: int | None = None) -> None:
 
 
 def survives(obligation: Obligation, mutant: Mutant) -> Proof:
-    """What becomes of ``obligation`` with ``mutant`` in place: it must be refuted."""
+    """The outcome of ``obligation`` with ``mutant`` in place: it must be refuted."""
     with mutant.applied():
         return prove(obligation)
 
@@ -191,7 +191,7 @@ def _cases(
 
 
 def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
-    """What is ``claim`` of the unknowns where what is assumed is so, with the lemmas at hand."""
+    """The ``claim`` about the unknowns, where the assumptions hold, with the lemmas available."""
     path = current_path()
     assumed = obligation.assumes(unknowns)
     if isinstance(assumed, Truth):
@@ -207,7 +207,7 @@ def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], un
 
 
 def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:
-    """What must be so of the values for the lemma to speak of them: within the bounds, and as it is assumed there."""
+    """The condition on values for a lemma to apply: within the bounds, and satisfying its assumptions."""
     premise: Condition = lemma.obligation.assumes(values)
     for name, unknown in lemma.obligation.unknowns.items():
         if isinstance(unknown, Count):

@@ -18,7 +18,7 @@ from kvspec.maps import FiniteMap
 Call: TypeAlias = "tuple[str, tuple[int, ...]]"
 """The name of an operation and the blocks, or the one number, that it is given."""
 Observed: TypeAlias = "tuple[str, tuple[int, ...], tuple[int, ...], int]"
-"""What was rejected, what was taken, the order, and how many are said to be free."""
+"""The rejection, the blocks taken, the order, and the counter of free blocks."""
 
 LEGAL = ("append", "append_n", "popleft", "popleft_n", "remove")
 WITH_FRONT = (*LEGAL, "prepend", "prepend_n")
@@ -68,7 +68,8 @@ def random_script(seed: int, blocks: int, calls: int, names: Sequence[str], host
 
 
 def _hostile(random: Random, queued: Sequence[int], held: Sequence[int]) -> Call:
-    """What must be rejected: a block twice, a block that is there, one that is not, too many, or less than none."""
+    """A call that must be rejected: a block twice, a block that is there, one that is not, too many, or a negative
+    number."""
     wrong: list[Call] = [("popleft_n", (len(queued) + 1,)), ("popleft_n", (-1,))]
     if queued:
         wrong.append(("append_n", (random.choice(queued),)))

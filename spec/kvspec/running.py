@@ -134,7 +134,7 @@ class Order:
     def __init__(self, its: Running, there: Cells, size: Any) -> None:
         self._its, self.there, self.size = its, there, size
         self.moved_to_front: list[Any] = []
-        """What was put at the front, in order."""
+        """The blocks put at the front, in order."""
 
     def __len__(self) -> Any:
         return self.size
@@ -267,7 +267,7 @@ class Listing:
         if self.size is not None:
             new: Any = sum(either(self.has(about, each), 0, 1) for each in elements)
             kept = all(any(each is other for other in elements) for each in self._met)
-            # What was met and is there no longer leaves it open how many there are.
+            # An element that was met and is gone leaves it open how many there are.
             self.size[about] = self.size[about] + new if kept else fresh("size")
         for each in (*self._met, self._looked()[0]):
             self._put(about, each, 0)
@@ -295,15 +295,16 @@ class Running:
         self.own = Operands(
             *(key(getattr(own, name)) for name in ("block", "entry", "other", "copy", "content", "use"))
         )
-        """What the step is about."""
+        """The operands of the step."""
         self.at = evolve(at, block=key(at.block), content=key(at.content))
         """What is observed."""
         self.takes_scratch = False
         """Whether nothing is cached in what is taken."""
         self.must_stay: list[Key] = []
-        """What a request is about to hold, and must not be taken: if it is in the queue, it is what stands in front."""
+        """A block that a request is about to hold, and that must not be taken: if it is in the queue, it stands in
+        front."""
         self.popped: list[Key] = []
-        """What was taken from the front of the free queue, in order."""
+        """The blocks taken from the front of the free queue, in order."""
         self.agreed: Any = True
         """Whether all that was checked is so."""
         self.refs, self.pinned, self.content = (Cells(_of(each)) for each in (state.refs, state.pinned, state.content))
@@ -410,7 +411,7 @@ class Running:
             yield self.pool
 
     def front(self, there: Callable[[Any], Any]) -> Key:
-        """What stands at the front of a queue: any block of it. First it is the one that the step is about."""
+        """The front of a queue: any block of it. First it is the one that the step is about."""
         queued = next((each for each in self.must_stay if each in self.free), None)
         if queued is not None:
             self.popped.append(queued)

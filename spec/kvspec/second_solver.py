@@ -22,12 +22,12 @@ EFFORT = 200_000
 """How hard cvc5 tries to answer one question, in its own units of work: half a second at most."""
 
 LOGIC = "(set-logic ALL)"
-"""What each question begins with."""
+"""The beginning of each question."""
 
 
 @frozen
 class Opinion:
-    """What a second solver says of the questions of one obligation."""
+    """The answers of a second solver to the questions of one obligation."""
 
     agreed: int = 0
     undecided: int = 0
@@ -85,7 +85,7 @@ class SecondSolver:
 
     @property
     def opinion(self) -> Opinion:
-        """What it came to so far."""
+        """The result so far."""
         return Opinion(
             self._answers["sat"] + self._answers["unsat"],
             self._answers["unknown"],
@@ -103,7 +103,7 @@ def question(assumed: Sequence[z3.BoolRef], formula: z3.BoolRef) -> str:
 
 
 def answer_of_cvc5(text: str) -> str:
-    """What cvc5 answers to SMT-LIB ``text`` of one question: sat, unsat or unknown; nothing if it cannot read it."""
+    """The answer of cvc5 to the SMT-LIB ``text`` of one question: sat, unsat or unknown; empty if it cannot read it."""
     import cvc5
 
     solver = cvc5.Solver(cvc5.TermManager())

@@ -11,7 +11,7 @@ and remainder with ``divisor * quotient + remainder = dividend``.
 z3 can decide almost nothing about products of two unknowns. So a product is a new number with three stated facts. If a
 factor is larger by one or more, the product is larger by the other factor as many times. If one factor is 0 or 1, it is
 0 or the other factor. With the opposite of a factor it is the opposite. With nothing but linear arithmetic left, z3
-decides nearly every question. What it proves from these facts is proved, since ``proofs.lemmas`` proves all three. A
+decides nearly every question. A proof from these facts is a proof, since ``proofs.lemmas`` proves all three. A
 refutation may be wrong only because too few facts were stated; it is asked again with the products as they are.
 """
 
@@ -91,7 +91,7 @@ _facts_known: dict[tuple[object, ...], tuple[z3.BoolRef, tuple[z3.ArithRef, ...]
 
 
 def _facts_of(fact_sources: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithRef) -> z3.BoolRef:
-    """What is to ``say`` of two products of a factor: the same on every way, and so written once."""
+    """The facts to ``say`` of two products of a factor: the same on every path, and so written once."""
     key = (fact_sources, *(number.get_id() for number in numbers))
     if key not in _facts_known:
         if len(_facts_known) >= FACTS_MAX:
@@ -104,7 +104,7 @@ def _facts_of(fact_sources: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithR
 def larger(
     factor: z3.ArithRef, first: z3.ArithRef, its: z3.ArithRef, second: z3.ArithRef, product: z3.ArithRef
 ) -> list[z3.BoolRef]:
-    """What is said of ``its = factor * first`` and ``product = factor * second``, for a ``factor`` of at least 0.
+    """The facts about ``its = factor * first`` and ``product = factor * second``, for a ``factor`` of at least 0.
 
     Said by bounds and not by equations, which would be two questions each.
     """
@@ -151,7 +151,7 @@ class Truth:
     """A statement about terms. As a condition it makes the run fork; ``&`` and ``|`` do not."""
 
     __slots__ = ("z3",)
-    # As it says what equals it, it has no hash.
+    # It defines equality, so it has no hash.
 
     def __init__(self, formula: z3.BoolRef) -> None:
         self.z3 = formula
@@ -188,8 +188,8 @@ class Term:
     """An integer that is not known."""
 
     __slots__ = ("z3",)
-    # Nothing symbolic is a key: two terms may be equal on one path and not on another. What says what equals it has no
-    # hash.
+    # Nothing symbolic is a key: two terms may be equal on one path and not on another. A class that defines equality
+    # has no hash.
 
     def __init__(self, expression: z3.ArithRef) -> None:
         self.z3 = expression
@@ -359,7 +359,7 @@ BRANCH_EFFORT = 400_000
 Result = TypeVar("Result")
 
 Listener: TypeAlias = Callable[[z3.Solver, z3.BoolRef, z3.CheckSatResult], None]
-"""What hears of an answer: the solver with all that is so on the way, the formula that was asked of it, the answer."""
+"""A listener for answers: it gets the solver with all that holds on the path, the formula asked, and the answer."""
 _listeners: list[Listener] = []
 _seeds: list[int] = []
 
@@ -390,7 +390,7 @@ def first_seed() -> int:
 
 
 class ImpossibleError(Exception):
-    """What was assumed cannot be."""
+    """The assumptions contradict each other."""
 
 
 class Path:
@@ -401,12 +401,12 @@ class Path:
     ) -> None:
         self.solver = solver
         self.memory = {} if memory is None else memory
-        """What is the same on every way, and need be made only once; gone when the last way was taken."""
+        """Values that are the same on every path, and are made only once; dropped after the last path."""
         self._decisions = decisions
-        """Per fork, the way that is taken, and whether the other is still to be taken."""
+        """Per fork, the branch that is taken, and whether the other is still to be taken."""
         self._taken = 0
         self._example: z3.ModelRef | None = None
-        """Values for which all is so that was said up to here: what they show need not be asked."""
+        """Values that satisfy everything stated so far: what they show need not be asked."""
         self.products = Products(self) if by_lemmas else RealProducts(self)
         self._named = 0
 
@@ -535,7 +535,7 @@ class RecordedPath:
 
     @property
     def facts(self) -> tuple[z3.BoolRef, ...]:
-        """What was said, each once."""
+        """The stated facts, each once."""
         return tuple(self._facts.values())
 
     def fact(self, formula: z3.BoolRef) -> None:
@@ -566,7 +566,7 @@ def _values_by_path(function: Callable[[], Value], given: Condition) -> Iterator
 
 
 def truth_of(function: Callable[[], bool], given: Condition) -> Condition:
-    """What ``function`` says, where ``given`` is so."""
+    """The truth of ``function``, where ``given`` holds."""
     truth: Condition = False
     for when, value in _values_by_path(function, given):
         truth = when | truth if value else truth
@@ -574,7 +574,7 @@ def truth_of(function: Callable[[], bool], given: Condition) -> Condition:
 
 
 def number_of(function: Callable[[], Number], given: Condition) -> Number:
-    """What ``function`` comes to, where ``given`` is so."""
+    """The value of ``function``, where ``given`` holds."""
     number: Number = -1
     for when, value in _values_by_path(function, given):
         number = either(when, value, number)

@@ -37,7 +37,7 @@ class CountingPool(BlockPool):
         self.tracked = FreeQueue()
         """Blocks whose count fell to one, the oldest first: taken to be pinned."""
         self.meant: frozenset[int] = frozenset()
-        """What was pinned and not demoted since. The design does not know it; the checkers do."""
+        """The blocks pinned and not demoted since. The design does not know them; the checkers do."""
 
     def copy(self) -> CountingPool:
         other = super().copy()

@@ -22,7 +22,7 @@ class UnreservedLoad(Scheduler):
 
 
 class LookaheadUnreserved(Scheduler):
-    """What a request needs is counted without speculation: loads fill the pool, and none gets its look-ahead slots.
+    """The need of a request is counted without speculation: loads fill the pool, and none gets its look-ahead slots.
 
     https://github.com/vllm-project/vllm/pull/57104
     """

@@ -1,4 +1,4 @@
-"""What a scheduler did when it was asked something."""
+"""What a scheduler did in one operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of a scheduler, as values: a request is submitted or aborted, a step is taken, a transfer ends.
+"""The operations of a scheduler, as values: a request is submitted or aborted, a step is taken, a transfer ends.
 
 ``Abort`` and ``Transferred`` are those of the block manager.
 """
@@ -39,7 +39,7 @@ class Submit:
 
 @frozen
 class Reply:
-    """What the model answers to one request: how many drafts hold, the token after them, new drafts."""
+    """The model's answer to one request: how many drafts hold, the token after them, new drafts."""
 
     accepted: int = field(default=0, validator=_number)
     token: int = field(default=0, validator=_number)

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 @frozen
 class Terms:
-    """What holds for one request from when it is accepted."""
+    """The constants of one accepted request."""
 
     limit_tokens: int
     """How long it may become: its prompt and the tokens that it is answered."""
@@ -73,6 +73,6 @@ class Queues:
         self.terms.pop(number, None)
 
     def ahead_of(self, number: int) -> list[int]:
-        """Whom a request may have to wait for: everybody before it in line."""
+        """The requests that a request may have to wait for: all before it in the queue."""
         line = [*self.running, *self.waiting]
         return line[: line.index(number)]

@@ -200,7 +200,7 @@ def what_is_kept(found: Mapping[str, Any]) -> Picture:
 
 
 def the_block_after(found: Mapping[str, Any]) -> Picture:
-    """What a window needs with and without a draft layer, where only so many blocks are cached."""
+    """The blocks that a window needs with and without a draft layer, if only some are cached."""
     window: Group = found["window"]
     plain = Group(window.kind, window.block_size_tokens, window.window_tokens)
     cached = found["cached_blocks"]

@@ -41,7 +41,7 @@ def before(u: Any) -> State:
 
 
 def operands(u: Any) -> Operands:
-    """What the transition is about."""
+    """The operands of the transition."""
     return Operands(u.at_block, u.at_entry, u.at_other, u.at_copy, u.at_content, u.at_use)
 
 

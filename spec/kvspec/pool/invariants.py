@@ -1,4 +1,4 @@
-"""What is so in every state, said of any one block, table entry, pending copy and content: a *point*.
+"""The invariants of every state, for any one block, table entry, pending copy and content: a *point*.
 
 Each is proved to be inductive in ``kvspec.proofs``, and evaluated on the states of the reference by
 ``kvspec.refinement``.
@@ -18,12 +18,12 @@ from kvspec.pool.transitions import is_written_or_owed
 from kvspec.symbolic import either, implies, negated
 
 Point: TypeAlias = Operands
-"""What an invariant is said of."""
+"""The place that an invariant is about."""
 Invariant: TypeAlias = Callable[[State, Point], Any]
 
 
 class About(Enum):
-    """What of a point an invariant looks at."""
+    """The parts of a point that an invariant reads."""
 
     POOL = "nothing"
     BLOCK = "the block"
@@ -92,7 +92,7 @@ def entries_agree(state: State, at: Point) -> Any:
 
 
 def null_is_nothing(state: State, at: Point) -> Any:
-    """What is not a block of the pool, such as the null block, holds nothing and is not pinned."""
+    """A number that is not a block of the pool, such as the null block, holds nothing and is not pinned."""
     cached = (state.content[at.block] != 0) | (state.begun[at.block] != 0)
     return in_pool(state, at.block) | (negated(cached) & (state.pinned[at.block] == 0))
 
@@ -133,7 +133,7 @@ def filled_is_unused(state: State, at: Point) -> Any:
 
 
 def known_is_written(state: State, at: Point) -> Any:
-    """What the cache says that a block holds was written there, or a step that is scheduled or in flight writes it."""
+    """The cached content of a block was written there, or a step that is scheduled or in flight writes it."""
     known = (state.content[at.block] == at.content) | (state.begins[at.content, at.block] == at.block)
     return implies((at.block != 0) & (at.content != 0) & known, is_written_or_owed(state, at))
 

@@ -1,6 +1,6 @@
 """All transitions: every change of a block is one of these.
 
-What a block holds becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it and the
+The content of a block becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it and the
 copies that read it. Steps in flight read and write it, and another node may write it. What was written into it and what
 the cache says of it are separate.
 """
@@ -16,7 +16,7 @@ from kvspec.symbolic import either
 
 
 def forgotten(state: State, block: Any) -> State:
-    """What ``block`` holds is not known any more, and so nothing is there to pin."""
+    """The content of ``block`` is not known any more, so it cannot be pinned."""
     place = state.where[block]
     return evolve(
         state,

@@ -1,6 +1,6 @@
 """The running scheduler and block manager, over requests and blocks that are only counted.
 
-What is replaced is what no count can say: which block it is, and which token. Everything that decides which requests
+Only what a count cannot express is replaced: which block it is, and which token. Everything that decides which requests
 get blocks, which lose them and how many tokens are computed is the reference's own code: ``Scheduler``, ``Manager``,
 ``Population`` and the admission gate. So it runs on terms, and on ints in step with the reference itself
 (``SideBySide``). Prefix caching is off; there are no copies, no pins, and no states that are kept at block ends only.
@@ -298,7 +298,7 @@ def _answers(observation: Observation, counted: Observation) -> Iterator[tuple[s
 
 
 def _asked(observation: Observation) -> list[tuple[BlockOperation, str, Any, Any]]:
-    """What was asked of the block manager, and what it answered, without the blocks themselves."""
+    """The operations and answers of the block manager, without the blocks themselves."""
     return [
         (asked, *_answer(answer))
         for asked, answer in observation.performed

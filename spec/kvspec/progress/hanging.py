@@ -26,7 +26,7 @@ LONGEST_TOKENS = 64
 
 @frozen
 class Shop:
-    """What is fixed: the groups, how many requests of which kind, the limits of a step."""
+    """The fixed part: the groups, how many requests of which kind, the limits of a step."""
 
     geometry: Geometry
     loads: tuple[bool, ...]
@@ -41,7 +41,7 @@ class Shop:
     """Whether the first request is read by another node after its end, for as long as the steps go on."""
 
     def unknowns(self, blocks_max: int, tokens_max: int) -> dict[str, Count]:
-        """What is not known: the pool, and how long each request is, loads and may become."""
+        """The unknowns: the pool, and how long each request is, loads and may become."""
         sizes = {"blocks": Count(1, blocks_max)}
         for number, loads in enumerate(self.loads):
             sizes[f"tokens{number}"] = Count(1, tokens_max)

@@ -35,7 +35,7 @@ REST = 98
 
 
 def unknowns(requests: int) -> dict[str, Count]:
-    """What is not known of a state with so many requests in line."""
+    """The unknowns of a state with that many live requests."""
     own = {
         name: count
         for n in range(requests)
@@ -60,7 +60,7 @@ def with_others(names: dict[str, Count]) -> dict[str, Count]:
 
 
 def of(u: Any, name: str, number: int) -> Any:
-    """What is not known of one request."""
+    """The unknowns of one request."""
     return getattr(u, f"{name}{number}")
 
 
@@ -130,7 +130,7 @@ def is_possible(u: Any, requests: int, answers: bool = False) -> Condition:
 
 
 def is_sound(made: Scheduler) -> Condition:
-    """What holds in every state: the blocks add up, each request holds what it computed, and there is room.
+    """The invariant: the blocks add up, each request holds what it computed, and there is room.
 
     Of the waiting requests, those admitted before stand before those that never were."""
     settings, terms, alive = made.settings, made.queues.terms, made.manager.population.alive
@@ -169,7 +169,7 @@ def _stands(request: Request, terms: Terms, held: Any) -> Any:
 
 @frozen
 class Before:
-    """What is to be known of a state once a step was taken."""
+    """The facts about a state after a step."""
 
     transfers: list[int]
     running: list[int]
@@ -180,7 +180,7 @@ class Before:
 
     @classmethod
     def of(cls, made: Scheduler) -> Before:
-        """What is to be known of ``made``."""
+        """The facts about ``made``."""
         alive = made.manager.population.alive
         return cls(
             made.transfers(),

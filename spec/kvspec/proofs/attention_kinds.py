@@ -121,7 +121,7 @@ def dead_is_unread(kind: Kind) -> Obligation:
 
 
 def dead_for_good(kind: Kind) -> Obligation:
-    """What is dead stays dead, and what is unread stays unread."""
+    """Dead blocks stay dead, and unread blocks stay unread."""
 
     def claim(u: Any) -> Any:
         its = group_of(kind, u)
@@ -225,7 +225,7 @@ def hit_is_tight(kind: Kind) -> Obligation:
 
 
 def held_at_once(kind: Kind) -> Obligation:
-    """What stands in a table between what is dead and what the chunk is computed into."""
+    """The blocks of a table between the dead ones and those of the chunk."""
 
     def held(u: Any) -> Any:
         its = group_of(kind, u)

@@ -368,8 +368,8 @@ def _is_held(u: Any) -> Any:
 HELD = Obligation(
     id="external-tokens.held-until-the-transfer-is-over",
     statements=("KV-OP-25", "KV-OP-07"),
-    title="Who is aborted while it loads keeps all its blocks, who ends and is still read keeps all that its next "
-    "token would read; once the transfer is over, with success or without, nothing is held any more.",
+    title="A request that is aborted while it loads keeps all its blocks, and one that ends and is still read keeps "
+    "all that its next token would read. Once the transfer is over, with success or without, nothing is held any more.",
     unknowns={
         "kind": Count(0, len(KINDS) - 1),
         "block": Count(1),

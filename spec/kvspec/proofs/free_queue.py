@@ -105,7 +105,7 @@ class NumberedPool(BlockPool):
         self.free = free
 
     def _queue(self, blocks: Any) -> None:
-        # What is not known cannot be put into a set: what is scratch is asked block by block, and is not a collection.
+        # Unknowns cannot be put into a set: scratch is asked block by block, and is not a collection.
         self.free.put(blocks, self.scratch)  # type: ignore[arg-type]
 
 
@@ -155,7 +155,7 @@ def _before_release(u: Any) -> Any:
 
 def _released(u: Any) -> ScratchFirstPositions:
     queue = _queue(u)
-    # What is scratch is asked block by block: it cannot be listed.
+    # Scratch is asked block by block: it cannot be listed.
     queue.put(_among_others(u, u.first, u.second), Scratch(u.cached))  # type: ignore[arg-type]
     return queue
 

@@ -178,7 +178,7 @@ ALIGNMENT = (LEAST, WHOLE, LAST)
 
 MODULE = "kvspec.hit_scan"
 
-# What a group answers
+# The answers of a group
 
 
 def _not_served_above(u: Any, above: Any) -> Any:
@@ -413,7 +413,7 @@ SCAN_BEGINS = Obligation(
     ),
 )
 
-# Who need not be asked again
+# Which groups need not be asked again
 
 
 def _needs_no_more(u: Any) -> Any:

@@ -105,7 +105,7 @@ LARGER_FOR_ALL_BUT_NEGATIVE = symbolic.larger
 
 
 def _larger_for_all(*stated: z3.ArithRef) -> list[z3.BoolRef]:
-    """What is said of a factor of at least 0, said of any."""
+    """A claim about a factor of at least 0, extended to any factor."""
     return [each.arg(1) for each in LARGER_FOR_ALL_BUT_NEGATIVE(*stated)]
 
 

@@ -1,6 +1,6 @@
 """Chapter 05: the look-up that runs is right, for every cached set, and however long the request and its blocks are.
 
-What is cached of a request is a map that is not known. The counts of what is missing are another. Two facts of any
+The cached blocks of a request are an unknown map. The counts of what is missing are another. Two facts of any
 running count are used: it grows over a missing block, and where it has grown, a block is missing.
 """
 
@@ -106,7 +106,7 @@ ONE: dict[str, Unknown] = {
 
 
 class _Resume:
-    """What a resume needs, from the sentence and not from the code."""
+    """The blocks that a resume needs, from the sentence and not from the code."""
 
     def __init__(self, u: Any, unread: Callable[[Any], Any], unit: Any) -> None:
         self.u = u
@@ -120,7 +120,7 @@ class _Resume:
         return (self.first <= block) & (block < self.end)
 
     def counts(self) -> Any:
-        """What is so of the counts: at the block that is looked at, and at one that is missing if they differ."""
+        """The facts about the counts: at the observed block, and at one that is missing if they differ."""
         u, first, end = self.u, self.u.absent[self.first], self.u.absent[self.end]
         grows = implies(self.needs(u.looked) & (u.missing[u.looked] != 0), first < end)
         return grows & implies(first != end, self.needs(u.witness) & (u.missing[u.witness] != 0))
@@ -138,7 +138,7 @@ class _Resume:
 def _satisfies(
     name: str, title: str, make: Callable[[Any], Group], unread: Callable[[Any], Any], unit: str, lookahead: int = 1
 ) -> Obligation:
-    """That a group of one kind answers rightly whether it can be resumed."""
+    """That a group of one kind answers correctly whether it can be resumed."""
 
     def resume(u: Any) -> _Resume:
         return _Resume(u, unread, getattr(u, unit))

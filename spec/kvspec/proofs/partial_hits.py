@@ -41,7 +41,7 @@ def binds(_geometry: Any, its: Group) -> dict[str, int] | None:
 
 
 class SomeFound(hit_lookup._Found):
-    """What is cached in such a group: blocks that are not known, and one that begins with what must match."""
+    """The cached blocks of such a group: unknown ones, and one that begins with what must match."""
 
     def __init__(self, u: Any) -> None:
         self.group = full_of(u)
@@ -54,7 +54,7 @@ class SomeFound(hit_lookup._Found):
 
 
 def partial(u: Any) -> Partial | None:
-    """What is copied, by the code that runs."""
+    """The copied tokens, by the code that runs."""
     return SomeFound(u).partial(u.hit)
 
 

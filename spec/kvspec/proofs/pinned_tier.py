@@ -272,7 +272,7 @@ DEMOTIONS = (GAINS, MAKE_ROOM)
 
 
 def anchor(u: Any) -> Any:
-    """What is pinned of a drop that ends before block ``end``, by the code that runs."""
+    """The blocks that a drop which ends before block ``end`` pins, by the code that runs."""
     return Geometry.anchor(any_geometry(alignment_tokens=u.alignment), window_of(u), u.end)
 
 

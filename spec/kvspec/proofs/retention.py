@@ -1,7 +1,7 @@
 """Chapter 06: what is kept is exactly what a hit at an admitted boundary reads, and a replay finds it.
 
-What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is
-written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
+The blocks that a hit reads come from the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted
+is written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
 The second half proves what a replay can hit, that it is kept, and what is kept where no window slides and no state is
 kept. The last part is about junctions, and about states.
 """

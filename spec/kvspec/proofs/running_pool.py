@@ -103,7 +103,7 @@ def of_pool(
     tier: int | None = None,
     also: Callable[[Any], Any] = lambda u: True,
 ) -> Obligation:
-    """That what the pool ``does``, where ``transition`` can happen, is that transition and nothing else."""
+    """That the pool ``does`` exactly ``transition``, where this can happen."""
 
     def claim(u: Any) -> Any:
         its = running(u)
@@ -513,7 +513,7 @@ def _newest(self: PartialMap, content: Any, block: int) -> None:
 
 
 def _found(u: Any) -> Any:
-    """What the look-up of a content finds, among full blocks or among beginnings."""
+    """The block that the look-up of a content finds, among full blocks or among beginnings."""
     its = running(u)
     with its.runs() as pool:
         found = (pool.cached if u.full == 1 else pool.partial).find(its.own.content)

@@ -120,7 +120,7 @@ def on_lengths(module: Any) -> Iterator[None]:
 
 def holdings_on(pool: Any, its: Group, anchor: tuple[Any, Any]) -> Any:
     """Holdings of one group over something that stands for a pool."""
-    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
     geometry = SimpleNamespace(groups=(its,), anchor=lambda _group, _end: anchor)
     return holdings_over(SimpleNamespace(pool=pool), geometry)
 
@@ -395,7 +395,7 @@ def _leaves(u: Any) -> Any:
     # Without a pinned tier it is the same as with one in which no drop is long enough.
     its.pool.drop_blocks_min = u.drop_min
     its_group = _window_of(u)
-    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
     geometry = SimpleNamespace(groups=(its_group,), anchor=lambda _group, _end: (u.anchor, u.anchor_end))
     held = holdings_over(its, geometry)
     place, asked = key(u.place), list[tuple[Any, Any]]()
@@ -752,7 +752,7 @@ OF_CACHING: Mapping[str, Unknown] = {
 
 
 def _registered(u: Any) -> tuple[list[Any], Any]:
-    """What becomes known of one place, and how many blocks were looked at by then."""
+    """The content that becomes known at one place, and how many blocks were looked at by then."""
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.size),), grain_tokens=u.grain)
     known: list[Any] = []
     pool: Any = SimpleNamespace(

@@ -2,11 +2,11 @@
 
 Between two requests there may be any number of others, none included. No code that runs asks which they are. Of those
 ahead of a request only the sum of their steps counts; of those that wait for remote KV only the sum of their blocks. So
-a part of a queue is one entry here, with a sum that is not known. That no operation adds to such a sum is proved of the
-request that is watched, wherever it stands.
+a part of a queue is one entry here, with a sum that is not known. A watched request, at any place, shows that no
+operation adds to such a sum.
 
-A step is cut where the code asks for a request the second time: what was done up to there is one round. That rounds end
-is induction over how many run after the first, since each takes one of them away.
+A step is cut where the code asks for a request the second time: what was done up to there is one round. Rounds end by
+induction over how many run after the first, since each takes one of them away.
 """
 
 from __future__ import annotations
@@ -442,7 +442,7 @@ ROUND = {**HELD, **LIMITS, "tokens": Count(1), "computed": Count(), "limit": Cou
 
 
 def _has_room(u: Any) -> Any:
-    """What holds of the blocks in every state: they add up, and there is room for the first in line."""
+    """The invariant of the blocks: they add up, and there is room for the first request."""
     adds_up = (u.own + u.behind + u.parked + u.sent <= u.blocks) & (u.gives <= u.behind)
     wants = (u.own <= u.wanted) & (u.wanted <= u.needed) & (u.computed < u.tokens)
     return adds_up & wants & room.is_room(u.blocks, {FIRST: u.needed}, {FIRST: 0, LOADS: u.parked})

@@ -1,6 +1,6 @@
 """Chapters 04 and 11: what admission counts is a bound, what fits the empty pool is admitted, and room stays room.
 
-What a request needs is a sum over groups, and so is what it holds: it is enough to compare them in one group. For the
+Need and holdings of a request are sums over groups, so it is enough to compare them in one group. For the
 gate there are two groups, full attention and a sliding window: more groups add more of the same terms.
 """
 
@@ -199,7 +199,7 @@ def _hit_blocks(its: Group, u: Any) -> Any:
 
 
 def _taken(u: Any) -> Any:
-    """What the gate asks for if no block is held: what is to come, and the blocks of the hit, which are free."""
+    """The blocks that the gate asks for if no block is held: those to come, and those of the hit, which are free."""
     groups = both(u)
     live = [_hit_blocks(its, u) for its in groups]
     return admission.blocks_to_come(settings_of(u, *groups), u.tokens, u.computed, live) + sum(live)
@@ -530,7 +530,7 @@ STAYS = Obligation(
         ),
     ),
 )
-"""What is taken is what ``takes`` says, and never more than is needed for the tokens that there are: ENOUGH."""
+"""A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
 PINNED_MOST = 4

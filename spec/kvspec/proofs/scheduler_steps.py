@@ -84,7 +84,7 @@ def _scheduled(u: Any) -> Condition:
 
 
 def _after(u: Any, claim: Callable[[Scheduler, Observation], Any]) -> Any:
-    """What is said of the state after a half step."""
+    """The claim about the state after a half step."""
     with on_counts():
         after = state(u, IN_LINE)
         return claim(after, schedule(after))
@@ -147,7 +147,7 @@ WAITS = Obligation(
 )
 
 SUBMITTED, ANSWERED, ABORTED, ARRIVED, FAILED = range(5)
-"""What else may happen: an answer, an abort, an end of a transfer, a request more."""
+"""The other operations: an answer, an abort, an end of a transfer, a new request."""
 OTHERWISE: dict[str, Unknown] = {
     **with_others(unknowns(IN_LINE)),
     "operation": Count(0, FAILED),

@@ -1,7 +1,7 @@
-"""What the slots of blocks hold: what was written there, independent of the cache.
+"""The content of slots: what was written there, independent of the cache.
 
 A step that is scheduled owes what it will write; it writes when it is computed, in the order in which steps are
-dispatched. What another node provides may be written out of turn. The pool may be of any size, with any number of
+dispatched. Another node may write out of turn. The pool may be of any size, with any number of
 requests and steps in flight: see ``kvspec.pool``. A content stands for the slots up to the end of its prefix, so a
 block holds as many contents as it has boundaries. That these slots are those that a step computes is proved of the
 formulas (chapters 04 and 08).
@@ -169,7 +169,7 @@ LATE_IS_IN_TURN = inductive(
 
 
 def _stays(u: Any) -> Any:
-    """What was written at the arbitrary point is still there, unless the block was allocated again."""
+    """The content written at the arbitrary point is still there, unless the block was allocated again."""
     at = anywhere(u)
     was, now = before(u).written[at.content, at.block], after(u).written[at.content, at.block]
     allocated = happens(u, Take, Fill) & (u.at_block == at.block)

@@ -1,8 +1,8 @@
 """A follower: runs the transitions next to a manager, and reports where the two differ.
 
 After every operation, each recorded call must be a transition that can happen in the state so far and that such an
-operation may consist of. The resulting state must be the manager's, map by map. What such an operation must consist of
-must have happened. The invariants must hold for each block that was touched; the other blocks are as before.
+operation may consist of. The resulting state must be the manager's, map by map. The transitions that such an operation
+requires must have happened. The invariants must hold for each block that was touched; the other blocks are as before.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Follower:
         self._progress: Mapping[int, Progress] = {}
         """Per request that holds blocks, how far its content was made known."""
         self._undispatched: frozenset[Content] = frozenset()
-        """What the worker has yet to compute, where that cannot serve every hit."""
+        """Content that the worker has yet to compute, if it cannot serve every hit."""
         self._dispatched = self._over = 0
         """How many steps were dispatched, and how many of them are over."""
         self._steps: Mapping[tuple[Content, int], int] = {}
@@ -94,7 +94,7 @@ class Follower:
     def step_over(self, manager: Manager, requests: Collection[int]) -> Drift | None:
         """The first difference after the oldest step in flight, of ``requests``, was over, or None.
 
-        What waited for it may be free. When that is so, is counted here.
+        Blocks that waited for it may be free. This counts when.
         """
         self._over += bool(requests)
         after, run = picture(manager, self.now), Run(None, self.now.state)
@@ -114,10 +114,10 @@ class Follower:
         return drift
 
     def _computed(self, state: State, manager: Manager, answered: bool = False) -> Iterator[Labelled]:
-        """What was written, since the steps that owed it are over; what is late, before all else.
+        """The writes of the steps that are over; late ones before all others.
 
-        Where one step is taken after the other, it is over before the next operation. What becomes known with an answer
-        was computed before.
+        With one step in flight, a step is over before the next operation. Blocks that become known with an answer were
+        computed before.
         """
         owed, late = entries_of(state.owed), entries_of(state.late)
         if not owed and not late:
@@ -134,7 +134,7 @@ class Follower:
         self._steps = {key: step for key, step in still.items() if key in owed or key[1] in late}
 
     def _still_owed(self, operation: Operation | None, state: State) -> Iterator[Drift]:
-        """What is to be written, or is late, although the step that owed it is over."""
+        """Writes that are pending or late although their step is over."""
         late = {block for _, block in self._steps}
         for key in entries_of(state.owed):
             if key not in self._steps:
@@ -151,7 +151,8 @@ class Follower:
             return Drift(step.operation, "content", f"request {step.number}", "a prefix of that length", str(error))
 
     def _made_known(self, step: Step) -> Due | None:
-        """What must become known to the cache in ``step``, which is taken as done; None if nothing must."""
+        """The content that must become known to the cache in ``step``, which is taken as done; None if there is
+        none."""
         if self._retention is None or step.was is None or step.names is None:
             return None
         number, answer = step.number, step.answer
@@ -249,20 +250,20 @@ class Run:
 
 
 def _released_by(given_up: list[tuple[Entry, int]], block: int) -> Labelled:
-    """What releases ``block``: one of the entries that name it, each once; none if there is none left."""
+    """The release of ``block`` by one of the entries that name it, each once; none if no entry is left."""
     place = next((place for place, (_, named) in enumerate(given_up) if named == block), None)
     return Drop, Operands(block, 0 if place is None else given_up.pop(place)[0])
 
 
 def _used(before: Picture, after: Picture) -> Iterator[Labelled]:
-    """What steps in flight use no longer."""
+    """Blocks that steps in flight do not use any more."""
     for entry, block in before.raw.uses.items():
         if after.raw.uses.get(entry) != block:
             yield Used, Operands(block, use=entry)
 
 
 def _uses(before: Picture, after: Picture) -> Iterator[Labelled]:
-    """What they use from now on."""
+    """Blocks that they use from now on."""
     for entry, block in after.raw.uses.items():
         if before.raw.uses.get(entry) != block:
             yield Use, Operands(block, entry, use=entry)
@@ -315,7 +316,7 @@ def everywhere(state: State) -> list[Point]:
 
 
 def _recorded(manager: Manager) -> list[Call]:
-    """What was called on the manager's pool since this was last asked."""
+    """The calls on the manager's pool since the last call of this."""
     pool = manager.pool
     assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
     calls = list(pool.calls)

@@ -1,11 +1,11 @@
 """A picture: the state of a manager's blocks, as a state of ``kvspec.pool``.
 
 A table entry is named by request, group and position, a copy by its place among those that are pending, and a content
-by itself. A table that waits for steps in flight is named by when it is free, and by its place among those. What did
-not change since the picture before is not looked at again.
+by itself. A table that waits for steps in flight is named by when it is free, and by its place among those. Parts that
+did not change since the previous picture are not read again.
 
-A request that has steps in flight uses all that these may read or write, according to ``population``. What another node
-writes and what is in the slots follows from operations alone: ``picture`` leaves ``FOLLOWED`` empty.
+A request that has steps in flight uses all that these may read or write, according to ``population``. Transfers and the
+content of slots follow from operations only: ``picture`` leaves ``FOLLOWED`` empty.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FOLLOWED = ("filled", "written", "owed", "late")
 
 @frozen(eq=False)
 class Raw:
-    """What was read of a manager, and the maps made of it."""
+    """The state read from a manager, and the maps made of it."""
 
     tables: Mapping[int, tuple[list[list[int]], Mapping[Entry, int]]]
     """Per request, its tables, and the blocks that they name by entry."""
@@ -47,9 +47,9 @@ class Raw:
     begins: Mapping[Content, tuple[int, ...]]
     copies: tuple[Copy, ...]
     given_up: Mapping[Entry, int]
-    """What waits for steps in flight, by entry."""
+    """The blocks that wait for steps in flight, by entry."""
     uses: Mapping[Entry, int]
-    """What steps in flight use, by entry."""
+    """The blocks that steps in flight use, by entry."""
 
 
 @frozen(eq=False)
@@ -156,7 +156,7 @@ def _released(manager: Manager) -> dict[Entry, int]:
 
 
 def _uses(manager: Manager, before: Mapping[Entry, int]) -> Mapping[Entry, int]:
-    """What the steps in flight may read or write; ``before`` is what they used so far.
+    """The blocks that steps in flight may read or write; ``before`` has those that they used so far.
 
     All that waits for them. Of a running request, all blocks from the first one that a token reads which may be taken
     back, to the end: any of the drafts may be taken back.

@@ -98,7 +98,7 @@ Known: TypeAlias = tuple[Content, int]
 
 
 def retention_of(settings: Settings) -> Retention | None:
-    """What says which blocks are due; None if nothing is cached."""
+    """The retention, which says which blocks are due; None if nothing is cached."""
     if not settings.caches:
         return None
     interval = settings.retention_interval_tokens
@@ -110,7 +110,7 @@ class Progress:
     """How far a request's content was made known, since it holds blocks."""
 
     hit_tokens: int
-    """What was there already: it is not made known again."""
+    """The boundaries that were there already: they are not made known again."""
     tokens: int
     """Of how many tokens all that is due is known."""
     opened: tuple[int, ...]
@@ -132,7 +132,7 @@ class Due:
 
 
 def due(manager: Manager, retention: Retention, number: int, tables: Blocks, progress: Progress, ends: range) -> Due:
-    """What a step makes due, on top of ``progress``: of ``ends``, the last is where it ends, and the others it passes.
+    """The content that a step makes due, after ``progress``: it ends at the last of ``ends`` and passes the others.
 
     Drafts are never among them. A state is kept where a step ends, and is none of those that it passes.
     """
@@ -219,7 +219,7 @@ def _allocated(step: Step, was: Request) -> Pattern | None:
 
 
 def _kept(step: Step, index: int, group: Group, computed: int) -> Sequence[int | None]:
-    """What a table names before it grows: what it named, or the full blocks of the hit, without what is dead."""
+    """The blocks of a table before it grows: those it named, or the full blocks of the hit, without dead ones."""
     assert isinstance(step.answer, Granted)
     if step.named is not None:
         return _freed_entries(step.named[index], group.blocks_dead(computed))
@@ -281,7 +281,7 @@ def _ended(step: Step, was: Request) -> Pattern | None:
 
 
 def _transferred(step: Step, was: Request) -> Pattern | None:
-    """What arrived stays; what was read, or did not arrive, is freed."""
+    """Blocks that arrived stay; blocks that were read, or did not arrive, are freed."""
     assert isinstance(step.operation, Transferred)
     arrived = was.status is Status.LOADING and step.operation.succeeded
     return _unchanged(step, was) if arrived else None
@@ -411,7 +411,7 @@ REQUIRED: Mapping[type[Operation], tuple[Requirement, ...]] = MappingProxyType(
 
 
 def missing(step: Step, due: Due | None) -> Iterator[Drift]:
-    """What must hold after ``step`` and does not; ``due`` is what must become known in it."""
+    """The requirements that ``step`` violates; ``due`` is the content that must become known in it."""
     of_request = isinstance(step.operation, OfRequest)
     for requirement in REQUIRED.get(type(step.operation), (_tables,) if of_request else ()):
         yield from requirement(step)
@@ -420,7 +420,7 @@ def missing(step: Step, due: Due | None) -> Iterator[Drift]:
 
 
 def _known(step: Step, due: Due | None) -> Iterator[Drift]:
-    """What is due becomes known, once and with its own content, and nothing else does."""
+    """All due content becomes known, once, and nothing else does."""
     registered = Counter((at.content, at.block) for at in _of(step, Register))
     expected = Counter(due.full if due is not None else ())
     if registered != expected:

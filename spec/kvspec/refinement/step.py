@@ -83,7 +83,7 @@ def content_of_block(manager: Manager, request: int, group: int, index: int) -> 
 
 
 def content_of_source(manager: Manager, request: int, group: int, answer: Answer) -> Content | None:
-    """What a block must hold, or begin with, of which a beginning is copied; None if nothing was granted."""
+    """The content that a block must hold, or begin with if a beginning is copied; None if nothing was granted."""
     if not isinstance(answer, Granted):
         return None
     matched = manager.geometry.groups[group].tokens_matched(answer.hit_tokens)
@@ -189,14 +189,14 @@ class Labels:
         return self._place[call.block]
 
     def _asked(self, entry: Entry) -> Content:
-        """What a block must hold to serve a hit at ``entry``."""
+        """The content that a block must hold to serve a hit at ``entry``."""
         try:
             return content_of_block(self._manager, *entry)
         except ForeignPrefixError as error:
             raise UnexplainedError(f"a hit at {entry}: {error}") from error
 
     def _begins(self, copy: Copy) -> Content | Literal[0]:
-        """What the source of ``copy`` must hold or begin with; 0 if nothing was granted."""
+        """The content that the source of ``copy`` must hold or begin with; 0 if nothing was granted."""
         assert isinstance(self._operation, OfRequest), "copies are made for a request"
         try:
             return content_of_source(self._manager, self._operation.request, copy.group, self._answer) or 0
@@ -204,7 +204,8 @@ class Labels:
             raise UnexplainedError(f"a copy in group {copy.group}: {error}") from error
 
     def _settled(self) -> Iterator[Labelled]:
-        """What no call shows, once: a block that stands at another place of a table, and where a copy goes."""
+        """Transitions without a call, each once: a block moves to another place of a table, or a copy gets its
+        destination."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -258,7 +259,7 @@ class Step:
     happened: Sequence[Labelled]
     """The transitions that it consisted of."""
     undispatched: frozenset[Content]
-    """What the worker had yet to compute before, where that cannot serve every hit."""
+    """Content that the worker had yet to compute before, if it cannot serve every hit."""
 
     @property
     def number(self) -> int:

@@ -150,7 +150,7 @@ def _obligation(name: str, statement: str, title: str, wrong: Callable[[Life], A
 
 
 def _run(pool: BlockPool, actions: Sequence[int], tracked: Callable[[], bool]) -> Life:
-    """What becomes of the block if ``pool`` does all this; scratch serves no hit, so it is cached when it is taken."""
+    """The outcome for the block if ``pool`` does all this; scratch serves no hit, so it is cached when it is taken."""
     life = Life()
     for action in actions:
         if action == TAKE:
@@ -176,13 +176,13 @@ def _describe_life(life: Life) -> str:
 
 
 def by_count(actions: Sequence[int]) -> Life:
-    """What becomes of a block in the refuted pool."""
+    """The outcome for a block in the refuted pool."""
     pool = CountingPool(SETTINGS.blocks, 1)
     return _run(pool, actions, lambda: BLOCK in pool.tracked)
 
 
 def by_flag(actions: Sequence[int]) -> Life:
-    """What becomes of it in the pinned tier as it is."""
+    """The outcome for it in the real pinned tier."""
     pool = PinnedPool(SETTINGS.blocks, False, 1)
     return _run(pool, actions, lambda: BLOCK in pool.pinned)
 

@@ -105,7 +105,7 @@ def _replay(geometry: Geometry, make: MakeRow) -> Callable[[Mapping[str, Any]], 
         *_, hit = (manager.apply(operation) for operation in operations)
         assert isinstance(hit, Hit)
         design = as_cached(manager, 1).found(make)
-        # What the reference says is what the hit is: chapter 05 proves it to be the longest.
+        # The reference gives the hit: chapter 05 proves it to be the longest.
         hits = f"a hit of {design} tokens", f"a hit of {hit.tokens} tokens"
         return Replay(settings, operations, hits[0], hits[1], design_fails=design != hit.tokens, sound_fails=False)
 
