@@ -1,7 +1,7 @@
 """Admission: how many blocks a request will hold, and whether they can be had.
 
 A request is admitted only if all of its tokens so far fit, not merely its first chunk: otherwise admitted requests wait
-for each other's blocks. What counts is the peak: a sliding window frees blocks as it slides.
+for each other's blocks. The peak counts: a sliding window frees blocks as it slides.
 """
 
 from __future__ import annotations

@@ -120,9 +120,10 @@ def tokens_unsure(request: Request, out_of_turn: bool) -> int:
 
 
 def is_fenced(request: Request) -> bool:
-    """Whether the blocks that a request gives up are freed only when the steps in flight are over.
+    """Whether the blocks of a request are freed only when the steps in flight are over.
 
-    Any of them may still write its blocks. That disturbs no later step, but a node that writes them out of turn.
+    Any of these steps may still write the blocks. This does not disturb later steps, but it disturbs a node that writes
+    them out of turn.
     """
     return bool(request.in_flight)
 

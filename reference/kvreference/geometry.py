@@ -223,7 +223,7 @@ class Geometry:
     def anchor(self, group: Group, end: int) -> tuple[int, int]:
         """The half-open range of blocks before index ``end`` that a hit at the last boundary there reads.
 
-        What must match after the boundary is before ``end`` too, so these blocks suffice for a hit in this group. Empty
+        The look-ahead after the boundary is before ``end`` too, so these blocks suffice for a hit in this group. Empty
         where no window slides.
         """
         if not group.slides:

@@ -1,7 +1,7 @@
 """The hybrid block manager: what every operation of the alphabet does, and what it answers.
 
 ``apply`` takes a legal operation and returns the answer; ``step`` does the same without touching the state it was
-given. Who holds which block is in ``kvreference.holdings``, what is cached in ``kvreference.prefix_cache``, and where
+given. The holders of blocks are in ``kvreference.holdings``, what is cached in ``kvreference.prefix_cache``, and where
 the requests stand in ``kvreference.population``.
 """
 

@@ -1,7 +1,7 @@
-"""Prove one obligation: every way through it, its witnesses, its mutants.
+"""Prove one obligation: every path through it, its witnesses, its mutants.
 
-z3 is given an effort and not a time: the same question has the same answer on every machine. What it cannot decide is
-*unknown*, which is not proved.
+z3 has a limit of effort and not of time: the same question has the same answer on every machine. If it cannot decide,
+the result is *unknown*, which is not proved.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Proof:
 def prove(obligation: Obligation, fixed: Mapping[str, int] = NO_VALUES, effort: int = EFFORT) -> Proof:
     """Whether ``obligation`` holds for all values of its unknowns, or of those that are not ``fixed``.
 
-    First with what ``kvspec.symbolic`` says of products. What that refutes but does not fail as numbers is asked again,
+    First with what ``kvspec.symbolic`` says of products. A refutation that does not fail as numbers is asked again,
     with the products as they are.
     """
     by_lemmas = _attempt(obligation, fixed, effort, by_lemmas=True)

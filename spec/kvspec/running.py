@@ -2,11 +2,11 @@
 
 ``pool_of`` makes a pool of the reference, of any size and in any sound state. Its lists, dictionaries and queues are
 stand-ins that read and write unknown maps. All code is the reference's own: ``BlockPool`` and ``PinnedPool``, both free
-queues, both maps. What it does to the stand-ins is compared with what a transition of ``kvspec.pool`` does to the
+queues, both maps. Its effect on the stand-ins is compared with the effect of a transition of ``kvspec.pool`` on the
 state, at an arbitrary block and content.
 
 Where code iterates over a collection of unknown size, it meets the observed elements, if they are there, and another
-one, if there is one. What the code does to each element must not depend on the others; the other one shows this.
+one, if there is one. The effect on each element must not depend on the others; the other one shows this.
 Afterwards the collection is known at the observed elements only, and is read nowhere else.
 
 Where code repeats a step, one turn is run, from any sound state. It ends in a sound state, the one that the transition

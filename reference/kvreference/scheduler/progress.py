@@ -8,8 +8,8 @@
   holds it up. Steps alone never lead back to an earlier state.
 
 A step in which no request gets blocks is *held up*, and not counted. It happens only while a transfer is under way, and
-no transfer is begun in it: if each is over within ``T`` steps, one step in ``T + 1`` is counted. That every transfer
-ends is up to its connector.
+no transfer is begun in it: if each is over within ``T`` steps, one step in ``T + 1`` is counted. Each connector must
+end its transfers.
 
 Requests submitted later do not count: they queue after it. Only a loading request is passed by others, so its steps
 count from the end of its transfer.

@@ -1,8 +1,8 @@
 """Obligations about the transition system: any state in which the invariants hold, and any one transition.
 
 The maps are not known, so the pool may be of any size, with any number of requests and copies. An invariant is assumed
-at every point that matters, made of the transition's operands, an arbitrary point, and the blocks that these name. That
-assumes less than that it holds everywhere, and what follows is shown at the arbitrary point, so it holds everywhere.
+at every point that matters, made of the transition's operands, an arbitrary point, and the blocks that these name. This
+assumes less than that it holds everywhere. The conclusion is shown at the arbitrary point, so it holds everywhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """All transitions: every change of a block is one of these.
 
 The content of a block becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it and the
-copies that read it. Steps in flight read and write it, and another node may write it. What was written into it and what
-the cache says of it are separate.
+copies that read it. Steps in flight read and write it, and another node may write it. Its written content and its
+cached content are separate.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Take(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = forgotten(state, at.block)
-        # What is still to be written for a former holder does no harm if it is written before all else.
+        # Pending writes for a former holder do no harm if they come before all others.
         owes = (after.late[at.block] != 0) | (after.owed.count(at.block) != 0)
         return evolve(
             after,

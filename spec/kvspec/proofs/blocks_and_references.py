@@ -52,7 +52,7 @@ def _hold_stays_queued(state: State, at: Operands) -> State:
 
 
 def _drop_frees(state: State, at: Operands) -> State:
-    # What waits is looked at before the count: so the second holder's block is free.
+    # The waiting block is looked at before the count: so the second holder's block is free.
     refs = state.refs.put(at.block, state.refs[at.block] - 1)
     return evolve(state, refs=refs, named=state.named.put(at.entry, 0), where=state.where.put(at.block, FREE))
 

@@ -98,7 +98,7 @@ def _slots_of_boundary(u: Any) -> tuple[Lemma, ...]:
 
 ASCEND = (128, 64, 32)
 ALIGNMENTS = (16384, 8192, 4096, 256)
-"""What chapter 08 says: on Ascend by block size, and on a GPU."""
+"""The hits of chapter 08: on Ascend by block size, and on a GPU."""
 LOOKAHEADS = (128, 64, 32, 64)
 """The blocks of the window in which the draft layer lives."""
 UNITS = (128, 256, 512, 1024, 2048, 4096)

@@ -166,8 +166,8 @@ def _follows_the_hit(u: Any) -> Any:
 PLANNED = Obligation(
     id="external-tokens.blocks-follow-the-hit",
     statements=("KV-OP-24",),
-    title="What another node provides gets exactly the blocks that it fills after the hit: none of the hit's, "
-    "none too many and never fewer than none.",
+    title="External tokens get exactly the blocks that they fill after the hit: none of the hit's, none too many and "
+    "never fewer than none.",
     unknowns={
         "hit_blocks": Count(0, HIT_MOST),
         "block": Count(1, BLOCK_MOST),

@@ -427,7 +427,7 @@ def _needs_no_more(u: Any) -> Any:
 FULL_IS_CLOSED = Obligation(
     id="hit-lookup.full-serves-every-shorter-hit",
     statements=("KV-OP-01",),
-    title="What full attention can serve at a length it can serve at every shorter one.",
+    title="If full attention can serve a length, it can serve every shorter one.",
     unknowns={"block": Count(1), "drafts": Count(0, 1), "shorter": Count(1), "longer": Count(1)},
     assumes=lambda u: u.shorter <= u.longer,
     claim=_needs_no_more,

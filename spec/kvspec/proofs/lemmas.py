@@ -1,9 +1,8 @@
 """The lemmas that other proofs use: products of unknowns, counts in maps, multiples.
 
 The lemmas about products and counts are proved with z3's own products, and with sums over keys, so that nothing rests
-on itself. What ``kvspec.symbolic`` and ``kvspec.maps`` state is not written down again here: it is recorded
-(``RecordedPath``). From them follow the lemmas about whole units, which are too far from a single product for z3 to
-find alone.
+on itself. The facts that ``kvspec.symbolic`` and ``kvspec.maps`` state are not written down again here: they are
+recorded (``RecordedPath``). From them follow the lemmas about whole units, which z3 does not find by itself.
 """
 
 from __future__ import annotations
@@ -167,8 +166,7 @@ def _remainder_unbounded(self: RealProducts, dividend: Any, divisor: Any) -> tup
 DIVIDED = Obligation(
     id="products.one-quotient",
     statements=SUPPORTED,
-    title="What is said of a division is so of one quotient and one remainder alone, also where the dividend is "
-    "negative.",
+    title="A division has only one quotient and one remainder, also where the dividend is negative.",
     unknowns={
         **_signed("dividend", "one", "other"),
         "divisor": Count(1),
@@ -486,8 +484,8 @@ def _split(u: Any) -> tuple[Lemma, ...]:
 REMAINDER = Obligation(
     id="products.remainder-of-multiple",
     statements=SUPPORTED,
-    title="What whole units leave over after the last block is whole units, if blocks are, and at least a unit is "
-    "missing to the next block.",
+    title="If blocks are whole units, the remainder of whole units after the last block is whole units, and at least "
+    "a unit is missing to the next block.",
     unknowns={"number": Count(0), "block": Count(1), "unit": Count(1)},
     assumes=lambda u: (u.number % u.unit == 0) & (u.block % u.unit == 0),
     claim=lambda u: (left_over(u.number, u.block) % u.unit == 0) & (left_over(u.number, u.block) + u.unit <= u.block),

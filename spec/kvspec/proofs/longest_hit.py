@@ -482,7 +482,7 @@ KNOWN = Obligation(
     id="retention.running-known-of-a-prompt",
     statements=("KV-OP-27",),
     bound=f"prompts of up to {2 * FOUND_MOST} grains, in blocks of one or two: prefixes are a list",
-    title="What full attention knows of a prompt ends with the first of its blocks that is not cached, and "
+    title="The known prefix of a prompt in full attention ends at its first block that is not cached, and "
     "no window matters.",
     unknowns={"grains": Count(1, 2), "count": Count(0, 2 * FOUND_MOST), "listed": AMap(2)},
     claim=_knows,

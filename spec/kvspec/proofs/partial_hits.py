@@ -1,7 +1,7 @@
 """Chapter 09: what is copied for a hit that ends inside a block, from where, to where, and how long both are held.
 
 A hit ends at a multiple of the unit, and the unit divides the block. Whether a draft layer lives in the group is open
-throughout. That the blocks of a copy are held until the worker has copied is proved for a pool of any size, with any
+throughout. The blocks of a copy are held until the worker has copied: this is proved for a pool of any size, with any
 number of copies (``kvspec.pool``).
 """
 

@@ -1,8 +1,8 @@
 """Chapter 10: pins are flags next to the counts, and pinned blocks are out of reach until they are demoted.
 
 Demotion admits every request that could be admitted, and happens only where it is enough. One demotion is proved for
-pools of any size (``kvspec.pool``); how many there are is proved of the running ``make_room``, for small queues. What a
-long window drop pins serves a hit, with nothing else of its group.
+pools of any size (``kvspec.pool``); how many there are is proved of the running ``make_room``, for small queues. The
+pins of a long window drop serve a hit, with nothing else of its group.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _reads_just_that(u: Any) -> Any:
 ANCHOR = Obligation(
     id="pinned-tier.anchor-serves-a-hit",
     statements=("KV-OP-21",),
-    title="What a long window drop pins is exactly what a hit at the last boundary within the drop reads, "
+    title="A long window drop pins exactly the blocks that a hit at the last boundary within the drop reads, "
     "look-ahead included, and nothing after the drop: the pins serve that hit without another block of the group.",
     unknowns={**WINDOW, "alignment": Count(1), "end": Count(1), "boundary": Count(1)},
     assumes=_is_last_within,

@@ -1,7 +1,7 @@
 """Chapter 11: the admission gate that runs, over a pool of any size.
 
-What the gate counts is proved to be a bound elsewhere (``scheduler_room``); here it is what the running gate asks of
-the running pool, and that it counts no block that is not read.
+``scheduler_room`` proves that the gate counts a bound. Here it is proved what the running gate asks of the running
+pool, and that it counts no unread block.
 """
 
 from __future__ import annotations
@@ -196,8 +196,7 @@ def _adds_up(u: Any) -> Any:
 ADDS_UP = Obligation(
     id="scheduler-progress.groups-lack-each-by-itself",
     statements=("KV-OP-03",),
-    title="What one group has too much does not make up for what another lacks: the gate asks for what each of both "
-    "lacks.",
+    title="A surplus of one group does not make up for a lack of another: the gate asks for what each of both lacks.",
     unknowns={
         "block": Count(1),
         "other_block": Count(1),

@@ -168,8 +168,8 @@ SCRATCH_FIRST = Obligation(
     id="free-queue.running-scratch-goes-first",
     statements=("KV-OP-17", "KV-INV-08"),
     title="Where scratch goes first, without a pinned tier, a block that the running pool releases goes to the "
-    "front if and only if no hit can use it, neither the whole nor a beginning. What is released last never "
-    "does, and what is evicted while it is not held does.",
+    "front if and only if no hit can use it, neither the whole nor a beginning. The block released last never "
+    "does, and a block evicted while it is not held does.",
     unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
     assumes=lambda u: (
         is_pool(u) & in_pool(before(u), u.at_block) & implies(u.step != 2, Drop.guard(before(u), operands(u)))

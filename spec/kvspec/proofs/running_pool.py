@@ -1,7 +1,7 @@
 """The running pool does what the transitions say: each of its steps is one of those that are proved, for every size.
 
-The pool may be of any size, with or without a pinned tier, scratch first or not: see ``kvspec.running``. What a caller
-must see to is assumed, and is what the guard of the transition says of holders.
+The pool may be of any size, with or without a pinned tier, scratch first or not: see ``kvspec.running``. The
+precondition of the caller is assumed: the guard of the transition on holders.
 """
 
 from __future__ import annotations
@@ -526,8 +526,7 @@ def _found(u: Any) -> Any:
 FIND = Obligation(
     id="content-and-cached-map.running-find",
     statements=("KV-OP-19", "KV-INV-05"),
-    title="What the running maps find for a content is a block that they list for it; they find none only where no "
-    "block is listed.",
+    title="The running maps find for a content a block that they list for it, and none only if no block is listed.",
     unknowns={**OF_POOL, "full": Count(0, 1)},
     assumes=lambda u: is_pool(u) & (u.at_content != 0),
     claim=_found,
@@ -612,7 +611,7 @@ def _lets_go(u: Any) -> Any:
     with its.runs() as pool:
         freed = pool._let_go([its.own.block])
     its.follow(Drop)
-    # What has no holder any more is among those that are let go, and nothing else is.
+    # Exactly the blocks without a holder are among those that are let go.
     among = (its.state.where[u.at_block] != HELD) if freed else (its.state.where[u.at_block] == HELD)
     its.let_go = u.let_go.put(u.at_block, len(freed))
     return its.agrees(sizes=False) & among & all(block == u.at_block for block in freed)

@@ -275,7 +275,7 @@ def _takes_back(u: Any) -> Any:
         unsure = request.drafts_in_flight
         for _ in awaited:
             its._answer(request, SimpleNamespace(accepted=0, beyond=0, token=7))
-            # What is still unsure and what was taken back is what was unsure at first.
+            # The tokens still unsure and those taken back are those that were unsure at first.
             fine = fine & (before - request.tokens_computed + request.drafts_in_flight == unsure)
     return fine & (before - request.tokens_computed == unsure) & (request.tokens.length == u.tokens + 3)
 

@@ -109,7 +109,7 @@ def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) 
 
 @contextmanager
 def on_lengths(module: Any) -> Iterator[None]:
-    """Lengths may be terms. What has one has no ``__len__``: Python would ask it for a number."""
+    """Lengths may be terms. A value with such a length has no ``__len__``: Python would require a number."""
 
     def length(value: Any) -> Any:
         return value.length if hasattr(value, "length") else value.__len__()
@@ -843,7 +843,7 @@ REGISTERS = Obligation(
 
 
 COMPUTES, LOADS, RUNS = range(3)
-"""What a request gets slots for: its first chunk, what another node provides, or, while it runs, another chunk."""
+"""The tokens that a request gets slots for: its first chunk, external tokens, or, while it runs, another chunk."""
 BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
 """The block and the unit of the group where the running code allocates, and how many blocks it takes at most."""
 OF_ADMISSION: Mapping[str, Unknown] = {
@@ -869,7 +869,7 @@ def _asks(u: Any) -> Any:
     for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
         fine = fine & (one != other)
     fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
-    # What runs has its blocks, and hits nothing.
+    # A running request has its blocks, and hits nothing.
     fine = fine & implies(u.way == RUNS, u.refs[u.at_block] >= 1)
     fine = fine & implies(u.way != COMPUTES, (u.copied == 0) & (u.new == 1))
     return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)

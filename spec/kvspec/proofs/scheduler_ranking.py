@@ -1,11 +1,11 @@
 """Chapter 11: the steps that a request still needs are a ranking.
 
 A step that is not held up takes at least one from the first in line, and nothing that happens adds to any other. Here
-this is proved of one request at a time. What a request waits for is a sum over those ahead of it: that it falls however
-many those are is proved in ``scheduler_line``.
+this is proved of one request at a time. A request waits for a sum over those ahead of it; ``scheduler_line`` proves
+that this sum falls for any number of them.
 
-``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own books
-(``Population._compute``); how many of the drafts are accepted is not known.
+``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own ``Population._compute``;
+the number of accepted drafts is unknown.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
         request = scheduler.manager.population[0]
         if not request.answers_next:
             return before, steps_to_end(scheduler, 0)
-        # What is beyond the request's limit was never said.
+        # Tokens beyond the request's limit are not answered.
         accepted = least(u.accepted, request.drafts_in_flight, u.limit - u.tokens - 1)
         if answer(scheduler, 0, accepted):
             return before, 0

@@ -405,8 +405,7 @@ def _at_peak(u: Any) -> Any:
 PEAK = Obligation(
     id="scheduler-progress.gate-counts-no-more",
     statements=("KV-LIVE-01", "KV-OP-03"),
-    title="What the admission gate counts for a request, from wherever it begins to compute, is never more than "
-    "it was said to need.",
+    title="From any start, the admission gate never counts more for a request than its computed need.",
     unknowns={**SIZES, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
     assumes=lambda u: (u.computed < u.tokens) & (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(lambda u: _at_peak(u) <= needed(u, u.limit - 1)),

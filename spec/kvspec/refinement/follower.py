@@ -165,7 +165,7 @@ class Follower:
         elif isinstance(step.operation, Transferred) and number in step.manager.population.alive:
             tokens = begun = step.was.tokens_computed
         elif isinstance(step.operation, Sample) and step.was.awaited and step.was.status is not Status.LOADING:
-            # What was computed before it was known is known now.
+            # Blocks that were computed before their tokens were known become known now.
             tokens = begun = tokens_answered(step.manager.population[number])
         else:
             return None

@@ -2,8 +2,8 @@
 
 The latter is which entries a request names, which of them are its hit, and what is copied for it. It is also what
 becomes known to the cache, what is forgotten, and what is not pending any more. The tables follow only from the
-formulas of the groups: which blocks are dead, how many entries there are, and how a table grows. What becomes known is
-exactly what retention says is due, each with its own content. What is left open is in ``kvspec.refinement``.
+formulas of the groups: which blocks are dead, how many entries there are, and how a table grows. Exactly the content
+that retention says is due becomes known. ``kvspec.refinement`` says what is left open.
 """
 
 from __future__ import annotations
