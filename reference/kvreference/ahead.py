@@ -1,4 +1,4 @@
-"""Steps that are scheduled before the answers of earlier steps are known: the scheduler's books then.
+"""Steps that are scheduled before the answers of earlier steps are known: the state of requests then.
 
 A step computes the token that an earlier step has yet to answer, and drafts that it has yet to propose. So a request
 counts as computed what may be taken back, and of its tokens it knows only those that were answered. Steps are computed

@@ -131,12 +131,12 @@ class BlockPool:
         self.release(blocks)
 
     def end(self, blocks: Sequence[int]) -> None:
-        """Release ``blocks``, the later ones first, because their request gives up its table."""
+        """Release ``blocks``, the later ones first, because their request frees its table."""
         self.give_up(blocks)
         self.release(blocks)
 
     def give_up(self, blocks: Sequence[int]) -> None:
-        """A request gives up its table of ``blocks``, which are released now or when steps in flight are over."""
+        """A request frees its table of ``blocks``, which are released now or when steps in flight are over."""
 
     # Forgetting
 

@@ -115,7 +115,7 @@ class Holdings:
         self.copies: list[Copy] = []
         """The copies that the worker makes before it computes the next step; until then the sources are held."""
         self.deferred: list[tuple[int, Tables]] = []
-        """The tables of requests that gave up their blocks, which are free when so many steps are over."""
+        """The tables that requests freed; their blocks are free when so many steps are over."""
 
     def copy(self) -> Holdings:
         """Independent holdings in the same state."""
@@ -275,7 +275,7 @@ class Holdings:
     # Asking
 
     def leading_shared(self, request: int) -> Sequence[int]:
-        """Per group that keeps all its slots, how many leading blocks everyone with blocks holds; else 0."""
+        """Per group that keeps all its slots, how many leading blocks all requests with blocks hold; else 0."""
         shared = []
         for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
             others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []

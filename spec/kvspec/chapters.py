@@ -1,7 +1,7 @@
 """The chapters of the specification, one mechanism each, as data: headings, rows of statements, links, code.
 
 The constants here say what a chapter must look like. Whether it does is what ``tests/spec`` asks: this module
-reads, and refuses only what it cannot read.
+reads, and rejects only what it cannot read.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def remove(queue: LinkedQueue, block: Number) -> LinkedQueue:
 
 
 def forward(queue: LinkedQueue) -> list[int]:
-    """The blocks, from the head on; at most as many as are counted, and one more if the links go on."""
+    """The blocks, from the head on; at most as many as are counted, and one more if the links continue."""
     return _walk(queue.next, HEAD, queue.blocks_free)
 
 

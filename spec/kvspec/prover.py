@@ -113,7 +113,7 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
                 confirmed = _fails(obligation, values)
                 return Proof(Verdict.REFUTED, ways, time.perf_counter() - started, values, confirmed, raised)
             if answer == z3.unknown:
-                undecided = f"z3 gives up on way {ways}: {path.solver.reason_unknown()}"
+                undecided = f"z3 gives up on path {ways}: {path.solver.reason_unknown()}"
     except NotDecidableError as error:
         undecided = str(error)
     verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED if ways else Verdict.VACUOUS

@@ -118,7 +118,7 @@ class Linked:
 
 
 class OfReference:
-    """The reference's queue. It takes one block at a time, and undoes what it must refuse halfway."""
+    """The reference's queue. It takes one block at a time, and undoes what it must reject halfway."""
 
     def __init__(self, blocks: int, scratch_first: bool = False) -> None:
         self.queue = (ScratchFirstQueue if scratch_first else FreeQueue)(range(1, blocks + 1))

@@ -89,7 +89,7 @@ class ReservedForLoadsAlone(Scheduler):
 
 
 class FirstIsPreempted(Scheduler):
-    """The only one that runs gives up its blocks when a transfer holds what it needs, and computes everything again."""
+    """The only running request frees its blocks when a transfer holds what it needs, and computes everything again."""
 
     def _preempts(self) -> bool:
         return True

@@ -13,7 +13,7 @@ from kvreference.settings import Settings
 
 
 class UnheldSources(Holdings):
-    """Holdings that let go of a copy's source at once."""
+    """Holdings that release a copy's source at once."""
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         allocation = super().allocate(request, span, hit)

@@ -130,7 +130,7 @@ def what_each_kind_reads(found: Mapping[str, Any]) -> Picture:
         cells = [Cell(index, "lost" if index < dead else "held") for index in range(group.blocks_occupied(100))]
         rows.append(Row(f"After 100 tokens, {_named(group)}", cells))
     return Picture(
-        "What each attention kind reads and gives up",
+        "What each attention kind reads and releases",
         "Blocks that a resume at token 96 needs: "
         + ", ".join(
             f"{_named(group)} {len(needed)}" for group, needed in zip(found["groups"], found["needed"], strict=True)

@@ -337,7 +337,7 @@ class Move(Transition):
 
 
 class Drop(Transition):
-    """A table entry gives up its block. No request does in a step in which something is copied into the block."""
+    """A table entry releases its block. No request does so in a step in which something is copied into the block."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -351,7 +351,7 @@ class Drop(Transition):
 
 
 class ReadDone(Transition):
-    """A copy is dispatched, and gives up its source."""
+    """A copy is dispatched, and releases its source."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:

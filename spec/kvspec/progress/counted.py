@@ -283,7 +283,7 @@ class SideBySide:
         return found + list(self.differences())
 
     def differences(self) -> Iterator[str]:
-        """How the states differ: the queues, the books, who holds how much, what is free."""
+        """How the states differ: the queues, the requests, the holdings, the free blocks."""
         one, other = _state(self.reference), _state(self.counted)
         for what in one:
             if one[what] != other[what]:

@@ -38,7 +38,7 @@ class Shop:
     chunk_tokens: int = 1
     """What a step computes."""
     sends: bool = False
-    """Whether the first request is read by another node after its end, for as long as the steps go on."""
+    """Whether the first request is read by another node after its end, until the last step."""
 
     def unknowns(self, blocks_max: int, tokens_max: int) -> dict[str, Count]:
         """The unknowns: the pool, and how long each request is, loads and may become."""
@@ -93,7 +93,7 @@ class Course:
 
 
 def run(shop: Shop, u: Any, scheduler: Scheduler) -> Course:
-    """Submit, and take steps until everybody has ended or one is a hang, or as many as there may be."""
+    """Submit, and take steps until all requests have ended or one is a hang, up to the limit."""
     course = Course()
     for submit in shop.submits(u):
         _apply(scheduler, course, submit)

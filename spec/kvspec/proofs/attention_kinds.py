@@ -109,7 +109,7 @@ def dead_is_unread(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-dead-is-unread",
         statements=("KV-OP-06", "KV-MEM-01", *(("KV-OP-26",) if kind is STATES else ())),
-        title=f"A block that {WORDS[kind]} gives up holds nothing that a later token reads, or a resume there"
+        title=f"A block that {WORDS[kind]} releases holds nothing that a later token reads, or a resume there"
         + (", even if all drafts in flight are taken back." if kind is STATES else "."),
         unknowns={**SIZES[kind], "computed": Count(0), "at": Count(0), "position": Count(0)},
         assumes=assumes,

@@ -29,7 +29,7 @@ from kvspec.symbolic import either, implies, negated
 CHAPTER = "blocks-and-references"
 
 DROPPED = Drop.effect
-"""What giving up a block does, where nothing is broken."""
+"""The release of a block, where nothing is broken."""
 
 
 def _drop_keeps_count(state: State, at: Operands) -> State:
@@ -64,11 +64,11 @@ COUNTS = inductive(
     "In every reachable state a block's reference count is the number of table entries that name it and of pending "
     "copies that read it.",
     (
-        broken("drop-keeps-the-count", "A table gives up a block, and the count stays.", Drop, _drop_keeps_count),
+        broken("drop-keeps-the-count", "A table releases a block, and the count stays.", Drop, _drop_keeps_count),
         broken("pin-by-count", "A pin is one more reference.", Pin, _pin_counts),
     ),
     {
-        "one of two holders gives up": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 2),
+        "one of two holders releases": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 2),
         "a copy reads what a table names": lambda u: (
             (u.reads.count(u.any_block) >= 1) & (u.named.count(u.any_block) >= 1)
         ),
@@ -111,7 +111,7 @@ HELD_IF_REFERENCED = inductive(
     ("KV-INV-02",),
     "A block waits in a queue if and only if it counts no reference, and no count is ever negative.",
     (broken("drop-frees-at-once", "A block is free as soon as one of its holders gives it up.", Drop, _drop_frees),),
-    {"the last holder gives up": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1)},
+    {"the last holder releases": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1)},
 )
 
 
@@ -183,8 +183,8 @@ NOTHING_LEAKS = of_every_step(
         in_pool(after(u), u.any_block) & negated(_has_holders(after(u), u.any_block)),
         (after(u).where[u.any_block] == FREE) | (after(u).where[u.any_block] == WAITING),
     ),
-    (broken("drop-keeps-the-count", "A table gives up a block, and the count stays.", Drop, _drop_keeps_count),),
-    {"the last holder gives up": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1) & (u.any_block == u.at_block)},
+    (broken("drop-keeps-the-count", "A table releases a block, and the count stays.", Drop, _drop_keeps_count),),
+    {"the last holder releases": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1) & (u.any_block == u.at_block)},
 )
 
 
@@ -216,7 +216,7 @@ USED_IS_HELD = inductive(
     "Where another node may write out of turn, a block that a step in flight reads or writes has a holder, and "
     "so is not free.",
     (_GIVEN_UP,),
-    {"one of two holders gives up what a step uses": lambda u: happens(u, Drop) & (u.uses.count(u.at_block) >= 1)},
+    {"one of two holders releases what a step uses": lambda u: happens(u, Drop) & (u.uses.count(u.at_block) >= 1)},
 )
 
 FILLED_IS_HELD = inductive(
@@ -227,7 +227,7 @@ FILLED_IS_HELD = inductive(
     (
         unguarded(
             "given-up-while-loaded",
-            "A table gives up a block that another node still writes.",
+            "A table releases a block that another node still writes.",
             Drop,
             lambda state, at: (
                 (state.named[at.entry] == at.block)

@@ -78,7 +78,7 @@ class PlainPositions(_Numbered):
 
 
 class ScratchFirstPositions(_Numbered, ScratchFirstQueue):
-    """The queue that hands out scratch first."""
+    """The queue that allocates scratch first."""
 
 
 class _References:
@@ -253,7 +253,7 @@ EVICTION = Obligation(
 
 
 def _freed(u: Any) -> Any:
-    """The queue after a request gave up two tables: two blocks of one, the earlier first, and one of the other."""
+    """The queue after a request freed two tables: two blocks of one, the earlier first, and one of the other."""
     queue_of = ScratchFirstPositions if u.scratch_first == 1 else PlainPositions
     pool = NumberedPool(u.references, u.cached, queue_of(u.place, u.queued, -u.prepended, u.appended))
     tables: Any = [

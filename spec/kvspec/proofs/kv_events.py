@@ -160,7 +160,7 @@ TOKENS = Obligation(
         ),
         only(
             "a-block-too-many",
-            "The tokens go on for a block that is not named.",
+            "The tokens continue for a block that is not named.",
             "kvreference.caching:_stored",
             _spans_what_is_due,
         ),

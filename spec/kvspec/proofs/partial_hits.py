@@ -253,7 +253,7 @@ DESTINATION_NAMED = inductive(
     CHAPTER,
     invariants.destination_is_named,
     ("KV-INV-09", "KV-OP-19"),
-    "A table names the destination of a copy until the copy is dispatched: no request gives up a block in a step that "
+    "A table names the destination of a copy until the copy is dispatched: no request frees a block in a step that "
     "copies into it.",
     (
         unguarded(

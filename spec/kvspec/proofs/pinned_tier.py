@@ -29,7 +29,7 @@ from kvspec.symbolic import either, implies
 CHAPTER = "pinned-tier"
 
 DROPPED = Drop.effect
-"""What giving up a block does, where nothing is broken."""
+"""The release of a block, where nothing is broken."""
 
 
 def _demote_keeps_pin(state: State, at: Operands) -> State:

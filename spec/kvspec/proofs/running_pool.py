@@ -310,7 +310,7 @@ def _end(u: Any, its: Running) -> bool:
 END = of_pool(
     "pinned-tier.running-end-pins",
     ("KV-OP-21", "KV-INV-07", "KV-OP-07"),
-    "A block of a table that a request gives up is pinned if it is cached and there is a pinned tier, and released.",
+    "A block of a table that a request frees is pinned if it is cached and there is a pinned tier, and released.",
     Drop,
     _end,
     _RELEASED,
@@ -611,7 +611,7 @@ def _lets_go(u: Any) -> Any:
     with its.runs() as pool:
         freed = pool._let_go([its.own.block])
     its.follow(Drop)
-    # Exactly the blocks without a holder are among those that are let go.
+    # Exactly the blocks without a holder are among those that are released.
     among = (its.state.where[u.at_block] != HELD) if freed else (its.state.where[u.at_block] == HELD)
     its.let_go = u.let_go.put(u.at_block, len(freed))
     return its.agrees(sizes=False) & among & all(block == u.at_block for block in freed)
@@ -625,7 +625,7 @@ LET_GO = Obligation(
     unknowns=LETTING_GO,
     assumes=lambda u: _is_letting_go(u) & Drop.guard(before(u), operands(u)),
     claim=_lets_go,
-    witnesses={"another was let go before": lambda u: (u.let_go[u.any_block] == 1) & (u.refs[u.at_block] == 1)},
+    witnesses={"another was released before": lambda u: (u.let_go[u.any_block] == 1) & (u.refs[u.at_block] == 1)},
     mutants=(
         _RELEASE_MUTANTS[0],
         only(
@@ -669,8 +669,8 @@ def _apart(u: Any) -> Any:
 QUEUED = Obligation(
     id="blocks-and-references.running-release-queues",
     statements=("KV-INV-02", "KV-INV-03", "KV-INV-07", "KV-LEAK-01"),
-    title="Each block that a release has let go of is put into the queue that its pin says, with any others released "
-    "with it, and no other block is moved.",
+    title="Each block that a release leaves without a holder is put into the queue that its pin says, with any others "
+    "released with it, and no other block is moved.",
     unknowns={**LETTING_GO, "first": Count(1), "last": Count(1)},
     assumes=lambda u: _is_letting_go(u) & _apart(u),
     claim=_queues,

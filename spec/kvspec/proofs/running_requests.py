@@ -1,4 +1,5 @@
-"""Chapters 04, 11 and 13: what the running books say of a request: how much it computes, and what may be taken back.
+"""Chapters 04, 11 and 13: what the running population says of a request: how much it computes, and what may be taken
+back.
 
 A request may be of any length: its tokens and its drafts are known by how many they are.
 """

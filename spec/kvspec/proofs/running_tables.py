@@ -1,4 +1,4 @@
-"""The running tables: what a request gives up, what a copy gives up, and what becomes known to the cache.
+"""The running tables: what a request frees, what a copy releases, and what becomes known to the cache.
 
 The pool may be of any size, a table and a list of copies of any length: see ``kvspec.running``. One place of a table is
 run, which stands for all: what is done to it depends on no other.
@@ -240,9 +240,9 @@ WAITS = Obligation(
     statements=("KV-MEM-04", "KV-OP-07", "KV-LEAK-01"),
     bound="a request that waits after another one: they are a list; for tables of any length, a pool of any size and "
     "any number of steps",
-    title="Where another node may write out of turn, what a request in flight gives up keeps its holder until all "
-    "steps that were dispatched are over, and is released then, once, with what waited before; else it is released at "
-    "once.",
+    title="Where another node may write out of turn, the blocks of a request in flight keep their holder until all "
+    "steps that were dispatched are over, and are released then, once, with those that waited before; else they are "
+    "released at once.",
     unknowns={
         **IN_TABLES,
         "steps": Count(1),
@@ -321,7 +321,7 @@ def _dispatched(u: Any) -> Any:
 DISPATCHED = Obligation(
     id="partial-hits.running-dispatch",
     statements=("KV-OP-19", "KV-INV-09", "KV-INV-01"),
-    title="When a step is dispatched, each of the copies that are pending is handed to the worker once and gives up "
+    title="When a step is dispatched, each of the copies that are pending is passed to the worker once and releases "
     "its source, and none is pending any more; what the step computes may serve hits from then on.",
     unknowns={**OF_POOL, "length": Count(1), "place": Count(0)},
     assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)) & (u.place < u.length),

@@ -473,7 +473,7 @@ SERVES = Obligation(
     mutants=(
         only(
             "the-first-is-preempted",
-            "The only one that runs gives up its blocks for nothing.",
+            "The only running request frees its blocks for nothing.",
             "kvreference.scheduler.scheduler:Scheduler._preempts",
             FirstIsPreempted._preempts,
         ),

@@ -388,7 +388,7 @@ GATE = Obligation(
     mutants=(
         only(
             "window-counted-whole",
-            "The gate counts a window as if nothing were given back (vllm-project/vllm#39734).",
+            "The gate counts a window as if nothing were freed (vllm-project/vllm#39734).",
             "kvreference.admission:blocks_at_peak",
             lambda _settings, group, tokens, _computed: group.entries(tokens, tokens),
         ),

@@ -111,7 +111,7 @@ RUNS = Obligation(
     mutants=(
         only(
             "the-first-is-preempted",
-            "The only one that runs gives up its blocks for nothing.",
+            "The only running request frees its blocks for nothing.",
             "kvreference.scheduler.scheduler:Scheduler._preempts",
             FirstIsPreempted._preempts,
         ),
@@ -238,7 +238,7 @@ OTHER = Obligation(
         ),
         only(
             "failed-counts-as-loaded",
-            "After a load that failed its tokens count as computed, in blocks that are given back.",
+            "After a load that failed its tokens count as computed, in blocks that are freed.",
             "kvreference.population:Population._transferred",
             _as_if_it_had_arrived,
         ),

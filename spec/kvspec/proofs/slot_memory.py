@@ -149,7 +149,7 @@ LATE_IS_IN_TURN = inductive(
     BLOCKS,
     invariants.late_is_in_turn,
     ("KV-MEM-04",),
-    "Where another node may write out of turn, no step writes a block that its request gave up.",
+    "Where another node may write out of turn, no step writes a block that its request freed.",
     (
         unguarded(
             "taken-while-owed",

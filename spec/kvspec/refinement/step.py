@@ -110,7 +110,7 @@ class Labels:
         self._place: dict[int, Entry] = dict(before.entries(request))
         """Where the request names each block by now."""
         self._will = {**after.given_up_since(before), **after.entries(request)}
-        """Where it names each block in the end, or what it gave up and waits for steps in flight."""
+        """Where it names each block in the end, or what it freed and waits for steps in flight."""
         self._loaded = _loaded(manager, request, answer)
         arrives = isinstance(operation, Transferred)
         self._filled = [block for block in self._place if arrives and before.state.filled[block]]
@@ -147,7 +147,7 @@ class Labels:
     def _is_there(self, call: Call) -> bool:
         """Whether what becomes known is computed by now, or is computed in the step that is scheduled, and is new.
 
-        The books of the request say so: what another node provides counts as computed once it has arrived.
+        The request's record says so: external tokens count as computed once they have arrived.
         """
         assert isinstance(self._operation, OfRequest), "it becomes known for a request"
         assert call.content is not None, "it is the content that becomes known"

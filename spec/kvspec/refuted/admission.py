@@ -123,7 +123,7 @@ def _describe_course(course: Course) -> str:
         return f"in step {course.steps} the first that runs loses all that it computed, for nothing"
     if course.left:
         return f"waits for the transfer, and the first that runs keeps what it computed, for {course.steps} steps"
-    return "everybody ends"
+    return "all requests end"
 
 
 def _hang(
@@ -222,7 +222,7 @@ HANGS = (
     _hang(
         "first-preempted",
         FirstIsPreempted,
-        "The only one that runs gives up its blocks when a transfer holds what it needs, and computes all again.",
+        "The only running request frees its blocks when a transfer holds what it needs, and computes all again.",
         Shop(FULL, (False, False), steps=8, chunk_tokens=2, sends=True),
         statement="KV-LIVE-02",
         sizes_max=2,
