@@ -1,6 +1,6 @@
 """The cached map: which blocks hold a given content.
 
-Several blocks may hold the same content, computed by requests that ran side by side. The one registered first
+Several blocks may hold the same content, computed by requests that ran at the same time. The one registered first
 serves the hits, as long as it is cached.
 """
 

@@ -58,7 +58,7 @@ class Keys:
 
     @property
     def adapter(self) -> str | None:
-        """The adapter that computes, and not its name alone."""
+        """The adapter that computes, and not only its name."""
         return f"{self.lora}#{self.lora_version}" if self.lora is not None and self.lora_version else self.lora
 
     @media.validator

@@ -36,7 +36,7 @@ class Group:
     window_tokens: int | None = field(default=None)
     """Sliding window: how many tokens a token attends to, itself included. Chunked local: an attention chunk."""
     lookahead: bool = False
-    """Whether an EAGLE/MTP draft layer lives here: a hit must then match one unit more than it serves."""
+    """Whether the group has an EAGLE/MTP draft layer: a hit must then match one unit more than it serves."""
     compress_ratio: int = field(default=1, validator=_count)
     """How many tokens share a slot."""
     unit_tokens: int | None = field(default=None, validator=optional(_count))
@@ -80,7 +80,7 @@ class Group:
                 f"at least {2 * draft_states + 2} tokens, got {self.block_size_tokens}"
             )
         if self.kind is Kind.MAMBA and self.lookahead:
-            raise ValueError("no draft layer lives in a mamba group")
+            raise ValueError("a mamba group has no draft layer")
 
     @cached_property
     def attention(self) -> Attention:

@@ -129,7 +129,7 @@ class Manager:
         return answer
 
     def perform(self, operation: Operation) -> Answer:
-        """The operation alone, as the reference performs it."""
+        """Only the operation, as the reference performs it."""
         if isinstance(operation, Sample) and operation.beyond:
             number, computed = operation.request, len(self.population[operation.request].tokens) + operation.accepted
             beyond = self.choices.rules.ask(tokens_counted, number, computed, operation.beyond)

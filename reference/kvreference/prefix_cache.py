@@ -1,4 +1,4 @@
-"""The prefix cache: what is known to be in the blocks, and whom it may serve."""
+"""The prefix cache: the known content of blocks, and which requests it may serve."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Settings:
 
     geometry: Geometry
     blocks: int = field(validator=[instance_of(int), ge(1)])
-    """How many blocks the pool has, the null block among them: this one alone, where the model has no group."""
+    """How many blocks the pool has, including the null block: only this one if the model has no group."""
     tokens_max: int = field(default=1024, validator=[instance_of(int), ge(2)])
     """The longest a request may become, in tokens."""
     chunk_tokens: int = field(default=64, validator=[instance_of(int), ge(1)])

@@ -63,7 +63,7 @@ class CoreCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the proof of today rests on stored cores alone, and both solvers confirm all of them."""
+        """Whether the current proof rests only on stored cores, and both solvers confirm all of them."""
         confirmed = self.cores == self.z3 == self.cvc5 > 0
         return self.is_proved and confirmed and self.questions == self.covered > 0
 

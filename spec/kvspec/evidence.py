@@ -45,7 +45,7 @@ _CONFORMS = (
 
 _WHOLE_STEP = (
     "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and "
-    "copies; that the first of more than two in line is asked before the others"
+    "copies; that the first of more than two live requests is tried before the others"
 )
 
 _LEFT: dict[str, str] = {
@@ -94,7 +94,7 @@ _LEFT: dict[str, str] = {
     "KV-WORK-01": "of blocks, and over several steps",
     "KV-LIVE-01": _WHOLE_STEP,
     "KV-LIVE-02": _WHOLE_STEP,
-    "KV-LIVE-03": f"{_WHOLE_STEP}, and that steps alone never lead back to where they began",
+    "KV-LIVE-03": f"{_WHOLE_STEP}, and that steps never lead back to an earlier state",
 }
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)

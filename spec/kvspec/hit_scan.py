@@ -88,7 +88,7 @@ class Row:
     window_blocks: int | None = None
     """How many blocks before a hit's end it reads; None: all."""
     lookahead: bool = False
-    """Whether a draft layer lives here."""
+    """Whether the group has a draft layer."""
     asked_before: bool = False
     rows: Sequence[Row] = ()
     """The rows of all groups, where one must know of the others."""

@@ -5,7 +5,7 @@
 - **KV-LIVE-02** A running request is answered within the steps that all requests ahead of it need to their ends, plus
   those that its own tokens take to be computed.
 - **KV-LIVE-03** Nothing spins: while a request runs or waits, every step advances the first one, unless a transfer
-  holds it up. Steps alone never lead back to an earlier state.
+  holds it up. Without other operations, steps never lead back to an earlier state.
 
 A step in which no request gets blocks is *held up*, and not counted. It happens only while a transfer is under way, and
 no transfer is begun in it: if each is over within ``T`` steps, one step in ``T + 1`` is counted. Each connector must

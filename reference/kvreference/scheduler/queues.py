@@ -22,11 +22,11 @@ class Terms:
     sends: bool = False
     """Whether another node reads its blocks once it has ended."""
     entered: bool = False
-    """Whether it was ever given blocks."""
+    """Whether it ever got blocks."""
 
 
 class Queues:
-    """The requests that have not ended, by number, in line."""
+    """The requests that have not ended, by number, in the order of the two queues."""
 
     def __init__(self) -> None:
         self.running: list[int] = []

@@ -186,7 +186,7 @@ def _cells(group: Group, blocks: tuple[int, ...], hit_tokens: int, lost: int | N
 
 def what_is_kept(found: Mapping[str, Any]) -> Picture:
     """The window's blocks that each retention caches of one prompt."""
-    names = ("Dense: no interval", "Masked: interval 32, the alignment", "Interval 0: the replay boundary alone")
+    names = ("Dense: no interval", "Masked: interval 32, the alignment", "Interval 0: only the replay boundary")
     rows = [
         Row(name, [Cell(index, "cached" if index in kept else "scratch") for index in range(72 // 8)])
         for name, kept in zip(names, found["kept"], strict=True)

@@ -59,7 +59,7 @@ class Cell:
 
 @frozen
 class Row:
-    """Cells side by side under a label."""
+    """Cells in a row under a label."""
 
     label: str
     cells: Sequence[Cell]

@@ -6,7 +6,7 @@ get blocks, which lose them and how many tokens are computed is the reference's 
 (``SideBySide``). Prefix caching is off; there are no copies, no pins, and no states that are kept at block ends only.
 
 The rules ask how long a list is, and nothing else about what is in it. So a list of any length stands here as its
-length, a term. Python's own ``len`` gives ints alone: within ``counted`` the modules of the reference that ask for
+length, a term. Python's own ``len`` gives only ints: within ``counted`` the modules of the reference that ask for
 lengths have a ``len`` that returns the term of a ``Counted``. They also have a ``min`` and a ``max`` that give a term
 where Python's own would fork the run. Nothing else of their code is touched.
 """
@@ -106,7 +106,7 @@ def scheduler_of(
     requests: Sequence[Request],
     terms: Mapping[int, Terms],
 ) -> Scheduler:
-    """A scheduler over these requests, in line as they are given: those that run, then those that wait."""
+    """A scheduler over these requests, in the order given: those that run, then those that wait."""
     made = object.__new__(Scheduler)
     made.settings, made.limits, made.queues = settings, limits, Queues()
     made.queues.running = [each.number for each in requests if each.status is Status.RUNNING]

@@ -1,8 +1,8 @@
 """Any state that a scheduler over counts may be in: what is known of it, and what must be so after an operation.
 
-Requests are numbered by their places in line. One group keeps all its slots, in blocks of one token. So a request holds
-a block for each computed token, and after a load at most one more. Blocks of requests that have ended and are still
-read by another node are one number: nothing depends on whose they are.
+Requests are numbered by their order: running ones, then waiting ones. One group keeps all its slots, in blocks of one
+token. So a request holds a block for each computed token, and after a load at most one more. Blocks of requests that
+have ended and are still read by another node are one number: nothing depends on whose they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GEOMETRY = Geometry((Group("full", 1),))
 SENT = 99
 """The number of the one that stands for all that have ended and are still read."""
 REST = 98
-"""The number of the one that stands for all others in line that were admitted and do not run."""
+"""The number of the one that stands for all other live requests that were admitted and do not run."""
 
 
 def unknowns(requests: int) -> dict[str, Count]:
@@ -174,9 +174,9 @@ class Before:
     transfers: list[int]
     running: list[int]
     ahead: dict[int, set[int]]
-    """Per request in line, whom it may have to wait for."""
+    """Per live request, the requests that it may have to wait for."""
     tokens: dict[int, tuple[Any, Any]]
-    """Per request in line, how many there are, and how many are computed."""
+    """Per live request, how many tokens it has, and how many are computed."""
 
     @classmethod
     def of(cls, made: Scheduler) -> Before:
@@ -191,7 +191,7 @@ class Before:
 
     @property
     def first(self) -> int | None:
-        """The first in line that waits for no transfer."""
+        """The first live request that waits for no transfer."""
         line = sorted(self.ahead, key=lambda number: len(self.ahead[number]))
         return next((number for number in line if number not in self.transfers), None)
 

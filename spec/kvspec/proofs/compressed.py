@@ -100,7 +100,7 @@ ASCEND = (128, 64, 32)
 ALIGNMENTS = (16384, 8192, 4096, 256)
 """The hits of chapter 08: on Ascend by block size, and on a GPU."""
 LOOKAHEADS = (128, 64, 32, 64)
-"""The blocks of the window in which the draft layer lives."""
+"""The blocks of the window with the draft layer."""
 UNITS = (128, 256, 512, 1024, 2048, 4096)
 """Units for partial hits, of whole slots in every published geometry."""
 

@@ -453,7 +453,7 @@ BLOCKS_OF_THREE = ((2, 2, 2), (4, 2, 2))
 WINDOWS = ((3, 5), (5, 3))
 """Two windows, in tokens: one that reads a block before its last, and one that reads two."""
 DRAFTS = Count(0, 1)
-"""Whether a draft layer lives in a group."""
+"""Whether a group has a draft layer."""
 WHY = "the paths through the code grow with the blocks"
 
 

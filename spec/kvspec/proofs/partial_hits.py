@@ -1,6 +1,6 @@
 """Chapter 09: what is copied for a hit that ends inside a block, from where, to where, and how long both are held.
 
-A hit ends at a multiple of the unit, and the unit divides the block. Whether a draft layer lives in the group is open
+A hit ends at a multiple of the unit, and the unit divides the block. Whether the group has a draft layer is open
 throughout. The blocks of a copy are held until the worker has copied: this is proved for a pool of any size, with any
 number of copies (``kvspec.pool``).
 """
@@ -299,7 +299,7 @@ def _is_own(u: Any) -> Any:
 OWN = of_every_step(
     f"{CHAPTER}.destination-is-own",
     ("KV-OP-19",),
-    "A copy goes into a block that its request alone holds and no hit uses, and never into its own source.",
+    "A copy goes into a block that only its request holds and no hit uses, and never into its own source.",
     lambda u: implies(happens(u, Aim), _is_own(u)),
     (
         unguarded(

@@ -37,7 +37,7 @@ ALWAYS_READ = only(
 
 
 def window_of(u: Any) -> Group:
-    """A sliding window, in which a draft layer lives or not."""
+    """A sliding window, with or without a draft layer."""
     return group(Kind.SLIDING_WINDOW, u.block, u.window, lookahead=bool(u.lookahead))
 
 
@@ -341,7 +341,7 @@ def due_with(u: Any, junction: Any) -> Any:
 
 
 def _at(its: Group, index: Any, *boundaries: Any) -> Any:
-    """When a block is due if these boundaries alone are admitted."""
+    """When a block is due if only these boundaries are admitted."""
     serving = [boundary for boundary in boundaries if reads(its, boundary, index)]
     return max(min(serving), (index + 1) * its.block_size_tokens) if serving else None
 
@@ -456,7 +456,7 @@ STATES = Obligation(
         JUNCTION_FORGOTTEN,
         only(
             "states-at-every-boundary",
-            "An interval is for windows alone, and states stay at every boundary.",
+            "An interval is only for windows, and states stay at every boundary.",
             "kvreference.retention:next_boundary",
             lambda index, interval, block, lookahead: (index + 1) * block,
         ),

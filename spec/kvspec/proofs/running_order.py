@@ -176,7 +176,7 @@ SCRATCH_FIRST = Obligation(
     ),
     claim=_goes_first,
     witnesses={
-        "a beginning alone is cached": lambda u: (
+        "only a beginning is cached": lambda u: (
             (u.step == 0) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 1)
         ),
         "scratch": lambda u: (
@@ -287,7 +287,7 @@ SLIDES = Obligation(
     statements=("KV-OP-21",),
     bound="a drop of three entries, any of which may be the null block: they are a list",
     title="A window drop of the running tier pins its anchor if and only if as many blocks are dropped as the least "
-    "drop has, places without a block left out; and all of it is released. Without that tier it is released alone.",
+    "drop has, places without a block left out; and all of it is released. Without that tier it is only released.",
     unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1), "tier": Count(0, 1)},
     claim=_slides,
     witnesses={

@@ -499,7 +499,7 @@ BEGIN = of_pool(
         ),
         only(
             "one-entry-a-block",
-            "A block has the newest of its boundaries alone.",
+            "A block has only the newest of its boundaries.",
             f"{PARTIAL}.register",
             lambda self, content, block: _newest(self, content, block),
         ),

@@ -97,7 +97,7 @@ class Entries:
 
 @contextmanager
 def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Code of ``module`` that goes over a range of places is run at these ``places`` alone, if they are among them."""
+    """Code of ``module`` that iterates over a range of places runs only at these ``places``, if they are among them."""
 
     def over(first: Any, end: Any) -> list[Any]:
         asked.append((first, end))

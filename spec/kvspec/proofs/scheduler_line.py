@@ -180,7 +180,7 @@ def _falls(pair: tuple[Any, Any]) -> Any:
 PREEMPTION = Obligation(
     id="scheduler-progress.preemption-adds-nothing",
     statements=SERVED,
-    title="However many are in line, to preempt the last that runs adds to no request's steps: it computes again what "
+    title="With any number of requests, preempting the last that runs adds to no request's steps: it computes again what "
     "was never taken for sure, and no request passes another.",
     unknowns={**LINE, "watched": Count(0, 3)},
     assumes=_is_line,
@@ -209,7 +209,7 @@ PREEMPTION = Obligation(
 ADMISSION = Obligation(
     id="scheduler-progress.admission-adds-nothing",
     statements=SERVED,
-    title="However many are in line, to admit a request, to run or to load, adds to no request's steps; only requests "
+    title="With any number of requests, admitting one, to run or to load, adds to no request's steps; only requests "
     "that load are passed.",
     unknowns={**LINE, "watched": Count(0, 3), "runs": Count(0, 1), "others_run": Count(0, 1)},
     assumes=_is_line,
@@ -232,7 +232,7 @@ ADMISSION = Obligation(
 LEAVING = Obligation(
     id="scheduler-progress.ends-and-arrivals-add-nothing",
     statements=SERVED,
-    title="However many are in line, a request that ends, wherever it stands, or one that is submitted adds to no "
+    title="With any number of requests, one that ends, wherever it stands, or one that is submitted adds to no "
     "request's steps.",
     unknowns={**LINE, "watched": Count(0, 2), "leaver": Count(0, 2), "others_run": Count(0, 1)},
     assumes=_is_line,
@@ -281,7 +281,7 @@ EVERYBODY = Obligation(
         ),
         only(
             "those-between-are-not-counted",
-            "Only the first in line is ahead of a request.",
+            "Only the first request is ahead of another.",
             "kvreference.scheduler.queues:Queues.ahead_of",
             lambda self, number: [*self.running, *self.waiting][:1] if number not in self.running else [],
         ),
@@ -289,12 +289,12 @@ EVERYBODY = Obligation(
 )
 
 
-# A round of a step: what is done with the first in line, until the code turns to another
+# A round of a step: what is done with the first request, until the code turns to another
 
 OTHER = 1
 """Stands for any request after the first."""
 LOADS, SENT = 20, 30
-"""Stand for all that load before the first in line, and for all that have ended and are still read."""
+"""Stand for all requests that load before the first, and for all that have ended and are still read."""
 
 
 class CutError(Exception):
@@ -319,7 +319,7 @@ class AnyLine(Counted):
 
 @define
 class Blocks:
-    """Stands for the block manager: how many blocks are free, and how many the first in line still lacks."""
+    """Stands for the block manager: how many blocks are free, and how many the first request still lacks."""
 
     population: Any
     tables: Any

@@ -1,6 +1,6 @@
 """Chapter 11: the steps that a request still needs are a ranking.
 
-A step that is not held up takes at least one from the first in line, and nothing that happens adds to any other. Here
+A step that is not held up takes at least one from the first request, and no operation adds to any other. Here
 this is proved of one request at a time. A request waits for a sum over those ahead of it; ``scheduler_line`` proves
 that this sum falls for any number of them.
 
@@ -25,7 +25,7 @@ from kvspec.progress.counted import CountedPopulation, counted, least, length_of
 
 
 def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
-    """A scheduler with ``requests`` in line, and the limits of a step."""
+    """A scheduler with these live ``requests``, and the limits of a step."""
     settings = settings_of(
         state_block_tokens=block_tokens,
         lookahead_tokens=0 if block_tokens is None else u.lookahead_blocks * block_tokens,
@@ -57,7 +57,7 @@ def answer(scheduler: Scheduler, number: int, accepted: Any) -> Any:
 
 
 def token_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps to the next answer of the first in line, before and after a step that gives it blocks; then it is 0."""
+    """The steps to the next answer of the first request, before and after a step that gives it blocks; then it is 0."""
     with counted():
         scheduler = first_of(u, block_tokens)
         before = progress.steps_to_answer(scheduler, 0)
@@ -67,7 +67,7 @@ def token_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
 
 
 def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The first in line's steps to its end, before and after a step that gives it blocks."""
+    """The first request's steps to its end, before and after a step that gives it blocks."""
     with counted():
         scheduler = first_of(u, block_tokens)
         before = steps_to_end(scheduler, 0)
@@ -149,7 +149,7 @@ def _steps_without_answers(scheduler: Any, number: int) -> Any:
 STEP = Obligation(
     id="scheduler-progress.step-brings-the-first-nearer",
     statements=("KV-LIVE-02", "KV-LIVE-03"),
-    title="Each step that gives the first in line its next tokens brings it at least one step nearer to its end, "
+    title="Each step that gives the first request its next tokens brings it at least one step nearer to its end, "
     "however many drafts hold.",
     unknowns=UNKNOWNS,
     assumes=_runs,
@@ -217,7 +217,7 @@ STATES = Obligation(
 TOKEN = Obligation(
     id="scheduler-progress.next-token-comes-nearer",
     statements=("KV-LIVE-02",),
-    title="Each step that gives the first in line its next tokens brings its next answer at least one step nearer, "
+    title="Each step that gives the first request its next tokens brings its next answer at least one step nearer, "
     "also where chunks end early.",
     unknowns=BLOCK,
     assumes=_runs,

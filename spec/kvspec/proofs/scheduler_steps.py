@@ -1,4 +1,4 @@
-"""Chapter 11: with any two requests in line, a step advances the first, and no operation breaks what holds.
+"""Chapter 11: with any two live requests, a step advances the first, and no operation breaks the invariant.
 
 The scheduler that runs is the reference's own, over counts (``kvspec.progress.counted``). A step is taken in two
 halves, since the answer to one request does not depend on the blocks that another is given. With the ranking
@@ -44,11 +44,11 @@ SMALL = 6
 """Up to how many blocks a witness has: it is to be read."""
 FULL = Geometry((Group("full", 1),))
 BOUND = (
-    "two requests in line, of any sizes, and any number that have ended and are still read; one group that keeps all "
-    "its slots, in blocks of one token, without caching and drafts; each more in line multiplies the paths of a step"
+    "two live requests, of any sizes, and any number that have ended and are still read; one group that keeps all "
+    "its slots, in blocks of one token, without caching and drafts; each more multiplies the paths of a step"
 )
 OTHERS_BOUND = (
-    "the request that it is about and another one, of any sizes, and any number of others in line and of those that "
+    "the request that it is about and another one, of any sizes, and any number of other live ones and of those that "
     "have ended and are still read; one group that keeps all its slots, in blocks of one token, without caching and "
     "drafts"
 )

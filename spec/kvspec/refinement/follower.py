@@ -220,7 +220,7 @@ class Run:
                 if drift is not None:
                     return drift
         except UnexplainedError as error:
-            return Drift(self.operation, "calls", "the pool", "a holder for whom it is called", str(error))
+            return Drift(self.operation, "calls", "the pool", "a holder for which it is called", str(error))
         return None
 
     def _happens(self, transition: type[Transition], at: Operands) -> Drift | None:

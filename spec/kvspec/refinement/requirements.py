@@ -118,7 +118,7 @@ class Progress:
 
 
 def progress_after(geometry: Geometry, hit_tokens: int) -> Progress:
-    """The progress of a request that holds its hit alone."""
+    """The progress of a request that holds only its hit."""
     return Progress(hit_tokens, hit_tokens, tuple(hit_tokens // group.block_size_tokens for group in geometry.groups))
 
 

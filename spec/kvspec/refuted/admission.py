@@ -118,7 +118,7 @@ def _describe_course(course: Course) -> str:
     if course.steps == 0:
         return "a request that can never fit is rejected when it is submitted"
     if course.hangs:
-        return f"hangs in step {course.steps}: requests in line: {course.left}, and nothing to wait for"
+        return f"hangs in step {course.steps}: live requests: {course.left}, and nothing to wait for"
     if course.set_back:
         return f"in step {course.steps} the first that runs loses all that it computed, for nothing"
     if course.left:
