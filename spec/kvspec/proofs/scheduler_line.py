@@ -180,8 +180,8 @@ def _falls(pair: tuple[Any, Any]) -> Any:
 PREEMPTION = Obligation(
     id="scheduler-progress.preemption-adds-nothing",
     statements=SERVED,
-    title="With any number of requests, preempting the last that runs adds to no request's steps: it computes again what "
-    "was never taken for sure, and no request passes another.",
+    title="With any number of requests, preempting the last that runs adds to no request's steps: it computes again "
+    "what was never taken for sure, and no request passes another.",
     unknowns={**LINE, "watched": Count(0, 3)},
     assumes=_is_line,
     claim=lambda u: _never_grows(preempted(u)),
