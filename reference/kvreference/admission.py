@@ -1,7 +1,7 @@
 """Admission: how many blocks a request will hold, and whether they can be had.
 
-A request is admitted only if all of its tokens so far fit, not merely its first chunk: else requests that were let in
-together wait for each other's blocks. What counts is the peak: a sliding window gives blocks back as it goes.
+A request is admitted only if all of its tokens so far fit, not merely its first chunk: otherwise admitted requests wait
+for each other's blocks. The peak counts: a sliding window frees blocks as it slides.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def blocks_to_come(settings: Settings, tokens: int, computed: int, live: Sequenc
 
 
 def blocks_to_come_with(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
-    """The same for a request whose table in each group is one of ``tables``; the null block is no live one."""
+    """The same for a request whose table in each group is one of ``tables``; the null block is not a live one."""
     return blocks_to_come(settings, tokens, computed, [sum(block != NULL for block in table) for table in tables])
 
 
 def fits_empty_pool(settings: Settings, tokens: int) -> bool:
-    """Whether a request of ``tokens`` tokens passes the admission gate when nobody holds a block, whatever it hits.
+    """Whether a request of ``tokens`` tokens passes the admission gate while all blocks are free, for any hit.
 
     The source of a copy is held on top of all that the request itself holds.
     """

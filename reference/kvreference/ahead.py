@@ -1,4 +1,4 @@
-"""Steps that are scheduled before the answers of earlier steps are known: the scheduler's books then.
+"""Steps that are scheduled before the answers of earlier steps are known: the state of requests then.
 
 A step computes the token that an earlier step has yet to answer, and drafts that it has yet to propose. So a request
 counts as computed what may be taken back, and of its tokens it knows only those that were answered. Steps are computed
@@ -39,7 +39,7 @@ class PopulationAhead(Population):
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         if request.status is Status.RUNNING:
             return super().tokens_from(request, computed, budget_tokens)
-        # What is expected from the steps before it was preempted is not computed in its first step.
+        # Answers expected from steps before its preemption are not computed in its first step.
         drafts, request.drafts = request.drafts, request.drafts[tokens_awaited(request.awaited) :]
         tokens = super().tokens_from(request, computed, budget_tokens)
         request.drafts = drafts
@@ -57,7 +57,7 @@ class PopulationAhead(Population):
             request = self.alive[operation.request]
             request.drafts = [EXPECTED] * tokens_awaited(request.awaited)
         elif isinstance(operation, Rewind):
-            # What steps in flight answer follows from what is not there: nobody waits for it.
+            # Steps in flight compute on content that is not there; no request waits for their answer.
             self.alive[operation.request].awaited = []
 
     def _compute(self, request: Request, budget_tokens: int, granted: Granted) -> None:
@@ -120,9 +120,10 @@ def tokens_unsure(request: Request, out_of_turn: bool) -> int:
 
 
 def is_fenced(request: Request) -> bool:
-    """Whether the blocks that a request gives up are freed only when the steps in flight are over.
+    """Whether the blocks of a request are freed only when the steps in flight are over.
 
-    Any of them may still write its blocks. That disturbs no later step, but a node that writes them out of turn.
+    Any of these steps may still write the blocks. This does not disturb later steps, but it disturbs a node that writes
+    them out of turn.
     """
     return bool(request.in_flight)
 

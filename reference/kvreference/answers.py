@@ -1,4 +1,4 @@
-"""What a block manager answers to an operation."""
+"""The answers of a block manager to operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from kvreference.events import Event
 
 BlockTable: TypeAlias = tuple[tuple[int, ...], ...]
-"""Per group, block ids in the order of the tokens they hold; 0 stands where a block is no longer needed."""
+"""Per group, block ids in the order of the tokens they hold; 0 stands where a block is not needed any more."""
 
 
 @frozen
@@ -44,7 +44,7 @@ class Granted:
     hit_tokens: int
     blocks: BlockTable
     external_tokens: int = 0
-    """How many tokens behind the hit come from another node."""
+    """How many tokens after the hit come from another node."""
     loads: bool = False
     """Whether those arrive later."""
 
@@ -90,7 +90,7 @@ class Copy:
 
 @frozen
 class Copies:
-    """What the worker copies before it computes the step, in order."""
+    """The copies that the worker makes before it computes the step, in order."""
 
     copies: tuple[Copy, ...]
 

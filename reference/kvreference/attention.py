@@ -1,4 +1,4 @@
-"""What an attention kind is: three integer questions, and what follows from them.
+"""Attention kinds: three integer questions, and what follows from them.
 
 Every kind of attention differs from the others only in its answers to these three:
 
@@ -42,7 +42,7 @@ class Attention(Protocol):
     """Whether the chunks of a prompt end where a block ends."""
 
     def tokens_dead(self, tokens_computed: int) -> int:
-        """How many leading tokens may be given up once ``tokens_computed`` tokens are computed."""
+        """How many leading tokens may be freed once ``tokens_computed`` tokens are computed."""
         ...
 
     def tokens_unread(self, hit_tokens: int) -> int:
@@ -63,7 +63,7 @@ class Attention(Protocol):
 
 
 def grown(blocks: Sequence[int | None], entries: int) -> Layout:
-    """``blocks`` with new ones behind, until there are ``entries``."""
+    """``blocks``, followed by new ones up to ``entries`` in all."""
     return [*blocks, *(None,) * (entries - len(blocks))]
 
 
@@ -73,7 +73,7 @@ def blocks_occupied(tokens: int, block_size_tokens: int) -> int:
 
 
 class SlotPerToken:
-    """What all kinds share that keep something for every token: a table grows at its end."""
+    """The common part of kinds that keep something for every token: a table grows at its end."""
 
     serves_hits = True
     stops_at_block_ends = False

@@ -1,7 +1,7 @@
 """The block pool: who holds which block, which are free, and what the cached ones hold.
 
-Block 0 is the null block: it stands in tables where nothing is needed any more, and is never held, free or cached.
-A block that is not cached, and so could serve nobody but its holder, is *scratch*.
+Block 0 is the null block: tables contain it where a block is not needed any more. It is never held, free or cached. A
+block that is not cached can serve its holder only: it is *scratch*.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ NULL = 0
 
 @frozen
 class Pinned:
-    """What is pinned: blocks, held or not, and those that nobody holds in the order in which they were released."""
+    """The pinned blocks, and those of them without a holder in the order of their release."""
 
     blocks: frozenset[int] = frozenset()
     queue: tuple[int, ...] = ()
 
 
 def contents_lost(full: Content | None, begun: Sequence[Content]) -> list[Content]:
-    """What consumers of events are told to be gone with a block that held ``full``, and that began with ``begun``."""
+    """The removals that events report when a block is lost that held ``full`` and began with ``begun``."""
     del begun
     return [] if full is None else [full]
 
 
 def is_unused(references: Sequence[int]) -> bool:
-    """Whether nobody holds a block, with as many references to each; those to the null block do not count."""
+    """Whether no block is held, given these reference counts; those to the null block do not count."""
     return not any(references[NULL + 1 :])
 
 
@@ -131,17 +131,17 @@ class BlockPool:
         self.release(blocks)
 
     def end(self, blocks: Sequence[int]) -> None:
-        """Release ``blocks``, the later ones first, because their request gives up its table."""
+        """Release ``blocks``, the later ones first, because their request frees its table."""
         self.give_up(blocks)
         self.release(blocks)
 
     def give_up(self, blocks: Sequence[int]) -> None:
-        """A request gives up its table of ``blocks``, which are released now or when steps in flight are over."""
+        """A request frees its table of ``blocks``, which are released now or when steps in flight are over."""
 
     # Forgetting
 
     def evict(self, block: int) -> list[Content]:
-        """Forget what ``block`` holds, whoever holds it; returns the content that was lost."""
+        """Forget what ``block`` holds, also if a request holds it; returns the content that was lost."""
         was_cached = self.is_cached(block)
         lost = self._lose(block)
         if was_cached and self.references[block] == 0:
@@ -157,7 +157,7 @@ class BlockPool:
         return self.cached.forget(block)
 
     def reset(self) -> bool:
-        """Forget all content, if nobody holds a block; returns whether it happened."""
+        """Forget all content if no block is held; returns whether it happened."""
         if not self.rules.ask(is_unused, self.references):
             return False
         self.cached = CachedMap(len(self.references))

@@ -1,6 +1,6 @@
 """The cached map: which blocks hold a given content.
 
-Several blocks may hold the same content, computed by requests that ran side by side. The one registered first
+Several blocks may hold the same content, computed by requests that ran at the same time. The one registered first
 serves the hits, as long as it is cached.
 """
 
@@ -51,7 +51,7 @@ class CachedMap:
         return self._blocks.get(content, ())
 
     def content_of(self, block: int) -> Content | None:
-        """What ``block`` is known to hold, or None."""
+        """The known content of ``block``, or None."""
         return self._content[block]
 
     def contents(self) -> list[Content | None]:

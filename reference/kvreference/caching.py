@@ -1,4 +1,4 @@
-"""Caching: which blocks of a request become known to the cache, when, and what is told about it.
+"""Caching: which blocks of a request become known to the cache, when, and which events report it.
 
 Blocks are cached when their tokens are scheduled, each once, and drafts are never among them. Where a hit may end
 inside a block, the boundaries inside it become entries, each once as well.
@@ -92,7 +92,7 @@ def _take_due(
     passed: range,
     rules: Rules,
 ) -> Iterator[int]:
-    """The positions of the blocks that are due now; whatever was looked at is not looked at again."""
+    """The positions of the blocks that are due now; each position is looked at once."""
     for position in range(table.registered, min(tokens, known) // group.block_size_tokens):
         due = rules.ask(due_tokens, retention, group, position, request.prompt_tokens)
         if due is not None and due > tokens:
@@ -121,7 +121,8 @@ def holds_its_end(group: Group, end: int, passed: range) -> bool:
 
 
 def _take_boundaries(group: Group, retention: Retention, request: Request, table: Table, tokens: int) -> Iterator[int]:
-    """Where prefixes end that are entries now, in tokens: behind every boundary, as much as a hit there must match."""
+    """Where the prefixes that are entries now end, in tokens: after every boundary, as much as a hit there must
+    match."""
     if not group.copies:
         return
     reached = tokens - group.lookahead_tokens

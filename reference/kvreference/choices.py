@@ -1,4 +1,4 @@
-"""What a release may decide differently by design, and be as right: each default is the reference's own choice.
+"""Decisions that a release may make differently by design, equally correct: each default is the reference's choice.
 
 Where a release is wrong, ``rules`` has a delta: it is never a choice.
 """

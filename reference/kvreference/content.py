@@ -1,9 +1,9 @@
 """What a block holds: the identity of its content.
 
-The attention state at a position depends on everything before it, so a block's content is its request's whole
-token prefix up to the block's end, together with whatever else enters the computation: the cache salt and the LoRA
-adapter from the first token on, a multimodal item where its tokens lie. There are no hashes here: equal content is
-the same object, different content never is.
+The attention state at a position depends on everything before it. So a block's content is its request's whole token
+prefix up to the block's end, and all else that enters the computation: the cache salt and the LoRA adapter from the
+first token on, a multimodal item where its tokens are. The model has no hashes: equal content is the same object,
+different content never is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ExtraKey:
 
 @frozen
 class Keys:
-    """What besides its tokens tells one request's content from another's.
+    """The keys that distinguish one request's content from another's, besides its tokens.
 
     Each of the three is a domain of its own: a salt never equals an adapter of the same name.
     """
@@ -58,7 +58,7 @@ class Keys:
 
     @property
     def adapter(self) -> str | None:
-        """The adapter that computes, and not its name alone."""
+        """The adapter that computes, and not only its name."""
         return f"{self.lora}#{self.lora_version}" if self.lora is not None and self.lora_version else self.lora
 
     @media.validator
@@ -76,7 +76,8 @@ class Keys:
         )
 
     def of_block(self, start_tokens: int, end_tokens: int) -> tuple[ExtraKey, ...]:
-        """What a KV event names besides the tokens ``[start_tokens, end_tokens)`` of a block, each with its domain.
+        """The keys that a KV event names besides the tokens ``[start_tokens, end_tokens)`` of a block, each with its
+        domain.
 
         The adapter with every block, the items that reach into it, the salt with the request's first block.
         """
@@ -111,7 +112,7 @@ class Prefix:
 
 
 def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens: int) -> tuple[ExtraKey, ...]:
-    """What besides the tokens ``[start_tokens, end_tokens)`` their content depends on.
+    """The keys that the content of the tokens ``[start_tokens, end_tokens)`` depends on.
 
     The prefix of the first ``known_tokens`` tokens was there before.
     """

@@ -35,7 +35,7 @@ class Stored:
 
 @frozen
 class Removed:
-    """One block's content is no longer cached in that block. The group is part of the identity."""
+    """One block's content is not cached in that block any more. The group is part of the identity."""
 
     content: Hashable
     medium: str = DEVICE

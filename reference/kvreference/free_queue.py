@@ -1,7 +1,7 @@
-"""The free queue: the blocks nobody holds, in the order in which they will be handed out.
+"""The free queue: the blocks that no request holds, in the order in which they will be allocated.
 
-The order decides what survives in the prefix cache, so it is part of the specification: blocks are taken from the
-front; whatever is put at the back outlives what stood before it.
+The order decides what survives in the prefix cache, so it is part of the specification. Blocks are taken from the
+front; a block put at the back outlives those in front of it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class FreeQueue:
         return reversed(self._order)
 
     def append(self, block: int) -> None:
-        """Put ``block`` at the back: it is handed out after all that are queued now."""
+        """Put ``block`` at the back: it is allocated after all that are queued now."""
         if block in self._order:
             raise ValueError(f"block {block} is already in the free queue")
         self._order[block] = None
 
     def prepend(self, block: int) -> None:
-        """Put ``block`` at the front: it is handed out next."""
+        """Put ``block`` at the front: it is allocated next."""
         self.append(block)
         self._order.move_to_end(block, last=False)
 
@@ -67,9 +67,9 @@ class FreeQueue:
 
 
 class ScratchFirstQueue(FreeQueue):
-    """A free queue that hands out scratch before whatever is cached.
+    """A free queue that allocates scratch before cached blocks.
 
-    What is cached still goes to the back, so that it outlives what stood before it; scratch has nothing to lose.
+    A cached block still goes to the back, so that it outlives those in front of it.
     """
 
     def put(self, blocks: Sequence[int], scratch: Collection[int]) -> None:

@@ -36,7 +36,7 @@ class Group:
     window_tokens: int | None = field(default=None)
     """Sliding window: how many tokens a token attends to, itself included. Chunked local: an attention chunk."""
     lookahead: bool = False
-    """Whether an EAGLE/MTP draft layer lives here: a hit must then match one unit more than it serves."""
+    """Whether the group has an EAGLE/MTP draft layer: a hit must then match one unit more than it serves."""
     compress_ratio: int = field(default=1, validator=_count)
     """How many tokens share a slot."""
     unit_tokens: int | None = field(default=None, validator=optional(_count))
@@ -46,8 +46,8 @@ class Group:
     draft_states: int = field(default=0, validator=[instance_of(int), ge(0)])
     """State-space groups only: for how many drafts in flight there is a state."""
     whole_slots: bool = False
-    """Whether memory is taken for slots that are complete, and not for one that is begun: as vLLM-Ascend does, which
-    writes a slot when the last of its tokens is computed."""
+    """Whether memory is taken only for complete slots, as vLLM-Ascend does: it writes a slot when the last of its
+    tokens is computed."""
 
     @window_tokens.validator
     def _window_fits_kind(self, _attribute: Attribute[int | None], window_tokens: int | None) -> None:
@@ -80,7 +80,7 @@ class Group:
                 f"at least {2 * draft_states + 2} tokens, got {self.block_size_tokens}"
             )
         if self.kind is Kind.MAMBA and self.lookahead:
-            raise ValueError("no draft layer lives in a mamba group")
+            raise ValueError("a mamba group has no draft layer")
 
     @cached_property
     def attention(self) -> Attention:
@@ -105,7 +105,7 @@ class Group:
 
     @cached_property
     def slides(self) -> bool:
-        """Whether a sliding window leaves blocks behind that a later hit may ask for."""
+        """Whether a sliding window passes blocks that a later hit may read."""
         return self.kind is Kind.SLIDING_WINDOW
 
     @cached_property
@@ -164,8 +164,8 @@ class Group:
     def blocks_needed(self, hit_tokens: int) -> tuple[int, int]:
         """The half-open range of indices of the full blocks that must be present to resume at token ``hit_tokens``.
 
-        Every block that the token at ``hit_tokens`` reads, and the look-ahead behind it where a draft layer lives in
-        this group. A resume at token 0 needs nothing.
+        Every block that the token at ``hit_tokens`` reads, and the look-ahead after it where this group has a draft
+        layer. A resume at token 0 needs nothing.
         """
         if hit_tokens == 0:
             return 0, 0
@@ -221,10 +221,10 @@ class Geometry:
         return self.lookahead_tokens > 0 or self.hashed_ahead_tokens > 0
 
     def anchor(self, group: Group, end: int) -> tuple[int, int]:
-        """Of the blocks before index ``end``, the half-open range that a hit at the last boundary there reads.
+        """The half-open range of blocks before index ``end`` that a hit at the last boundary there reads.
 
-        What must match behind the boundary is before ``end`` too, so these blocks serve a hit without any other of the
-        group. Empty where no window slides.
+        The look-ahead after the boundary is before ``end`` too, so these blocks suffice for a hit in this group. Empty
+        where no window slides.
         """
         if not group.slides:
             return end, end

@@ -1,10 +1,10 @@
 """The longest prefix-cache hit, as one sentence.
 
 The hit length is the largest multiple of the alignment, at most the request's length minus one, at which every group
-is satisfied. A group is satisfied at a length if every block that a resume there needs is cached; where a draft
-layer lives, the look-ahead behind it must match too, and end within the request's length minus one. Where a hit ends
-inside a block, the beginning of that block must be an entry of its own, and the hit as long as the minimum: a copy is
-work too.
+is satisfied. A group is satisfied at a length if every block that a resume there needs is cached. With a draft layer,
+the look-ahead after it must match too, and end within the request's length minus one. Where a hit ends inside a block,
+the beginning of that block must be an entry of its own. Such a hit must reach the minimum length, since it costs a
+copy.
 
 The last token is never served from the cache: its state would be there, but not the answer that follows it.
 """
@@ -24,7 +24,7 @@ from kvreference.rules import OWN_RULES, Rules
 
 
 class _Found:
-    """What is cached of one request in one group."""
+    """The cached content of one request in one group."""
 
     def __init__(
         self, geometry: Geometry, index: int, maps: tuple[CachedMap, PartialMap], prefixes: list[Prefix]
@@ -127,8 +127,8 @@ def longest_hit(
 def tokens_known(geometry: Geometry, cached: CachedMap, prefixes: Sequence[Prefix]) -> int:
     """How many of a request's first tokens are cached in whole blocks of full attention, in the group that has most.
 
-    Full attention keeps all blocks, whatever the windows keep. So this is how far the request's prompt agrees with that
-    of an earlier request. 0 if the model has no full attention.
+    Full attention keeps all blocks, and windows do not. So this is how far the request's prompt agrees with that of an
+    earlier request. 0 if the model has no full attention.
     """
     longest = 0
     for index, group in enumerate(geometry.groups):

@@ -26,9 +26,9 @@ class Span:
     """The tokens that slots are asked for."""
 
     computed: int
-    """How many are computed by then: what no token behind them reads is not held."""
+    """How many are computed by then: what no later token reads is not held."""
     tokens: int
-    """How many are computed behind those."""
+    """How many are computed after those."""
     lookahead: int = 0
     """How many slots more draft layers get."""
     provided: int = 0
@@ -41,7 +41,8 @@ class Span:
 
 @frozen
 class Allocation:
-    """What an allocation gave: the entries that the tables gained, and the content that was lost for them, in order."""
+    """The result of an allocation: the entries that the tables gained, and the content that was lost for them, in
+    order."""
 
     entries: BlockTable
     lost: tuple[Content, ...]
@@ -72,7 +73,7 @@ def tokens_passed(request: int, groups: Sequence[Group], computed: int, unsure: 
 
 
 def freed_late(tables: Tables) -> Tables:
-    """What is freed, one after the other, when the steps in flight are over: the tables as they are."""
+    """The tables to be freed, one after the other, when the steps in flight are over."""
     return tables
 
 
@@ -112,9 +113,9 @@ class Holdings:
         self.tables: dict[int, Tables] = {}
         """Per request that holds blocks, its table in every group."""
         self.copies: list[Copy] = []
-        """What the worker copies before it computes the next step; until then the sources are held."""
+        """The copies that the worker makes before it computes the next step; until then the sources are held."""
         self.deferred: list[tuple[int, Tables]] = []
-        """The tables of requests that gave up their blocks, which are free when so many steps are over."""
+        """The tables that requests freed; their blocks are free when so many steps are over."""
 
     def copy(self) -> Holdings:
         """Independent holdings in the same state."""
@@ -145,11 +146,11 @@ class Holdings:
         return [NULL if place in held else block for place, block in enumerate(table.blocks)] if held else table.blocks
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
-        """Give ``request`` slots for ``span``, behind ``hit`` if it holds nothing yet.
+        """Give ``request`` slots for ``span``, after ``hit`` if it holds nothing yet.
 
-        In this order, each over all groups: release what no later token reads; refuse if too few blocks can be had;
+        In this order, each over all groups: release what no later token reads; reject if too few blocks can be had;
         hold the blocks of the hit, so that none of them is taken; take new ones, first for what another node provides.
-        The release stands even if the rest is refused: then None is returned.
+        The release stands even if the rest is rejected: then None is returned.
         """
         known = self.tables.get(request)
         if known is not None:
@@ -170,7 +171,7 @@ class Holdings:
         self.tables[request] = tables
         before = [len(table.blocks) for table in tables]
         lost = self._fill(tables, provided) if known else self._begin(tables, hit, provided, span.provided)
-        # What was provided for has its blocks now: the rest is planned on top of them.
+        # The provided tokens have their blocks now: the rest is planned on top of them.
         nothing: Plan = [None] * len(tables)
         lost += self._fill(tables, self._plan(tables, nothing, span) if span.provided else complete)
         self.copies += self._copies_of(hit, tables)
@@ -206,7 +207,8 @@ class Holdings:
         return all_lost
 
     def _copies_of(self, hit: Hit, tables: Tables) -> list[Copy]:
-        """The copies that serve a hit which ends inside blocks: each into the request's own, behind the full ones."""
+        """The copies that serve a hit which ends inside blocks: each into the request's own block after the full
+        ones."""
         places = {partial.group: hit.tokens // self.groups[partial.group].block_size_tokens for partial in hit.partials}
         return [
             Copy(partial.group, partial.source, tables[partial.group].blocks[places[partial.group]], partial.tokens)
@@ -273,7 +275,7 @@ class Holdings:
     # Asking
 
     def leading_shared(self, request: int) -> Sequence[int]:
-        """Per group that keeps all its slots, how many leading blocks everyone with blocks holds; else 0."""
+        """Per group that keeps all its slots, how many leading blocks all requests with blocks hold; else 0."""
         shared = []
         for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
             others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []

@@ -1,14 +1,14 @@
 """State-space layers (Mamba): one state instead of one slot per token.
 
-A block holds the state behind its last token, and to resume at ``L`` takes the state behind token ``L - 1`` alone.
+A block holds the state after its last token. A resume at ``L`` needs only the state after token ``L - 1``.
 Three modes say which states are kept:
 
 - ``NONE``: the running state, in place. A block spans the longest request, and nothing is ever cached.
-- ``ALL``: the state behind every block's last token: a table like any other, of which only the last block is read.
-- ``ALIGN``: the running state and the one it came from. What lies between two steps is never kept, so the table has
-  null blocks there, and a prompt is computed in chunks that end where a block ends.
+- ``ALL``: the state after every block's last token. The table is like any other, but only its last block is read.
+- ``ALIGN``: the running state and the one it came from. States between two steps are never kept, so the table has null
+  blocks there, and a prompt is computed in chunks that end where a block ends.
 
-A state cannot be taken back token by token. So every draft in flight needs a state of its own, behind the running one.
+A state cannot be taken back token by token. So every draft in flight needs a state of its own, after the running one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RunningMamba(Mamba):
 
 @frozen
 class AlignedMamba(Mamba):
-    """The mode ``ALIGN``: the running state, one for each draft behind it, and the state that it came from."""
+    """The mode ``ALIGN``: the running state, one for each draft after it, and the state that it came from."""
 
     stops_at_block_ends = True
 
@@ -76,7 +76,7 @@ class AlignedMamba(Mamba):
         return blocks_occupied(tokens, block_size_tokens) + self.draft_states
 
     def layout(self, blocks: Sequence[int | None], entries: int, fresh: bool) -> Layout:
-        """The running state moves to its new place; the drafts' blocks before it are used again behind it."""
+        """The running state moves to its new place; the drafts' blocks before it are reused after it."""
         if entries <= len(blocks):
             return list(blocks)
         running = entries - self.draft_states - 1

@@ -1,7 +1,7 @@
 """The hybrid block manager: what every operation of the alphabet does, and what it answers.
 
 ``apply`` takes a legal operation and returns the answer; ``step`` does the same without touching the state it was
-given. Who holds which block is in ``kvreference.holdings``, what is cached in ``kvreference.prefix_cache``, and where
+given. The holders of blocks are in ``kvreference.holdings``, what is cached in ``kvreference.prefix_cache``, and where
 the requests stand in ``kvreference.population``.
 """
 
@@ -57,7 +57,7 @@ OWN = Choices()
 def tokens_computed(end: int, tokens: int) -> int:
     """How many of a request's ``tokens`` tokens are computed when it is admitted with the first ``end`` at hand.
 
-    The last token is computed even if it arrives, so what it reads is not given up.
+    The last token is computed even if it arrives, so what it reads is not released.
     """
     return min(end, tokens - 1)
 
@@ -129,7 +129,7 @@ class Manager:
         return answer
 
     def perform(self, operation: Operation) -> Answer:
-        """The operation alone, as the reference performs it."""
+        """Only the operation, as the reference performs it."""
         if isinstance(operation, Sample) and operation.beyond:
             number, computed = operation.request, len(self.population[operation.request].tokens) + operation.accepted
             beyond = self.choices.rules.ask(tokens_counted, number, computed, operation.beyond)
@@ -146,7 +146,8 @@ class Manager:
             self._interned.extend(prefixes, request.tokens, request.keys)
             is_there = request.number in self.tables and request.status is not Status.LOADING
             if isinstance(operation, Sample) and self._caches_answers and is_there:
-                # What was computed before it was known is known now. The last token is cached with its step.
+                # Blocks that were computed before their tokens were known become known now. The last token is cached
+                # with its step.
                 self._register(request, self.choices.rules.ask(tokens_answered, request), None)
         elif isinstance(operation, (Finish, Abort, Transferred)) and operation.request not in self.population.alive:
             del self.prefixes[operation.request]
@@ -159,7 +160,7 @@ class Manager:
         return drafts or self.settings.steps_in_flight_max > 1
 
     def content(self, request: int, group: int, index: int) -> Content:
-        """What the block at ``index`` of a request's table holds once it is full."""
+        """The content of the block at ``index`` of a request's table once it is full."""
         end_tokens = (index + 1) * self.geometry.groups[group].block_size_tokens
         return content_up_to(self.geometry, group, self.prefixes[request], end_tokens)
 
@@ -177,7 +178,7 @@ class Manager:
     # Allocation
 
     def _admit(self, operation: Admit) -> Granted | Refused:
-        """Let a waiting request in, behind its hit and what another node provides, or behind what it has loaded."""
+        """Admit a waiting request after its hit and what another node provides, or after what it has loaded."""
         request = self.population[operation.request]
         if request.tokens_computed > 0:
             # A request that has computed tokens may draft in its next step; others draft nothing in their first.
@@ -280,7 +281,7 @@ class Manager:
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:
-        """What a request was loading is there, and is cached; else its blocks are given up."""
+        """The load of a request has arrived and is cached; otherwise its blocks are freed."""
         request = self.population[operation.request]
         if request.status is Status.LOADING and operation.succeeded:
             self._register(request, request.tokens_computed, None)
@@ -309,7 +310,7 @@ class Manager:
             self._events.append(Cleared())
         return Success(succeeded)
 
-    # What is told outside
+    # Reports to the outside
 
     def _take_events(self, _operation: TakeEvents) -> Happened:
         events, self._events = self._events, []

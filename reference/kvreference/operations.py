@@ -1,11 +1,11 @@
 """The alphabet: everything that can be asked of a block manager, as values.
 
-An operation names a request by its number. Which requests an operation may name depends on the requests alive
-(``kvreference.population``): a number that does not fit is mapped onto one that does, so that every part of a list of
+An operation names a request by its number. Which requests an operation may name depends on the live requests
+(``kvreference.population``). A number that does not fit is mapped onto one that does, so that every part of a list of
 operations is again a legal list.
 
-Token ids are written as runs: ``Run(first, length)`` stands for ``first, first + 1, …``. Two prompts share a prefix
-exactly as long as their runs agree.
+Token ids are written as runs: ``Run(first, length)`` stands for ``first, first + 1, …``. Two prompts share a prefix as
+long as their runs agree.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Admit(OfRequest):
     tokens: int = field(validator=_count)
     """The token budget: at most this many tokens are computed in this step."""
     external_tokens: int = field(default=0, validator=_number)
-    """How many tokens behind the hit another node's cache provides; never the request's last one if at once."""
+    """How many tokens after the hit another node's cache provides; never the request's last one if at once."""
     loads: bool = False
     """Whether the external tokens arrive later: nothing is computed now, and the request waits for ``Transferred``."""
 
@@ -87,7 +87,7 @@ class Sample(OfRequest):
 
     accepted: int = field(validator=_number)
     token: int = field(validator=_number)
-    """The sampled token; the drafts proposed behind it are the token ids that follow it."""
+    """The sampled token; the drafts proposed after it are the token ids that follow it."""
     drafts: int = field(validator=_number)
     beyond: int = field(default=0, validator=_number)
     """How many drafts more hold, and come after the last token that the request may have. It ends then."""
@@ -123,7 +123,7 @@ class Transferred(OfRequest):
 class Rewind(OfRequest):
     """A load failed: of what a request has, or loads, only the first ``tokens`` tokens are valid.
 
-    Whatever comes after them is computed again, in the blocks that it has, and nothing of it may serve a hit before.
+    The tokens after them are computed again, in the same blocks. Until then, none of them may serve a hit.
     """
 
     tokens: int = field(validator=_number)
@@ -155,7 +155,7 @@ class CommonPrefix(OfRequest):
 
 @frozen
 class Evict:
-    """Forget the content of one block; whoever holds it keeps it."""
+    """Forget the content of one block; its holder keeps it."""
 
     block: int = field(validator=_number)
 
@@ -170,7 +170,7 @@ class Dispatch:
 
 @frozen
 class Reset:
-    """Forget all content, provided that nobody holds a block."""
+    """Forget all content, provided that no block is held."""
 
 
 @frozen

@@ -1,8 +1,8 @@
 """The partial entries: which blocks begin with a given content.
 
 A compressed block spans so many tokens that hits may end inside it. The prefix up to such a boundary is an entry of its
-own: whoever shares it may copy the slots before the boundary. A block has as many entries as boundaries were computed
-in it, whether it is full or not.
+own: a request that shares it may copy the slots before the boundary. A block has as many entries as boundaries were
+computed in it, whether it is full or not.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The pinned tier: cached blocks that the free queue cannot reach.
 
-As a window slides, what it leaves behind is released, and soon recycled; with it goes the anchor that the next request
-with the same prefix would need. So such blocks can be *pinned*: without a holder they wait in a queue of their own,
-from which nothing is handed out. Under pressure the oldest are *demoted*: unpinned, and moved to the back of the free
-queue, where they are still cached until they are taken.
+As a window slides, the blocks before it are released and soon recycled. The anchor that the next request with the same
+prefix needs is lost with them. So such blocks can be *pinned*: without a holder they wait in a queue of their own, from
+which nothing is allocated. Under pressure the oldest are *demoted*: unpinned, and moved to the back of the free queue,
+where they are still cached until they are taken.
 
-A pin is a flag, and reference counts mean holders alone. A pin outlives a hit and the release after it; it ends when
+A pin is a flag, and reference counts count holders only. A pin outlives a hit and the release after it; it ends when
 the block is demoted or its content is forgotten.
 
 Source: the `is_pinned` design of vLLM's pull request 40676.
@@ -31,7 +31,7 @@ class PinnedPool(BlockPool):
         self.is_pinned = [False] * blocks
         """Per block, whether it is pinned, held or not."""
         self.pinned = FreeQueue()
-        """The pinned blocks that nobody holds, the oldest first."""
+        """The pinned blocks without a holder, the oldest first."""
 
     def copy(self) -> PinnedPool:
         other = super().copy()
@@ -53,7 +53,7 @@ class PinnedPool(BlockPool):
         self.release(blocks)
 
     def give_up(self, blocks: Sequence[int]) -> None:
-        """Whatever is cached is pinned, and stays so for the next turn of the same conversation."""
+        """All cached blocks are pinned, and stay so for the next turn of the same conversation."""
         self._pin(blocks)
 
     def _pin(self, blocks: Iterable[int]) -> None:
@@ -103,7 +103,7 @@ class PinnedPool(BlockPool):
         return content
 
     def reset(self) -> bool:
-        """Forget all content, and unpin whatever was pinned, the oldest first."""
+        """Forget all content, and unpin all blocks, the oldest first."""
         done = super().reset()
         for block in list(self.pinned) if done else ():
             self._unpin(block)

@@ -1,8 +1,8 @@
-"""The requests that are alive, and where each of them stands: the scheduler's books.
+"""The live requests and the state of each, as the scheduler knows them.
 
-A block manager is told what to do by a scheduler that knows which requests wait and which run, how many of their
-tokens are computed, and which drafts are in flight. This is that knowledge alone; it holds no blocks. It decides
-which operations are legal, and follows the answers.
+A scheduler drives the block manager. It knows which requests wait and which run, how many of their tokens are computed,
+and which drafts are in flight. This module is that knowledge only; it holds no blocks. It decides which operations are
+legal, and follows the answers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Request:
     status: Status = Status.WAITING
     tokens_computed: int = 0
     drafts: list[int] = field(factory=list)
-    """Draft tokens proposed behind ``tokens``, not verified yet."""
+    """Draft tokens proposed after ``tokens``, not verified yet."""
     drafts_in_flight: int = 0
     """How many of the drafts were scheduled: their slots hold state that may have to be taken back."""
     preemptions: int = 0
@@ -155,9 +155,9 @@ class Population:
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         """The same, once ``computed`` tokens are computed.
 
-        The last token that a running request may have is never computed: nothing would follow it. Where states are
-        kept at block ends only, the chunks of a prompt end there, up to the last state that can serve a hit: where
-        anything is drafted, look-ahead must match after it.
+        The last token that a running request may have is never computed: nothing would follow it. Where states are kept
+        at block ends only, the chunks of a prompt end there, up to the last state that can serve a hit. With drafts,
+        look-ahead must match after that state.
         """
         pending = len(request.tokens) + len(request.drafts) - computed
         tokens = min(pending, budget_tokens, self.settings.chunk_tokens)
@@ -234,13 +234,13 @@ class Population:
         self.over += bool(numbers)
 
     def withdraw(self, number: int) -> None:
-        """A request is no part of the step that is being scheduled after all."""
+        """Take a request out of the step that is being scheduled."""
         self.alive[number].undispatched = False
 
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
         if len(self.alive) >= self.settings.requests_max:
             return None
-        # Room for one sampled token at least: a longer prompt is refused before it reaches the scheduler.
+        # Leaves space for at least one sampled token: a longer prompt is rejected before it reaches the scheduler.
         prompt = cut(operation.prompt, self.settings.tokens_max - 1)
         return evolve(operation, request=max(operation.request, self.arrived), prompt=prompt)
 

@@ -1,4 +1,4 @@
-"""The prefix cache: what is known to be in the blocks, and whom it may serve."""
+"""The prefix cache: the known content of blocks, and which requests it may serve."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_hit(geometry: Geometry) -> Hit:
 
 
 def yet_to_compute(cached: Sequence[Content], computes: bool, loaded: bool) -> Sequence[Content]:
-    """What the worker has yet to compute of the states and begun blocks of a request that are ``cached`` now.
+    """The content that the worker has yet to compute of a request's states and begun blocks that are ``cached`` now.
 
     All of it, if a step ``computes`` it; nothing, if it was ``loaded``, or computed before.
     """
@@ -49,7 +49,7 @@ def junction_of(cache: PrefixCache, pool: BlockPool, prefixes: Sequence[Prefix],
 
 
 class NoPrefixCache:
-    """Prefix caching is off: nothing is known, nothing is counted, nobody shares."""
+    """Prefix caching is off: nothing is cached, counted or shared."""
 
     def __init__(self, geometry: Geometry, rules: Rules = OWN_RULES) -> None:
         self.geometry = geometry
@@ -86,10 +86,10 @@ class NoPrefixCache:
         return []
 
     def dispatched(self) -> None:
-        """What the step computed may serve hits from now on."""
+        """The content that the step computed may serve hits from now on."""
 
     def shared(self, leading: Sequence[int]) -> tuple[int, ...]:
-        """Of blocks that everyone holds per group, how many are told."""
+        """How many of the blocks that every request holds per group are reported."""
         return (0,) * len(leading)
 
 
@@ -109,9 +109,9 @@ class PrefixCache(NoPrefixCache):
         self.partial_hit_tokens_min = partial_hit_tokens_min
         """The shortest hit that may end inside a block."""
         self.junction_of = junction_of
-        """What says which junction of a request is kept."""
+        """The rule that says which junction of a request is kept."""
         self.fenced: set[Content] = set()
-        """What this step computes, where that cannot serve a hit before it was dispatched."""
+        """Content that this step computes and that cannot serve a hit before the step is dispatched."""
 
     def copy(self) -> PrefixCache:
         other = super().copy()
@@ -180,6 +180,6 @@ def new_cache(settings: Settings, rules: Rules = OWN_RULES) -> NoPrefixCache:
     if not settings.caches:
         return NoPrefixCache(geometry, rules)
     retention = Dense(geometry) if interval_tokens is None else Sparse(geometry, interval_tokens)
-    # What is dense leaves no boundary out.
+    # A dense cache leaves no boundary out.
     parts = junction_of if settings.keeps_junctions and interval_tokens is not None else no_junction
     return PrefixCache(geometry, retention, settings.partial_hit_tokens_min, rules, parts)

@@ -1,8 +1,8 @@
 """Retention: which blocks are worth caching.
 
-A block that no hit can read only costs: it is looked after, it is told in events, and it pushes others out of the free
-queue sooner than need be. Hits end at boundaries, multiples of the alignment. So a block is cached exactly if a hit at
-an *admitted* boundary reads it, and not before the first such boundary is reached.
+A block that no hit can read only costs: it takes bookkeeping and events, and it pushes others out of the free queue too
+soon. Hits end at boundaries, multiples of the alignment. So a block is cached if and only if a hit at an *admitted*
+boundary reads it, and not before the first such boundary is reached.
 
 Admitted are, for sliding windows and for states:
 
@@ -13,10 +13,10 @@ Admitted are, for sliding windows and for states:
 
 and with any interval the latest boundary that a replay of the same prompt can hit; with junctions kept, also the
 request's *junction*, where its prompt parts from what is cached. All other groups are read from every multiple of the
-alignment on, whatever the interval.
+alignment on, at any interval.
 
-A hit reads a single state, that of exactly the tokens before it. So of states exactly those stay that end at an
-admitted boundary. Where states are kept at the ends of chunks alone, there is one only if a chunk ends there.
+A hit reads a single state, that of exactly the tokens before it. So exactly the states that end at an admitted boundary
+stay. Where states are kept only at chunk ends, there is one only if a chunk ends there.
 
 The tail that a boundary needs follows from the hit's own formula, look-ahead included: what is written and what is read
 cannot disagree.
@@ -65,7 +65,7 @@ def last_boundary(geometry: Geometry, tokens: int) -> int:
 def replay_boundary(geometry: Geometry, prompt_tokens: int) -> int:
     """The longest hit, in tokens, that a replay of a prompt of ``prompt_tokens`` can have; 0 if there is none.
 
-    It and whatever must match behind it lie before the prompt's last token.
+    It, and what must match after it, lie before the prompt's last token.
     """
     return last_boundary(geometry, prompt_tokens - 1)
 
@@ -82,7 +82,7 @@ def junction(geometry: Geometry, known_tokens: int, readable_tokens: int, hit_to
 
 
 def next_boundary(index: int, interval_tokens: int, block_size_tokens: int, lookahead_tokens: int) -> int:
-    """The first multiple of the interval above 0 that lies behind all but the look-ahead of the block at ``index``."""
+    """The first multiple of the interval above 0 that lies after all but the look-ahead of the block at ``index``."""
     least_tokens = max((index + 1) * block_size_tokens - lookahead_tokens, 1)
     return -(-least_tokens // interval_tokens) * interval_tokens
 
@@ -95,7 +95,7 @@ class Retention(Protocol):
         ...
 
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
-        """The admitted boundaries behind ``start_tokens`` and up to ``end_tokens``, ascending."""
+        """The admitted boundaries after ``start_tokens`` and up to ``end_tokens``, ascending."""
         ...
 
     def at_junction(self, junction_tokens: int) -> Retention:

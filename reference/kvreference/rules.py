@@ -30,7 +30,7 @@ class Delta:
 
 @frozen
 class Rules:
-    """The rules of the reference, with the deltas of a system: none, unless somebody says otherwise."""
+    """The rules of the reference, with the deltas of a system: none by default."""
 
     deltas: Sequence[Delta] = ()
 

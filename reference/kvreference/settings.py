@@ -1,4 +1,4 @@
-"""What a block manager is built with, and the limits that its scheduler keeps."""
+"""The settings of a block manager, and the limits that its scheduler keeps."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Settings:
     """The settings of one system.
 
     Raises:
-        ValueError: a pool without a usable block, a limit below one; a retention interval that is no multiple of the
+        ValueError: a pool without a usable block, a limit below one; a retention interval that is not a multiple of the
             alignment, or for a model without a sliding window or states; prefix caching where no states are kept for
             it.
     """
 
     geometry: Geometry
     blocks: int = field(validator=[instance_of(int), ge(1)])
-    """How many blocks the pool has, the null block among them: this one alone, where the model has no group."""
+    """How many blocks the pool has, including the null block: only this one if the model has no group."""
     tokens_max: int = field(default=1024, validator=[instance_of(int), ge(2)])
     """The longest a request may become, in tokens."""
     chunk_tokens: int = field(default=64, validator=[instance_of(int), ge(1)])
@@ -30,11 +30,11 @@ class Settings:
     requests_max: int = field(default=8, validator=[instance_of(int), ge(1)])
     """How many requests may be alive at once."""
     drafts_max: int = field(default=0, validator=[instance_of(int), ge(0)])
-    """How many draft tokens are proposed at most behind a sampled one."""
+    """How many draft tokens are proposed at most after a sampled one."""
     caches: bool = field(default=True)
     """Whether prefix caching is on."""
     tells_events: bool = True
-    """Whether KV events are told."""
+    """Whether KV events are reported."""
     full_sequence_must_fit: bool = True
     """Whether a request is admitted only if all of its tokens fit, not merely its first chunk."""
     retention_interval_tokens: int | None = field(default=None, validator=optional([instance_of(int), ge(0)]))
@@ -66,7 +66,7 @@ class Settings:
         alignment = self.geometry.alignment_tokens
         if interval_tokens % alignment:
             raise ValueError(
-                f"a retention interval of {interval_tokens} tokens is no multiple of the scheduler block size, "
+                f"a retention interval of {interval_tokens} tokens is not a multiple of the scheduler block size, "
                 f"{alignment} tokens"
             )
         if not any(group.is_sparse for group in self.geometry.groups):
@@ -84,5 +84,5 @@ class Settings:
 
     @cached_property
     def lookahead_tokens(self) -> int:
-        """How many slots behind the tokens to be computed a running request gets for what drafts."""
+        """How many slots after the tokens to be computed a running request gets for the draft layers."""
         return self.drafts_max if self.geometry.has_draft_layer or self.draft_model else 0

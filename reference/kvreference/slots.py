@@ -1,12 +1,12 @@
 """Where a worker keeps what it computes: the slot of each token in each group.
 
 A *slot* is one entry of a group's cache: what is kept for one token, or for ``compress_ratio`` of them together. Slots
-of a request are counted from its first token on, whatever block they are in. Slots of the memory are counted from the
-first slot of block 0 on. Where several workers share a request's context, each has a part of its slots, ``interleave``
-in a row, in turn; a block then spans ``ranks`` times the tokens, for each worker has a block of that number.
+of a request are counted from its first token on, across its blocks. Slots of the memory are counted from the
+first slot of block 0 on. If several workers share a request's context, each has a part of its slots, ``interleave`` in
+a row, in turn. A block then spans ``ranks`` times the tokens, since each worker has a block of that number.
 
-A kernel may take blocks of another size than the block manager: then a block is several *kernel blocks*, with the same
-slots in the same order. So the slot of a token does not depend on the kernel's blocks.
+A kernel may use another block size than the block manager. Then a block is several *kernel blocks*, with the same slots
+in the same order. So the slot of a token does not depend on the kernel's blocks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A state as it can be observed, of the reference or of any system under test, and the invariants it must satisfy.
 
-Contents are opaque here: whatever identifies what a cached block holds, equal for equal content. So the same check
-checks the reference and a system that identifies content by hashes.
+Contents are opaque here: any identity of what a cached block holds, equal for equal content. So the same check serves
+the reference and a system that identifies content by hashes.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Snapshot:
     read_entries: Callable[[], Mapping[Any, Sequence[int]]] = field(eq=False)
     """Reads ``entries``, which is costly, and right until the next operation."""
     pinned: Pinned = field(factory=Pinned)
-    """What is pinned, held or not."""
+    """The pinned blocks, held or not."""
     copies: tuple[Copy, ...] = ()
-    """What the worker copies before it computes the next step."""
+    """The copies that the worker makes before it computes the next step."""
     freed_late: Sequence[Sequence[int]] = ()
     """Per request whose blocks are free when the steps in flight are over, oldest first, what its tables name."""
     begun: Collection[int] = ()
     """The blocks inside which a boundary is an entry of the cache."""
     scratch_first: bool = False
-    """Whether scratch is promised to be handed out before whatever is cached."""
+    """Whether the system promises to allocate scratch before cached blocks."""
 
     @property
     def entries(self) -> Mapping[Any, Sequence[int]]:
@@ -94,7 +94,7 @@ def _check_free_queue(snapshot: Snapshot) -> Iterator[Violation]:
         if block == NULL:
             continue
         if references == 0 and not queued[block] and block not in snapshot.pinned.blocks:
-            yield Violation("KV-INV-02", f"nobody holds block {block}, and it is not in the free queue")
+            yield Violation("KV-INV-02", f"block {block} has no holder, and it is not in the free queue")
         if queued[block] and block in snapshot.pinned.blocks:
             yield Violation("KV-INV-02", f"block {block} is pinned, and is in the free queue")
         if references != 0 and queued[block]:
@@ -111,7 +111,7 @@ def _check_pinned(snapshot: Snapshot) -> Iterator[Violation]:
     pinned = snapshot.pinned
     waiting = sorted(block for block in pinned.blocks if snapshot.references[block] == 0)
     if waiting != sorted(pinned.queue):
-        yield Violation("KV-INV-07", f"pinned and held by nobody: {waiting}, queued as pinned: {list(pinned.queue)}")
+        yield Violation("KV-INV-07", f"pinned without a holder: {waiting}, queued as pinned: {list(pinned.queue)}")
     for block in sorted(pinned.blocks):
         if snapshot.contents[block] is None and block not in snapshot.begun:
             yield Violation("KV-INV-07", f"block {block} is pinned, and no hit can use it")
@@ -129,7 +129,7 @@ def _check_copies(snapshot: Snapshot) -> Iterator[Violation]:
     for copy in snapshot.copies:
         for block in (copy.source, copy.destination):
             if snapshot.references[block] < 1:
-                yield Violation("KV-INV-09", f"nobody holds block {block}, and {copy} is not dispatched")
+                yield Violation("KV-INV-09", f"block {block} has no holder, and {copy} is not dispatched")
 
 
 def _check_cached(snapshot: Snapshot) -> Iterator[Violation]:

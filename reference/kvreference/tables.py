@@ -30,7 +30,7 @@ class Table:
     boundary_tokens: int
     """Up to where boundaries inside blocks were offered: each is offered once."""
     dead: int = 0
-    """How many leading entries were given up: null blocks, for good."""
+    """How many leading entries were released: null blocks, permanently."""
     fresh: bool = True
     """Whether it holds nothing but a hit."""
 
@@ -79,5 +79,5 @@ def blocks_new(layouts: Plan, before: Plan) -> int:
 
 
 def content_up_to(geometry: Geometry, group: int, prefixes: Sequence[Prefix], tokens: int) -> Content:
-    """What a block of ``group`` holds that ends, or in which a boundary lies, at the first ``tokens`` tokens."""
+    """The content of the block of ``group`` that ends, or has a boundary, after the first ``tokens`` tokens."""
     return group, prefixes[tokens // geometry.grain_tokens - 1]

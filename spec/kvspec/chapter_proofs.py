@@ -1,4 +1,4 @@
-"""What is proved, written into the chapters, and what is not, on one page: ``python -m kvspec.chapter_proofs``.
+"""Write what is proved into the chapters, and what is not onto one page: ``python -m kvspec.chapter_proofs``.
 
 Two things in a chapter follow from the registry: the evidence of every statement, and the table of proofs with what
 they leave over. Both are written here and nowhere else, so neither can promise more than is proved.
@@ -19,7 +19,7 @@ from kvspec.registry import obligations
 BEGIN, END = "<!-- proofs: python -m kvspec.chapter_proofs -->\n", "<!-- end of proofs -->"
 
 ROWS_MAX = 10
-"""A longer table of proofs is folded, so that what stands behind it is still found."""
+"""A longer table of proofs is folded, so that the text after it is still found."""
 
 
 def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -> list[Obligation]:
@@ -29,14 +29,14 @@ def proofs_in(chapter: Chapter, known: Mapping[str, Obligation] | None = None) -
 
 
 def lemmas_section() -> str:
-    """What stands between the marks of the first page: the facts that proofs of all chapters use."""
+    """The text between the marks of the first page: the facts that proofs of all chapters use."""
     return "\n".join(("", *_rows([each for each in obligations().values() if chapter_name(each) in LEMMAS]), ""))
 
 
 def proofs_section(
     chapter: Chapter, known: Mapping[str, Obligation] | None = None, left: Mapping[str, str] = LEFT
 ) -> str:
-    """What stands between the marks: the proofs, then what remains of each statement that they are about."""
+    """The text between the marks: the proofs, then what they leave out of each statement."""
     proofs = proofs_in(chapter, known)
     rows = _folded(proofs) if len(proofs) > ROWS_MAX else _rows(proofs)
     return "\n".join(("", *rows, *_remainders(chapter, known, left), ""))
@@ -93,7 +93,7 @@ def _cell(text: str) -> str:
 
 
 def _around_evidence(now: str) -> Callable[[re.Match[str]], str]:
-    """What stands before and behind the evidence in a row, around what it is now."""
+    """The text before and after the evidence in a row, around the current one."""
     return lambda found: f"{found[1]}{now}{found[2]}"
 
 
@@ -124,7 +124,7 @@ def first_page_written(text: str) -> str:
 
 
 def _around(file: str, text: str) -> tuple[str, str]:
-    """What stands before and behind the marks."""
+    """The text before and after the marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

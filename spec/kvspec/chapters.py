@@ -1,7 +1,7 @@
 """The chapters of the specification, one mechanism each, as data: headings, rows of statements, links, code.
 
-What a chapter must look like is said by the constants here. Whether it does is what ``tests/spec`` asks: this module
-reads, and refuses only what it cannot read.
+The constants here say what a chapter must look like. Whether it does is what ``tests/spec`` asks: this module
+reads, and rejects only what it cannot read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HEADINGS = (
     BUGS,
     "Not covered",
 )
-"""What every chapter has, in this order."""
+"""The headings of every chapter, in this order."""
 KINDS = ("Safety", "Scaffolding")
-"""What a statement is for: a user would notice if it did not hold, or others rest on it."""
+"""The role of a statement: a user would notice if it did not hold, or others rest on it."""
 PROOFS = "Proofs"
-"""Under which heading, behind the statements, stands what is proved of them."""
+"""The heading, after the statements, below which stands what is proved of them."""
 SYSTEMS = ("vLLM 0.20.2", "vLLM 0.22 and later", "vLLM-Ascend")
 """The systems whose differences a chapter lists, in this order."""
 COLUMNS = ("operation", "precondition", "effect", "result", "errors")
@@ -87,7 +87,7 @@ class Chapter:
 
     @property
     def name(self) -> str:
-        """What the ids of its proofs begin with: the file's name, without number and ending."""
+        """The prefix of the ids of its proofs: the file's name, without number and ending."""
         return self.file.partition("-")[2].removesuffix(".md")
 
     def programs(self) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ def links(text: str) -> tuple[Link, ...]:
 
 
 def anchors(text: str) -> set[str]:
-    """What a link into a page may name: its headings, as they are spelled in a link, and its own anchors."""
+    """The anchors of a page: its headings, as they are spelled in a link, and its own anchors."""
     headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
     spelled = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
     return spelled | set(re.findall(r'<a id="([^"]+)">', text))
@@ -121,7 +121,7 @@ def parse(file: str, text: str) -> Chapter:
     """The chapter that ``text`` is.
 
     Raises:
-        ValueError: a heading stands there twice, or a line in a table of statements is no statement.
+        ValueError: a heading stands there twice, or a row in a table of statements is not a statement.
     """
     # A number sign in a block of code begins no heading.
     masked = _FENCE.sub(lambda fence: re.sub(r"^#", ".", fence[0], flags=re.MULTILINE), text)

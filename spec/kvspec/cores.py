@@ -1,12 +1,12 @@
 """Unsatisfiable cores of the central theorems: what each proof rests on, as files that any SMT solver reads.
 
-A proof rests on questions to which the answer is no (``kvspec.second_solver``). Of what was assumed in a question a
-few formulas suffice for that: its core. ``cores/ID.smt2`` holds the cores of one theorem, each between a push and a
-pop, so that a solver that reads the file prints ``unsat`` for each of them and nothing else. ``python -m kvspec.cores``
-writes the files anew, or those of the ids that are named.
+A proof rests on questions that z3 answers with unsat (``kvspec.second_solver``). Of the formulas that a question
+assumes, a few suffice for that answer: its core. ``cores/ID.smt2`` holds the cores of one theorem, each between a push
+and a pop. So a solver that reads the file prints ``unsat`` once for each of them. ``python -m kvspec.cores`` writes the
+files anew, or those of the ids that are named.
 
-They are checked in two steps that need not believe each other: each stored core is given to z3 and to cvc5, and the
-theorem is proved again, where each question must have all formulas of one of the cores.
+Two independent steps check them: z3 and cvc5 read each stored core, and the theorem is proved again, where each
+question must have all formulas of one of the cores.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Core: TypeAlias = "frozenset[str]"
 
 @frozen
 class CoreCheck:
-    """What became of the stored cores of one theorem."""
+    """The result of checking the stored cores of one theorem."""
 
     obligation: str
     cores: int
@@ -63,7 +63,7 @@ class CoreCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the proof of today rests on stored cores alone, and both solvers confirm all of them."""
+        """Whether the current proof rests only on stored cores, and both solvers confirm all of them."""
         confirmed = self.cores == self.z3 == self.cvc5 > 0
         return self.is_proved and confirmed and self.questions == self.covered > 0
 
@@ -141,7 +141,7 @@ def found(name: str) -> str:
 
 
 def stored(name: str) -> tuple[str, list[str]]:
-    """What the file of a theorem declares, and the assertions of each core."""
+    """The declarations in the file of a theorem, and the assertions of each core."""
     head, *blocks = (HOME / f"{name}.smt2").read_text(encoding="utf-8").split(f"{BEGIN}\n")
     return head, [block.partition(END)[0] for block in blocks]
 

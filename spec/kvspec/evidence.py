@@ -1,8 +1,8 @@
-"""What kinds of evidence there are for a statement, and how much of it each kind covers.
+"""The kinds of evidence for a statement, and how much of it each kind covers.
 
-What is proved is read from the registry. What a proof leaves over is said here, by hand, for every statement that a
-proof names: a proof of a part must not be read as a proof of the whole. What the explorer checks in every state of
-tiny models is listed here because the gate, which knows it, must not be imported; ``tests/spec`` compares the two.
+The registry says what is proved. This module says by hand what the proofs of a statement leave out, so that a proof of
+a part is not read as a proof of the whole. It also lists what the explorer checks in every state of tiny models,
+because the gate must not be imported; ``tests/spec`` compares the two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXPLORED = {
     "KV-LIVE-02": _WHOLE,
     "KV-LIVE-03": _WHOLE,
     "KV-OP-15": "that nothing is cached which no hit at an admitted boundary reads",
-    "KV-OP-16": "while somebody with the same prompt still holds all that the hit reads",
+    "KV-OP-16": "while a request with the same prompt still holds all that the hit reads",
     "KV-OP-27": "while the request that parted still holds all that the hit reads",
     "KV-WORK-01": "of boundaries, not of blocks",
 }
@@ -36,7 +36,7 @@ EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
 """Statement to the part of it that an explorer checks in every state of tiny models; empty if it checks all of it."""
 
 LEMMAS = ("products", "counting")
-"""What the ids of facts begin with that other proofs use: they prove no statement by themselves."""
+"""The prefixes of the ids of lemmas: other proofs use them, and they prove no statement by themselves."""
 
 _CONFORMS = (
     "that the manager calls each step of the pool, which is proved to be a transition, where that can happen; and what "
@@ -45,7 +45,7 @@ _CONFORMS = (
 
 _WHOLE_STEP = (
     "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and "
-    "copies; that the first of more than two in line is asked before the others"
+    "copies; that the first of more than two live requests is tried before the others"
 )
 
 _LEFT: dict[str, str] = {
@@ -65,14 +65,14 @@ _LEFT: dict[str, str] = {
     "KV-OP-05": "that groups are served in their order, and that the reference's queue is the sequence",
     "KV-OP-06": "that every group of a model is gone through",
     "KV-OP-07": "that it goes group by group",
-    "KV-OP-08": "that whatever is due is registered in the very step, once, and that drafts are not",
+    "KV-OP-08": "that all that is due is registered in the same step, once, and that drafts are not",
     "KV-OP-10": _CONFORMS,
-    "KV-OP-11": f"{_CONFORMS}, and that nothing changes while somebody holds a block",
-    "KV-OP-12": "more blocks at once, and that what is forgotten is told, in order",
+    "KV-OP-11": f"{_CONFORMS}, and that nothing changes while a block is held",
+    "KV-OP-12": "more blocks at once, and that what is forgotten is reported, in order",
     "KV-OP-13": "that an admission counts the look-up that it makes",
     "KV-OP-14": "more requests, and longer tables",
-    "KV-OP-15": "that whatever is due is registered in the very step, and nothing else",
-    "KV-OP-16": "that whatever is due was registered while the prompt was computed, in all groups",
+    "KV-OP-15": "that all that is due is registered in the same step, and nothing else",
+    "KV-OP-16": "that all that was due was registered while the prompt was computed, in all groups",
     "KV-OP-17": _WHOLE,
     "KV-OP-18": "that no boundary is offered again in a later step",
     "KV-OP-19": f"{_CONFORMS}, and that the copy is ordered with the admission",
@@ -80,21 +80,21 @@ _LEFT: dict[str, str] = {
     "KV-OP-22": _CONFORMS,
     "KV-OP-23": "the running code with longer pinned queues; for any, that each demotion gains one block is proved",
     "KV-OP-24": "hits of more blocks, and longer tables; that what has arrived is cached",
-    "KV-OP-25": "that nobody else gives the blocks up meanwhile",
+    "KV-OP-25": "that no other request frees the blocks meanwhile",
     "KV-OP-26": "longer tables of states",
-    "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
+    "KV-OP-27": "that full attention is asked for what it holds, and that all that is due is registered in all groups",
     "KV-MEM-01": "that what a step is scheduled to write is what its tokens are, in the slots that its content stands "
     "for, also in blocks that are not registered, which ghost memory follows; that this is scheduled before it is "
     "registered, which `kvgate conform` follows",
-    "KV-MEM-02": "every other step: proved of the last token behind a load alone",
-    "KV-MEM-04": "that a request which loads is not computed; that the last holder waits for the steps that use a "
-    "block; what copies read, which is given up when they are dispatched",
+    "KV-MEM-02": "every other step: proved only of the last token after a load",
+    "KV-MEM-04": "that a loading request is not computed; that the last holder waits for the steps that use a block; "
+    "what copies read, which is freed when they are dispatched",
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
-    "KV-LEAK-01": "that whoever ends gives up all tables, and whatever else a manager may remember",
+    "KV-LEAK-01": "that a request that ends frees all tables, and all else that a manager may remember",
     "KV-WORK-01": "of blocks, and over several steps",
     "KV-LIVE-01": _WHOLE_STEP,
     "KV-LIVE-02": _WHOLE_STEP,
-    "KV-LIVE-03": f"{_WHOLE_STEP}, and that steps alone never lead back to where they began",
+    "KV-LIVE-03": f"{_WHOLE_STEP}, and that steps never lead back to an earlier state",
 }
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)
@@ -135,7 +135,7 @@ def proofs_of(statement: str, known: Mapping[str, Obligation] | None = None) -> 
 
 
 def evidence(statement: str, proofs: Sequence[Obligation], left: Mapping[str, str] = LEFT) -> str:
-    """The kinds of evidence for ``statement``, as a chapter tells them, with ``in part`` where it is not for all of it.
+    """The kinds of evidence for ``statement``, as a chapter shows them, with ``in part`` where it is not for all of it.
 
     Everything is tested (T).
     """

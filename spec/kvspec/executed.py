@@ -1,8 +1,8 @@
 """Which functions of the reference each obligation executes while it is proved.
 
 An obligation that executes none is about a model that stands next to the reference, and not about the code that runs:
-its tier is M, whatever it proves. The trace is stored in ``executed.json``, which ``python -m kvspec.executed`` writes
-anew, for all obligations or for those that are named; a test compares the two.
+its tier is M. ``python -m kvspec.executed`` writes the trace to ``executed.json``, for all obligations or for those
+that are named. A test compares the two.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def traced() -> Iterator[set[str]]:
 
 
 def functions_executed(obligation: Obligation, ways: int | None = None) -> tuple[str, ...]:
-    """The functions that ``obligation`` executes while it is proved: on all ways, or on the first ``ways``."""
+    """The functions that ``obligation`` executes while it is proved: on all paths, or on the first ``ways``."""
     from kvspec.prover import run
 
     with traced() as found:
@@ -180,7 +180,7 @@ def never_executed(by_obligation: Mapping[str, Sequence[str]]) -> list[Function]
 
 
 def stored() -> Mapping[str, Sequence[str]]:
-    """What was traced when ``executed.json`` was written."""
+    """The trace in ``executed.json``."""
     return MappingProxyType(executed())
 
 

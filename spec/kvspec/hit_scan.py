@@ -1,14 +1,13 @@
 """The longest hit as production code looks for it: by asking the groups in turn, not by trying every length.
 
-The scan begins at the longest length there could be. Group after group is asked, round and round, for the longest hit
-that it can serve and that is not longer than the length so far; that is the length from then on. When all have been
-asked since it last became shorter, it is the hit. It is written from these sentences, in small steps that run on
-numbers that are not known as well.
+The scan begins at the longest possible length. It asks each group in turn, repeatedly, for the longest hit that it can
+serve within the length so far; that becomes the length. When all have been asked since it last became shorter, it is
+the hit. The code is written from these sentences, in small steps that also run on unknown numbers.
 
 A *row* is what one group has cached of one request. Full attention counts the blocks that are there from the first one
-on. A window looks for so many in a row as it reads. Both look for one more block where a draft layer lives, the
-look-ahead block, drop it, and only then cut what is left to the alignment. A *row model* is a list of groups, of which
-the cached blocks and the length of the request are unknowns: as rows for the scan, and as the reference sees them.
+on. A window looks for as many in a row as it reads. With a draft layer, both look for one more block, the look-ahead
+block, drop it, and only then cut the rest to the alignment. A *row model* is a list of groups with unknown cached
+blocks and an unknown length of the request, both as rows for the scan and as the reference sees them.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Scan:
     agreeing: Number
     """How many groups in a row, the last of them the one asked last, can serve this length."""
     turn: Any
-    """Whom to ask next."""
+    """Which group to ask next."""
 
 
 def begun(tokens: Number, alignment_tokens: Number) -> Scan:
-    """Nobody was asked yet. The request's last token is never served."""
+    """No group was asked yet. The request's last token is never served."""
     return Scan((tokens - 1) // alignment_tokens * alignment_tokens, 0, 0)
 
 
@@ -89,7 +88,7 @@ class Row:
     window_blocks: int | None = None
     """How many blocks before a hit's end it reads; None: all."""
     lookahead: bool = False
-    """Whether a draft layer lives here."""
+    """Whether the group has a draft layer."""
     asked_before: bool = False
     rows: Sequence[Row] = ()
     """The rows of all groups, where one must know of the others."""
@@ -106,7 +105,7 @@ class Row:
         return served
 
     def served(self, hit_tokens: Number) -> Number:
-        """The longest hit: the look-ahead block behind it is looked for at whatever length is asked for."""
+        """The longest hit: the look-ahead block after it is looked for at each length that is asked for."""
         return self.found(self.reach(hit_tokens + self.drop_tokens))
 
     def reach(self, tokens: Number) -> Number:
@@ -201,7 +200,7 @@ class RowModel:
         return scanned(self.rows(make), self.tokens, self.geometry.alignment_tokens)
 
     def by_scan(self, make: MakeRow = Row) -> Number:
-        """The same on whatever is not known, all ways at once."""
+        """The same on unknowns, all paths at once."""
         return number_of(partial(self.found, make), self.fits())
 
     def group_satisfied(self, index: int, hit_tokens: int) -> Condition:
@@ -226,7 +225,7 @@ class RowModel:
 
 
 def as_cached(manager: Manager, request: int) -> RowModel:
-    """What ``manager`` has cached of a request."""
+    """The content that ``manager`` has cached of a request."""
     geometry, maps = manager.geometry, (manager.pool.cached, manager.pool.partial)
     found = (_Found(geometry, index, maps, manager.prefixes[request]) for index in range(len(geometry.groups)))
     cached = tuple(tuple(int(block is not None) for block in group.blocks) for group in found)
@@ -241,7 +240,7 @@ def _window_blocks(group: Group) -> int | None:
 
 
 class _AsFound(_Found):
-    """What is cached of one request in one group, as the reference holds it."""
+    """The cached content of one request in one group, as the reference holds it."""
 
     def __init__(self, geometry: Geometry, index: int, cached: Sequence[Any]) -> None:
         self.group = geometry.groups[index]

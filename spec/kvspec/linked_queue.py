@@ -1,12 +1,12 @@
 """The free queue as production code keeps it: a doubly linked list, in which removal from the middle costs no search.
 
-It is written from its meaning, as loops of small steps, and it runs on maps that are known and on maps of which nothing
-is known. So the steps that run are the steps that ``proofs.linked_free_queue`` proves: each loop has a beginning, a
-step and an end, and an invariant that holds between them.
+It is written from its meaning, as loops of small steps, and runs on known and on unknown maps. So the steps that run
+are the steps that ``proofs.linked_free_queue`` proves. Each loop has a beginning, a step, an end, and an invariant that
+holds between them.
 
-A list stands for a sequence of blocks (``Blocks``): two functions, each the other's inverse, of which one gives the
-block at a position and the other the position of a block. Positions are numbers, so a sequence of any length needs no
-quantifier: what holds at every position is assumed at the few that matter, and shown at one that is arbitrary.
+A list stands for a sequence of blocks (``Blocks``): two inverse functions, from a position to its block and from a
+block to its position. Positions are numbers, so a sequence of any length needs no quantifier: a property of every
+position is assumed at the few that matter, and shown at an arbitrary one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvspec.symbolic import Condition, Number, either, implies, negated
 HEAD = -1
 """Stands before the first block. No block has a negative number, and block 0, the null block, is never queued."""
 TAIL = -2
-"""Stands behind the last block."""
+"""Stands after the last block."""
 NOWHERE = 0
 """The link of a block that is not queued. An empty map has it everywhere."""
 
@@ -56,7 +56,7 @@ def empty(links: Any) -> LinkedQueue:
     return LinkedQueue(links, links, 0).joined(HEAD, TAIL)
 
 
-# Blocks are put in, one behind the other
+# Blocks are put in, one after the other
 
 
 @frozen
@@ -70,20 +70,20 @@ class Insertion:
 
 
 def insertion_at_back(queue: LinkedQueue) -> Insertion:
-    """What is put in follows all that is queued."""
+    """Blocks that are put in follow all queued blocks."""
     return Insertion(queue, queue.prev[TAIL], TAIL, 0)
 
 
 def insertion_at_front(queue: LinkedQueue) -> Insertion:
-    """What is put in stands before all that is queued."""
+    """Blocks that are put in stand before all queued blocks."""
     return Insertion(queue, HEAD, queue.next[HEAD], 0)
 
 
 def with_another(insertion: Insertion, block: Number) -> Insertion:
-    """``block`` is put in behind the last one.
+    """``block`` is put in after the last one.
 
     Raises:
-        ValueError: it is in already, from before or from this very call.
+        ValueError: it is in already, from before or from this call.
     """
     queue = insertion.queue
     if queue.holds(block):
@@ -103,7 +103,7 @@ def append_n(queue: LinkedQueue, blocks: Iterable[int]) -> LinkedQueue:
 
 
 def prepend_n(queue: LinkedQueue, blocks: Iterable[int]) -> LinkedQueue:
-    """Put ``blocks`` at the front, in order: the first of them is handed out next."""
+    """Put ``blocks`` at the front, in order: the first of them is allocated next."""
     return _all_in(insertion_at_front(queue), blocks)
 
 
@@ -181,7 +181,7 @@ def remove(queue: LinkedQueue, block: Number) -> LinkedQueue:
 
 
 def forward(queue: LinkedQueue) -> list[int]:
-    """The blocks, from the head on; at most as many as are counted, and one more if the links go on."""
+    """The blocks, from the head on; at most as many as are counted, and one more if the links continue."""
     return _walk(queue.next, HEAD, queue.blocks_free)
 
 
@@ -206,7 +206,7 @@ def all_of(conditions: Iterable[Condition]) -> Condition:
 
 @frozen
 class Blocks:
-    """``length`` blocks in order. Before the first stands the head, behind the last the tail."""
+    """``length`` blocks in order. The head stands before the first, the tail after the last."""
 
     at: Callable[[Number], Number]
     """The block at a position, from 0 on."""
@@ -242,7 +242,7 @@ class Blocks:
         )
 
     def without(self, gone: Number) -> Blocks:
-        """Without the one at ``gone``: what stood behind it moves up."""
+        """Without the one at ``gone``: what stood after it moves up."""
 
         def position(block: Number) -> Number:
             place = self.position(block)
@@ -266,7 +266,7 @@ def sequence(at: Any, position: Any, length: Number) -> Blocks:
 
 
 def linked(queue: LinkedQueue, blocks: Blocks, place: Number) -> Condition:
-    """What stands at ``place`` and what stands behind it are linked both ways."""
+    """The block at ``place`` and the one after it are linked in both directions."""
     one, other = blocks.at(place), blocks.at(place + 1)
     return implies(
         (place >= -1) & (place < blocks.length), (queue.next[one] == other) & (queue.prev[other] == one)
@@ -293,14 +293,14 @@ def stands_for(queue: LinkedQueue, blocks: Blocks, places: Iterable[Number], oth
 def inserting(
     insertion: Insertion, blocks: Blocks, hole: Number, places: Iterable[Number], others: Iterable[Number]
 ) -> Condition:
-    """The invariant of an insertion: ``blocks`` are linked, but for the one at ``hole`` to the one behind it."""
+    """The invariant of an insertion: ``blocks`` are linked, but for the one at ``hole`` to the one after it."""
     queue = insertion.queue
     return all_of(
         [
             insertion.last == blocks.at(hole),
             insertion.right == blocks.at(hole + 1),
             queue.blocks_free + insertion.blocks_in == blocks.length,
-            # Whoever asks whether the last one is queued looks at its link back.
+            # A check whether the last one is queued looks at its link back.
             queue.prev[insertion.right] != NOWHERE,
             implies(insertion.last > 0, queue.prev[insertion.last] != NOWHERE),
             *(implies(place != hole, linked(queue, blocks, place)) & blocks.distinct(place) for place in places),

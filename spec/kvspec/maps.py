@@ -1,8 +1,8 @@
 """Maps from numbers to numbers, of any size: on numbers a dictionary, on terms a function that is not known.
 
-Both are values: ``put`` gives another map. What a map does not mention is 0. ``count`` says how many keys have a
-value. On terms that is a number that is not known either. Of it no more is assumed than this, of maps in which finitely
-many keys have the value:
+Both are values: ``put`` gives another map. A key that a map does not mention has the value 0. ``count`` says how many
+keys have a value. On terms that is a number that is not known either. Of it no more is assumed than this, of maps in
+which finitely many keys have the value:
 
 - it is at least 0, and at least 1 while a key is seen to have the value;
 - one ``put`` changes it by one at most: one less if the key had the value, one more if it gets it;
@@ -26,13 +26,13 @@ from kvspec.symbolic import Condition, Number, Term, Truth, current_path, either
 Key: TypeAlias = "Number | tuple[Number, ...]"
 
 CHANGES_MAX = 32
-"""How many changes a finite map keeps beside its entries before it makes new ones of both."""
+"""How many changes a finite map keeps next to its entries before it merges them."""
 
 
 class FiniteMap:
     """A map that is known. Keys and values may be anything, and 0 stands for no value.
 
-    What was put lies above the entries, which several maps share: a put costs little, however large the map.
+    Changes are kept above the entries, which several maps share: a put is cheap for a map of any size.
     """
 
     __slots__ = ("_base", "_changes", "_tally")
@@ -41,11 +41,11 @@ class FiniteMap:
         self._base: dict[Any, Any] = {key: value for key, value in (entries or {}).items() if value != 0}
         self._changes: dict[Any, Any] = {}
         self._tally: list[Counter[Any]] = []
-        """How often each value stands in the entries, once somebody asked; shared with all maps over them."""
+        """How often each value stands in the entries, counted at the first request; shared with all maps over them."""
 
     @classmethod
     def of(cls, entries: dict[Any, Any]) -> FiniteMap:
-        """The map of ``entries``, none of which is 0 and which nobody changes any more."""
+        """The map of ``entries``, none of which is 0 and which do not change any more."""
         made = cls.__new__(cls)
         made._base, made._changes, made._tally = entries, {}, []
         return made
@@ -133,7 +133,7 @@ class UnknownMap:
     name: str
     arity: int = 1
     changes: tuple[tuple[Place, Any], ...] = ()
-    """What was put, in order."""
+    """The changes, in order."""
 
     def _base(self, key: tuple[z3.ArithRef, ...]) -> Number:
         sorts = [z3.IntSort()] * (self.arity + 1)
@@ -184,7 +184,7 @@ class UnknownMap:
 
 @frozen(eq=False)
 class FilledMap(UnknownMap):
-    """The map that has ``value`` from ``first`` to before ``end``, whatever these are."""
+    """The map that has ``value`` from ``first`` to before ``end``, for any of these."""
 
     first: Number = 0
     end: Number = 0

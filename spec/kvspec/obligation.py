@@ -1,6 +1,6 @@
-"""What is to be proved, as data: a statement about unknowns, in Python that runs on numbers and on terms alike.
+"""Obligations as data: a statement about unknowns, in Python that runs on numbers and on terms alike.
 
-Because it runs on numbers too, whatever z3 finds is tried: a witness and a counterexample are run again, as ints.
+Because it runs on numbers too, all that z3 finds is tried: a witness or a counterexample is run again, as ints.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Mutant:
 
     name: str
     story: str
-    """What is broken, in one sentence."""
+    """The fault, in one sentence."""
     patches: tuple[Patch, ...]
 
     @contextmanager
@@ -116,18 +116,18 @@ class Obligation:
     statements: tuple[str, ...]
     """The guarantees that rest on it, by their ids."""
     title: str
-    """What is proved, in a sentence that a user would recognise."""
+    """The claim in a sentence that a user would recognise."""
     unknowns: Mapping[str, Unknown]
     claim: Property
-    """What must be so."""
+    """The claim."""
     witnesses: Mapping[str, Property]
-    """What must be possible, each by a name that says why it is not trivial."""
+    """Cases that must be possible, each by a name that says why it is not trivial."""
     mutants: tuple[Mutant, ...]
     assumes: Property = field(default=lambda _unknowns: True)
-    """What is assumed."""
+    """The assumptions."""
     lemmas: Callable[[Any], Sequence[Lemma]] = no_lemmas
     size: Property = all_counts
-    """What is smaller in a smaller counterexample."""
+    """The measure of a counterexample's size."""
     bound: str = ""
     """For tier B: up to where it is proved, and why no further."""
     binds: Callable[..., Mapping[str, int] | None] | None = None

@@ -1,7 +1,7 @@
 """The result of an obligation: whether it is proved, whether it says something, and whether it can fail.
 
-A proof alone is worth little. What is assumed might never be so: every witness must be found. What is shown might be so
-whatever the code does: every mutant must be refuted.
+A proof by itself is worth little. The assumptions might never hold: every witness must be found. The claim might hold
+for any code: every mutant must be refuted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Result = TypeVar("Result")
 
 
 class Outcome(Enum):
-    """What a result comes to."""
+    """The verdict of a result."""
 
     PROVED = "proved"
     REFUTED = "refuted"
     VACUOUS = "empty"
-    """What is assumed cannot be, or a mutant that should be refuted is proved: it says nothing."""
+    """The assumptions contradict each other, or a mutant that should be refuted is proved: the proof says nothing."""
     UNKNOWN = "unknown"
     SILENT = "silent"
     """It says nothing of the values that were fixed: what it assumes is not so there."""
@@ -84,9 +84,9 @@ class ProofResult:
     """Per mutant, what becomes of the obligation with it."""
     seconds: float
     second: Opinion | None = None
-    """What cvc5 says of the questions that the proof rests on; None if it was not asked."""
+    """The answers of cvc5 to the questions that the proof rests on; None if it was not asked."""
     second_of_mutants: Opinion | None = None
-    """What cvc5 says of the refutation of each mutant."""
+    """The answers of cvc5 to the refutation of each mutant."""
     by_seed: Mapping[int, Outcome] = field(factory=dict)
     """The outcome with each other seed of z3 that was tried."""
 
@@ -107,7 +107,7 @@ class ProofResult:
         return Outcome.PROVED
 
     def why(self) -> Iterator[str]:
-        """What keeps it from being proved, a line each."""
+        """The reasons why it is not proved, a line each."""
         if self.proof.detail:
             yield self.proof.detail
         yield from (f"no values show: {name}" for name, values in self.witnesses.items() if values is None)
@@ -163,7 +163,7 @@ def check_all(tasks: Sequence[Task], options: Options = PLAIN, jobs: int = JOBS)
 
 
 def in_processes(work: Callable[[Given], Result], given: Sequence[Given], jobs: int) -> Iterator[Result]:
-    """What ``work`` makes of each of ``given``, in its turn, in ``jobs`` processes of their own.
+    """The results of ``work`` for each of ``given``, in order, in ``jobs`` processes.
 
     Even one is done elsewhere: z3 handles interrupts itself while it works, and loses them. And each is done in a
     process that has done nothing else: how z3 goes about a question depends on what it was asked before.
@@ -187,9 +187,9 @@ def _check_task(work: tuple[Task, Options, int]) -> ProofResult:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What processes that are started meanwhile write to standard error is lost.
+    """Drop the standard error of processes that are started meanwhile.
 
-    An error of the work is handed over; what is left is what a process says that was ended while it started.
+    An error of the work is passed on; only the output of a process that was ended while it started is lost.
     """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

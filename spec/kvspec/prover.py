@@ -1,7 +1,7 @@
-"""Prove one obligation: every way through it, its witnesses, its mutants.
+"""Prove one obligation: every path through it, its witnesses, its mutants.
 
-z3 is given an effort and not a time: the same question has the same answer on every machine. What it cannot decide is
-*unknown*, which is not proved.
+z3 has a limit of effort and not of time: the same question has the same answer on every machine. If it cannot decide,
+the result is *unknown*, which is not proved.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ Values = Mapping[str, Any]
 
 
 class Verdict(Enum):
-    """What became of an obligation."""
+    """The outcome of an obligation."""
 
     PROVED = "proved"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
     VACUOUS = "empty"
-    """What is assumed cannot be: nothing was shown."""
+    """The assumptions contradict each other: nothing was shown."""
 
 
 @frozen
@@ -73,7 +73,7 @@ class Proof:
 
     verdict: Verdict
     ways: int
-    """How many ways through the code were looked at."""
+    """How many paths through the code were looked at."""
     seconds: float
     counterexample: Values | None = None
     """Values for which it does not hold, the smallest that were found."""
@@ -87,7 +87,7 @@ class Proof:
 def prove(obligation: Obligation, fixed: Mapping[str, int] = NO_VALUES, effort: int = EFFORT) -> Proof:
     """Whether ``obligation`` holds for all values of its unknowns, or of those that are not ``fixed``.
 
-    First with what ``kvspec.symbolic`` says of products. What that refutes but does not fail as numbers is asked again,
+    First with what ``kvspec.symbolic`` says of products. A refutation that does not fail as numbers is asked again,
     with the products as they are.
     """
     by_lemmas = _attempt(obligation, fixed, effort, by_lemmas=True)
@@ -113,7 +113,7 @@ def _attempt(obligation: Obligation, fixed: Mapping[str, int], effort: int, by_l
                 confirmed = _fails(obligation, values)
                 return Proof(Verdict.REFUTED, ways, time.perf_counter() - started, values, confirmed, raised)
             if answer == z3.unknown:
-                undecided = f"z3 gives up on way {ways}: {path.solver.reason_unknown()}"
+                undecided = f"z3 gives up on path {ways}: {path.solver.reason_unknown()}"
     except NotDecidableError as error:
         undecided = str(error)
     verdict = Verdict.UNKNOWN if undecided else Verdict.PROVED if ways else Verdict.VACUOUS
@@ -148,7 +148,7 @@ def run(obligation: Obligation, ways: int | None = None) -> None:
 
 
 def survives(obligation: Obligation, mutant: Mutant) -> Proof:
-    """What becomes of ``obligation`` with ``mutant`` in place: it must be refuted."""
+    """The outcome of ``obligation`` with ``mutant`` in place: it must be refuted."""
     with mutant.applied():
         return prove(obligation)
 
@@ -185,19 +185,19 @@ def _cases(
         if shown is NOT_ASSUMED:
             continue
         if not isinstance(shown, (bool, Truth, Raised)):
-            raise NotDecidableError(f"{shown!r} is no truth, and nothing is proved of it")
+            raise NotDecidableError(f"{shown!r} is not a truth value, and cannot be proved")
         if path.may_be(z3.BoolVal(True)):
             yield path, last[0], shown
 
 
 def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], unknowns: SimpleNamespace) -> Any:
-    """What is ``claim`` of the unknowns where what is assumed is so, with the lemmas at hand."""
+    """The ``claim`` about the unknowns, where the assumptions hold, with the lemmas available."""
     path = current_path()
     assumed = obligation.assumes(unknowns)
     if isinstance(assumed, Truth):
         path.assume(assumed.z3)
     elif not isinstance(assumed, bool):
-        raise NotDecidableError(f"{assumed!r} is no truth, and cannot be assumed")
+        raise NotDecidableError(f"{assumed!r} is not a truth value, and cannot be assumed")
     elif not assumed:
         return NOT_ASSUMED
     for lemma in obligation.lemmas(unknowns):
@@ -207,7 +207,7 @@ def _assumed_and_claimed(obligation: Obligation, claim: Callable[[Any], Any], un
 
 
 def _premise(lemma: Lemma, values: SimpleNamespace) -> Condition:
-    """What must be so of the values for the lemma to speak of them: within the bounds, and as it is assumed there."""
+    """The condition on values for a lemma to apply: within the bounds, and satisfying its assumptions."""
     premise: Condition = lemma.obligation.assumes(values)
     for name, unknown in lemma.obligation.unknowns.items():
         if isinstance(unknown, Count):
@@ -264,7 +264,7 @@ def _values(
 
 
 def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> FiniteMap:
-    """The map that z3 chose, at the numbers that it chose: it may go on behind them."""
+    """The map that z3 chose, at the numbers that it chose: it may have more entries."""
     keys = product(numbers, repeat=chosen.arity)
     return FiniteMap(
         {
@@ -277,7 +277,7 @@ def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> F
 def _fails(obligation: Obligation, values: Values) -> bool | None:
     """Whether the statement fails for these values as numbers.
 
-    A map that z3 chose may go on behind what it says of it, so what is said of maps is not run.
+    A map that z3 chose may have more entries than it reports, so statements about maps are not run.
     """
     if _has_maps(obligation):
         return None

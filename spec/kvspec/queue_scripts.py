@@ -1,7 +1,7 @@
 """Scripts of queue operations, to tie the linked list of the proofs to other queues: same script, same answers.
 
-A script is data and follows from its seed. It asks for what is not possible too, and whoever plays it says whether it
-was refused. Blocks are queued or held; what is taken or removed is held, and may be put in again.
+A script is data and follows from its seed. It contains impossible calls too; the player reports whether each was
+rejected. Blocks are queued or held; what is taken or removed is held, and may be put in again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvspec.maps import FiniteMap
 Call: TypeAlias = "tuple[str, tuple[int, ...]]"
 """The name of an operation and the blocks, or the one number, that it is given."""
 Observed: TypeAlias = "tuple[str, tuple[int, ...], tuple[int, ...], int]"
-"""What was refused, what was taken, the order, and how many are said to be free."""
+"""The rejection, the blocks taken, the order, and the counter of free blocks."""
 
 LEGAL = ("append", "append_n", "popleft", "popleft_n", "remove")
 WITH_FRONT = (*LEGAL, "prepend", "prepend_n")
@@ -41,7 +41,7 @@ class Queue(Protocol):
 
 
 def random_script(seed: int, blocks: int, calls: int, names: Sequence[str], hostile: bool = False) -> Iterator[Call]:
-    """So many calls on a queue that begins with ``blocks`` blocks; if ``hostile``, some of them to be refused."""
+    """So many calls on a queue that begins with ``blocks`` blocks; if ``hostile``, some of them to be rejected."""
     random = Random(seed)
     queued, held = list(range(1, blocks + 1)), [0] * 0
     for _ in range(calls):
@@ -68,7 +68,8 @@ def random_script(seed: int, blocks: int, calls: int, names: Sequence[str], host
 
 
 def _hostile(random: Random, queued: Sequence[int], held: Sequence[int]) -> Call:
-    """What must be refused: a block twice, a block that is there, one that is not, too many, or less than none."""
+    """A call that must be rejected: a block twice, a block that is there, one that is not, too many, or a negative
+    number."""
     wrong: list[Call] = [("popleft_n", (len(queued) + 1,)), ("popleft_n", (-1,))]
     if queued:
         wrong.append(("append_n", (random.choice(queued),)))
@@ -80,12 +81,12 @@ def _hostile(random: Random, queued: Sequence[int], held: Sequence[int]) -> Call
 def observed(queue: Queue, script: Iterator[Call]) -> Iterator[Observed]:
     """What ``queue`` shows after each call."""
     for call in script:
-        refused, taken = "", tuple[int, ...]()
+        rejected, taken = "", tuple[int, ...]()
         try:
             taken = queue.play(call)
         except (LookupError, ValueError) as error:
-            refused = type(error).__name__
-        yield refused, taken, queue.order(), queue.blocks_free()
+            rejected = type(error).__name__
+        yield rejected, taken, queue.order(), queue.blocks_free()
 
 
 class Linked:
@@ -117,7 +118,7 @@ class Linked:
 
 
 class OfReference:
-    """The reference's queue. It takes one block at a time, and undoes what it must refuse halfway."""
+    """The reference's queue. It takes one block at a time, and undoes what it must reject halfway."""
 
     def __init__(self, blocks: int, scratch_first: bool = False) -> None:
         self.queue = (ScratchFirstQueue if scratch_first else FreeQueue)(range(1, blocks + 1))

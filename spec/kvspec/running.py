@@ -1,17 +1,16 @@
-"""The running pool over maps that are not known, followed by the transition system.
+"""The running pool over unknown maps, followed by the transition system.
 
-``pool_of`` makes a pool of the reference, of any size and in any sound state: its lists, dictionaries and queues are
-stand-ins that read and write maps which are not known. All code is the reference's own: ``BlockPool`` and
-``PinnedPool``, both free queues, both maps. What it does to the stand-ins is compared with what a transition of
-``kvspec.pool`` does to the state, at an arbitrary block and content.
+``pool_of`` makes a pool of the reference, of any size and in any sound state. Its lists, dictionaries and queues are
+stand-ins that read and write unknown maps. All code is the reference's own: ``BlockPool`` and ``PinnedPool``, both free
+queues, both maps. Its effect on the stand-ins is compared with the effect of a transition of ``kvspec.pool`` on the
+state, at an arbitrary block and content.
 
-Where code iterates over a collection of which nobody knows the size, it meets those elements at which somebody looks,
-if they are there, and another one, if there is one. What the code does to each element must not depend on the others;
-the other one is there to show it. What is then known of the collection is known where somebody looks, and nothing is
-asked of it anywhere else.
+Where code iterates over a collection of unknown size, it meets the observed elements, if they are there, and another
+one, if there is one. The effect on each element must not depend on the others; the other one shows this.
+Afterwards the collection is known at the observed elements only, and is read nowhere else.
 
-Where code repeats a step, one turn is run, from any sound state: it ends in a state that is sound, and is what the
-transition leads to, so what is so of one turn is so of any number.
+Where code repeats a step, one turn is run, from any sound state. It ends in a sound state, the one that the transition
+leads to; so what holds for one turn holds for any number.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Key(Term):
 
 
 class Unwatched(Key):
-    """A key at which nobody looks."""
+    """A key that is not observed."""
 
     __slots__ = ()
 
@@ -135,7 +134,7 @@ class Order:
     def __init__(self, its: Running, there: Cells, size: Any) -> None:
         self._its, self.there, self.size = its, there, size
         self.moved_to_front: list[Any] = []
-        """What was put at the front, in order."""
+        """The blocks put at the front, in order."""
 
     def __len__(self) -> Any:
         return self.size
@@ -187,7 +186,7 @@ class Contents:
 
 
 class Some:
-    """A tuple of which somebody looks at some elements."""
+    """A tuple of which some elements are observed."""
 
     def __init__(self, of: Listing, about: Any) -> None:
         self._of, self._about = of, about
@@ -220,7 +219,7 @@ class Listing:
         return self.there[(about, element) if self._by_content else (element, about)] != 0
 
     def has_any(self, about: Any) -> bool:
-        """Whether anything is. If not, nothing at which somebody looks is."""
+        """Whether anything is. If not, nothing that is observed is."""
         if self.size is not None:
             return bool(self.size[about] != 0)
         if isinstance(about, Unwatched):
@@ -268,7 +267,7 @@ class Listing:
         if self.size is not None:
             new: Any = sum(either(self.has(about, each), 0, 1) for each in elements)
             kept = all(any(each is other for other in elements) for each in self._met)
-            # What was met and is there no longer leaves it open how many there are.
+            # An element that was met and is gone leaves it open how many there are.
             self.size[about] = self.size[about] + new if kept else fresh("size")
         for each in (*self._met, self._looked()[0]):
             self._put(about, each, 0)
@@ -296,15 +295,16 @@ class Running:
         self.own = Operands(
             *(key(getattr(own, name)) for name in ("block", "entry", "other", "copy", "content", "use"))
         )
-        """What the step is about."""
+        """The operands of the step."""
         self.at = evolve(at, block=key(at.block), content=key(at.content))
-        """Where somebody looks."""
+        """What is observed."""
         self.takes_scratch = False
         """Whether nothing is cached in what is taken."""
         self.must_stay: list[Key] = []
-        """What a request is about to hold, and must not be taken: if it is in the queue, it is what stands in front."""
+        """A block that a request is about to hold, and that must not be taken: if it is in the queue, it stands in
+        front."""
         self.popped: list[Key] = []
-        """What was taken from the front of the free queue, in order."""
+        """The blocks taken from the front of the free queue, in order."""
         self.agreed: Any = True
         """Whether all that was checked is so."""
         self.refs, self.pinned, self.content = (Cells(_of(each)) for each in (state.refs, state.pinned, state.content))
@@ -411,7 +411,7 @@ class Running:
             yield self.pool
 
     def front(self, there: Callable[[Any], Any]) -> Key:
-        """What stands at the front of a queue: any block of it. First it is the one that the step is about."""
+        """The front of a queue: any block of it. First it is the one that the step is about."""
         queued = next((each for each in self.must_stay if each in self.free), None)
         if queued is not None:
             self.popped.append(queued)

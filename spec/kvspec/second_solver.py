@@ -1,11 +1,11 @@
 """A second solver: what z3 answered is asked of cvc5, as SMT-LIB text.
 
-A proof rests on every formula of which z3 says that it cannot be: that a statement fails on an execution path, and that
-a path is taken that z3 excludes. A refutation rests on the one of which it says that it can. Each is written as
-SMT-LIB, with all that was assumed on the path, and read by another solver, which has nothing else of z3's. Not asked:
-what z3 simplifies to true or false without a search.
+A proof rests on every formula that z3 finds unsatisfiable: that a statement fails on an execution path, or that a path
+is taken which z3 excludes. A refutation rests on the one that it finds satisfiable. Each is written as SMT-LIB, with
+all that was assumed on the path, and read by another solver, which gets nothing else from z3. Not asked: what z3
+simplifies to true or false without a search.
 
-cvc5 has an effort, too, and no time. What it does not decide is counted, and is not an agreement.
+cvc5 has a limit of effort, too, and not of time. What it does not decide is counted, and does not count as agreement.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ EFFORT = 200_000
 """How hard cvc5 tries to answer one question, in its own units of work: half a second at most."""
 
 LOGIC = "(set-logic ALL)"
-"""What each question begins with."""
+"""The beginning of each question."""
 
 
 @frozen
 class Opinion:
-    """What a second solver says of the questions of one obligation."""
+    """The answers of a second solver to the questions of one obligation."""
 
     agreed: int = 0
     undecided: int = 0
@@ -85,7 +85,7 @@ class SecondSolver:
 
     @property
     def opinion(self) -> Opinion:
-        """What it came to so far."""
+        """The result so far."""
         return Opinion(
             self._answers["sat"] + self._answers["unsat"],
             self._answers["unknown"],
@@ -103,7 +103,7 @@ def question(assumed: Sequence[z3.BoolRef], formula: z3.BoolRef) -> str:
 
 
 def answer_of_cvc5(text: str) -> str:
-    """What cvc5 answers to SMT-LIB ``text`` of one question: sat, unsat or unknown; nothing if it cannot read it."""
+    """The answer of cvc5 to the SMT-LIB ``text`` of one question: sat, unsat or unknown; empty if it cannot read it."""
     import cvc5
 
     solver = cvc5.Solver(cvc5.TermManager())

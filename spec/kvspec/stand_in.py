@@ -1,7 +1,7 @@
 """Stand-ins: groups, geometries and settings of which the sizes are not known.
 
-The classes of the reference refuse what is no int. So a group is made without its validators, and for a geometry and
-settings stands what a formula reads of them.
+The classes of the reference reject all but ints. So a group is made without its validators, and a geometry and settings
+are replaced by what a formula reads of them.
 """
 
 from __future__ import annotations

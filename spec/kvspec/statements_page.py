@@ -23,11 +23,11 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "reference has no slots.",
         "KV-LEAK": "What must not remain. The gate's monitor `leak` walks the system's objects when no request is "
         "alive; the reference says nothing about a system's insides.",
-        "KV-LIVE": "That it goes on. `kvgate explore` looks for a state that is reached again without progress; the "
+        "KV-LIVE": "Progress. `kvgate explore` looks for a state that is reached again without progress; the "
         "reference's scheduler keeps bounds, in steps.",
         "KV-WORK": "What it may cost, counted in operations and not in seconds. The gate's monitor `work` counts them "
         "in a system; the reference counts offers.",
-        "KV-SYS": "What any system must do at all. Whoever drives a system notices.",
+        "KV-SYS": "What any system must do at all. The driver of a system checks it.",
         "KV-TIER": "What a second tier must do. The gate's level of two tiers checks it: ghost memory of both.",
     }
 )

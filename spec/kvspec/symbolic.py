@@ -1,19 +1,18 @@
 """Numbers that stand for all numbers: z3 terms that Python code runs on, and all paths that such a run can take.
 
-A formula of the reference is run as it is, on a ``Term`` in place of an int. Where it asks whether something is so, in
-an ``if``, a ``max`` or an ``and``, the run takes one of the two branches, and ``all_paths`` runs it again for the
-other. So what is proved is the code that runs, and not a transcription of it. A branch that contradicts the decisions
-before it is not taken. When z3 cannot decide, it is taken: an impossible path costs time, and proves nothing wrong.
+A formula of the reference is run as it is, on a ``Term`` in place of an int. At a condition, in an ``if``, a ``max`` or
+an ``and``, the run takes one of the two branches, and ``all_paths`` runs it again for the other. So what is proved is
+the code that runs, and not a transcription of it. A branch that contradicts the decisions before it is not taken. When
+z3 cannot decide, it is taken: an impossible path costs time, and proves nothing wrong.
 
 Floor division and remainder are Python's, by a positive divisor only. By an unknown divisor they are a new quotient
 and remainder with ``divisor * quotient + remainder = dividend``.
 
-About products of two unknowns z3 can decide next to nothing by itself. So a product is a new number, of which three
-facts are stated: with a factor larger by one or more it is larger by the other factor as many times; it is 0 or the
-other factor itself if one factor is 0 or 1; with the opposite of a factor it is the opposite. With nothing but linear
-arithmetic left, z3 decides nearly every question. What it proves from these facts is proved, since ``proofs.lemmas``
-proves all three. A refutation may be wrong only because too little was stated, and is asked again with the products as
-they are.
+z3 can decide almost nothing about products of two unknowns. So a product is a new number with three stated facts. If a
+factor is larger by one or more, the product is larger by the other factor as many times. If one factor is 0 or 1, it is
+0 or the other factor. With the opposite of a factor it is the opposite. With nothing but linear arithmetic left, z3
+decides nearly every question. A proof from these facts is a proof, since ``proofs.lemmas`` proves all three. A
+refutation may be wrong only because too few facts were stated; it is asked again with the products as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import z3
 LARGER_BY = 2
 """Up to which difference of a factor the difference of the product is said exactly."""
 FACTS_MAX = 50_000
-"""How many comparisons are kept, so that another way through the same code need not write them again."""
+"""How many comparisons are kept, so that another path through the same code need not write them again."""
 
 
 class RealProducts:
@@ -92,7 +91,7 @@ _facts_known: dict[tuple[object, ...], tuple[z3.BoolRef, tuple[z3.ArithRef, ...]
 
 
 def _facts_of(fact_sources: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithRef) -> z3.BoolRef:
-    """What is to ``say`` of two products of a factor: the same on every way, and so written once."""
+    """The facts to ``say`` of two products of a factor: the same on every path, and so written once."""
     key = (fact_sources, *(number.get_id() for number in numbers))
     if key not in _facts_known:
         if len(_facts_known) >= FACTS_MAX:
@@ -105,7 +104,7 @@ def _facts_of(fact_sources: Callable[..., list[z3.BoolRef]], *numbers: z3.ArithR
 def larger(
     factor: z3.ArithRef, first: z3.ArithRef, its: z3.ArithRef, second: z3.ArithRef, product: z3.ArithRef
 ) -> list[z3.BoolRef]:
-    """What is said of ``its = factor * first`` and ``product = factor * second``, for a ``factor`` of at least 0.
+    """The facts about ``its = factor * first`` and ``product = factor * second``, for a ``factor`` of at least 0.
 
     Said by bounds and not by equations, which would be two questions each.
     """
@@ -152,7 +151,7 @@ class Truth:
     """A statement about terms. As a condition it makes the run fork; ``&`` and ``|`` do not."""
 
     __slots__ = ("z3",)
-    # As it says what equals it, it has no hash.
+    # It defines equality, so it has no hash.
 
     def __init__(self, formula: z3.BoolRef) -> None:
         self.z3 = formula
@@ -189,8 +188,8 @@ class Term:
     """An integer that is not known."""
 
     __slots__ = ("z3",)
-    # Nothing symbolic is a key: two terms may be equal on one path and not on another. What says what equals it has no
-    # hash.
+    # Nothing symbolic is a key: two terms may be equal on one path and not on another. A class that defines equality
+    # has no hash.
 
     def __init__(self, expression: z3.ArithRef) -> None:
         self.z3 = expression
@@ -268,7 +267,7 @@ def expression_of(number: object) -> z3.ArithRef:
     """``number`` as z3 knows it; a truth counts as 1 or 0.
 
     Raises:
-        NotDecidableError: it is no integer.
+        NotDecidableError: it is not an integer.
     """
     if isinstance(number, Truth):
         return z3.If(number.z3, z3.IntVal(1), z3.IntVal(0))
@@ -276,20 +275,21 @@ def expression_of(number: object) -> z3.ArithRef:
         return number.z3
     if isinstance(number, int):
         return z3.IntVal(int(number))
-    raise NotDecidableError(f"{number!r} is no integer")
+    raise NotDecidableError(f"{number!r} is not an integer")
 
 
 def formula_of(condition: object) -> z3.BoolRef:
     """``condition`` as z3 knows it.
 
     Raises:
-        NotDecidableError: it is no truth. A number is none: Python's ``&`` and ``|`` of numbers are something else.
+        NotDecidableError: it is not a truth value. A number is not one: Python's ``&`` and ``|`` of numbers are
+        something else.
     """
     if isinstance(condition, Truth):
         return condition.z3
     if isinstance(condition, bool):
         return z3.BoolVal(condition)
-    raise NotDecidableError(f"{condition!r} is no truth")
+    raise NotDecidableError(f"{condition!r} is not a truth value")
 
 
 def _compared(first: Term | Truth, second: object, same: bool) -> Any:
@@ -352,14 +352,14 @@ def either(condition: Condition, first: Number, second: Number) -> Number:
 
 
 PATHS_MAX = 20_000
-"""How many ways a run may have."""
+"""How many paths a run may have."""
 BRANCH_EFFORT = 400_000
 """How hard z3 tries to exclude a way, in its own units of work: the same on every machine."""
 
 Result = TypeVar("Result")
 
 Listener: TypeAlias = Callable[[z3.Solver, z3.BoolRef, z3.CheckSatResult], None]
-"""What hears of an answer: the solver with all that is so on the way, the formula that was asked of it, the answer."""
+"""A listener for answers: it gets the solver with all that holds on the path, the formula asked, and the answer."""
 _listeners: list[Listener] = []
 _seeds: list[int] = []
 
@@ -390,7 +390,7 @@ def first_seed() -> int:
 
 
 class ImpossibleError(Exception):
-    """What was assumed cannot be."""
+    """The assumptions contradict each other."""
 
 
 class Path:
@@ -401,12 +401,12 @@ class Path:
     ) -> None:
         self.solver = solver
         self.memory = {} if memory is None else memory
-        """What is the same on every way, and need be made only once; gone when the last way was taken."""
+        """Values that are the same on every path, and are made only once; dropped after the last path."""
         self._decisions = decisions
-        """Per fork, the way that is taken, and whether the other is still to be taken."""
+        """Per fork, the branch that is taken, and whether the other is still to be taken."""
         self._taken = 0
         self._example: z3.ModelRef | None = None
-        """Values for which all is so that was said up to here: what they show need not be asked."""
+        """Values that satisfy everything stated so far: what they show need not be asked."""
         self.products = Products(self) if by_lemmas else RealProducts(self)
         self._named = 0
 
@@ -447,7 +447,7 @@ class Path:
             raise ImpossibleError
 
     def fact(self, formula: z3.BoolRef) -> None:
-        """``formula`` is so whatever else is: what a name that was made here means."""
+        """``formula`` holds in any case: it defines a name that was made here."""
         self._add(formula)
 
     def decide(self, formula: z3.BoolRef) -> bool:
@@ -523,7 +523,7 @@ def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple
         if not decisions:
             return
         decisions[-1] = [False, False]
-    raise NotDecidableError(f"more than {PATHS_MAX} ways")
+    raise NotDecidableError(f"more than {PATHS_MAX} paths")
 
 
 class RecordedPath:
@@ -535,7 +535,7 @@ class RecordedPath:
 
     @property
     def facts(self) -> tuple[z3.BoolRef, ...]:
-        """What was said, each once."""
+        """The stated facts, each once."""
         return tuple(self._facts.values())
 
     def fact(self, formula: z3.BoolRef) -> None:
@@ -566,7 +566,7 @@ def _values_by_path(function: Callable[[], Value], given: Condition) -> Iterator
 
 
 def truth_of(function: Callable[[], bool], given: Condition) -> Condition:
-    """What ``function`` says, where ``given`` is so."""
+    """The truth of ``function``, where ``given`` holds."""
     truth: Condition = False
     for when, value in _values_by_path(function, given):
         truth = when | truth if value else truth
@@ -574,7 +574,7 @@ def truth_of(function: Callable[[], bool], given: Condition) -> Condition:
 
 
 def number_of(function: Callable[[], Number], given: Condition) -> Number:
-    """What ``function`` comes to, where ``given`` is so."""
+    """The value of ``function``, where ``given`` holds."""
     number: Number = -1
     for when, value in _values_by_path(function, given):
         number = either(when, value, number)

@@ -1,7 +1,7 @@
-"""What the site is made of: the repository's pages where they are, and the code that they link to.
+"""The parts of the site: the repository's pages where they are, and the code that they link to.
 
 The site has the same tree as the repository, so every relative link of a page works in both. Code becomes a page of its
-own. What no page links to is left out. A hook of MkDocs; see ``mkdocs.yml``.
+own. A file that no page links to is left out. A hook of MkDocs; see ``mkdocs.yml``.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def linked(root: Path, page: Path) -> Iterator[Path]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages, and whatever they link to."""
+    """The pages, and all that they link to."""
     root = Path(config.config_file_path).parent
     pages = sorted({path for pattern in PAGES for path in root.glob(pattern)})
     targets = {target for page in pages for target in linked(root, page) if (root / target).is_file()}
-    # What MkDocs found by itself in the folder of the specification stands here under another name.
+    # Files that MkDocs found by itself in the folder of the specification appear here under another name.
     site = Files([file for file in files if file.src_dir != config.docs_dir])
     names = {page.relative_to(root).as_posix() for page in pages} | {LOOK}
     for name in sorted(names | {target.as_posix() for target in targets}):

@@ -196,7 +196,7 @@ HEADER: dict[str, tuple[Callable[[Document], object], str]] = {
     ),
     "an interval that is not a multiple": (
         lambda d: d["settings"].update(retention_interval_tokens=6),
-        "line 1: a retention interval of 6 tokens is no multiple of the scheduler block size, 4 tokens",
+        "line 1: a retention interval of 6 tokens is not a multiple of the scheduler block size, 4 tokens",
     ),
     "a negative interval": (lambda d: d["settings"].update(retention_interval_tokens=-4), "line 1: "),
     "pins of no blocks": (lambda d: d["settings"].update(pin_drop_blocks_min=0), "line 1: "),

@@ -72,7 +72,7 @@ def test_a_retention_interval(interval_tokens: int | None) -> None:
 @pytest.mark.parametrize("interval_tokens", [1, 16, 24, 47, 72])
 def test_a_retention_interval_between_alignments(interval_tokens: int) -> None:
     """Goal: windows kept where no hit can end are rejected. Method: no multiples of 48, though some of 16 or 24."""
-    with pytest.raises(ValueError, match=f"{interval_tokens} tokens is no multiple of the scheduler block size, 48"):
+    with pytest.raises(ValueError, match=f"{interval_tokens} tokens is not a multiple of the scheduler block size, 48"):
         Settings(SLIDING, 8, retention_interval_tokens=interval_tokens)
 
 

@@ -66,7 +66,7 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "KV-INV-02",
-        "nobody holds block 5, and it is not in the free queue",
+        "block 5 has no holder, and it is not in the free queue",
         {"free": [6], "blocks_free": 1},
         {"free": [6], "blocks_free": 1, "references": [0, 2, 1, 1, 1, 1, 0], "tables": {**SOUND.tables, 2: [[5]]}},
     ),
@@ -132,19 +132,19 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "KV-INV-07",
-        "pinned and held by nobody: [5], queued as pinned: []",
+        "pinned without a holder: [5], queued as pinned: []",
         {"pinned": Pinned(frozenset({1, 5})), "free": [6], "blocks_free": 1},
         {"pinned": Pinned(frozenset({1, 5}), (5,)), "free": [6], "blocks_free": 1},
     ),
     (
         "KV-INV-07",
-        "pinned and held by nobody: [], queued as pinned: [1]",
+        "pinned without a holder: [], queued as pinned: [1]",
         {"pinned": Pinned(frozenset({1}), (1,))},
         {"pinned": Pinned(frozenset({1}))},
     ),
     (
         "KV-INV-07",
-        "pinned and held by nobody: [5], queued as pinned: [5, 5]",
+        "pinned without a holder: [5], queued as pinned: [5, 5]",
         {"pinned": Pinned(frozenset({5}), (5, 5)), "free": [6], "blocks_free": 1},
         {"pinned": Pinned(frozenset({5, 6}), (6, 5)), "free": [], "blocks_free": 0, "begun": {6}},
     ),
@@ -168,7 +168,7 @@ BROKEN: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "KV-INV-09",
-        f"nobody holds block 5, and {Copy(0, 1, 5, 2)} is not dispatched",
+        f"block 5 has no holder, and {Copy(0, 1, 5, 2)} is not dispatched",
         {"copies": (Copy(0, 1, 5, 2),), "references": [0, 3, 1, 1, 1, 0, 0]},
         {"copies": (Copy(0, 1, 2, 2),), "references": [0, 3, 1, 1, 1, 0, 0]},
     ),

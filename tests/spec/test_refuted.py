@@ -22,7 +22,7 @@ from kvspec.refuted.replay import Replay
 FEWEST = 8
 SAID = {
     "mask-without-shift": (5, "a hit of 0 tokens", "a hit of 3 tokens"),
-    "gate-without-demotion": (5, "refused, though nobody holds a block", "admitted"),
+    "gate-without-demotion": (5, "rejected, although no block is held", "admitted"),
     "pin-by-count-undoes-another": (
         3,
         "held by 1, a count of 1, in the pinned queue, not pinned",

@@ -160,7 +160,7 @@ def test_the_same_division_is_the_same_number() -> None:
 def test_too_many_paths_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on everything."""
     monkeypatch.setattr("kvspec.symbolic.PATHS_MAX", 3)
-    with pytest.raises(NotDecidableError, match="more than 3 ways"):
+    with pytest.raises(NotDecidableError, match="more than 3 paths"):
         results(lambda: (bool(Term(X) > 0), bool(Term(Y) > 0)))
 
 

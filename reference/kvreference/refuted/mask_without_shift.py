@@ -1,7 +1,7 @@
 """Refuted: a mask that does not know the look-ahead.
 
-Masked caching kept the tail before every boundary. With a draft layer a hit must match one block more, behind the
-boundary, and that block was never cached: every look-up found nothing, and the hit rate was 0 %.
+Masked caching kept the tail before every boundary. With a draft layer a hit must match one more block, after the
+boundary. That block was never cached: every look-up found nothing, and the hit rate was 0 %.
 
 Source: vLLM's pull requests 42258 (the mask) and 44082 (its repair).
 """

@@ -1,18 +1,18 @@
 """Refuted: a pin as a second reference.
 
 The first design of the pinned tier gave every new block a count of two: one for its holder, one that keeps it when the
-holder goes. A window drop took two from what it gave up and one from what it pinned; the end of a request took one. A
-block whose count fell to one was taken to be pinned and held by nobody, and demotion took its last one.
+holder goes. A window drop took two from blocks that it freed and one from blocks that it pinned; the end of a request
+took one. A block whose count fell to one was assumed to be pinned without a holder, and demotion took its last one.
 
 So one number meant two things. Four loopholes follow, and each has its check here:
 
-1. a drop takes two from a block that somebody else still holds (``undoes_another_holder``);
-2. then its count says "pinned, held by nobody", and demotion frees it under its holder (``frees_under_holder``);
+1. a drop takes two from a block that another request still holds (``undoes_another_holder``);
+2. then its count says "pinned, no holder", and demotion frees it although it is held (``frees_under_holder``);
 3. a block that was demoted and hit again has a count of one, and a drop takes two: with a count of minus one it is in
-   no queue, and nobody can ever have it again (``loses_block``);
+   no queue, and can never be allocated again (``loses_block``);
 4. a pin does not outlive a hit and the drop that follows it (``forgets_pin``).
 
-Source: the first commits of vLLM's pull request 40676, and its own account of why they were given up.
+Source: the first commits of vLLM's pull request 40676, and its own account of why they were dropped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CountingPool(BlockPool):
         self.tracked = FreeQueue()
         """Blocks whose count fell to one, the oldest first: taken to be pinned."""
         self.meant: frozenset[int] = frozenset()
-        """What was pinned and not demoted since. The design does not know it; the checkers do."""
+        """The blocks pinned and not demoted since. The design does not know them; the checkers do."""
 
     def copy(self) -> CountingPool:
         other = super().copy()
@@ -116,7 +116,7 @@ def undoes_another_holder(manager: Manager) -> list[Violation]:
 
 
 def frees_under_holder(manager: Manager) -> list[Violation]:
-    """Loophole 2: a block is in the free queue while somebody holds it."""
+    """Loophole 2: a block is in the free queue while it is held."""
     assert isinstance(manager, PinnedByCount)
     return [
         Violation("KV-INV-02", f"block {block} is in the free queue while {held} requests hold it")
@@ -126,18 +126,18 @@ def frees_under_holder(manager: Manager) -> list[Violation]:
 
 
 def loses_block(manager: Manager) -> list[Violation]:
-    """Loophole 3: nobody holds a block, and no queue has it."""
+    """Loophole 3: a block has no holder and is in no queue."""
     assert isinstance(manager, PinnedByCount)
     held, pool = manager.holders(), manager.counts()
     return [
-        Violation("KV-LEAK-01", f"nobody holds block {block}, its count is {references}, and no queue has it")
+        Violation("KV-LEAK-01", f"block {block} has no holder, its count is {references}, and no queue has it")
         for block, references in enumerate(pool.references)
         if block != NULL and not held[block] and block not in pool.free and block not in pool.tracked
     ]
 
 
 def forgets_pin(manager: Manager) -> list[Violation]:
-    """Loophole 4: a block that was pinned and never demoted can be handed out."""
+    """Loophole 4: a block that was pinned and never demoted can be allocated."""
     assert isinstance(manager, PinnedByCount)
     return [
         Violation("KV-OP-22", f"block {block} was pinned and never demoted, and is in the free queue")

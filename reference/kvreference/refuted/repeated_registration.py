@@ -1,6 +1,6 @@
 """Refuted: boundaries that are offered again in every step.
 
-The boundaries inside a compressed block were worked out from the request's whole length each time that blocks were
+The boundaries inside a compressed block were computed from the request's whole length each time that blocks were
 cached, which is in every step. Nothing was wrong with the cache; but a decode step cost more the longer the context
 was, until the scheduler did nothing else.
 

@@ -22,7 +22,7 @@ class UnreservedLoad(Scheduler):
 
 
 class LookaheadUnreserved(Scheduler):
-    """What a request needs is counted without speculation: loads fill the pool, and none gets its look-ahead slots.
+    """The need of a request is counted without speculation: loads fill the pool, and none gets its look-ahead slots.
 
     https://github.com/vllm-project/vllm/pull/57104
     """
@@ -32,7 +32,7 @@ class LookaheadUnreserved(Scheduler):
 
 
 class OversizeBlocksQueue(Scheduler):
-    """Whatever is submitted is accepted: a request that can never fit stays first in line for ever.
+    """Every request is accepted: one that can never fit stays at the head of the queue permanently.
 
     https://github.com/vllm-project/vllm/pull/35570
     """
@@ -42,7 +42,8 @@ class OversizeBlocksQueue(Scheduler):
 
 
 class FullSequenceWithoutRecycling(Scheduler):
-    """A window is counted as if it kept all it ever held: what was accepted with recycling in mind is never let in.
+    """A window is counted as if it never recycled: a request that was accepted with recycling counted is never
+    admitted.
 
     https://github.com/vllm-project/vllm/issues/39734
     """
@@ -52,7 +53,8 @@ class FullSequenceWithoutRecycling(Scheduler):
 
 
 class ParkedCountAsRunning(Scheduler):
-    """Whoever holds blocks counts as running: those that have loaded keep each other, and themselves, from running.
+    """Every holder of blocks counts as running: requests that have loaded keep each other, and themselves, from
+    running.
 
     https://github.com/vllm-project/vllm/issues/53130
     """
@@ -62,7 +64,7 @@ class ParkedCountAsRunning(Scheduler):
 
 
 class LoadedIsForgotten(Scheduler):
-    """Whoever waited for a transfer is not looked at again.
+    """A request that waited for a transfer is not looked at again.
 
     https://github.com/vllm-project/vllm-ascend/pull/10559
     """
@@ -72,9 +74,9 @@ class LoadedIsForgotten(Scheduler):
 
 
 class ReservedForLoadsAlone(Scheduler):
-    """A load is begun if what is free covers what it and all others parked still need.
+    """A load begins if the free blocks cover what it and all other requests with locked blocks still need.
 
-    Those that run take from what is free as they grow, so that when the loads are over it covers nothing.
+    Running requests take free blocks as they grow, so that none are left when the loads are over.
     """
 
     def _leaves_room(self, number: int) -> bool:
@@ -87,7 +89,7 @@ class ReservedForLoadsAlone(Scheduler):
 
 
 class FirstIsPreempted(Scheduler):
-    """The only one that runs gives up its blocks when a transfer holds what it needs, and computes everything again."""
+    """The only running request frees its blocks when a transfer holds what it needs, and computes everything again."""
 
     def _preempts(self) -> bool:
         return True

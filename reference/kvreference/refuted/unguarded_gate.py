@@ -1,7 +1,7 @@
 """Refuted: a gate that does not demote.
 
-Pinned blocks are not free. Where an admission gate counts what is free and refuses, without demoting first, pins
-that nobody uses keep every request out, and since nothing runs nothing will ever end that could change it.
+Pinned blocks are not free. If an admission gate counts free blocks and rejects without demoting first, unused pins keep
+every request out. Since nothing runs, nothing ends, and this never changes.
 
 Source: the repair in vLLM's pull request 40676 after its rebase: two gates had been added that did not know the tier.
 """

@@ -1,7 +1,7 @@
-"""Refuted: a copy whose source nobody holds.
+"""Refuted: a copy whose source is not held.
 
 A hit that ends inside a block is served by a copy, and the copy is done when the step is dispatched. Between the two
-other requests are admitted. If nobody holds the source, it may be the very block that one of them is given.
+other requests are admitted. If the source is not held, it may be the very block that one of them is given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kvreference.settings import Settings
 
 
 class UnheldSources(Holdings):
-    """Holdings that let go of a copy's source at once."""
+    """Holdings that release a copy's source at once."""
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
         allocation = super().allocate(request, span, hit)

@@ -1,1 +1,2 @@
-"""A scheduler on top of the block manager: who computes what in each step, such that everybody gets on."""
+"""A scheduler on top of the block manager: what each request computes in each step, such that every request makes
+progress."""

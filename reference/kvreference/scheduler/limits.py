@@ -1,4 +1,4 @@
-"""The limits of a step, and why a request is refused when it is submitted."""
+"""The limits of a step, and why a submitted request is rejected."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Limits:
     budget_tokens: int = field(default=1024, validator=_count)
     """How many tokens all requests compute together."""
     running_max: int = field(default=8, validator=_count)
-    """How many requests run at once. Those that wait do not count, whatever they hold."""
+    """How many requests run at once. Waiting requests do not count, even if they hold blocks."""
 
 
 class Reason(Enum):
-    """Why a request is refused."""
+    """Why a request is rejected."""
 
     PROMPT_TOO_LONG = "its prompt leaves no room for an answer"
     NEVER_FITS = "it would not fit if it had the whole pool to itself"

@@ -1,4 +1,4 @@
-"""What can be asked of a scheduler, as values: a request is submitted or aborted, a step is taken, a transfer ends.
+"""The operations of a scheduler, as values: a request is submitted or aborted, a step is taken, a transfer ends.
 
 ``Abort`` and ``Transferred`` are those of the block manager.
 """
@@ -18,13 +18,14 @@ _number = [instance_of(int), ge(0)]
 
 @frozen
 class Submit:
-    """A request is submitted: it is refused now, or runs to its end unless it is aborted."""
+    """A request is submitted: it is rejected now, or runs to its end unless it is aborted."""
 
     arrival: Arrive
     answers_max: int = field(default=1, validator=_count)
     """After how many answered tokens it ends, if the model does not end it before."""
     external_tokens: int = field(default=0, validator=_number)
-    """How many tokens behind its hit another node offers. The offer is good once: whoever is preempted computes."""
+    """How many tokens after its hit another node offers. The offer is good once: after a preemption they are
+    computed."""
     loads: bool = False
     """Whether those are loaded while the request waits, and not within a step."""
     sends: bool = False
@@ -38,7 +39,7 @@ class Submit:
 
 @frozen
 class Reply:
-    """What the model answers to one request: how many drafts hold, the token behind them, new drafts."""
+    """The model's answer to one request: how many drafts hold, the token after them, new drafts."""
 
     accepted: int = field(default=0, validator=_number)
     token: int = field(default=0, validator=_number)

@@ -1,21 +1,21 @@
 """Progress: how long a request waits at most, in steps.
 
-- **KV-LIVE-01** A request that fits into the empty pool is accepted, and let in within the steps that everybody ahead
-  of it in line needs to its end, and one more. A request that does not is refused when it is submitted.
-- **KV-LIVE-02** A request that runs is answered within the steps that everybody ahead of it needs to its end, and as
-  many as its own tokens take to be computed.
-- **KV-LIVE-03** Nothing spins: while somebody is in line, every step brings the first in line on, unless a transfer
-  holds it up; steps alone never lead back to where they began.
+- **KV-LIVE-01** A request that fits into the empty pool is accepted. It is admitted within the steps that all requests
+  ahead of it need to their ends, and one more. A request that does not fit is rejected when it is submitted.
+- **KV-LIVE-02** A running request is answered within the steps that all requests ahead of it need to their ends, plus
+  those that its own tokens take to be computed.
+- **KV-LIVE-03** Nothing spins: while a request runs or waits, every step advances the first one, unless a transfer
+  holds it up. Without other operations, steps never lead back to an earlier state.
 
-A step in which nobody gets blocks is *held up*, and not counted. It happens only while a transfer is under way, and
-no transfer is begun in it: if each is over within ``T`` steps, one step in ``T + 1`` is counted. That a transfer is
-over at some time is for whoever transfers to see to.
+A step in which no request gets blocks is *held up*, and not counted. It happens only while a transfer is under way, and
+no transfer is begun in it: if each is over within ``T`` steps, one step in ``T + 1`` is counted. Each connector must
+end its transfers.
 
-Whatever is submitted later does not enter: it stands behind. Only a request that loads is passed by others, so its
-steps count from the end of its transfer.
+Requests submitted later do not count: they queue after it. Only a loading request is passed by others, so its steps
+count from the end of its transfer.
 
-Why: the first that runs stays the first until it ends, since it is never preempted, and in every step it computes as
-many tokens as it may, or is held up. So each request costs at most what it costs alone, from its first token on.
+Why: the first running request stays the first until it ends, since it is never preempted. In every step it computes as
+many tokens as it may, or is held up. So each request costs at most the steps that it needs by itself.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kvreference.scheduler.scheduler import Scheduler
 
 
 def is_held_up(scheduler: Scheduler, observation: Observation) -> bool:
-    """Whether a step that was just taken brought nobody on because a transfer is under way."""
+    """Whether a step that was just taken advanced no request because a transfer is under way."""
     return not observation.advanced and bool(scheduler.transfers())
 
 
 def is_stuck(scheduler: Scheduler, observation: Observation) -> bool:
-    """Whether a step that was just taken brought nobody on, and there is nothing to wait for: a hang."""
+    """Whether a step that was just taken advanced no request, and there is nothing to wait for: a hang."""
     return not observation.advanced and bool(scheduler.queues.terms) and not scheduler.transfers()
 
 
 def steps_to_admission(scheduler: Scheduler, number: int) -> int:
-    """The most steps, held-up ones apart, after which a request that waits for no transfer is let in."""
+    """The most steps, held-up ones apart, after which a request that waits for no transfer is admitted."""
     return _steps_ahead(scheduler, number) + 1
 
 
@@ -56,7 +56,7 @@ def _steps_ahead(scheduler: Scheduler, number: int) -> int:
 
 
 def _steps_alone(scheduler: Scheduler, number: int) -> int:
-    """How many steps a request needs to its end with nobody before it: to begin a load, to compute, one per answer."""
+    """How many steps a request needs to its end if it is first: to begin a load, to compute, one per answer."""
     terms = scheduler.queues.terms[number]
     request = scheduler.manager.population[number]
     answers_left = terms.limit_tokens - len(request.tokens)

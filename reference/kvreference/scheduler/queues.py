@@ -1,8 +1,7 @@
-"""The two queues: who runs, and who waits for it.
-
-Put one behind the other they are a line. Admission takes the first that waits, preemption the last that runs, so both
-only move the border between the queues, and nobody passes anybody. There is one exception: a request that loads keeps
-its place, and those behind it go past it until its transfer is over.
+"""The two queues: running requests and waiting requests. Concatenated, they are one queue. Admission takes the first
+waiting request, preemption the last running one, so both only move the border between the two, and no request passes
+another. There is one exception: a loading request keeps its place, and later requests pass it until its transfer is
+over.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from attrs import evolve, frozen
 
 @frozen
 class Terms:
-    """What holds for one request from when it is accepted."""
+    """The constants of one accepted request."""
 
     limit_tokens: int
     """How long it may become: its prompt and the tokens that it is answered."""
     external_tokens: int = 0
-    """How many tokens behind its hit another node still offers."""
+    """How many tokens after its hit another node still offers."""
     parks: bool = False
     """Whether it loads those before it runs, and so holds blocks that cannot be taken back."""
     sends: bool = False
     """Whether another node reads its blocks once it has ended."""
     entered: bool = False
-    """Whether it was ever given blocks."""
+    """Whether it ever got blocks."""
 
 
 class Queues:
-    """The requests that have not ended, by number, in line."""
+    """The requests that have not ended, by number, in the order of the two queues."""
 
     def __init__(self) -> None:
         self.running: list[int] = []
@@ -45,14 +44,14 @@ class Queues:
         return other
 
     def submit(self, number: int, terms: Terms) -> None:
-        """A request waits behind all others."""
+        """A request waits after all others."""
         self.waiting.append(number)
         self.terms[number] = terms
 
     def admit(self, number: int, runs: bool) -> bool:
-        """A waiting request was given blocks: it runs behind all others, or keeps its place and loads.
+        """A waiting request got blocks: it runs after all others, or keeps its place and loads.
 
-        Returns whether it was let in for the first time.
+        Returns whether it was admitted for the first time.
         """
         terms = self.terms[number]
         self.terms[number] = evolve(terms, external_tokens=0, parks=False, entered=True)
@@ -74,6 +73,6 @@ class Queues:
         self.terms.pop(number, None)
 
     def ahead_of(self, number: int) -> list[int]:
-        """Whom a request may have to wait for: everybody before it in line."""
+        """The requests that a request may have to wait for: all before it in the queue."""
         line = [*self.running, *self.waiting]
         return line[: line.index(number)]

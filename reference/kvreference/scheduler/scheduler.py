@@ -1,14 +1,14 @@
-"""The scheduler: first come, first served, and nobody is let in who could keep another from its end.
+"""The scheduler: first come, first served, and no request is admitted that could keep another from its end.
 
-Its rules, beside those of every scheduler with chunked prefill:
+Its rules, in addition to those of every scheduler with chunked prefill:
 
-- Whoever is let in finds room beside all that is parked (``kvreference.scheduler.room``). A load parks blocks, so it is
-  begun only if there is room for everybody that was let in so far as well.
-- The first of those that run is never preempted. It finds its blocks once all behind it gave up theirs; if not, only
+- A request is admitted only if it fits into what all locked blocks leave (``kvreference.scheduler.room``). A load locks
+  blocks, so it begins only if there is also room for every request admitted so far.
+- The first running request is never preempted. It gets its blocks once all later ones freed theirs; if not, only
   transfers of requests that have ended hold them, and it waits.
-- In a step in which somebody did not get its blocks, nobody is let in.
+- In a step in which a request did not get its blocks, no request is admitted.
 
-So in every step the first in line gets on, unless a transfer holds it up (``kvreference.scheduler.progress``).
+So in every step the first request makes progress, unless a transfer holds it up (``kvreference.scheduler.progress``).
 """
 
 from __future__ import annotations
@@ -104,13 +104,14 @@ class Scheduler:
         return None
 
     def _fits_alone(self, limit_tokens: int) -> bool:
-        """Whether a request gets to its end if nobody else holds a block. Its last token is never computed."""
+        """Whether a request gets to its end if no other request holds a block. Its last token is never computed."""
         return blocks_to_run(self.settings, limit_tokens - 1) <= self.settings.blocks - 1
 
     # A step
 
     def _step(self, replies: tuple[Reply, ...]) -> tuple[int, ...]:
-        """Give blocks to those that run, let in those that wait, compute all of it, take the replies; who entered."""
+        """Give blocks to running requests, admit waiting ones, compute all of it, take the replies; returns those
+        admitted."""
         budget = self._schedule_running(self.limits.budget_tokens)
         entered = () if budget is None else self._admit_waiting(budget)
         if self.settings.geometry.fences:
@@ -122,9 +123,8 @@ class Scheduler:
         return entered
 
     def _schedule_running(self, budget: int) -> int | None:
-        """Give those that run blocks for their next tokens; the budget left, or None if anybody was refused.
-
-        Whoever is refused takes from the last that runs until it has enough, or gives up its own blocks.
+        """Give running requests blocks for their next tokens; the budget left, or None if one was rejected. A rejected
+        request takes blocks from the last running one until it has enough, or frees its own.
         """
         running = self.queues.running
         refused = False
@@ -146,7 +146,7 @@ class Scheduler:
         return len(self.queues.running) > 1
 
     def _admit_waiting(self, budget: int) -> tuple[int, ...]:
-        """Let in as many as there is room for, in line; who entered: was given blocks for the first time."""
+        """Admit as many as there is room for, in order; returns those that got blocks for the first time."""
         entered = []
         for number in [number for number in self.queues.waiting if self._is_ready(number)]:
             terms = self.queues.terms[number]
@@ -162,7 +162,7 @@ class Scheduler:
         return tuple(entered)
 
     def _compute(self, operation: Admit | Schedule) -> int | None:
-        """Ask for blocks; how many tokens are computed in them in this step, or None if they were refused."""
+        """Ask for blocks; how many tokens are computed in them in this step, or None if they were rejected."""
         request = self.manager.population[operation.request]
         before = request.tokens_computed
         answer = self._perform(operation)
@@ -180,7 +180,7 @@ class Scheduler:
             self._perform(Finish(number, terms.sends))
             self.queues.leave(number)
 
-    # Who may be let in
+    # Which requests may be admitted
 
     def _is_ready(self, number: int) -> bool:
         """Whether a request that waits, waits for no transfer."""
@@ -191,7 +191,7 @@ class Scheduler:
         return len(self.queues.running) < self.limits.running_max
 
     def _leaves_room(self, number: int) -> bool:
-        """Whether a request finds room, and if it parks blocks, leaves room for all who were let in before."""
+        """Whether a request has room and, if it locks blocks, leaves room for all admitted before."""
         terms = self.queues.terms
         parked = blocks_parked(self.manager.tables, self.queues.running)
         admitted = {number}

@@ -1,7 +1,7 @@
 """The pictures of the worked examples: which function draws which chapter's, and the path of the file.
 
-Three kinds: of blocks (which requests hold them, in which queue they wait, what they hold), of hits (which blocks a
-resume reads, which are kept for it, and what one missing block costs), and of copies, transfers and events.
+The kinds: blocks (which requests hold them, in which queue they wait, what they hold); hits (which blocks a resume
+reads, which are kept for it, what one missing block costs); copies, transfers and events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shared_tables(found: Mapping[str, Any]) -> Picture:
         "Two requests share a prefix",
         "Both block tables begin with the same two blocks, which count two references each.",
         rows,
-        {"hit": "held by both: counts 2", "held": "held by one", "free": "held by nobody"},
+        {"hit": "held by both: counts 2", "held": "held by one", "free": "no holder"},
     )
 
 
@@ -59,7 +59,7 @@ def two_queues(found: Mapping[str, Any]) -> Picture:
         "In the plain queue scratch stands among cached blocks and the third request takes a cached one; with scratch "
         "first it takes none.",
         rows,
-        {"cached": "cached", "scratch": "scratch: of use to nobody"},
+        {"cached": "cached", "scratch": "scratch: of no further use"},
     )
 
 
@@ -130,7 +130,7 @@ def what_each_kind_reads(found: Mapping[str, Any]) -> Picture:
         cells = [Cell(index, "lost" if index < dead else "held") for index in range(group.blocks_occupied(100))]
         rows.append(Row(f"After 100 tokens, {_named(group)}", cells))
     return Picture(
-        "What each attention kind reads and gives up",
+        "What each attention kind reads and releases",
         "Blocks that a resume at token 96 needs: "
         + ", ".join(
             f"{_named(group)} {len(needed)}" for group, needed in zip(found["groups"], found["needed"], strict=True)
@@ -186,7 +186,7 @@ def _cells(group: Group, blocks: tuple[int, ...], hit_tokens: int, lost: int | N
 
 def what_is_kept(found: Mapping[str, Any]) -> Picture:
     """The window's blocks that each retention caches of one prompt."""
-    names = ("Dense: no interval", "Masked: interval 32, the alignment", "Interval 0: the replay boundary alone")
+    names = ("Dense: no interval", "Masked: interval 32, the alignment", "Interval 0: only the replay boundary")
     rows = [
         Row(name, [Cell(index, "cached" if index in kept else "scratch") for index in range(72 // 8)])
         for name, kept in zip(names, found["kept"], strict=True)
@@ -200,7 +200,7 @@ def what_is_kept(found: Mapping[str, Any]) -> Picture:
 
 
 def the_block_after(found: Mapping[str, Any]) -> Picture:
-    """What a window needs with and without a draft layer, where only so many blocks are cached."""
+    """The blocks that a window needs with and without a draft layer, if only some are cached."""
     window: Group = found["window"]
     plain = Group(window.kind, window.block_size_tokens, window.window_tokens)
     cached = found["cached_blocks"]
@@ -273,7 +273,7 @@ def a_copy(found: Mapping[str, Any]) -> Picture:
     return Picture(
         "A hit that ends inside a block",
         f"The first {copy.tokens} tokens of block {copy.source} are copied into block {copy.destination}, and the "
-        "request goes on behind them.",
+        "request continues after them.",
         [
             Row(f"Block {copy.source}, of the first request, by tokens", cells([*of_source, "held"], lengths[0])),
             Row(
@@ -330,11 +330,11 @@ def published_events(found: Mapping[str, Any]) -> Picture:
         ]
         rows.append(Row(f"{name}, by tokens", cells))
     return Picture(
-        "One event tells one run of neighbouring blocks",
-        f"After each chunk the full group tells {len(found['first'][0].contents)} blocks, the state group "
+        "One event reports one run of adjacent blocks",
+        f"After each chunk the full group reports {len(found['first'][0].contents)} blocks, the state group "
         f"{len(found['first'][1].contents)}: the last one.",
         rows,
-        {"cached": "named by the first event", "hit": "named by the second", "null": "no block, and not told"},
+        {"cached": "named by the first event", "hit": "named by the second", "null": "no block, not reported"},
     )
 
 
@@ -354,7 +354,7 @@ def hit_and_external(found: Mapping[str, Any]) -> Picture:
         rows.append(Row(when, [*held, Cell(f"{free} free", "free", free / 4)]))
     return Picture(
         "A hit, and blocks that another node fills",
-        f"Each group holds {len(granted.blocks[0])} blocks for external tokens behind those of its hit; all stay held "
+        f"Each group holds {len(granted.blocks[0])} blocks for external tokens after those of its hit; all stay held "
         "until the transfer is over.",
         rows,
         {
@@ -367,7 +367,7 @@ def hit_and_external(found: Mapping[str, Any]) -> Picture:
 
 
 Names = Mapping[str, Any]
-"""The names that an example's program leaves behind, with their values."""
+"""The variables at the end of an example's program, with their values."""
 
 PICTURES: Mapping[str, Callable[[Names], Picture]] = MappingProxyType(
     {
@@ -390,7 +390,7 @@ PICTURES: Mapping[str, Callable[[Names], Picture]] = MappingProxyType(
 
 
 def run(chapter: Chapter) -> Names:
-    """The names that the worked example of ``chapter`` leaves behind."""
+    """The variables at the end of the worked example of ``chapter``."""
     found: dict[str, Any] = {"__name__": "example"}
     for heading, code in chapter.programs():
         if heading == EXAMPLE:

@@ -1,7 +1,7 @@
 """Rows of cells, as SVG: readable in light and in dark, and by a screen reader.
 
-A cell is a block, or a stretch of tokens; its colour says what it is, and its text says so too, so that nothing is
-told by colour alone. The file needs no font, script or style from elsewhere.
+A cell is a block or a range of tokens. Its colour and its text both say what it is, so that no information is in the
+colour only. The file needs no font, script or style from elsewhere.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Cell:
     text: str = field(converter=str)
     kind: str
     span: float = 1
-    """How wide it is, in whatever the cells of its row are measured."""
+    """How wide it is, in the unit of its row."""
 
 
 @frozen
 class Row:
-    """Cells side by side under a label."""
+    """Cells in a row under a label."""
 
     label: str
     cells: Sequence[Cell]
@@ -67,7 +67,7 @@ class Row:
 
 @frozen
 class Picture:
-    """What is drawn, and what it says to somebody who does not see it."""
+    """What is drawn, and its text for a screen reader."""
 
     title: str
     description: str

@@ -1,8 +1,8 @@
 """Obligations about the transition system: any state in which the invariants hold, and any one transition.
 
 The maps are not known, so the pool may be of any size, with any number of requests and copies. An invariant is assumed
-at every point that matters, made of the transition's operands, an arbitrary point, and the blocks that these name. That
-assumes less than that it holds everywhere, and what follows is shown at the arbitrary point, so it holds everywhere.
+at every point that matters, made of the transition's operands, an arbitrary point, and the blocks that these name. This
+assumes less than that it holds everywhere. The conclusion is shown at the arbitrary point, so it holds everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def before(u: Any) -> State:
 
 
 def operands(u: Any) -> Operands:
-    """What the transition is about."""
+    """The operands of the transition."""
     return Operands(u.at_block, u.at_entry, u.at_other, u.at_copy, u.at_content, u.at_use)
 
 
@@ -52,7 +52,7 @@ def chosen(u: Any) -> type[Transition]:
 
 
 def after(u: Any) -> State:
-    """The state behind the transition."""
+    """The state after the transition."""
     return chosen(u).effect(before(u), operands(u))
 
 
@@ -62,7 +62,7 @@ def anywhere(u: Any) -> Point:
 
 
 def recalled(state: State, at: Point) -> None:
-    """Whoever names, reads or writes a block is counted there, and a block that is held among those."""
+    """Every entry, read or write of a block is counted there, and so is a held block."""
     keyed = ((state.named, at.entry), (state.reads, at.copy), (state.writes, at.copy), (state.uses, at.use))
     for holders, key in keyed:
         holders.sees(key, holders[key])

@@ -1,4 +1,4 @@
-"""What is so in every state, said of any one block, table entry, pending copy and content: a *point*.
+"""The invariants of every state, for any one block, table entry, pending copy and content: a *point*.
 
 Each is proved to be inductive in ``kvspec.proofs``, and evaluated on the states of the reference by
 ``kvspec.refinement``.
@@ -18,12 +18,12 @@ from kvspec.pool.transitions import is_written_or_owed
 from kvspec.symbolic import either, implies, negated
 
 Point: TypeAlias = Operands
-"""What an invariant is said of."""
+"""The place that an invariant is about."""
 Invariant: TypeAlias = Callable[[State, Point], Any]
 
 
 class About(Enum):
-    """What of a point an invariant looks at."""
+    """The parts of a point that an invariant reads."""
 
     POOL = "nothing"
     BLOCK = "the block"
@@ -40,7 +40,7 @@ class Law:
 
 
 def in_one_place(state: State, at: Point) -> Any:
-    """A block of the pool is held, free or waits as pinned; what is no block of the pool is nowhere."""
+    """A block of the pool is held, free or waits as pinned; what is not a block of the pool is in none of these."""
     place = state.where[at.block]
     return ((place != NOWHERE) == in_pool(state, at.block)) & (place >= NOWHERE) & (place <= WAITING)
 
@@ -57,7 +57,7 @@ def counts_holders(state: State, at: Point) -> Any:
 
 
 def held_if_referenced(state: State, at: Point) -> Any:
-    """A block is in no queue exactly if it counts a reference, and no count is negative."""
+    """A block is in no queue if and only if it counts a reference, and no count is negative."""
     references = state.refs[at.block]
     return ((state.where[at.block] == HELD) == (references >= 1)) & (references >= 0)
 
@@ -78,7 +78,7 @@ def pinned_is_cached(state: State, at: Point) -> Any:
 
 
 def map_agrees(state: State, at: Point) -> Any:
-    """The cached map lists a block for a content exactly if the block holds it."""
+    """The cached map lists a block for a content if and only if the block holds it."""
     lists = state.listed[at.content, at.block]
     return implies(at.content != 0, lists == either(state.content[at.block] == at.content, at.block, 0))
 
@@ -92,7 +92,7 @@ def entries_agree(state: State, at: Point) -> Any:
 
 
 def null_is_nothing(state: State, at: Point) -> Any:
-    """What is no block of the pool, such as the null block, holds nothing, and is not pinned."""
+    """A number that is not a block of the pool, such as the null block, holds nothing and is not pinned."""
     cached = (state.content[at.block] != 0) | (state.begun[at.block] != 0)
     return in_pool(state, at.block) | (negated(cached) & (state.pinned[at.block] == 0))
 
@@ -133,7 +133,7 @@ def filled_is_unused(state: State, at: Point) -> Any:
 
 
 def known_is_written(state: State, at: Point) -> Any:
-    """What the cache says that a block holds was written there, or a step that is scheduled or in flight writes it."""
+    """The cached content of a block was written there, or a step that is scheduled or in flight writes it."""
     known = (state.content[at.block] == at.content) | (state.begins[at.content, at.block] == at.block)
     return implies((at.block != 0) & (at.content != 0) & known, is_written_or_owed(state, at))
 
@@ -150,7 +150,7 @@ def late_is_in_turn(state: State, at: Point) -> Any:
 
 
 def late_spoils_nothing(state: State, at: Point) -> Any:
-    """A block into which a step may still write for a former holder holds nothing yet that somebody relies on."""
+    """A block into which a step may still write for a former holder holds nothing yet that is relied on."""
     late = (at.block != 0) & (state.late[at.block] != 0)
     return implies(late, state.written[at.content, at.block] != at.block)
 

@@ -1,7 +1,7 @@
 """The state of the blocks, as maps: who holds which, where each waits, what the cache lists, and what was written.
 
 A map that does not mention a key has 0 there. An *entry* is one place in the block table of one request in one group.
-What a state leaves out: in which order blocks wait, how far a request is, and which of several blocks serves a hit.
+A state leaves out in which order blocks wait, how far a request is, and which of several blocks serves a hit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class State:
     filled: Map
     """Block to 1 if another node writes it now."""
     written: Map
-    """Content and block to the block, if the block's slots hold it: what was written there, whatever the cache says."""
+    """Content and block to the block, if the block's slots hold it: what was written there, independent of the
+    cache."""
     owed: Map
     """Content and block to the block, if a step that is scheduled or in flight writes it for the block's holder."""
     late: Map
@@ -58,7 +59,7 @@ class State:
 
 
 FIXED = ("blocks", "out_of_turn")
-"""What no transition changes."""
+"""The maps that no transition changes."""
 MAPS = {
     name: 2 if name in ("listed", "begins", "written", "owed") else 1
     for name in State.__annotations__
@@ -69,7 +70,7 @@ MAPS = {
 
 @frozen
 class Operands:
-    """What a transition is about. What it does not need is 0."""
+    """The operands of a transition. Those that it does not need are 0."""
 
     block: Any = 0
     entry: Any = 0

@@ -1,8 +1,8 @@
-"""All transitions: whatever can happen to a block is one of these.
+"""All transitions: every change of a block is one of these.
 
-What a block holds becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it, and the
-copies that read it. Steps in flight read and write it, and another node may write it. What is written into it is told
-apart from what the cache says of it.
+The content of a block becomes known, is pinned, demoted and forgotten. Its holders are the entries that name it and the
+copies that read it. Steps in flight read and write it, and another node may write it. Its written content and its
+cached content are separate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvspec.symbolic import either
 
 
 def forgotten(state: State, block: Any) -> State:
-    """What ``block`` holds is not known any more, and so nothing is there to pin."""
+    """The content of ``block`` is not known any more, so it cannot be pinned."""
     place = state.where[block]
     return evolve(
         state,
@@ -81,7 +81,7 @@ class Pin(Transition):
 
 
 class Demote(Transition):
-    """A pinned block that nobody holds becomes free; what it holds stays known."""
+    """A pinned block without a holder becomes free; its content stays known."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -93,7 +93,7 @@ class Demote(Transition):
 
 
 class Forget(Transition):
-    """A block is evicted by its id, whoever holds it."""
+    """A block is evicted by its id, also if it is held."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -105,7 +105,7 @@ class Forget(Transition):
 
 
 class Reset(Transition):
-    """Everything is forgotten, and nothing is pinned any more; only while nobody holds a block."""
+    """Everything is forgotten, and nothing is pinned any more; only while no block is held."""
 
     @staticmethod
     def guard(state: State, _at: Operands) -> Any:
@@ -147,7 +147,7 @@ def _begins(state: State, at: Operands) -> Any:
 
 
 class Take(Transition):
-    """A free block is handed out to a table entry, and what it held is forgotten."""
+    """A free block is allocated to a table entry, and what it held is forgotten."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -156,7 +156,7 @@ class Take(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = forgotten(state, at.block)
-        # What is still to be written for a former holder disturbs nobody, if it is written before all else.
+        # Pending writes for a former holder do no harm if they come before all others.
         owes = (after.late[at.block] != 0) | (after.owed.count(at.block) != 0)
         return evolve(
             after,
@@ -192,7 +192,7 @@ class Provide(Transition):
 
 
 class Filled(Transition):
-    """Another node has written a block, or has given up."""
+    """Another node has written a block, or has cancelled."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -235,7 +235,7 @@ class Computed(Transition):
 
 
 class Overwrite(Transition):
-    """A step that was scheduled for a former holder of a block writes it: whatever was there is gone."""
+    """A step that was scheduled for a former holder of a block writes it and overwrites its content."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -309,7 +309,8 @@ class Read(Transition):
 
 
 class Aim(Transition):
-    """A copy gets its destination: a block that one table entry names, that nobody else holds and no hit uses."""
+    """A copy gets its destination: a block that one table entry names, that has no other holder and that no hit
+    uses."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -324,7 +325,7 @@ class Aim(Transition):
 
 
 class Move(Transition):
-    """A table names a block at another place: a running state that goes on behind it."""
+    """A table names a block at another place: a running state that moves to a later one."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -336,7 +337,7 @@ class Move(Transition):
 
 
 class Drop(Transition):
-    """A table entry gives up its block. No request does in a step in which something is copied into the block."""
+    """A table entry releases its block. No request does so in a step in which something is copied into the block."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -350,7 +351,7 @@ class Drop(Transition):
 
 
 class ReadDone(Transition):
-    """A copy is dispatched, and gives up its source."""
+    """A copy is dispatched, and releases its source."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:

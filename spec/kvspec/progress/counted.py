@@ -1,12 +1,12 @@
 """The running scheduler and block manager, over requests and blocks that are only counted.
 
-What is replaced is what no count can say: which block it is, and which token. Everything that decides which requests
+Only what a count cannot express is replaced: which block it is, and which token. Everything that decides which requests
 get blocks, which lose them and how many tokens are computed is the reference's own code: ``Scheduler``, ``Manager``,
 ``Population`` and the admission gate. So it runs on terms, and on ints in step with the reference itself
 (``SideBySide``). Prefix caching is off; there are no copies, no pins, and no states that are kept at block ends only.
 
 The rules ask how long a list is, and nothing else about what is in it. So a list of any length stands here as its
-length, a term. Python's own ``len`` gives ints alone: within ``counted`` the modules of the reference that ask for
+length, a term. Python's own ``len`` gives only ints: within ``counted`` the modules of the reference that ask for
 lengths have a ``len`` that returns the term of a ``Counted``. They also have a ``min`` and a ``max`` that give a term
 where Python's own would fork the run. Nothing else of their code is touched.
 """
@@ -106,7 +106,7 @@ def scheduler_of(
     requests: Sequence[Request],
     terms: Mapping[int, Terms],
 ) -> Scheduler:
-    """A scheduler over these requests, in line as they are given: those that run, then those that wait."""
+    """A scheduler over these requests, in the order given: those that run, then those that wait."""
     made = object.__new__(Scheduler)
     made.settings, made.limits, made.queues = settings, limits, Queues()
     made.queues.running = [each.number for each in requests if each.status is Status.RUNNING]
@@ -142,7 +142,7 @@ def on_counts() -> Iterator[None]:
 
 @define(eq=False)
 class CountedTable:
-    """How many entries a table has, and how many of them were given up."""
+    """How many entries a table has, and how many of them were released."""
 
     entries: Any
     dead: Any
@@ -283,7 +283,7 @@ class SideBySide:
         return found + list(self.differences())
 
     def differences(self) -> Iterator[str]:
-        """How the states differ: the queues, the books, who holds how much, what is free."""
+        """How the states differ: the queues, the requests, the holdings, the free blocks."""
         one, other = _state(self.reference), _state(self.counted)
         for what in one:
             if one[what] != other[what]:
@@ -298,7 +298,7 @@ def _answers(observation: Observation, counted: Observation) -> Iterator[tuple[s
 
 
 def _asked(observation: Observation) -> list[tuple[BlockOperation, str, Any, Any]]:
-    """What was asked of the block manager, and what it answered, without the blocks themselves."""
+    """The operations and answers of the block manager, without the blocks themselves."""
     return [
         (asked, *_answer(answer))
         for asked, answer in observation.performed

@@ -26,7 +26,7 @@ LONGEST_TOKENS = 64
 
 @frozen
 class Shop:
-    """What is fixed: the groups, how many requests of which kind, the limits of a step."""
+    """The fixed part: the groups, how many requests of which kind, the limits of a step."""
 
     geometry: Geometry
     loads: tuple[bool, ...]
@@ -38,10 +38,10 @@ class Shop:
     chunk_tokens: int = 1
     """What a step computes."""
     sends: bool = False
-    """Whether the first request is read by another node after its end, for as long as the steps go on."""
+    """Whether the first request is read by another node after its end, until the last step."""
 
     def unknowns(self, blocks_max: int, tokens_max: int) -> dict[str, Count]:
-        """What is not known: the pool, and how long each request is, loads and may become."""
+        """The unknowns: the pool, and how long each request is, loads and may become."""
         sizes = {"blocks": Count(1, blocks_max)}
         for number, loads in enumerate(self.loads):
             sizes[f"tokens{number}"] = Count(1, tokens_max)
@@ -83,7 +83,7 @@ class Course:
     operations: list[Operation] = field(factory=list)
     steps: int = 0
     hangs: bool = False
-    """Whether a step brought nobody on, with nothing to wait for."""
+    """Whether a step advanced no request, with nothing to wait for."""
     set_back: bool = False
     """Whether the first that runs lost what it had computed."""
     left: int = 0
@@ -93,7 +93,7 @@ class Course:
 
 
 def run(shop: Shop, u: Any, scheduler: Scheduler) -> Course:
-    """Submit, and take steps until everybody has ended or one is a hang, or as many as there may be."""
+    """Submit, and take steps until all requests have ended or one is a hang, up to the limit."""
     course = Course()
     for submit in shop.submits(u):
         _apply(scheduler, course, submit)

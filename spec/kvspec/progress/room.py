@@ -1,7 +1,7 @@
 """Room: what a request holds, what it is said to need, and that this is enough whichever requests are admitted.
 
-Groups have sizes that are not known, one of each attention kind. Requests are two that are not known and all others
-together: what is proved of any two is so of all, and of the others only the blocks that wait for remote KV count.
+Groups have unknown sizes, one of each attention kind. There are two unknown requests, and all others together: what is
+proved of any two holds for all, and of the others only the blocks that wait for remote KV count.
 ``PinnedPool.make_room`` runs over a free queue that is only counted.
 """
 
@@ -31,7 +31,7 @@ class WholeBlocks(Group):
 
 
 KINDS = ("full", "sliding_window", "chunked_local", "mamba", "mamba at block ends")
-"""The attention kinds, with states behind every block's end, and with those at the ends of chunks alone."""
+"""The attention kinds, with states after every block's end, and with those at chunk ends only."""
 
 
 def group_of(u: Any) -> Group:
@@ -72,23 +72,22 @@ def held(u: Any) -> Any:
 
 
 OTHER, NEW, REST = range(3)
-"""One that was let in, one that asks to be, and all others that have parked blocks."""
+"""One admitted request, one that asks for admission, and all others that have locked blocks."""
 
 
 def finds_its_blocks(u: Any) -> Any:
-    """Whether the first in line finds the blocks that it wants, with everybody behind it preempted.
-
-    It holds some already. Of all others, only what they have parked is left.
+    """Whether the first request gets the blocks that it wants, with all later ones preempted. It holds some already. Of
+    all others, only their locked blocks are left.
     """
     is_room = room.is_room(u.blocks, {OTHER: u.needed}, {OTHER: 0, REST: u.parked})
     return not is_room or u.wanted - u.held <= u.blocks - u.parked - u.held
 
 
 def line_with_another(u: Any) -> Scheduler:
-    """Somebody that runs or waits with its blocks, and somebody that is let in if there is room.
+    """A request that runs or waits with its blocks, and one that is admitted if there is room.
 
-    What a request needs is taken to be as many blocks as it has tokens: whatever else it were, it would be a number
-    that grows with them.
+    A request is assumed to need as many blocks as it has tokens: any other need would also be a number that grows with
+    them.
     """
     status = Status.RUNNING if u.other_runs else Status.WAITING
     other, new = request_of(OTHER, 1, status=status), request_of(NEW, u.tokens)
@@ -103,14 +102,14 @@ def line_with_another(u: Any) -> Scheduler:
 
 
 def has_room(made: Scheduler, number: int, needed: Any) -> bool:
-    """Whether a request gets to its end beside what the others have parked."""
+    """Whether a request gets to its end with what the others' locked blocks leave."""
     return room.is_room(
         made.settings.blocks - 1, {number: needed}, blocks_parked(made.manager.tables, made.queues.running)
     )
 
 
 def had_room(u: Any) -> bool:
-    """Whether whoever was let in before had room."""
+    """Whether the request that was admitted before had room."""
     with counted():
         made = line_with_another(u)
         before = not u.entered or has_room(made, NEW, u.needed)
@@ -118,7 +117,8 @@ def had_room(u: Any) -> bool:
 
 
 def has_room_behind(u: Any) -> Any:
-    """Whether both have room once the one that asks was let in, if it was: to load into what it parks, or to run."""
+    """Whether both have room once the one that asks was admitted, if it was: to load into its locked blocks, or to
+    run."""
     with counted():
         made = line_with_another(u)
         if not made._leaves_room(NEW):
@@ -129,7 +129,7 @@ def has_room_behind(u: Any) -> Any:
 
 
 def leaves_room(u: Any) -> Any:
-    """Whether the request that asks is let in."""
+    """Whether the request that asks is admitted."""
     with counted():
         return line_with_another(u)._leaves_room(NEW)
 
@@ -144,7 +144,7 @@ class CountedQueue(Counted):
 
 
 class AllCached(PinnedPool):
-    """A pinned tier over blocks of which each is cached, as whatever is pinned is."""
+    """A pinned tier over blocks that are all cached, as every pinned block is."""
 
     def is_cached(self, block: int) -> bool:
         del block

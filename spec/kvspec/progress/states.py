@@ -1,8 +1,8 @@
 """Any state that a scheduler over counts may be in: what is known of it, and what must be so after an operation.
 
-Requests are numbered by their places in line. One group keeps all its slots, in blocks of one token, so that a request
-holds a block for each token that is computed, and after a load at most one more. Blocks of requests that have ended and
-are still read by another node are one number: nothing depends on whose they are.
+Requests are numbered by their order: running ones, then waiting ones. One group keeps all its slots, in blocks of one
+token. So a request holds a block for each computed token, and after a load at most one more. Blocks of requests that
+have ended and are still read by another node are one number: nothing depends on whose they are.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from kvspec.progress.counted import Counted, CountedTable, counted_scheduler, le
 from kvspec.symbolic import Condition
 
 FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
-"""Where a request in line may stand: never let in, preempted, back from a load, loading, running."""
+"""The states of a live request: never admitted, preempted, back from a load, loading, running."""
 GEOMETRY = Geometry((Group("full", 1),))
 SENT = 99
 """The number of the one that stands for all that have ended and are still read."""
 REST = 98
-"""The number of the one that stands for all others in line that were admitted and do not run."""
+"""The number of the one that stands for all other live requests that were admitted and do not run."""
 
 
 def unknowns(requests: int) -> dict[str, Count]:
-    """What is not known of a state with so many requests in line."""
+    """The unknowns of a state with that many live requests."""
     own = {
         name: count
         for n in range(requests)
@@ -55,17 +55,17 @@ def unknowns(requests: int) -> dict[str, Count]:
 
 
 def with_others(names: dict[str, Count]) -> dict[str, Count]:
-    """The unknowns ``names``, and what any number of other requests in line have parked."""
+    """The unknowns ``names``, and the locked blocks of any number of other live requests."""
     return {**names, "rest": Count(0)}
 
 
 def of(u: Any, name: str, number: int) -> Any:
-    """What is not known of one request."""
+    """The unknowns of one request."""
     return getattr(u, f"{name}{number}")
 
 
 def state(u: Any, requests: int, shows_sent: bool = True) -> Scheduler:
-    """The scheduler in that state; with ``shows_sent`` it can be told whether anybody that has ended is still read."""
+    """The scheduler in that state; with ``shows_sent`` it is passed whether a request that has ended is still read."""
     settings = Settings(GEOMETRY, u.blocks + 1, u.tokens_max, u.chunk, requests_max=requests + 2, caches=False)
     made = counted_scheduler(settings, Limits(u.budget, u.running_max))
     for number in range(requests):
@@ -109,8 +109,8 @@ def _hold(made: Scheduler, number: int, blocks: Any) -> None:
 def is_possible(u: Any, requests: int, answers: bool = False) -> Condition:
     """Whether the numbers are those of a state: each request as it may stand, those that run before all others.
 
-    Of those that wait, whoever was let in before stands before all who never were. Before ``answers`` are given, any of
-    those that run may have computed all their tokens.
+    Of the waiting requests, those admitted before stand before those that never were. Before ``answers`` are given, any
+    of those that run may have computed all their tokens.
     """
     possible: Condition = True
     for n in range(requests):
@@ -130,10 +130,9 @@ def is_possible(u: Any, requests: int, answers: bool = False) -> Condition:
 
 
 def is_sound(made: Scheduler) -> Condition:
-    """What holds in every state: the blocks add up, each request holds what it computed, and there is room.
+    """The invariant: the blocks add up, each request holds what it computed, and there is room.
 
-    Of those that wait, whoever was let in before stands before all who never were.
-    """
+    Of the waiting requests, those admitted before stand before those that never were."""
     settings, terms, alive = made.settings, made.queues.terms, made.manager.population.alive
     blocks = {number: sum(table.live().number for table in tables) for number, tables in _tables(made)}
     free: Any = made.manager.pool.free
@@ -170,18 +169,18 @@ def _stands(request: Request, terms: Terms, held: Any) -> Any:
 
 @frozen
 class Before:
-    """What is to be known of a state once a step was taken."""
+    """The facts about a state after a step."""
 
     transfers: list[int]
     running: list[int]
     ahead: dict[int, set[int]]
-    """Per request in line, whom it may have to wait for."""
+    """Per live request, the requests that it may have to wait for."""
     tokens: dict[int, tuple[Any, Any]]
-    """Per request in line, how many there are, and how many are computed."""
+    """Per live request, how many tokens it has, and how many are computed."""
 
     @classmethod
     def of(cls, made: Scheduler) -> Before:
-        """What is to be known of ``made``."""
+        """The facts about ``made``."""
         alive = made.manager.population.alive
         return cls(
             made.transfers(),
@@ -192,13 +191,13 @@ class Before:
 
     @property
     def first(self) -> int | None:
-        """The first in line that waits for no transfer."""
+        """The first live request that waits for no transfer."""
         line = sorted(self.ahead, key=lambda number: len(self.ahead[number]))
         return next((number for number in line if number not in self.transfers), None)
 
 
 def passes_no_request(before: Before, after: Scheduler) -> bool:
-    """Whether nobody was passed, but those that load now or did before."""
+    """Whether no request was passed, but those that load now or did before."""
     loading = {*before.transfers, *after.transfers()}
     return all(
         set(after.queues.ahead_of(number)) <= before.ahead[number]
@@ -208,12 +207,12 @@ def passes_no_request(before: Before, after: Scheduler) -> bool:
 
 
 def brings_on(before: Before, after: Scheduler, observation: Observation) -> Condition:
-    """Whether a step that was not held up brought the first in line on, and nobody was passed or set back.
+    """Whether a step that was not held up advanced the first request, and passed or set back no other.
 
     The first is the first that waits for no transfer. It is over, or was answered, or began its load, or computed as
-    many tokens as it may. So the step took one off everybody's bound (``kvspec.proofs.scheduler_ranking``).
-    A step that is held up begins no transfer, and the first that runs loses nothing by it. Whoever was let in before is
-    held up by nobody's load, but only by a request that has ended and is still read.
+    many tokens as it may. So the step took one off every request's bound (``kvspec.proofs.scheduler_ranking``).
+    A step that is held up begins no transfer, and the first that runs loses nothing by it. No load holds up a request
+    that was admitted before; only a request that has ended and is still read does.
     """
     if is_stuck(after, observation) or not passes_no_request(before, after):
         return False

@@ -80,7 +80,7 @@ MUTANTS: dict[Kind, dict[str, Mutant]] = {
     STATES: {
         "early": only(
             "state-given-up-at-its-end",
-            "The running state is given up with the token whose state it is.",
+            "The running state is released with the token whose state it is.",
             "kvreference.mamba:Mamba.tokens_dead",
             lambda self, tokens_computed: max(0, tokens_computed - self.draft_states),
         ),
@@ -95,7 +95,7 @@ MUTANTS: dict[Kind, dict[str, Mutant]] = {
 
 
 def dead_is_unread(kind: Kind) -> Obligation:
-    """No token behind the computed ones reads what is given up, drafts that are taken back included."""
+    """No token after the computed ones reads a released block, drafts that are taken back included."""
 
     def assumes(u: Any) -> Any:
         earliest = u.computed - u.drafts if kind is STATES else u.computed
@@ -109,19 +109,19 @@ def dead_is_unread(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-dead-is-unread",
         statements=("KV-OP-06", "KV-MEM-01", *(("KV-OP-26",) if kind is STATES else ())),
-        title=f"A block that {WORDS[kind]} gives up holds nothing that a later token reads, or a resume there"
+        title=f"A block that {WORDS[kind]} releases holds nothing that a later token reads, or a resume there"
         + (", even if all drafts in flight are taken back." if kind is STATES else "."),
         unknowns={**SIZES[kind], "computed": Count(0), "at": Count(0), "position": Count(0)},
         assumes=assumes,
         claim=claim,
-        witnesses={"blocks are given up": lambda u: (group_of(kind, u).blocks_dead(u.computed) >= 2) & (u.block >= 2)},
+        witnesses={"blocks are released": lambda u: (group_of(kind, u).blocks_dead(u.computed) >= 2) & (u.block >= 2)},
         mutants=(MUTANTS[kind]["early"],),
         binds=binds(kind),
     )
 
 
 def dead_for_good(kind: Kind) -> Obligation:
-    """What is dead stays dead, and what is unread stays unread."""
+    """Dead blocks stay dead, and unread blocks stay unread."""
 
     def claim(u: Any) -> Any:
         its = group_of(kind, u)
@@ -141,7 +141,7 @@ def dead_for_good(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-dead-for-good",
         statements=("KV-OP-06",),
-        title=f"A block that {WORDS[kind]} has given up is never needed again: with more tokens, as many or more "
+        title=f"A block that {WORDS[kind]} has released is never needed again: with more tokens, as many or more "
         "are dead.",
         unknowns={**SIZES[kind], "computed": Count(0), "more": Count(0)},
         claim=claim,
@@ -161,7 +161,7 @@ def abs_of(number: Any) -> Any:
 
 
 def hit_is_sound(kind: Kind) -> Obligation:
-    """Whatever the token at the hit reads is in the range of blocks that the hit needs."""
+    """All that the token at the hit reads is in the range of blocks that the hit needs."""
 
     def claim(u: Any) -> Any:
         first, end = group_of(kind, u).blocks_needed(u.hit)
@@ -171,11 +171,11 @@ def hit_is_sound(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-hit-has-all-it-reads",
         statements=("KV-OP-01", "KV-MEM-01"),
-        title=f"With {WORDS[kind]}, every block that the first token behind a hit reads is one that the hit must have.",
+        title=f"With {WORDS[kind]}, every block that the first token after a hit reads is one that the hit must have.",
         unknowns={**SIZES[kind], "hit": Count(1), "position": Count(0)},
         assumes=lambda u: (u.hit % u.block == 0) & reads(kind, u, u.hit, u.position),
         claim=claim,
-        witnesses={"behind other blocks": lambda u: (u.position >= u.block) & (u.block >= 2)},
+        witnesses={"after other blocks": lambda u: (u.position >= u.block) & (u.block >= 2)},
         mutants=(
             MUTANTS[kind]["early"]
             if kind is not STATES
@@ -208,7 +208,7 @@ def hit_is_tight(kind: Kind) -> Obligation:
     return Obligation(
         id=f"attention-kinds.{NAMES[kind]}-hit-needs-no-more",
         statements=("KV-OP-01", "KV-OP-15"),
-        title=f"With {WORDS[kind]}, the first and the last block that a hit must have are read behind it.",
+        title=f"With {WORDS[kind]}, the first and the last block that a hit must have are read after it.",
         unknowns={**SIZES[kind], "hit": Count(1)},
         assumes=lambda u: u.hit % u.block == 0,
         claim=claim,
@@ -225,7 +225,7 @@ def hit_is_tight(kind: Kind) -> Obligation:
 
 
 def held_at_once(kind: Kind) -> Obligation:
-    """What stands in a table between what is dead and what the chunk is computed into."""
+    """The blocks of a table between the dead ones and those of the chunk."""
 
     def held(u: Any) -> Any:
         its = group_of(kind, u)
@@ -301,7 +301,7 @@ def _cut(u: Any) -> Any:
 
 
 def ends_of(computed: Any, pending: Any, block: Any) -> tuple[Lemma, ...]:
-    """Whole blocks behind a block's end are as many blocks more."""
+    """Whole blocks after a block's end are as many blocks more."""
     whole = pending // block * block
     return (
         Lemma(MULTIPLE, {"factor": pending // block, "multiple": block, "unit": block}),

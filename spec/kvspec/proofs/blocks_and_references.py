@@ -1,4 +1,4 @@
-"""Chapter 01: who holds a block, and that no block is lost and none handed out that somebody needs.
+"""Chapter 01: who holds a block, and that no block is lost and none is allocated that is needed.
 
 The pool may be of any size, with any number of requests and copies: see ``kvspec.pool``.
 """
@@ -29,7 +29,7 @@ from kvspec.symbolic import either, implies, negated
 CHAPTER = "blocks-and-references"
 
 DROPPED = Drop.effect
-"""What giving up a block does, where nothing is broken."""
+"""The release of a block, where nothing is broken."""
 
 
 def _drop_keeps_count(state: State, at: Operands) -> State:
@@ -52,7 +52,7 @@ def _hold_stays_queued(state: State, at: Operands) -> State:
 
 
 def _drop_frees(state: State, at: Operands) -> State:
-    # What waits is looked at before the count: so the second holder's block is free.
+    # The waiting block is looked at before the count: so the second holder's block is free.
     refs = state.refs.put(at.block, state.refs[at.block] - 1)
     return evolve(state, refs=refs, named=state.named.put(at.entry, 0), where=state.where.put(at.block, FREE))
 
@@ -64,11 +64,11 @@ COUNTS = inductive(
     "In every reachable state a block's reference count is the number of table entries that name it and of pending "
     "copies that read it.",
     (
-        broken("drop-keeps-the-count", "A table gives up a block, and the count stays.", Drop, _drop_keeps_count),
+        broken("drop-keeps-the-count", "A table releases a block, and the count stays.", Drop, _drop_keeps_count),
         broken("pin-by-count", "A pin is one more reference.", Pin, _pin_counts),
     ),
     {
-        "one of two holders gives up": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 2),
+        "one of two holders releases": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 2),
         "a copy reads what a table names": lambda u: (
             (u.reads.count(u.any_block) >= 1) & (u.named.count(u.any_block) >= 1)
         ),
@@ -109,9 +109,9 @@ HELD_IF_REFERENCED = inductive(
     CHAPTER,
     invariants.held_if_referenced,
     ("KV-INV-02",),
-    "A block waits in a queue exactly if it counts no reference, and no count is ever negative.",
+    "A block waits in a queue if and only if it counts no reference, and no count is ever negative.",
     (broken("drop-frees-at-once", "A block is free as soon as one of its holders gives it up.", Drop, _drop_frees),),
-    {"the last holder gives up": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1)},
+    {"the last holder releases": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1)},
 )
 
 
@@ -123,7 +123,7 @@ def _free_exactly(state: State, block: Any) -> Any:
 FREE_EXACTLY = of_every_step(
     f"{CHAPTER}.free-exactly",
     ("KV-INV-02",),
-    "A block is in the free queue exactly if no table names it, no copy reads it, and it is not pinned.",
+    "A block is in the free queue if and only if no table names it, no copy reads it, and it is not pinned.",
     lambda u: implies(u.any_block != 0, _free_exactly(after(u), u.any_block)),
     (broken("hold-leaves-it-queued", "A block that is hit stays where it waited.", Hold, _hold_stays_queued),),
     {"a free block is hit": lambda u: happens(u, Hold) & (u.where[u.at_block] == FREE)},
@@ -133,11 +133,11 @@ NULL = inductive(
     CHAPTER,
     invariants.null_is_nothing,
     ("KV-INV-06",),
-    "The null block is never cached and never pinned; it is in no queue, since it is no block of the pool.",
+    "The null block is never cached and never pinned; it is in no queue, since it is not a block of the pool.",
     (
         unguarded(
             "null-is-registered",
-            "A block is registered that nobody holds, such as the null block.",
+            "A block without a holder is registered, such as the null block.",
             Register,
             lambda state, at: (state.content[at.block] == 0) & (at.content != 0),
         ),
@@ -161,13 +161,13 @@ _FROM_ANYWHERE = unguarded(
 NOT_LIVE = of_every_step(
     f"{CHAPTER}.no-live-block-handed-out",
     ("KV-INV-02", "KV-OP-05", "KV-MEM-01"),
-    "A block that is handed out was named by no table, read or written by no pending copy, and not pinned.",
+    "A block that is allocated was named by no table, read or written by no pending copy, and not pinned.",
     lambda u: implies(happens(u, Take, Fill), _no_request_needs(before(u), u.at_block, anywhere(u))),
     (
         _FROM_ANYWHERE,
         unguarded(
             "taken-from-both-queues",
-            "Blocks are handed out from the pinned queue as well.",
+            "Blocks are allocated from the pinned queue as well.",
             Take,
             lambda state, at: in_pool(state, at.block) & (state.where[at.block] != HELD) & (state.named[at.entry] == 0),
         ),
@@ -178,13 +178,13 @@ NOT_LIVE = of_every_step(
 NOTHING_LEAKS = of_every_step(
     f"{CHAPTER}.nothing-leaks",
     ("KV-LEAK-01",),
-    "A block that no table names and no copy reads any more can be handed out, at once or after a demotion.",
+    "A block that no table names and no copy reads any more can be allocated, at once or after a demotion.",
     lambda u: implies(
         in_pool(after(u), u.any_block) & negated(_has_holders(after(u), u.any_block)),
         (after(u).where[u.any_block] == FREE) | (after(u).where[u.any_block] == WAITING),
     ),
-    (broken("drop-keeps-the-count", "A table gives up a block, and the count stays.", Drop, _drop_keeps_count),),
-    {"the last holder gives up": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1) & (u.any_block == u.at_block)},
+    (broken("drop-keeps-the-count", "A table releases a block, and the count stays.", Drop, _drop_keeps_count),),
+    {"the last holder releases": lambda u: happens(u, Drop) & (u.refs[u.at_block] == 1) & (u.any_block == u.at_block)},
 )
 
 
@@ -192,7 +192,7 @@ def _has_holders(state: State, block: Any) -> Any:
     return (state.named.count(block) >= 1) | (state.reads.count(block) >= 1)
 
 
-def _given_up_in_flight(state: State, at: Operands) -> Any:
+def _released_in_flight(state: State, at: Operands) -> Any:
     named = (state.named[at.entry] == at.block) & (at.block != 0)
     return named & (state.writes.count(at.block) == 0) & (state.filled[at.block] == 0)
 
@@ -201,7 +201,7 @@ _GIVEN_UP = unguarded(
     "given-up-in-flight",
     "The last holder of a block gives it up while a step in flight uses it, as in finding 022.",
     Drop,
-    _given_up_in_flight,
+    _released_in_flight,
 )
 _TAKEN_WHILE_USED = {
     "another node writes a block while a step in flight uses another": lambda u: (
@@ -216,18 +216,18 @@ USED_IS_HELD = inductive(
     "Where another node may write out of turn, a block that a step in flight reads or writes has a holder, and "
     "so is not free.",
     (_GIVEN_UP,),
-    {"one of two holders gives up what a step uses": lambda u: happens(u, Drop) & (u.uses.count(u.at_block) >= 1)},
+    {"one of two holders releases what a step uses": lambda u: happens(u, Drop) & (u.uses.count(u.at_block) >= 1)},
 )
 
 FILLED_IS_HELD = inductive(
     CHAPTER,
     invariants.filled_is_held,
     ("KV-MEM-04",),
-    "A block that another node writes has a holder until it has arrived, or the other node has given up.",
+    "A block that another node writes has a holder until it has arrived, or the other node has cancelled.",
     (
         unguarded(
             "given-up-while-loaded",
-            "A table gives up a block that another node still writes.",
+            "A table releases a block that another node still writes.",
             Drop,
             lambda state, at: (
                 (state.named[at.entry] == at.block)
@@ -264,7 +264,7 @@ FILLED_IS_UNUSED = inductive(
 
 
 def _is_kept(u: Any) -> Any:
-    """Of a block that a step in flight uses before and after: that nobody else gets it meanwhile."""
+    """Of a block that a step in flight uses before and after: that no other request gets it meanwhile."""
     block, now = before(u).uses[u.any_use], after(u)
     recalled(before(u), anywhere(u))
     used = (u.out_of_turn == 1) & (block != 0) & (now.uses[u.any_use] == block)
@@ -276,7 +276,7 @@ FENCE = of_every_step(
     f"{CHAPTER}.fence",
     ("KV-MEM-04", "KV-MEM-01"),
     "Where another node may write out of turn, no block that a step in flight reads or writes is free or waits as "
-    "pinned, is allocated again, or is written by another node, in whatever happens until the step is over.",
+    "pinned, is allocated again, or is written by another node, until the step is over.",
     _is_kept,
     (
         _GIVEN_UP,

@@ -98,9 +98,9 @@ def _slots_of_boundary(u: Any) -> tuple[Lemma, ...]:
 
 ASCEND = (128, 64, 32)
 ALIGNMENTS = (16384, 8192, 4096, 256)
-"""What chapter 08 tells: on Ascend by block size, and on a GPU."""
+"""The hits of chapter 08: on Ascend by block size, and on a GPU."""
 LOOKAHEADS = (128, 64, 32, 64)
-"""The blocks of the window in which the draft layer lives."""
+"""The blocks of the window with the draft layer."""
 UNITS = (128, 256, 512, 1024, 2048, 4096)
 """Units for partial hits, of whole slots in every published geometry."""
 
@@ -125,8 +125,8 @@ DEPLOYED = Obligation(
     id="compressed-groups.published-alignments",
     statements=("KV-OP-01", "KV-OP-16"),
     title="On Ascend with block sizes 128, 64 and 32 and on a GPU, hits of DeepSeek-V4-Flash are multiples of "
-    "16384, 8192, 4096 and 256 tokens, with MTP too, and a replay hits exactly if it is longer than that and the "
-    "look-ahead.",
+    "16384, 8192, 4096 and 256 tokens, with MTP too, and a replay hits if and only if it is longer than that and "
+    "the look-ahead.",
     unknowns={"deployed": Count(0, len(ASCEND)), "mtp": Count(0, 1), "prompt": Count(1)},
     claim=_as_published,
     witnesses={
@@ -173,7 +173,7 @@ def windows(geometry: Geometry) -> list[Group]:
 PARTIAL = Obligation(
     id="compressed-groups.unit-is-the-alignment",
     statements=("KV-OP-01", "KV-OP-19"),
-    title="With partial hits, hits of DeepSeek-V4-Flash are multiples of the unit, wherever it is no shorter than "
+    title="With partial hits, hits of DeepSeek-V4-Flash are multiples of the unit, wherever it is at least as long as "
     "the blocks of the windows, and whole slots in every group.",
     unknowns={"deployed": Count(0, len(ASCEND)), "mtp": Count(0, 1), "unit": Count(0, len(UNITS) - 1)},
     claim=_unit_is_alignment,

@@ -1,4 +1,4 @@
-"""Chapter 03: the cached map and the blocks tell the same, and what is handed out is forgotten.
+"""Chapter 03: the cached map and the blocks agree, and what is allocated is forgotten.
 
 The pool may be of any size: see ``kvspec.pool``.
 """
@@ -39,7 +39,7 @@ MAP_AGREES = inductive(
     CHAPTER,
     invariants.map_agrees,
     ("KV-INV-05",),
-    "In every reachable state the cached map lists a block for a content exactly if the block holds that content.",
+    "In every reachable state the cached map lists a block for a content if and only if the block holds that content.",
     (broken("eviction-leaves-the-map", "An evicted block stays in the cached map.", Forget, _forget_leaves_map),),
     {
         "a cached block is evicted": lambda u: happens(u, Forget) & (u.content[u.at_block] != 0),
@@ -77,14 +77,14 @@ def _is_forgotten(u: Any) -> Any:
 FORGOTTEN = of_every_step(
     f"{CHAPTER}.handed-out-is-forgotten",
     ("KV-OP-10", "KV-OP-18"),
-    "A block that is handed out, or evicted by its id, is cached no longer, has no entries, and is not pinned.",
+    "A block that is allocated, or evicted by its id, is not cached any more, has no entries, and is not pinned.",
     lambda u: implies(happens(u, Take, Fill, Forget), _is_forgotten(u)),
     (
-        broken("take-does-not-forget", "A block keeps its content when it is handed out.", Take, _take_forgets_nothing),
+        broken("take-does-not-forget", "A block keeps its content when it is allocated.", Take, _take_forgets_nothing),
         broken("eviction-leaves-the-map", "An evicted block stays in the cached map.", Forget, _forget_leaves_map),
     ),
     {
-        "a cached block is handed out": lambda u: (
+        "a cached block is allocated": lambda u: (
             happens(u, Take) & (u.content[u.at_block] != 0) & (u.begun[u.at_block] >= 2)
         )
     },
@@ -98,7 +98,7 @@ def _was_lost(u: Any) -> Any:
 ONLY_THESE_FORGET = of_every_step(
     f"{CHAPTER}.only-these-forget",
     ("KV-OP-10", "KV-OP-12", "KV-OP-16"),
-    "What a block holds is lost only when it is handed out, evicted by its id, or with everything at a reset.",
+    "What a block holds is lost only when it is allocated, evicted by its id, or with everything at a reset.",
     lambda u: implies(_was_lost(u), (happens(u, Take, Fill, Forget) & (u.any_block == u.at_block)) | happens(u, Reset)),
     (
         broken(
@@ -167,7 +167,7 @@ def _all_forgotten(u: Any) -> Any:
 RESET = of_every_step(
     f"{CHAPTER}.reset-forgets-all",
     ("KV-OP-11",),
-    "A reset happens while nobody holds a block; no block is cached or pinned behind it, and all are free.",
+    "A reset happens while no block is held; no block is cached or pinned after it, and all are free.",
     lambda u: implies(happens(u, Reset), _all_forgotten(u)),
     (
         unguarded("reset-under-holders", "A reset happens while blocks are held.", Reset, lambda state, at: True),

@@ -60,8 +60,8 @@ ONE_BLOCK = Obligation(
 ONE_UNIT = Obligation(
     id="eagle.one-unit-is-matched",
     statements=("KV-OP-01",),
-    title="A group with a draft layer accepts no hit behind which less than a unit is cached, whatever it has "
-    "before: all full blocks up to the end of that unit are there, and if it ends inside a block, its beginning is.",
+    title="A group with a draft layer accepts no hit after which less than a unit is cached, at any length: "
+    " all full blocks up to the end of that unit are there, and if it ends inside a block, its beginning is.",
     unknowns=ACCEPTED,
     assumes=lambda u: (u.lookahead == 1) & (u.hit >= 1) & (u.block % u.unit == 0) & (u.hit % u.unit == 0) & accepts(u),
     claim=lambda u: (
@@ -101,7 +101,7 @@ COST = Obligation(
 WINDOW_COST = Obligation(
     id="eagle.window-costs-one-alignment",
     statements=("KV-OP-01",),
-    title="In a sliding window with a draft layer, the hit one alignment shorter needs no block behind the end of "
+    title="In a sliding window with a draft layer, the hit one alignment shorter needs no block after the end of "
     "the longer hit: if all before that is cached, it loses one alignment and no more.",
     unknowns={**WINDOW, "alignment": Count(1), "hit": Count(1)},
     assumes=lambda u: (u.alignment % u.block == 0) & (u.hit % u.block == 0) & (u.hit > u.alignment),
@@ -133,7 +133,7 @@ REPLAY = Obligation(
     mutants=(
         only(
             "dropped-in-every-group",
-            "Each of three groups asks for a look-ahead of its own behind that of the others.",
+            "Each of three groups asks for a look-ahead of its own after that of the others.",
             "kvreference.retention:replay_boundary",
             lambda geometry, prompt: (
                 max(0, prompt - 1 - 3 * geometry.lookahead_tokens)

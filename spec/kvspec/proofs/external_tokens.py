@@ -24,7 +24,7 @@ from kvspec.progress.room import KINDS, group_of
 
 
 def _limits(u: Any) -> dict[str, Any]:
-    """Limits within which whatever is to be computed is computed in one step."""
+    """Limits that let every computation fit into one step."""
     return {
         "tokens_max": u.tokens + 2,
         "chunk_tokens": u.tokens,
@@ -37,7 +37,7 @@ def _limits(u: Any) -> dict[str, Any]:
 
 @define
 class _Granting:
-    """Holdings that give whatever is asked for, and remember what it was."""
+    """Holdings that grant every request, and remember what it was."""
 
     spans: list[Span] = field(factory=list)
     tables: dict[int, list[Any]] = field(factory=lambda: {0: []})
@@ -59,7 +59,7 @@ def _request(tokens: Any, computed: Any, status: Status) -> Request:
 
 
 class Load:
-    """A request is admitted behind its hit and what another node offers; later the transfer is over."""
+    """A request is admitted after its hit and what another node offers; later the transfer is over."""
 
     def __init__(self, u: Any, at_once: bool = False) -> None:
         settings = settings_of(2, **_limits(u))
@@ -90,7 +90,7 @@ class Load:
 
 
 def first_kept(u: Any, load: Load) -> Any:
-    """The first token whose block was not given up where room was made for the load."""
+    """The first token whose block was not released where room was made for the load."""
     return group_of(u).blocks_unread(load.span.computed) * u.block
 
 
@@ -153,7 +153,7 @@ def _planned(u: Any) -> tuple[list[int], Any, int, Any, int]:
 
 
 def _follows_the_hit(u: Any) -> Any:
-    """Whether what is provided gets exactly the blocks that are missing behind the hit, and the rest comes behind."""
+    """Whether what is provided gets exactly the blocks that are missing after the hit, and the rest follows."""
     hit, provided, first, complete, both = _planned(u)
     block, external, behind = (int(each.__index__()) for each in (u.block, u.external, u.behind))
     for layout in (provided, complete):
@@ -166,8 +166,8 @@ def _follows_the_hit(u: Any) -> Any:
 PLANNED = Obligation(
     id="external-tokens.blocks-follow-the-hit",
     statements=("KV-OP-24",),
-    title="What another node provides gets exactly the blocks that it fills behind the hit: none of the hit's, "
-    "none too many and never fewer than none.",
+    title="External tokens get exactly the blocks that they fill after the hit: none of the hit's, none too many and "
+    "never fewer than none.",
     unknowns={
         "hit_blocks": Count(0, HIT_MOST),
         "block": Count(1, BLOCK_MOST),
@@ -208,7 +208,7 @@ LOADED = {
 
 
 def _is_computed_here(u: Any) -> Any:
-    """Whether what is provided lies behind the hit, and the last token is computed here in any case."""
+    """Whether what is provided lies after the hit, and the last token is computed here in any case."""
     load = Load(u)
     provided = load.answer.external_tokens
     end = u.hit + provided
@@ -225,13 +225,13 @@ def _is_computed_here(u: Any) -> Any:
 COMPUTED = Obligation(
     id="external-tokens.last-token-is-computed-here",
     statements=("KV-OP-24", "KV-LIVE-02"),
-    title="A load brings at most what was offered behind the hit, slots are made for exactly that, and the "
+    title="A load brings at most what was offered after the hit, slots are made for exactly that, and the "
     "request's last token is computed here all the same; a load that failed counts as nothing.",
     unknowns=LOADED,
     assumes=lambda u: u.hit <= u.tokens - 1,
     claim=_is_computed_here,
     witnesses={
-        "a whole prompt is loaded behind a hit": lambda u: (
+        "a whole prompt is loaded after a hit": lambda u: (
             (u.keeps_states == 0)
             & (u.arrives == 1)
             & (u.hit >= 2)
@@ -319,7 +319,7 @@ def _keeps_what_it_reads(u: Any) -> Any:
 WINDOW = Obligation(
     id="external-tokens.load-keeps-what-the-last-token-reads",
     statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-24"),
-    title="Where a whole prompt is loaded, no block is given up that its last token, computed here, still reads.",
+    title="Where a whole prompt is loaded, no block is released that its last token, computed here, still reads.",
     unknowns={
         **LOADED,
         "kind": Count(1, CHUNKED),
@@ -342,7 +342,7 @@ WINDOW = Obligation(
     mutants=(
         only(
             "load-forgets-its-last-token",
-            "What is given up follows from all tokens that are loaded (finding 009, vLLM 0.20.2).",
+            "What is released follows from all tokens that are loaded (finding 009, vLLM 0.20.2).",
             "kvreference.manager:Span",
             lambda computed, tokens, lookahead, provided: Span(computed + tokens, 0, lookahead, provided),
         ),
@@ -351,7 +351,7 @@ WINDOW = Obligation(
 
 
 def _is_held(u: Any) -> Any:
-    """Whether blocks that another node reads or fills are held until it is done, and then by nobody."""
+    """Whether blocks that another node reads or fills are held until it is done, and not after."""
     end = End(u)
     held = u.entries - u.dead
     released = (end.held_after == 0) & (end.free_after == u.blocks) & end.gone
@@ -368,8 +368,8 @@ def _is_held(u: Any) -> Any:
 HELD = Obligation(
     id="external-tokens.held-until-the-transfer-is-over",
     statements=("KV-OP-25", "KV-OP-07"),
-    title="Who is aborted while it loads keeps all its blocks, who ends and is still read keeps all that its next "
-    "token would read; once the transfer is over, with success or without, nothing is held any more.",
+    title="A request that is aborted while it loads keeps all its blocks, and one that ends and is still read keeps "
+    "all that its next token would read. Once the transfer is over, with success or without, nothing is held any more.",
     unknowns={
         "kind": Count(0, len(KINDS) - 1),
         "block": Count(1),
@@ -407,19 +407,19 @@ HELD = Obligation(
     mutants=(
         only(
             "abort-releases",
-            "Whoever is aborted gives up its blocks, loading or not.",
+            "An aborted request frees its blocks, loading or not.",
             "kvreference.manager:holds_on",
             lambda request, operation: getattr(operation, "sends", False),
         ),
         only(
             "end-releases",
-            "Whoever ends gives up its blocks, read or not.",
+            "A request that ends frees its blocks, read or not.",
             "kvreference.manager:holds_on",
             lambda request, operation: request.status.value == "loading",
         ),
         only(
             "is-never-over",
-            "Whoever was read or aborted stays alive when the transfer is over.",
+            "A request that was read or aborted stays alive when the transfer is over.",
             "kvreference.population:Population._transferred",
             lambda *_: None,
         ),

@@ -1,9 +1,9 @@
-"""Chapter 02: which of two blocks is handed out first, however many others are released with them.
+"""Chapter 02: which of two blocks is allocated first, however many others are released with them.
 
 Two blocks are looked at in a release of any length; what is so of any two is so of all. A block's place in the queue is
-a number: of two, the block with the lower one is handed out first. The reference's own queues run on these numbers, and
-its own pool and holdings on top: only where a block is put at the front or at the back is answered here. Between the
-blocks that are looked at stand ``Others``, as many as a release may have.
+a number: of two, the block with the lower one is allocated first. The reference's own queues, pool and holdings run on
+these numbers; only putting a block at the front or at the back is replaced. Between the blocks that are looked at stand
+``Others``, as many as a release may have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvspec.symbolic import Condition, Number, implies
 
 @frozen(eq=False)
 class Others:
-    """Blocks at which nobody looks."""
+    """Blocks that are not observed."""
 
     blocks: Number
     scratch: bool
@@ -78,7 +78,7 @@ class PlainPositions(_Numbered):
 
 
 class ScratchFirstPositions(_Numbered, ScratchFirstQueue):
-    """The queue that hands out scratch first."""
+    """The queue that allocates scratch first."""
 
 
 class _References:
@@ -105,7 +105,7 @@ class NumberedPool(BlockPool):
         self.free = free
 
     def _queue(self, blocks: Any) -> None:
-        # What is not known cannot be put into a set: what is scratch is asked block by block, and is no collection.
+        # Unknowns cannot be put into a set: scratch is asked block by block, and is not a collection.
         self.free.put(blocks, self.scratch)  # type: ignore[arg-type]
 
 
@@ -119,7 +119,7 @@ NUMBERED: dict[str, Unknown] = {
 }
 """Places are counted from that of the first block ever queued: so many were taken before it, and from it on."""
 BETWEEN: dict[str, Unknown] = {f"{kind}_{where}": Count(0) for where in range(3) for kind in ("scratch", "kept")}
-"""How many others stand before, between and behind the blocks that are looked at."""
+"""How many others stand before, between and after the blocks that are looked at."""
 
 
 def _queue(u: Any) -> ScratchFirstPositions:
@@ -127,7 +127,7 @@ def _queue(u: Any) -> ScratchFirstPositions:
 
 
 def _among_others(u: Any, *blocks: Number) -> list[Any]:
-    """``blocks``, in order, with others before, between and behind them."""
+    """``blocks``, in order, with others before, between and after them."""
     mixed: list[Any] = []
     for where in range(3):
         mixed += [Others(getattr(u, f"scratch_{where}"), True), Others(getattr(u, f"kept_{where}"), False)]
@@ -155,7 +155,7 @@ def _before_release(u: Any) -> Any:
 
 def _released(u: Any) -> ScratchFirstPositions:
     queue = _queue(u)
-    # What is scratch is asked block by block: it cannot be listed.
+    # Scratch is asked block by block: it cannot be listed.
     queue.put(_among_others(u, u.first, u.second), Scratch(u.cached))  # type: ignore[arg-type]
     return queue
 
@@ -197,7 +197,7 @@ SCRATCH_FIRST = Obligation(
 
 
 def _keeps_its_order(u: Any) -> Any:
-    """Of two of a kind in one release, the first is handed out first; cached goes behind, scratch before all else."""
+    """Of two of a kind in one release, the first is allocated first; cached goes last, scratch before all else."""
     queue = _released(u)
     same = (u.cached[u.first] == 0) & (u.cached[u.second] == 0) | (u.cached[u.first] != 0) & (u.cached[u.second] != 0)
     there = (u.queued[u.one] == 1) & (queue.queued[u.one] == 1)
@@ -211,7 +211,7 @@ def _keeps_its_order(u: Any) -> Any:
 RELEASE_ORDER = Obligation(
     id="free-queue.release-keeps-its-order",
     statements=("KV-OP-17",),
-    title="With scratch first, released scratch goes before all, cached blocks behind all, each in its own order.",
+    title="With scratch first, released scratch goes before all, cached blocks after all, each in its own order.",
     unknowns=RELEASE,
     assumes=_before_release,
     claim=_keeps_its_order,
@@ -237,7 +237,7 @@ def _after_eviction(u: Any) -> Any:
 EVICTION = Obligation(
     id="free-queue.forgotten-moves-to-the-front",
     statements=("KV-INV-08",),
-    title="With scratch first, a free block whose content is forgotten never stands behind a cached one.",
+    title="With scratch first, a free block whose content is forgotten never stands after a cached one.",
     unknowns={**NUMBERED, "first": Count(1), "one": Count(1), "other": Count(1)},
     assumes=lambda u: (
         (u.queued[u.first] == 1) & (u.cached[u.first] != 0) & _in_order(_queue(u), u.cached, u.one, u.other)
@@ -253,7 +253,7 @@ EVICTION = Obligation(
 
 
 def _freed(u: Any) -> Any:
-    """The queue after a request gave up two tables: two blocks of one, the earlier first, and one of the other."""
+    """The queue after a request freed two tables: two blocks of one, the earlier first, and one of the other."""
     queue_of = ScratchFirstPositions if u.scratch_first == 1 else PlainPositions
     pool = NumberedPool(u.references, u.cached, queue_of(u.place, u.queued, -u.prepended, u.appended))
     tables: Any = [
@@ -297,7 +297,7 @@ def _groups_backwards(self: Any, tables: Any) -> None:
 TAIL_FIRST = Obligation(
     id="free-queue.tail-goes-first",
     statements=("KV-OP-07",),
-    title="Of two blocks that a request gives up together, the one with the later tokens is handed out first; where "
+    title="Of two blocks that a request frees together, the one with the later tokens is allocated first; where "
     "scratch goes first, of two that are both cached or both scratch.",
     unknowns={
         **NUMBERED,
@@ -317,10 +317,10 @@ TAIL_FIRST = Obligation(
         "one is held by another too": lambda u: (u.references[u.earlier] == 2) & (u.references[u.later] == 1),
     },
     mutants=(
-        only("head-first", "A table is given up from its head.", "kvreference.holdings:Holdings.free", _head_first),
+        only("head-first", "A table is freed from its head.", "kvreference.holdings:Holdings.free", _head_first),
         only(
             "groups-backwards",
-            "The last group's table is given up first.",
+            "The last group's table is freed first.",
             "kvreference.holdings:Holdings.free",
             _groups_backwards,
         ),

@@ -1,9 +1,8 @@
-"""Chapter 05: the scan ends, and where it ends is the longest hit, whatever the groups are and however many.
+"""Chapter 05: the scan ends, and where it ends is the longest hit, for any groups and any number of them.
 
-Hits end where a unit of every group ends, and never reach the last token. Over rows of blocks, the scan comes to the
-hit that the reference comes to: up to a size, and there for whatever is cached. The reference's own question, whether a
-group can be resumed at a length, is asked of every length, and the longest is what a row, and the scan over all rows,
-must find.
+Hits end where a unit of every group ends, and never reach the last token. Over rows of blocks, the scan finds the same
+hit as the reference: up to a size, for every cached set. The reference's own function, whether a group can be resumed
+at a length, is asked for every length. A row, and the scan over all rows, must find the longest one.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def _replay(u: Any) -> Any:
 
 
 class AnythingFound(hit_lookup._Found):
-    """Whatever may be cached of one request in one group: counts of what is missing that are not known."""
+    """All that may be cached of one request in one group: counts of what is missing that are not known."""
 
     def __init__(self, its: Group, absent: Any, begins: Any) -> None:
         self.group = its
@@ -157,8 +156,8 @@ def binds(_geometry: Geometry, its: Group) -> dict[str, int] | None:
 LAST = Obligation(
     id="hit-lookup.last-token-is-computed",
     statements=("KV-OP-01",),
-    title="No group accepts a hit that reaches the last token of a request, nor one behind which the look-ahead "
-    "does, whatever is cached.",
+    title="No group accepts a hit that reaches the last token of a request, nor one after which the "
+    "look-ahead does, for every cached set.",
     unknowns=ACCEPTED,
     assumes=accepts,
     claim=lambda u: (u.hit == 0) | (full_of(u).tokens_matched(u.hit) < u.tokens),
@@ -179,11 +178,11 @@ ALIGNMENT = (LEAST, WHOLE, LAST)
 
 MODULE = "kvspec.hit_scan"
 
-# What a group answers
+# The answers of a group
 
 
 def _not_served_above(u: Any, above: Any) -> Any:
-    """No multiple of the alignment behind ``above``, up to where the search began, is served: seen at ``other``."""
+    """No multiple of the alignment after ``above``, up to where the search began, is served: seen at ``other``."""
     other = u.other * u.alignment
     return implies((other > above) & (other <= u.start * u.alignment), u.serves[other] == 0)
 
@@ -319,7 +318,7 @@ def _agrees(u: Any) -> Any:
 SCAN_AGREES = Obligation(
     id="hit-lookup.scan-knows-who-agrees",
     statements=("KV-OP-01",),
-    title="Whoever counts as agreeing can serve the length so far, so that when the scan is over every group can.",
+    title="A group that counts as agreeing can serve the length so far; so when the scan is over, every group can.",
     unknowns=SCAN,
     assumes=lambda u: _is_scanning(u) & _answers(u),
     claim=_agrees,
@@ -340,7 +339,7 @@ SCAN_AGREES = Obligation(
 
 
 def _is_shorter(u: Any) -> Any:
-    """Either the hit is shorter by an alignment and more, or one group more agrees: neither goes on for ever."""
+    """Either the hit is shorter by an alignment and more, or one group more agrees: neither continues endlessly."""
     before, after = _state(u), _after(u)
     shorter = (after.hit_tokens <= before.hit_tokens - u.alignment) & (after.hit_tokens >= 0)
     agreed = (after.hit_tokens == before.hit_tokens) & (after.agreeing == before.agreeing + 1)
@@ -358,7 +357,7 @@ SCAN_ENDS = Obligation(
     mutants=(
         only(
             "nobody-counts",
-            "A group that agrees is not counted: they go round for ever.",
+            "A group that agrees is not counted: the scan never ends.",
             f"{MODULE}:asked",
             _asked_and_counted_from_none,
         ),
@@ -391,7 +390,7 @@ SCAN_IS_SERVED = Obligation(
 
 
 def _begins(u: Any) -> Any:
-    """No multiple of the alignment that leaves the last token out is longer, and nobody counts as agreeing."""
+    """No multiple of the alignment that leaves the last token out is longer, and no group counts as agreeing."""
     state, other = hit_scan.begun(u.tokens, u.alignment), u.other * u.alignment
     sound = (state.hit_tokens % u.alignment == 0) & (state.hit_tokens >= 0) & (state.hit_tokens <= u.tokens - 1)
     return sound & implies(other <= u.tokens - 1, other <= state.hit_tokens) & (state.agreeing == 0)
@@ -414,7 +413,7 @@ SCAN_BEGINS = Obligation(
     ),
 )
 
-# Who need not be asked again
+# Which groups need not be asked again
 
 
 def _needs_no_more(u: Any) -> Any:
@@ -428,7 +427,7 @@ def _needs_no_more(u: Any) -> Any:
 FULL_IS_CLOSED = Obligation(
     id="hit-lookup.full-serves-every-shorter-hit",
     statements=("KV-OP-01",),
-    title="What full attention can serve at a length it can serve at every shorter one.",
+    title="If full attention can serve a length, it can serve every shorter one.",
     unknowns={"block": Count(1), "drafts": Count(0, 1), "shorter": Count(1), "longer": Count(1)},
     assumes=lambda u: u.shorter <= u.longer,
     claim=_needs_no_more,
@@ -454,8 +453,8 @@ BLOCKS_OF_THREE = ((2, 2, 2), (4, 2, 2))
 WINDOWS = ((3, 5), (5, 3))
 """Two windows, in tokens: one that reads a block before its last, and one that reads two."""
 DRAFTS = Count(0, 1)
-"""Whether a draft layer lives in a group."""
-WHY = "the ways through the code grow with the blocks"
+"""Whether a group has a draft layer."""
+WHY = "the paths through the code grow with the blocks"
 
 
 def _window(block_tokens: int, window_tokens: Any, drafts: Any) -> Group:
@@ -546,7 +545,7 @@ OVER_EARLY = only(
 ROW = Obligation(
     id="hit-lookup.row-answers-with-the-longest",
     statements=("KV-OP-01",),
-    title="Whatever is cached, a group that counts blocks in a row finds the longest hit that it can serve.",
+    title="For every cached set, a group that counts blocks in a row finds the longest hit that it can serve.",
     unknowns={**ONE_WINDOW, "of_window": Count(0, 1), "alignments": Count(0, TOKENS // 2)},
     assumes=lambda u: (u.alignments * 2 < u.tokens) & implies(u.blocks > 0, u.alignments * 4 < u.tokens),
     claim=_row_is_right,

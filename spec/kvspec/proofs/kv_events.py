@@ -17,7 +17,7 @@ DUE_MOST, NAMED_MOST = 8, 3
 
 
 def _positions(u: Any, most: int) -> list[Any]:
-    """The positions that are due, each behind the one before it."""
+    """The positions that are due, in ascending order."""
     positions: list[Any] = []
     for n in range(u.due.__index__()):
         positions.append(getattr(u, f"gap{n}") + (positions[-1] + 1 if positions else 0))
@@ -66,7 +66,7 @@ SOUND_RUNS = caching._runs
 RUNS = Obligation(
     id="kv-events.runs-are-what-is-due",
     statements=("KV-OP-12",),
-    title="Every block that becomes cached is told once, in order, with its neighbours and with nobody else.",
+    title="Every block that becomes cached is reported once, in order, with adjacent blocks only.",
     unknowns=_unknown_positions(DUE_MOST),
     claim=_runs,
     witnesses={
@@ -77,14 +77,14 @@ RUNS = Obligation(
     mutants=(
         only(
             "all-in-one",
-            "All that is due is told as one run (vllm-project/vllm#44451).",
+            "All that is due is reported as one run (vllm-project/vllm#44451).",
             "kvreference.caching:_runs",
             all_in_one,
         ),
-        only("each-apart", "Every block is told by an event of its own.", "kvreference.caching:_runs", _run_apart),
-        only("last-run-lost", "The last run is not told.", "kvreference.caching:_runs", _last_is_forgotten),
+        only("each-apart", "Every block is reported by an event of its own.", "kvreference.caching:_runs", _run_apart),
+        only("last-run-lost", "The last run is not reported.", "kvreference.caching:_runs", _last_is_forgotten),
     ),
-    bound=f"up to {DUE_MOST} blocks at once, wherever they are: a run ends or goes on by its last block alone",
+    bound=f"up to {DUE_MOST} blocks at once, wherever they are: a run ends or continues by its last block only",
 )
 
 
@@ -107,7 +107,7 @@ def stored_at(u: Any) -> list[Any]:
 
 
 def _reports_its_tokens(u: Any) -> Any:
-    """Whether each event has the tokens of the blocks that it names and no others, behind its parent."""
+    """Whether each event has the tokens of the blocks that it names and no others, after its parent."""
     shown: Any = True
     for event in stored_at(u):
         ((start, end),) = event.tokens
@@ -154,13 +154,13 @@ TOKENS = Obligation(
     mutants=(
         only(
             "spans-the-gap",
-            "One event tells blocks that are no neighbours, with the tokens between them (vllm-project/vllm#44451).",
+            "One event reports blocks that are not adjacent, with the tokens between them (vllm-project/vllm#44451).",
             "kvreference.caching:_runs",
             all_in_one,
         ),
         only(
             "a-block-too-many",
-            "The tokens go on for a block that is not named.",
+            "The tokens continue for a block that is not named.",
             "kvreference.caching:_stored",
             _spans_what_is_due,
         ),
@@ -171,7 +171,7 @@ TOKENS = Obligation(
             lambda geometry, group, prefixes, tokens: (group, prefixes[tokens // geometry.grain_tokens]),
         ),
     ),
-    bound=f"up to {NAMED_MOST} blocks at once, wherever they are and of whatever size; more are more of the same",
+    bound=f"up to {NAMED_MOST} blocks at once, wherever they are and of any size; more are more of the same",
 )
 
 OBLIGATIONS = (RUNS, TOKENS)

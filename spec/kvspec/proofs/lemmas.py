@@ -1,9 +1,8 @@
 """The lemmas that other proofs use: products of unknowns, counts in maps, multiples.
 
 The lemmas about products and counts are proved with z3's own products, and with sums over keys, so that nothing rests
-on itself. What ``kvspec.symbolic`` and ``kvspec.maps`` state is not written down again here: it is recorded
-(``RecordedPath``). From them follow the lemmas about whole units, which are too far from a single product for z3 to
-find alone.
+on itself. The facts that ``kvspec.symbolic`` and ``kvspec.maps`` state are not written down again here: they are
+recorded (``RecordedPath``). From them follow the lemmas about whole units, which z3 does not find by itself.
 """
 
 from __future__ import annotations
@@ -105,14 +104,14 @@ LARGER_FOR_ALL_BUT_NEGATIVE = symbolic.larger
 
 
 def _larger_for_all(*stated: z3.ArithRef) -> list[z3.BoolRef]:
-    """What is said of a factor of at least 0, said of any."""
+    """A claim about a factor of at least 0, extended to any factor."""
     return [each.arg(1) for each in LARGER_FOR_ALL_BUT_NEGATIVE(*stated)]
 
 
 STATED = Obligation(
     id="products.said-is-so",
     statements=SUPPORTED,
-    title="Whatever is said when products of unknowns are met is so: compared with each other, and with the "
+    title="All that is assumed of products of unknowns holds: compared with each other, and with the "
     "products by 0, by 1 and by the opposite factor.",
     unknowns=_signed("factor", "less", "more"),
     claim=_facts_of_products,
@@ -137,7 +136,7 @@ STATED = Obligation(
 
 
 def _divided(u: Any) -> Condition:
-    """Whatever two pairs are said to be quotient and remainder of one division, they are the same pair."""
+    """If two pairs are quotient and remainder of one division, they are the same pair."""
     recorded = RecordedPath()
     dividend, divisor = z3.Int("dividend"), z3.Int("divisor")
     quotient, remainder = RealProducts(recorded).divided(dividend, divisor)  # type: ignore[arg-type]  # it stands for a path
@@ -167,8 +166,7 @@ def _remainder_unbounded(self: RealProducts, dividend: Any, divisor: Any) -> tup
 DIVIDED = Obligation(
     id="products.one-quotient",
     statements=SUPPORTED,
-    title="What is said of a division is so of one quotient and one remainder alone, also where the dividend is "
-    "negative.",
+    title="A division has only one quotient and one remainder, also where the dividend is negative.",
     unknowns={
         **_signed("dividend", "one", "other"),
         "divisor": Count(1),
@@ -189,9 +187,9 @@ DIVIDED = Obligation(
 )
 
 
-# Counting in maps, by induction over the keys, numbered in any order. How many of the first ones have a value is
-# counted key by key, and what is said of the count goes on to be so with each: of none of them nothing is said, and of
-# all of them it is said of the map.
+# Counting in maps, by induction over the keys, in any order. The first keys that have a value are counted one by one,
+# and each one keeps what is claimed of the count. For no keys nothing is claimed; for all keys the claim is about the
+# map.
 
 COUNTED = ("KV-INV-01", "KV-INV-02", "KV-INV-03")
 """Guarantees of which a proof counts."""
@@ -317,8 +315,8 @@ def _count_of_replaced(self: UnknownMap, value: Any) -> Any:
     return self._base_count(value)
 
 
-# Key by key, as for ``products.put-changes-count``: what is said of some keys goes on to be so with the next one, and
-# of all keys it is what ``UnknownMap.count`` says.
+# Key by key, as for ``products.put-changes-count``: what is said of some keys stays so with the next one, and of all
+# keys it is what ``UnknownMap.count`` says.
 REPLACED = Obligation(
     id="counting.replacement-joins",
     statements=ON_REPLACING,
@@ -471,7 +469,7 @@ SUM_OF_MULTIPLES = Obligation(
 
 
 def left_over(number: Any, block: Any) -> Any:
-    """What lies behind the last whole block."""
+    """What lies after the last whole block."""
     return number % block
 
 
@@ -486,8 +484,8 @@ def _split(u: Any) -> tuple[Lemma, ...]:
 REMAINDER = Obligation(
     id="products.remainder-of-multiple",
     statements=SUPPORTED,
-    title="What whole units leave over behind the last block is whole units, if blocks are, and at least a unit is "
-    "missing to the next block.",
+    title="If blocks are whole units, the remainder of whole units after the last block is whole units, and at least "
+    "a unit is missing to the next block.",
     unknowns={"number": Count(0), "block": Count(1), "unit": Count(1)},
     assumes=lambda u: (u.number % u.unit == 0) & (u.block % u.unit == 0),
     claim=lambda u: (left_over(u.number, u.block) % u.unit == 0) & (left_over(u.number, u.block) + u.unit <= u.block),

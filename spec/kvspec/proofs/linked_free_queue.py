@@ -72,7 +72,7 @@ def _begins(begin: str, gap: Any) -> Any:
 APPEND_BEGINS = Obligation(
     id="free-queue.append-begins-at-the-back",
     statements=("KV-OP-07", "KV-OP-17"),
-    title="Appending to a linked free queue of any length begins behind its last block.",
+    title="Appending to a linked free queue of any length begins after its last block.",
     unknowns={**LIST, **SEQUENCE},
     assumes=is_whole,
     claim=_begins("insertion_at_back", lambda u: u.length),
@@ -98,7 +98,7 @@ PREPEND_BEGINS = Obligation(
     mutants=(
         only(
             "prepended-behind-the-first",
-            "What is prepended goes behind the first block.",
+            "What is prepended goes after the first block.",
             f"{MODULE}:insertion_at_front",
             lambda queue: Insertion(queue, queue.next[HEAD], queue.next[queue.next[HEAD]], 0),
         ),
@@ -133,7 +133,7 @@ def _is_inserting(u: Any) -> Any:
 
 
 def _keeps_order(u: Any) -> Any:
-    """The new block is in behind those of this call, and nothing else has moved."""
+    """The new block stands after those of this call, and nothing else has moved."""
     after = linked_queue.with_another(_insertion(u), u.new)
     more = Blocks(
         lambda place: u.given_at.put(u.given, u.new)[place],
@@ -170,7 +170,7 @@ def _unguarded(insertion: Insertion, block: Number) -> Insertion:
 INSERTION_STEP = Obligation(
     id="free-queue.insertion-keeps-order",
     statements=("KV-OP-07", "KV-OP-17", "KV-INV-03"),
-    title="Each of many blocks that are put in together stands behind the one before it, and moves no other.",
+    title="Each of many blocks that are put in together stands after the one before it, and moves no other.",
     unknowns=INSERTION,
     assumes=lambda u: _is_inserting(u) & negated(queue_of(u).holds(u.new)),
     claim=_keeps_order,
@@ -197,7 +197,7 @@ def _refuses_what_is_there(u: Any) -> Any:
 TWICE = Obligation(
     id="free-queue.twice-is-refused",
     statements=("KV-INV-03",),
-    title="A block that is already in the free queue, from before or from the same call, is refused; no other is.",
+    title="A block that is already in the free queue, from before or from the same call, is rejected; no other is.",
     unknowns=INSERTION,
     assumes=_is_inserting,
     claim=_refuses_what_is_there,
@@ -236,7 +236,7 @@ INSERTION_ENDS = Obligation(
         ),
         only(
             "right-not-linked-back",
-            "What stood behind still points to what stood before.",
+            "The block after it still points to the one before it.",
             f"{MODULE}:inserted",
             lambda insertion: LinkedQueue(
                 insertion.queue.next.put(insertion.last, insertion.right),
@@ -266,7 +266,7 @@ def _guards(u: Any) -> Any:
 TAKING_BEGINS = Obligation(
     id="free-queue.pop-is-guarded",
     statements=("KV-OP-05", "KV-INV-03"),
-    title="Blocks are handed out exactly if none or more are asked for and so many are free.",
+    title="Blocks are allocated if and only if none or more are asked for and so many are free.",
     unknowns={**LIST, **SEQUENCE, "more": Count(0), "less": Count(0)},
     assumes=is_whole,
     claim=_guards,
@@ -279,19 +279,19 @@ TAKING_BEGINS = Obligation(
             "negative-taken",
             "A negative number of blocks is taken, which raises the counter.",
             f"{MODULE}:taking",
-            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks <= queue.blocks_free else _refused(),
+            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks <= queue.blocks_free else _rejected(),
         ),
         only(
             "more-than-there-are",
             "More blocks are taken than there are.",
             f"{MODULE}:taking",
-            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks >= 0 else _refused(),
+            lambda queue, blocks: Taking(queue, queue.next[HEAD], 0) if blocks >= 0 else _rejected(),
         ),
     ),
 )
 
 
-def _refused() -> Taking:
+def _rejected() -> Taking:
     raise ValueError
 
 
@@ -351,7 +351,7 @@ TAKING_STEP = Obligation(
 TAKING_ENDS = Obligation(
     id="free-queue.pop-ends-whole",
     statements=("KV-OP-05", "KV-INV-03"),
-    title="Once all are taken, the list is whole, is what stood behind them, and its counter is its length.",
+    title="Once all are taken, the list is whole, is what stood after them, and its counter is its length.",
     unknowns=TAKING,
     assumes=_is_taking,
     claim=lambda u: stands_for(
@@ -417,7 +417,7 @@ def _bypassed(queue: LinkedQueue, block: Number, left: Number, right: Number) ->
 REMOVE = Obligation(
     id="free-queue.remove-closes-the-gap",
     statements=("KV-INV-02", "KV-INV-03"),
-    title="A block taken out of the middle leaves all others in their order; one that is not there is refused.",
+    title="A block taken out of the middle leaves all others in their order; one that is not there is rejected.",
     unknowns={**LIST, **SEQUENCE, "gone": Count(1)},
     assumes=_is_the_list_with_the_gone,
     claim=_closes_the_gap,

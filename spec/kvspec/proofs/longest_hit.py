@@ -1,7 +1,7 @@
-"""Chapter 05: the look-up that runs is right, whatever is cached, and however long the request and its blocks are.
+"""Chapter 05: the look-up that runs is right, for every cached set, and however long the request and its blocks are.
 
-What is cached of a request is a map that is not known. The counts of what is missing are another, of which two things
-are used that are so of any running count: it grows over a missing block, and where it has grown, a block is missing.
+The cached blocks of a request are an unknown map. The counts of what is missing are another. Two facts of any
+running count are used: it grows over a missing block, and where it has grown, a block is missing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Beginnings:
 
 
 class Cached(hit_lookup._Found):
-    """Whatever may be cached of a request in one group."""
+    """All that may be cached of a request in one group."""
 
     def __init__(self, its: Group, index: int, grain_tokens: Any, absent: Any, begins: Any) -> None:
         self.group, self.index, self.grain_tokens, self.absent = its, index, grain_tokens, absent
@@ -106,7 +106,7 @@ ONE: dict[str, Unknown] = {
 
 
 class _Resume:
-    """What a resume needs, from the sentence and not from the code."""
+    """The blocks that a resume needs, from the sentence and not from the code."""
 
     def __init__(self, u: Any, unread: Callable[[Any], Any], unit: Any) -> None:
         self.u = u
@@ -120,7 +120,7 @@ class _Resume:
         return (self.first <= block) & (block < self.end)
 
     def counts(self) -> Any:
-        """What is so of the counts: at the block that is looked at, and at one that is missing if they differ."""
+        """The facts about the counts: at the observed block, and at one that is missing if they differ."""
         u, first, end = self.u, self.u.absent[self.first], self.u.absent[self.end]
         grows = implies(self.needs(u.looked) & (u.missing[u.looked] != 0), first < end)
         return grows & implies(first != end, self.needs(u.witness) & (u.missing[u.witness] != 0))
@@ -138,7 +138,7 @@ class _Resume:
 def _satisfies(
     name: str, title: str, make: Callable[[Any], Group], unread: Callable[[Any], Any], unit: str, lookahead: int = 1
 ) -> Obligation:
-    """That a group of one kind answers rightly whether it can be resumed."""
+    """That a group of one kind answers correctly whether it can be resumed."""
 
     def resume(u: Any) -> _Resume:
         return _Resume(u, unread, getattr(u, unit))
@@ -194,22 +194,22 @@ _rightly = hit_lookup._Found.satisfies
 
 FULL = _satisfies(
     "full",
-    "Full attention, compressed or not, with a draft layer or not, can be resumed at a length exactly if each block up "
-    "to there and the look-ahead is cached, the last one at least as a beginning, and the last token is left.",
+    "Full attention, compressed or not, with a draft layer or not, can be resumed at a length if and only if each "
+    "block up to there and the look-ahead is cached, the last one at least as a beginning, and the last token is left.",
     _full,
     _unread_of_full,
     "unit",
 )
 WINDOW = _satisfies(
     "window",
-    "A sliding window can be resumed exactly if every block that the next token reads, and the look-ahead, is cached.",
+    "A window can be resumed if and only if each block that the next token reads, and the look-ahead, is cached.",
     _window,
     _unread_of_window,
     "block",
 )
 LOCAL = _satisfies(
     "chunk",
-    "An attention chunk can be resumed exactly if each block that the next token reads, and the look-ahead, is cached.",
+    "A chunk can be resumed if and only if each block that the next token reads, and the look-ahead, is cached.",
     _local,
     _unread_of_local,
     "block",
@@ -316,7 +316,7 @@ def _is_served(u: Any, hit: Any) -> Any:
 
 
 class Lengths:
-    """``range``, as the look-up asks for it: kept, and met where somebody looks, in its order."""
+    """``range``, as the look-up asks for it: kept, and met at the observed elements, in its order."""
 
     def __init__(self, met: Sequence[Any]) -> None:
         self.met = met
@@ -366,7 +366,7 @@ LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
     bound="two groups and three lengths that are tried: they are lists",
-    title="The running look-up comes to a length at which all groups can be resumed, and there is no longer one: it "
+    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it "
     "tries the multiples of the alignment before the last token, the longest first.",
     unknowns=ALL,
     assumes=lambda u: (u.longer > u.shorter) & (u.longer * u.alignment <= u.tokens - 1),
@@ -482,8 +482,8 @@ KNOWN = Obligation(
     id="retention.running-known-of-a-prompt",
     statements=("KV-OP-27",),
     bound=f"prompts of up to {2 * FOUND_MOST} grains, in blocks of one or two: prefixes are a list",
-    title="What full attention knows of a prompt ends with the first of its blocks that is not cached, whatever a "
-    "window has.",
+    title="The known prefix of a prompt in full attention ends at its first block that is not cached, and "
+    "no window matters.",
     unknowns={"grains": Count(1, 2), "count": Count(0, 2 * FOUND_MOST), "listed": AMap(2)},
     claim=_knows,
     witnesses={

@@ -1,7 +1,7 @@
 """Chapter 09: what is copied for a hit that ends inside a block, from where, to where, and how long both are held.
 
-A hit ends at a multiple of the unit, and the unit divides the block. Whether a draft layer lives in the group is open
-throughout. That the blocks of a copy are held until the worker has copied is proved for a pool of any size, with any
+A hit ends at a multiple of the unit, and the unit divides the block. Whether the group has a draft layer is open
+throughout. The blocks of a copy are held until the worker has copied: this is proved for a pool of any size, with any
 number of copies (``kvspec.pool``).
 """
 
@@ -41,7 +41,7 @@ def binds(_geometry: Any, its: Group) -> dict[str, int] | None:
 
 
 class SomeFound(hit_lookup._Found):
-    """What is cached in such a group: blocks that are not known, and one that begins with what must match."""
+    """The cached blocks of such a group: unknown ones, and one that begins with what must match."""
 
     def __init__(self, u: Any) -> None:
         self.group = full_of(u)
@@ -54,7 +54,7 @@ class SomeFound(hit_lookup._Found):
 
 
 def partial(u: Any) -> Partial | None:
-    """What is copied, by the code that runs."""
+    """The copied tokens, by the code that runs."""
     return SomeFound(u).partial(u.hit)
 
 
@@ -70,7 +70,7 @@ FOUND = {**SIZES, "blocks": AMap(), "begins": Count(1)}
 EXACTLY = Obligation(
     id="partial-hits.exactly-what-is-inside",
     statements=("KV-OP-19",),
-    title="A copy takes exactly the tokens of the hit that lie behind its full blocks: at least one, and less than "
+    title="A copy takes exactly the tokens of the hit that lie after its full blocks: at least one, and less than "
     "a block; and there is none if the hit ends where a block does.",
     unknowns=FOUND,
     assumes=whole_units,
@@ -148,8 +148,8 @@ def copy(u: Any) -> Copy:
 DESTINATION = Obligation(
     id="partial-hits.into-the-own-block",
     statements=("KV-OP-19", "KV-INV-09"),
-    title="A copy goes into the request's own block behind the full ones of the hit, into which the first token "
-    "behind the hit is computed.",
+    title="A copy goes into the request's own block after the full ones of the hit, into which the first token "
+    "after the hit is computed.",
     unknowns={**SIZES, "table": AMap()},
     assumes=lambda u: whole_units(u) & (u.hit % u.block > 0),
     claim=lambda u: (
@@ -158,7 +158,7 @@ DESTINATION = Obligation(
         & (u.hit < (u.hit // u.block + 1) * u.block)
         & (copy(u).tokens < u.block)
     ),
-    witnesses={"behind full blocks": lambda u: (u.hit > u.block) & (u.unit >= 2)},
+    witnesses={"after full blocks": lambda u: (u.hit > u.block) & (u.unit >= 2)},
     mutants=(
         only(
             "into-a-block-of-the-hit",
@@ -253,7 +253,7 @@ DESTINATION_NAMED = inductive(
     CHAPTER,
     invariants.destination_is_named,
     ("KV-INV-09", "KV-OP-19"),
-    "A table names the destination of a copy until the copy is dispatched: no request gives up a block in a step that "
+    "A table names the destination of a copy until the copy is dispatched: no request frees a block in a step that "
     "copies into it.",
     (
         unguarded(
@@ -263,7 +263,7 @@ DESTINATION_NAMED = inductive(
             lambda state, at: (state.named[at.entry] == at.block) & (at.block != 0),
         ),
     ),
-    {"another block is given up": lambda u: happens(u, Drop) & (u.writes[u.any_copy] != 0)},
+    {"another block is released": lambda u: happens(u, Drop) & (u.writes[u.any_copy] != 0)},
 )
 
 DESTINATION_HELD = inductive(
@@ -274,7 +274,7 @@ DESTINATION_HELD = inductive(
     (
         unguarded(
             "copied-anywhere",
-            "A copy may go into a block that nobody holds.",
+            "A copy may go into a block that is not held.",
             Aim,
             lambda state, at: (state.reads[at.copy] != 0) & (state.writes[at.copy] == 0) & (at.block != 0),
         ),
@@ -289,7 +289,7 @@ DESTINATION_HELD = inductive(
 
 def _is_own(u: Any) -> Any:
     state, block = before(u), u.at_block
-    # If another entry names the block, it does so beside this one.
+    # If another entry names the block, it does so in addition to this one.
     state.named.put(u.at_entry, 0).sees(u.any_entry, block)
     alone = implies(state.named[u.any_entry] == block, u.any_entry == u.at_entry)
     unread = (state.reads[u.any_copy] != block) & (state.reads[u.at_copy] != block)
@@ -299,7 +299,7 @@ def _is_own(u: Any) -> Any:
 OWN = of_every_step(
     f"{CHAPTER}.destination-is-own",
     ("KV-OP-19",),
-    "A copy goes into a block that its request alone holds and no hit uses, and never into its own source.",
+    "A copy goes into a block that only its request holds and no hit uses, and never into its own source.",
     lambda u: implies(happens(u, Aim), _is_own(u)),
     (
         unguarded(

@@ -1,8 +1,8 @@
 """Chapter 10: pins are flags next to the counts, and pinned blocks are out of reach until they are demoted.
 
 Demotion admits every request that could be admitted, and happens only where it is enough. One demotion is proved for
-pools of any size (``kvspec.pool``); how many there are is proved of the running ``make_room``, for small queues. What a
-long window drop pins serves a hit, with nothing else of its group.
+pools of any size (``kvspec.pool``); how many there are is proved of the running ``make_room``, for small queues. The
+pins of a long window drop serve a hit, with nothing else of its group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kvspec.symbolic import either, implies
 CHAPTER = "pinned-tier"
 
 DROPPED = Drop.effect
-"""What giving up a block does, where nothing is broken."""
+"""The release of a block, where nothing is broken."""
 
 
 def _demote_keeps_pin(state: State, at: Operands) -> State:
@@ -37,7 +37,7 @@ def _demote_keeps_pin(state: State, at: Operands) -> State:
 
 
 def _drop_always_pins(state: State, at: Operands) -> State:
-    # Held or not, what is given up waits as pinned.
+    # Held or not, a released block waits as pinned.
     after = DROPPED(state, at)
     return evolve(after, where=after.where.put(at.block, either(state.refs[at.block] == 1, WAITING, HELD)))
 
@@ -68,8 +68,8 @@ WAITS = inductive(
     CHAPTER,
     invariants.waits_if_pinned,
     ("KV-INV-07",),
-    "Whatever waits in the pinned queue is pinned.",
-    (broken("drop-always-pins", "Whatever is given up waits in the pinned queue.", Drop, _drop_always_pins),),
+    "All that waits in the pinned queue is pinned.",
+    (broken("drop-always-pins", "Every released block waits in the pinned queue.", Drop, _drop_always_pins),),
     {
         "a pinned block loses its last holder": lambda u: (
             happens(u, Drop) & (u.refs[u.at_block] == 1) & (u.pinned[u.at_block] != 0)
@@ -130,7 +130,7 @@ OUTLIVES = of_every_step(
     (broken("hit-unpins", "A hit takes the pin.", Hold, _hit_unpins),),
     {
         "a pinned block is hit": lambda u: happens(u, Hold) & (u.pinned[u.at_block] != 0) & (u.refs[u.at_block] == 0),
-        "and given up": lambda u: happens(u, Drop) & (u.pinned[u.at_block] != 0) & (u.refs[u.at_block] == 1),
+        "and released": lambda u: happens(u, Drop) & (u.pinned[u.at_block] != 0) & (u.refs[u.at_block] == 1),
     },
 )
 
@@ -142,7 +142,7 @@ def _is_new_pin(u: Any) -> Any:
 ONLY_PINS = of_every_step(
     f"{CHAPTER}.only-what-is-held-is-pinned",
     ("KV-OP-21",),
-    "Only a block that somebody holds and that is cached gets a pin, and it keeps its holders.",
+    "Only a held and cached block gets a pin, and it keeps its holders.",
     lambda u: implies(
         _is_new_pin(u),
         happens(u, Pin)
@@ -202,7 +202,7 @@ SMALL = 3
 
 
 def _small_pool(u: Any) -> PinnedPool:
-    """Free blocks, and behind them pinned ones that nobody holds."""
+    """Free blocks, and after them pinned ones without a holder."""
     free, waiting = operator.index(u.free), operator.index(u.waiting)
     pool = PinnedPool(1 + free + waiting, scratch_first=False, drop_blocks_min=1)
     for block in range(1 + free, 1 + free + waiting):
@@ -237,7 +237,7 @@ def _demotes_in_vain(self: PinnedPool, count: int, kept: Collection[int]) -> boo
 MAKE_ROOM = Obligation(
     id=f"{CHAPTER}.makes-room-if-possible",
     statements=("KV-OP-23", "KV-OP-04"),
-    title="The gate lets a request in exactly if the blocks that it takes are free or can be demoted; then it has "
+    title="The gate admits a request if and only if the blocks that it takes are free or can be demoted; then it has "
     "demoted the oldest that the request does not use, as many as were missing, and else none.",
     unknowns={
         "free": Count(0, SMALL),
@@ -272,12 +272,12 @@ DEMOTIONS = (GAINS, MAKE_ROOM)
 
 
 def anchor(u: Any) -> Any:
-    """What is pinned of a drop that ends before block ``end``, by the code that runs."""
+    """The blocks that a drop which ends before block ``end`` pins, by the code that runs."""
     return Geometry.anchor(any_geometry(alignment_tokens=u.alignment), window_of(u), u.end)
 
 
 def _is_last_within(u: Any) -> Any:
-    """Whether ``boundary`` is the last at which a hit matches nothing behind the drop."""
+    """Whether ``boundary`` is the last at which a hit matches nothing after the drop."""
     dropped, matched = u.end * u.block, window_of(u).tokens_matched(u.boundary)
     return (u.boundary % u.alignment == 0) & (matched <= dropped) & (matched + u.alignment > dropped)
 
@@ -290,20 +290,20 @@ def _reads_just_that(u: Any) -> Any:
 ANCHOR = Obligation(
     id="pinned-tier.anchor-serves-a-hit",
     statements=("KV-OP-21",),
-    title="What a long window drop pins is exactly what a hit at the last boundary within the drop reads, "
-    "look-ahead included, and nothing behind the drop: the pins serve that hit without another block of the group.",
+    title="A long window drop pins exactly the blocks that a hit at the last boundary within the drop reads, "
+    "look-ahead included, and nothing after the drop: the pins serve that hit without another block of the group.",
     unknowns={**WINDOW, "alignment": Count(1), "end": Count(1), "boundary": Count(1)},
     assumes=_is_last_within,
     claim=_reads_just_that,
     witnesses={
-        "a draft layer, and a drop behind the boundary": lambda u: (
+        "a draft layer, and a drop after the boundary": lambda u: (
             (u.lookahead == 1) & (u.alignment >= 2 * u.block) & (u.end * u.block > u.boundary + u.block)
         )
     },
     mutants=(
         only(
             "anchor-without-lookahead",
-            "The blocks before the drop's end are pinned, of which a draft layer needs one behind it.",
+            "The blocks before the drop's end are pinned, of which a draft layer needs one after it.",
             "kvreference.geometry:Geometry.anchor",
             lambda its, group, end: group.blocks_needed(
                 end * group.block_size_tokens // its.alignment_tokens * its.alignment_tokens

@@ -1,7 +1,7 @@
 """Chapter 06: what is kept is exactly what a hit at an admitted boundary reads, and a replay finds it.
 
-What a hit reads is asked of the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted is
-written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
+The blocks that a hit reads come from the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted
+is written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
 The second half proves what a replay can hit, that it is kept, and what is kept where no window slides and no state is
 kept. The last part is about junctions, and about states.
 """
@@ -24,7 +24,7 @@ PLACE = {"index": Count(0), "replay": Count(0)}
 
 WITHOUT_SHIFT = only(
     "mask-without-shift",
-    "The mask does not know the look-ahead behind a boundary.",
+    "The mask does not know the look-ahead after a boundary.",
     "kvreference.retention:next_boundary",
     lambda index, interval, block, lookahead: -(-((index + 1) * block) // interval) * interval,
 )
@@ -37,7 +37,7 @@ ALWAYS_READ = only(
 
 
 def window_of(u: Any) -> Group:
-    """A sliding window, in which a draft layer lives or not."""
+    """A sliding window, with or without a draft layer."""
     return group(Kind.SLIDING_WINDOW, u.block, u.window, lookahead=bool(u.lookahead))
 
 
@@ -77,7 +77,7 @@ FIRST = Obligation(
     id="retention.first-boundary-reads",
     statements=("KV-OP-15",),
     title="If a hit at any multiple of the interval reads a block of a sliding window, a hit at the first multiple "
-    "behind it does: with the alignment as interval, exactly the blocks that no hit could read are left out.",
+    "after it does: with the alignment as interval, exactly the blocks that no hit could read are left out.",
     unknowns={**WINDOW, "index": Count(0), "interval": Count(1), "boundary": Count(1)},
     assumes=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
     claim=lambda u: (
@@ -104,13 +104,13 @@ FIRST = Obligation(
 SOUND = Obligation(
     id="retention.mask-sound",
     statements=("KV-OP-15", "KV-OP-16"),
-    title="Whatever a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, "
+    title="All that a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, "
     "is cached as soon as that boundary is reached and it is full.",
     unknowns={**WINDOW, **PLACE, "interval": Count(1), "boundary": Count(1)},
     assumes=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
     claim=lambda u: by(due(u, u.interval), u.boundary, full(u)),
     witnesses={
-        "behind other boundaries": lambda u: (u.boundary >= 2 * u.interval) & (u.block >= 2) & (u.lookahead == 1)
+        "after other boundaries": lambda u: (u.boundary >= 2 * u.interval) & (u.block >= 2) & (u.lookahead == 1)
     },
     mutants=(WITHOUT_SHIFT,),
     binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
@@ -224,7 +224,7 @@ LAST_TOKEN = _replay_mutant(
 )
 NO_LOOKAHEAD = _replay_mutant(
     "replay-without-lookahead",
-    "A replay is taken to match nothing behind its hit.",
+    "A replay is taken to match nothing after its hit.",
     lambda geometry, prompt: prompt - 1,
 )
 
@@ -232,7 +232,7 @@ REPLAY = Obligation(
     id="retention.replay-is-the-longest",
     statements=("KV-OP-16",),
     title="The replay boundary is the longest hit that a replay can have: a multiple of the alignment, before the "
-    "prompt's last token with all that must match behind it, and the next multiple is not.",
+    "prompt's last token with all that must match after it, and the next multiple is not.",
     unknowns=PROMPT,
     claim=lambda u: (
         (replay(u) % u.alignment == 0)
@@ -253,8 +253,8 @@ REPLAY = Obligation(
 REPLAY_DUE = Obligation(
     id="retention.replay-is-kept",
     statements=("KV-OP-16",),
-    title="Whatever a hit at the replay boundary reads in a sliding window is cached before the prompt's last token "
-    "is computed, whatever the interval.",
+    title="All that a hit at the replay boundary reads in a sliding window is cached before the prompt's last token "
+    "is computed, at any interval.",
     unknowns={**WINDOW, **PLACE, "interval": Count(0), "prompt": Count(1), "lookahead_most": Count(0)},
     assumes=lambda u: (
         (window_of(u).lookahead_tokens <= u.lookahead_most)
@@ -296,8 +296,8 @@ def kept_elsewhere(kind: Kind) -> Obligation:
     return Obligation(
         id=f"retention.{name}-at-every-boundary",
         statements=("KV-OP-15", "KV-OP-16"),
-        title=f"With {words}, whatever a hit at any multiple of the alignment reads is cached as soon as it is "
-        "reached and full, whatever the retention interval.",
+        title=f"With {words}, all that a hit at any multiple of the alignment reads is cached as soon as it is "
+        "reached and full, at any retention interval.",
         unknowns={
             "block": Count(1),
             **unknowns,
@@ -313,7 +313,7 @@ def kept_elsewhere(kind: Kind) -> Obligation:
             full(u),
         ),
         witnesses={
-            "behind other boundaries": lambda u: (u.boundary >= 2 * u.alignment) & (u.block >= 2) & (u.index > 1)
+            "after other boundaries": lambda u: (u.boundary >= 2 * u.alignment) & (u.block >= 2) & (u.index > 1)
         },
         mutants=(
             only(
@@ -341,7 +341,7 @@ def due_with(u: Any, junction: Any) -> Any:
 
 
 def _at(its: Group, index: Any, *boundaries: Any) -> Any:
-    """When a block is due if these boundaries alone are admitted."""
+    """When a block is due if only these boundaries are admitted."""
     serving = [boundary for boundary in boundaries if reads(its, boundary, index)]
     return max(min(serving), (index + 1) * its.block_size_tokens) if serving else None
 
@@ -372,8 +372,8 @@ def _no_later(u: Any) -> Any:
 LOSES_NOTHING = Obligation(
     id="retention.junction-loses-nothing",
     statements=("KV-OP-15", "KV-OP-27"),
-    title="Whatever is cached of a sliding window without a junction is cached with one too, and no later, whatever "
-    "the interval and wherever the junction is.",
+    title="All that is cached of a sliding window without a junction is cached with one too, and no later, at any "
+    "interval and any junction.",
     unknowns={**WINDOW, **PLACE, "interval": Count(0), "junction": Count(0)},
     claim=_no_later,
     witnesses={
@@ -386,8 +386,8 @@ LOSES_NOTHING = Obligation(
 JUNCTION_KEPT = Obligation(
     id="retention.junction-is-kept",
     statements=("KV-OP-27",),
-    title="Whatever a hit at the junction reads in a sliding window, look-ahead included, is cached as soon as the "
-    "junction is reached and it is full, whatever the interval.",
+    title="All that a hit at the junction reads in a sliding window, look-ahead included, is cached as soon as the "
+    "junction is reached and it is full, at any interval.",
     unknowns={**WINDOW, **PLACE, "interval": Count(0), "junction": Count(1)},
     assumes=lambda u: reads(window_of(u), u.junction, u.index),
     claim=lambda u: by(due_with(u, u.junction), u.junction, full(u)),
@@ -438,7 +438,7 @@ def _exactly(u: Any) -> Any:
 STATES = Obligation(
     id="retention.states-at-admitted-boundaries",
     statements=("KV-OP-15", "KV-OP-16", "KV-OP-27"),
-    title="A state is cached exactly if the tokens before it end at a multiple of the retention interval, at the "
+    title="A state is cached if and only if the tokens before it end at a multiple of the retention interval, at the "
     "replay boundary or at the junction, and as soon as its block is full.",
     unknowns={"block": Count(1), "drafts": Count(0), **PLACE, "interval": Count(0), "junction": Count(0)},
     claim=_exactly,
@@ -456,7 +456,7 @@ STATES = Obligation(
         JUNCTION_FORGOTTEN,
         only(
             "states-at-every-boundary",
-            "An interval is for windows alone, and states stay at every boundary.",
+            "An interval is only for windows, and states stay at every boundary.",
             "kvreference.retention:next_boundary",
             lambda index, interval, block, lookahead: (index + 1) * block,
         ),
@@ -493,11 +493,11 @@ JUNCTION = Obligation(
     lemmas=lambda u: (
         Lemma(MULTIPLE, {"factor": parts(u) // u.alignment, "multiple": u.alignment, "unit": u.alignment}),
     ),
-    witnesses={"behind a hit": lambda u: (parts(u) > u.hit) & (u.hit >= 1) & (u.alignment >= 2)},
+    witnesses={"after a hit": lambda u: (parts(u) > u.hit) & (u.hit >= 1) & (u.alignment >= 2)},
     mutants=(
         only(
             "junction-without-lookahead",
-            "What must match behind a junction is taken to be nothing.",
+            "What must match after a junction is taken to be nothing.",
             "kvreference.retention:last_boundary",
             lambda geometry, tokens: max(0, tokens) // geometry.alignment_tokens * geometry.alignment_tokens,
         ),
@@ -511,7 +511,7 @@ JUNCTION = Obligation(
         ),
         only(
             "junction-an-alignment-late",
-            "The first boundary behind what is known is kept.",
+            "The first boundary after what is known is kept.",
             "kvreference.retention:last_boundary",
             lambda geometry, tokens: (
                 (max(0, tokens - geometry.lookahead_tokens) // geometry.alignment_tokens + 1)

@@ -1,7 +1,7 @@
 """Chapter 11: the admission gate that runs, over a pool of any size.
 
-What the gate counts is proved to be a bound elsewhere (``scheduler_room``); here it is what the running gate asks of
-the running pool, and that it counts nothing that nobody reads.
+``scheduler_room`` proves that the gate counts a bound. Here it is proved what the running gate asks of the running
+pool, and that it counts no unread block.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _is_admitted(u: Any) -> Any:
     occupied = (u.tokens + size - 1) // size
     needed = occupied - hits
     if u.knows == 1:
-        # Its tables are there: it has loaded, or is a session that goes on.
+        # Its tables are there: it has loaded, or is a session that continues.
         held.tables = {OWNER: [table_of(NULL, *([its.own.block] * hits))]}
     else:
         needed = needed + hits * either(u.where[u.at_block] == FREE, 1, 0)
@@ -103,7 +103,7 @@ PASSES = Obligation(
     bound=f"full attention in blocks of {BLOCK_TOKENS} tokens, a hit of one block at most and of a part of one, in a "
     "pool of any size without a pinned tier: tables are lists",
     title="A request passes the gate if and only if the blocks that its tokens still take, and those of its hit and of "
-    "its copy that nobody holds, are free; one that has tables takes what these lack.",
+    "its copy that are not held, are free; one that has tables takes what these lack.",
     unknowns={
         **OF_POOL,
         "tier": Count(0, 0),
@@ -196,8 +196,7 @@ def _adds_up(u: Any) -> Any:
 ADDS_UP = Obligation(
     id="scheduler-progress.groups-lack-each-by-itself",
     statements=("KV-OP-03",),
-    title="What one group has too much does not make up for what another lacks: the gate asks for what each of both "
-    "lacks.",
+    title="A surplus of one group does not make up for a lack of another: the gate asks for what each of both lacks.",
     unknowns={
         "block": Count(1),
         "other_block": Count(1),

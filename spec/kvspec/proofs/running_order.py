@@ -167,17 +167,16 @@ def _goes_first(u: Any) -> Any:
 SCRATCH_FIRST = Obligation(
     id="free-queue.running-scratch-goes-first",
     statements=("KV-OP-17", "KV-INV-08"),
-    title="Where scratch goes first, and there is no pinned tier, a block that the running pool releases goes to the "
-    "front if and only if no hit "
-    "can use it, neither the whole nor a beginning; what is released last never does, and what is evicted while "
-    "nobody holds it does.",
+    title="Where scratch goes first, without a pinned tier, a block that the running pool releases goes to the "
+    "front if and only if no hit can use it, neither the whole nor a beginning. The block released last never "
+    "does, and a block evicted while it is not held does.",
     unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
     assumes=lambda u: (
         is_pool(u) & in_pool(before(u), u.at_block) & implies(u.step != 2, Drop.guard(before(u), operands(u)))
     ),
     claim=_goes_first,
     witnesses={
-        "a beginning alone is cached": lambda u: (
+        "only a beginning is cached": lambda u: (
             (u.step == 0) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 1)
         ),
         "scratch": lambda u: (
@@ -288,11 +287,11 @@ SLIDES = Obligation(
     statements=("KV-OP-21",),
     bound="a drop of three entries, any of which may be the null block: they are a list",
     title="A window drop of the running tier pins its anchor if and only if as many blocks are dropped as the least "
-    "drop has, places without a block left out; and all of it is released. Without that tier it is released alone.",
+    "drop has, places without a block left out; and all of it is released. Without that tier it is only released.",
     unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1), "tier": Count(0, 1)},
     claim=_slides,
     witnesses={
-        "one of three is no block": lambda u: (
+        "one of three is not a block": lambda u: (
             (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 2)
         ),
         "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 3),

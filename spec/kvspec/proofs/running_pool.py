@@ -1,7 +1,7 @@
 """The running pool does what the transitions say: each of its steps is one of those that are proved, for every size.
 
-The pool may be of any size, with or without a pinned tier, scratch first or not: see ``kvspec.running``. What a caller
-must see to is assumed, and is what the guard of the transition says of holders.
+The pool may be of any size, with or without a pinned tier, scratch first or not: see ``kvspec.running``. The
+precondition of the caller is assumed: the guard of the transition on holders.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NO_OTHERS: Mapping[str, Unknown] = {}
 
 
 def running(u: Any, let_go: Any = None) -> Running:
-    """The pool. Where only one of the queues matters, there is no other."""
+    """The pool. Where only one of the queues matters, it is the only one."""
     tier, scratch_first = bool(u.tier == 1), hasattr(u, "scratch_first") and bool(u.scratch_first == 1)
     return Running(before(u), operands(u), anywhere(u), tier, scratch_first, let_go)
 
@@ -103,7 +103,7 @@ def of_pool(
     tier: int | None = None,
     also: Callable[[Any], Any] = lambda u: True,
 ) -> Obligation:
-    """That what the pool ``does``, where ``transition`` can happen, is that transition and nothing else."""
+    """That the pool ``does`` exactly ``transition``, where this can happen."""
 
     def claim(u: Any) -> Any:
         its = running(u)
@@ -128,7 +128,7 @@ CACHED, PARTIAL = "kvreference.cached_map:CachedMap", "kvreference.partial_map:P
 FIRST_QUEUE = "kvreference.free_queue:FreeQueue"
 
 
-def _told(u: Any, lost: list[Any]) -> Any:
+def _is_reported(u: Any, lost: list[Any]) -> Any:
     """That the content that was lost is reported, once."""
     if not lost:
         return u.content[u.at_block] == 0
@@ -138,7 +138,7 @@ def _told(u: Any, lost: list[Any]) -> Any:
 def _take(u: Any, its: Running) -> Any:
     with its.runs() as pool:
         blocks, lost = pool.take(u.at_other)
-    return len(blocks) == 1 and (blocks[0] == u.at_block) & _told(u, lost)
+    return len(blocks) == 1 and (blocks[0] == u.at_block) & _is_reported(u, lost)
 
 
 TAKE = of_pool(
@@ -201,7 +201,7 @@ def _touch(_u: Any, its: Running) -> bool:
 _TOUCH_MUTANTS = (
     only(
         "touch-leaves-it-queued",
-        "A block that nobody holds stays in its queue when it gets a holder.",
+        "A block stays in its queue when it gets a holder.",
         f"{POOL}.touch",
         lambda self, blocks: [self.references.__setitem__(block, self.references[block] + 1) for block in blocks],
     ),
@@ -310,7 +310,7 @@ def _end(u: Any, its: Running) -> bool:
 END = of_pool(
     "pinned-tier.running-end-pins",
     ("KV-OP-21", "KV-INV-07", "KV-OP-07"),
-    "A block of a table that a request gives up is pinned if it is cached and there is a pinned tier, and released.",
+    "A block of a table that a request frees is pinned if it is cached and there is a pinned tier, and released.",
     Drop,
     _end,
     _RELEASED,
@@ -331,7 +331,7 @@ def _evict(u: Any, its: Running) -> Any:
     manager = manager_over(holdings_over(its))
     with its.runs():
         manager._evict(SimpleNamespace(block=its.own.block))
-    return _told(u, [event.content for event in manager._events])
+    return _is_reported(u, [event.content for event in manager._events])
 
 
 EVICT = of_pool(
@@ -382,7 +382,7 @@ PIN = of_pool(
     (
         only(
             "scratch-is-pinned",
-            "Whatever is given up is pinned.",
+            "Every released block is pinned.",
             f"{PINNED}._pin",
             lambda self, blocks: [self.is_pinned.__setitem__(block, True) for block in blocks],
         ),
@@ -456,7 +456,7 @@ REGISTER = of_pool(
         ),
         only(
             "only-listed",
-            "It is listed, and nobody remembers what it holds.",
+            "It is listed, and its content is not recorded.",
             f"{CACHED}.register",
             lambda self, content, block: self._blocks.__setitem__(content, (*self._blocks.get(content, ()), block)),
         ),
@@ -499,7 +499,7 @@ BEGIN = of_pool(
         ),
         only(
             "one-entry-a-block",
-            "A block has the newest of its boundaries alone.",
+            "A block has only the newest of its boundaries.",
             f"{PARTIAL}.register",
             lambda self, content, block: _newest(self, content, block),
         ),
@@ -513,7 +513,7 @@ def _newest(self: PartialMap, content: Any, block: int) -> None:
 
 
 def _found(u: Any) -> Any:
-    """What the look-up of a content finds, among full blocks or among beginnings."""
+    """The block that the look-up of a content finds, among full blocks or among beginnings."""
     its = running(u)
     with its.runs() as pool:
         found = (pool.cached if u.full == 1 else pool.partial).find(its.own.content)
@@ -526,8 +526,7 @@ def _found(u: Any) -> Any:
 FIND = Obligation(
     id="content-and-cached-map.running-find",
     statements=("KV-OP-19", "KV-INV-05"),
-    title="What the running maps find for a content is a block that they list for it; they find none only where no "
-    "block is listed.",
+    title="The running maps find for a content a block that they list for it, and none only if no block is listed.",
     unknowns={**OF_POOL, "full": Count(0, 1)},
     assumes=lambda u: is_pool(u) & (u.at_content != 0),
     claim=_found,
@@ -612,7 +611,7 @@ def _lets_go(u: Any) -> Any:
     with its.runs() as pool:
         freed = pool._let_go([its.own.block])
     its.follow(Drop)
-    # What has no holder any more is among those that are let go, and nothing else is.
+    # Exactly the blocks without a holder are among those that are released.
     among = (its.state.where[u.at_block] != HELD) if freed else (its.state.where[u.at_block] == HELD)
     its.let_go = u.let_go.put(u.at_block, len(freed))
     return its.agrees(sizes=False) & among & all(block == u.at_block for block in freed)
@@ -626,7 +625,7 @@ LET_GO = Obligation(
     unknowns=LETTING_GO,
     assumes=lambda u: _is_letting_go(u) & Drop.guard(before(u), operands(u)),
     claim=_lets_go,
-    witnesses={"another was let go before": lambda u: (u.let_go[u.any_block] == 1) & (u.refs[u.at_block] == 1)},
+    witnesses={"another was released before": lambda u: (u.let_go[u.any_block] == 1) & (u.refs[u.at_block] == 1)},
     mutants=(
         _RELEASE_MUTANTS[0],
         only(
@@ -670,8 +669,8 @@ def _apart(u: Any) -> Any:
 QUEUED = Obligation(
     id="blocks-and-references.running-release-queues",
     statements=("KV-INV-02", "KV-INV-03", "KV-INV-07", "KV-LEAK-01"),
-    title="Each block that a release has let go of is put into the queue that its pin says, whatever else is released "
-    "with it, and no other block is moved.",
+    title="Each block that a release leaves without a holder is put into the queue that its pin says, with any others "
+    "released with it, and no other block is moved.",
     unknowns={**LETTING_GO, "first": Count(1), "last": Count(1)},
     assumes=lambda u: _is_letting_go(u) & _apart(u),
     claim=_queues,

@@ -143,7 +143,7 @@ SHARES = Obligation(
     mutants=(
         only(
             "counted-across-a-gap",
-            "Shared blocks behind one that is not shared count.",
+            "Shared blocks after one that is not shared count.",
             f"{HOLDINGS}.leading_shared",
             lambda self, request: [
                 sum(
@@ -184,7 +184,7 @@ CACHES = Obligation(
     "serves no hit before it is dispatched, and what was loaded does.",
     unknowns={"tokens": Count(1), "till": Count(0), "steps": Count(0, 1), "loads": Count(0, 1)},
     claim=_caches,
-    witnesses={"drafts behind its tokens": lambda u: (u.till == u.tokens + 3) & (u.steps == 1) & (u.loads == 0)},
+    witnesses={"drafts after its tokens": lambda u: (u.till == u.tokens + 3) & (u.steps == 1) & (u.loads == 0)},
     mutants=(
         only(
             "nothing-is-fenced",

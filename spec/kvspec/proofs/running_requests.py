@@ -1,4 +1,5 @@
-"""Chapters 04, 11 and 13: what the running books say of a request: how much it computes, and what may be taken back.
+"""Chapters 04, 11 and 13: what the running population says of a request: how much it computes, and what may be taken
+back.
 
 A request may be of any length: its tokens and its drafts are known by how many they are.
 """
@@ -40,7 +41,7 @@ class Tokens:
         return 0
 
     def __delitem__(self, which: slice) -> None:
-        # From the front, or all behind some.
+        # From the front, or all after some.
         left = which.start if which.stop is None else self.length - which.stop
         self.length = either(self.length < left, self.length, left)
 
@@ -220,8 +221,8 @@ UNSURE = Obligation(
     id="attention-kinds.running-window-waits-for-what-is-unsure",
     statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-06"),
     bound="a request in up to three steps in flight: they are a list",
-    title="A window leaves what no token behind the sure ones reads: not sure is what drafts in flight may take back; "
-    "and, where another node writes out of turn, whatever the steps in flight compute, and no more than that.",
+    title="A window releases what no token after the sure ones reads: not sure is what drafts in flight may take back; "
+    "and, where another node writes out of turn, what the steps in flight compute, and no more than that.",
     unknowns={"tokens": Count(1), "computed": Count(0), "drafts": Count(0), "out_of_turn": Count(0, 1), **STEPS},
     assumes=lambda u: u.drafts <= u.computed,
     claim=_leaves_nothing_unsure,
@@ -275,7 +276,7 @@ def _takes_back(u: Any) -> Any:
         unsure = request.drafts_in_flight
         for _ in awaited:
             its._answer(request, SimpleNamespace(accepted=0, beyond=0, token=7))
-            # What is still unsure and what was taken back is what was unsure at first.
+            # The tokens still unsure and those taken back are those that were unsure at first.
             fine = fine & (before - request.tokens_computed + request.drafts_in_flight == unsure)
     return fine & (before - request.tokens_computed == unsure) & (request.tokens.length == u.tokens + 3)
 
@@ -333,7 +334,7 @@ def _goes_ahead(u: Any) -> Any:
         fine = (len(request.in_flight) == 1 + len(awaited)) & (request.in_flight[-1] == computes)
         fine = fine & ((len(request.awaited) == 1 + len(awaited)) == answers)
         if len(request.awaited) > len(awaited):
-            # What it verifies are the drafts behind the token that was known, or is awaited.
+            # It verifies the drafts after the token that was known, or is awaited.
             fine = fine & (request.awaited[-1] == request.tokens_computed - expected)
         on_its_way = not its.candidates(Schedule) and not its.candidates(ReleaseSkipped)
         if u.goes == 0:

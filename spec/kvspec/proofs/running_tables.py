@@ -1,4 +1,4 @@
-"""The running tables: what a request gives up, what a copy gives up, and what becomes known to the cache.
+"""The running tables: what a request frees, what a copy releases, and what becomes known to the cache.
 
 The pool may be of any size, a table and a list of copies of any length: see ``kvspec.running``. One place of a table is
 run, which stands for all: what is done to it depends on no other.
@@ -52,8 +52,8 @@ def table_of(*blocks: Any) -> Table:
 class Entries:
     """A sequence of any length: the entries of a table, the tables of a request, or what waits in a list.
 
-    It is known at some places, given in order, which are those that are looked at. With ``its`` pool, whoever goes over
-    it also meets another block that is there, if there is one: what is done to one must not depend on the others.
+    It is known at some places, given in order, which are those that are looked at. With ``its`` pool, an iteration also
+    meets another block that is there, if there is one: what is done to one must not depend on the others.
     """
 
     def __init__(self, length: Any, known: Mapping[str, tuple[Any, Any]], its: Running | None = None) -> None:
@@ -97,7 +97,7 @@ class Entries:
 
 @contextmanager
 def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) -> Iterator[None]:
-    """Code of ``module`` that goes over a range of places is run at these ``places`` alone, if they are among them."""
+    """Code of ``module`` that iterates over a range of places runs only at these ``places``, if they are among them."""
 
     def over(first: Any, end: Any) -> list[Any]:
         asked.append((first, end))
@@ -109,7 +109,7 @@ def at_places(module: Any, places: Sequence[Any], asked: list[tuple[Any, Any]]) 
 
 @contextmanager
 def on_lengths(module: Any) -> Iterator[None]:
-    """Lengths may be terms. What has one has no ``__len__``: Python would ask it for a number."""
+    """Lengths may be terms. A value with such a length has no ``__len__``: Python would require a number."""
 
     def length(value: Any) -> Any:
         return value.length if hasattr(value, "length") else value.__len__()
@@ -120,13 +120,13 @@ def on_lengths(module: Any) -> Iterator[None]:
 
 def holdings_on(pool: Any, its: Group, anchor: tuple[Any, Any]) -> Any:
     """Holdings of one group over something that stands for a pool."""
-    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
     geometry = SimpleNamespace(groups=(its,), anchor=lambda _group, _end: anchor)
     return holdings_over(SimpleNamespace(pool=pool), geometry)
 
 
 def _ended(its: Running, u: Any) -> None:
-    """An entry was given up at the end of its request: with a pinned tier it was pinned before."""
+    """An entry was released at the end of its request: with a pinned tier it was pinned before."""
     if u.tier == 1:
         its.follow(Pin)
     its.follow(Drop)
@@ -173,7 +173,7 @@ def _names(u: Any) -> Any:
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
     statements=("KV-OP-07", "KV-INV-01", "KV-INV-03", "KV-LEAK-01"),
-    title="A request that gives up all it holds drops every block that its tables name, whatever the group, and has no "
+    title="A request that frees all it holds drops every block that its tables name, in every group, and has no "
     "tables any more; those of other requests stay.",
     unknowns=IN_TABLES,
     assumes=_names,
@@ -182,19 +182,19 @@ FREES_ALL = Obligation(
     mutants=(
         only(
             "first-group-alone",
-            "Only what the first group holds is given up.",
+            "Only what the first group holds is freed.",
             f"{HOLDINGS}.free",
             lambda self, tables: [self.pool.end(table.blocks[::-1]) for table in tables[:1]],
         ),
         only(
             "the-last-two-alone",
-            "Only the last two blocks of a table are given up.",
+            "Only the last two blocks of a table are freed.",
             f"{HOLDINGS}.free",
             lambda self, tables: [self.pool.end(table.blocks[-2:]) for table in tables],
         ),
         only(
             "tables-stay",
-            "The tables name blocks that were given up.",
+            "The tables name blocks that were freed.",
             f"{HOLDINGS}.release_all",
             lambda self, request: self.free(self.tables.get(request, [])),
         ),
@@ -209,7 +209,7 @@ FREES_ALL = Obligation(
 
 
 def _waits(u: Any) -> Any:
-    """Given up while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
+    """Freed while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
     its = running(u)
     held = holdings_over(its)
     older, lists = [table_of(NULL)], _tables(u, its, others=False)
@@ -240,9 +240,9 @@ WAITS = Obligation(
     statements=("KV-MEM-04", "KV-OP-07", "KV-LEAK-01"),
     bound="a request that waits after another one: they are a list; for tables of any length, a pool of any size and "
     "any number of steps",
-    title="Where another node may write out of turn, what a request in flight gives up keeps its holder until all "
-    "steps that were dispatched are over, and is released then, once, with what waited before; else it is released at "
-    "once.",
+    title="Where another node may write out of turn, the blocks of a request in flight keep their holder until all "
+    "steps that were dispatched are over, and are released then, once, with those that waited before; else they are "
+    "released at once.",
     unknowns={
         **IN_TABLES,
         "steps": Count(1),
@@ -321,7 +321,7 @@ def _dispatched(u: Any) -> Any:
 DISPATCHED = Obligation(
     id="partial-hits.running-dispatch",
     statements=("KV-OP-19", "KV-INV-09", "KV-INV-01"),
-    title="When a step is dispatched, each of the copies that are pending is handed to the worker once and gives up "
+    title="When a step is dispatched, each of the copies that are pending is passed to the worker once and releases "
     "its source, and none is pending any more; what the step computes may serve hits from then on.",
     unknowns={**OF_POOL, "length": Count(1), "place": Count(0)},
     assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)) & (u.place < u.length),
@@ -343,7 +343,7 @@ DISPATCHED = Obligation(
             "kvreference.prefix_cache:PrefixCache.dispatched",
             lambda self: None,
         ),
-        only("sources-stay", "The sources are never given up.", f"{HOLDINGS}.dispatch", lambda self: _kept(self)),
+        only("sources-stay", "The sources are never freed.", f"{HOLDINGS}.dispatch", lambda self: _kept(self)),
     ),
 )
 
@@ -395,7 +395,7 @@ def _leaves(u: Any) -> Any:
     # Without a pinned tier it is the same as with one in which no drop is long enough.
     its.pool.drop_blocks_min = u.drop_min
     its_group = _window_of(u)
-    # What a hit reads at the last boundary in a drop is proved by itself (chapter 10): here it is any range.
+    # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
     geometry = SimpleNamespace(groups=(its_group,), anchor=lambda _group, _end: (u.anchor, u.anchor_end))
     held = holdings_over(its, geometry)
     place, asked = key(u.place), list[tuple[Any, Any]]()
@@ -625,12 +625,12 @@ def _rewinds(u: Any) -> Any:
     manager.holdings.tables = {OWNER: [table]}
     with on_lengths(manager_module):
         manager._rewind(SimpleNamespace(request=OWNER, tokens=u.valid))
-    told = [event.content for event in manager._events]
+    reported = [event.content for event in manager._events]
     is_full = (u.place + 1) * u.size <= u.valid
     looked_at = table.registered > u.place
     if not forgotten:
-        return is_full & (looked_at == (u.registered > u.place)) & (told == [])
-    return negated(is_full) & negated(looked_at) & (told == ["its content"] and forgotten == [u.block])
+        return is_full & (looked_at == (u.registered > u.place)) & (reported == [])
+    return negated(is_full) & negated(looked_at) & (reported == ["its content"] and forgotten == [u.block])
 
 
 REWINDS = Obligation(
@@ -688,7 +688,7 @@ def _moves(u: Any) -> Any:
     fine = len(became) == max(entries, length) and sorted(kept) == blocks
     stay = length if fresh or entries <= length else length - drafts
     fine = fine and became[:stay] == blocks[:stay]
-    # The blocks of drafts that were not moved may be the running state's new place, and those behind it.
+    # The blocks of drafts that were not moved may be the running state's new place, and those after it.
     between = became[length:running_place]
     return fine and all(each == NULL for each in between) and all(each != NULL for each in became[running_place:])
 
@@ -698,7 +698,7 @@ STATES = Obligation(
     statements=("KV-OP-26",),
     bound=f"tables of up to {STATES_MOST} states and up to {DRAFTS_MOST} for drafts: they are lists",
     title="A table of states that grows names each of its blocks once more: the states before those of drafts stay in "
-    "their places, all of a hit do; the states of drafts move behind, and between stands the null block.",
+    "their places, all of a hit do; the states of drafts move to the end, and between stands the null block.",
     unknowns={
         "drafts": Count(0, DRAFTS_MOST),
         "length": Count(0, STATES_MOST),
@@ -708,8 +708,8 @@ STATES = Obligation(
     assumes=lambda u: (u.entries > u.drafts) & ((u.fresh == 1) | (u.length > u.drafts)),
     claim=_moves,
     witnesses={
-        "drafts move behind": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
-        "behind a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
+        "drafts move to the end": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
+        "after a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
     },
     mutants=(
         only(
@@ -752,7 +752,7 @@ OF_CACHING: Mapping[str, Unknown] = {
 
 
 def _registered(u: Any) -> tuple[list[Any], Any]:
-    """What becomes known of one place, and how many blocks were looked at by then."""
+    """The content that becomes known at one place, and how many blocks were looked at by then."""
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.size),), grain_tokens=u.grain)
     known: list[Any] = []
     pool: Any = SimpleNamespace(
@@ -775,7 +775,7 @@ def _registers_what_is_due(u: Any) -> Any:
     known, looked_at = _registered(u)
     end = (u.place + 1) * u.size
     whole = u.place < least(u.tokens, u.known * u.grain) // u.size
-    # A block that is due later keeps the place from which the next step goes on.
+    # A block that is due later keeps the place from which the next step continues.
     later = (u.is_due == 1) & (u.due > u.tokens)
     reached = (u.place >= u.registered) & whole
     moved = looked_at == either(reached & negated(later), u.place + 1, u.registered)
@@ -822,7 +822,7 @@ REGISTERS = Obligation(
     mutants=(
         only(
             "null-is-registered",
-            "A place that was given up becomes known.",
+            "A place that was released becomes known.",
             "kvreference.caching:NULL",
             -1,
         ),
@@ -843,7 +843,7 @@ REGISTERS = Obligation(
 
 
 COMPUTES, LOADS, RUNS = range(3)
-"""What a request gets slots for: its first chunk, what another node provides, or, while it runs, another chunk."""
+"""The tokens that a request gets slots for: its first chunk, external tokens, or, while it runs, another chunk."""
 BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
 """The block and the unit of the group where the running code allocates, and how many blocks it takes at most."""
 OF_ADMISSION: Mapping[str, Unknown] = {
@@ -869,7 +869,7 @@ def _asks(u: Any) -> Any:
     for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
         fine = fine & (one != other)
     fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
-    # What runs has its blocks, and hits nothing.
+    # A running request has its blocks, and hits nothing.
     fine = fine & implies(u.way == RUNS, u.refs[u.at_block] >= 1)
     fine = fine & implies(u.way != COMPUTES, (u.copied == 0) & (u.new == 1))
     return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)
@@ -953,8 +953,8 @@ ADMITS = Obligation(
     statements=("KV-OP-04", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
     title="A request is granted its slots, to compute in, or for what another node provides, if and only if its hit "
     "and its new blocks can be had from the free queue: then it holds the block that it hits before it takes others, a "
-    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. One "
-    "that runs takes new blocks behind those that it has.",
+    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. A "
+    "running request takes new blocks after those that it has.",
     unknowns=OF_ADMISSION,
     assumes=_asks,
     claim=_admits,
@@ -976,7 +976,7 @@ ADMITS = Obligation(
     mutants=(
         only(
             "source-is-not-held",
-            "Nobody holds the source of a copy (finding of the design `unheld copy`).",
+            "The source of a copy is not held (finding of the design `unheld copy`).",
             f"{HOLDINGS}._begin",
             _takes_first,
         ),

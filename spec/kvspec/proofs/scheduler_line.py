@@ -1,12 +1,12 @@
-"""Chapter 11: however many are in line.
+"""Chapter 11: any number of running and waiting requests.
 
-What stands between two requests of a line is any number of others, none included. No code that runs asks which they
-are: of those ahead of a request only the sum of their steps counts, of those that wait for remote KV only the sum of
-their blocks. So a part of a line is one entry here, with a sum that is not known. That no operation adds to such a sum
-is proved of the request that is watched, wherever it stands.
+Between two requests there may be any number of others, none included. No code that runs asks which they are. Of those
+ahead of a request only the sum of their steps counts; of those that wait for remote KV only the sum of their blocks. So
+a part of a queue is one entry here, with a sum that is not known. A watched request, at any place, shows that no
+operation adds to such a sum.
 
-A step is cut where the code asks for a request the second time: what was done up to there is one round. That rounds
-end is induction over how many run behind the first, since each takes one of them away.
+A step is cut where the code asks for a request the second time: what was done up to there is one round. Rounds end by
+induction over how many run after the first, since each takes one of them away.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def left(u: Any) -> list[tuple[Any, Any]]:
 
 
 def served(u: Any) -> tuple[Any, Any]:
-    """The steps of any request behind the first, before and after a step that gives the first its next tokens."""
+    """The steps of any request after the first, before and after a step that gives the first its next tokens."""
     with in_parts(u):
         first = request_of(FIRST, u.tokens, u.computed, Status.RUNNING, u.drafts)
         watched = request_of(WAITS, u.tokens3, status=Status.RUNNING if u.runs == 1 else Status.WAITING)
@@ -180,8 +180,8 @@ def _falls(pair: tuple[Any, Any]) -> Any:
 PREEMPTION = Obligation(
     id="scheduler-progress.preemption-adds-nothing",
     statements=SERVED,
-    title="However many are in line, to preempt the last that runs adds to no request's steps: it computes again what "
-    "was never taken for sure, and no request passes another.",
+    title="With any number of requests, preempting the last that runs adds to no request's steps: it computes again "
+    "what was never taken for sure, and no request passes another.",
     unknowns={**LINE, "watched": Count(0, 3)},
     assumes=_is_line,
     claim=lambda u: _never_grows(preempted(u)),
@@ -199,7 +199,7 @@ PREEMPTION = Obligation(
         ),
         only(
             "preempted-waits-behind-all",
-            "A preempted request waits behind all others.",
+            "A preempted request waits after all others.",
             "kvreference.scheduler.queues:Queues.preempt",
             lambda self: (self.waiting.append(self.running[-1]), self.running.pop())[1],
         ),
@@ -209,7 +209,7 @@ PREEMPTION = Obligation(
 ADMISSION = Obligation(
     id="scheduler-progress.admission-adds-nothing",
     statements=SERVED,
-    title="However many are in line, to admit a request, to run or to load, adds to no request's steps; only requests "
+    title="With any number of requests, admitting one, to run or to load, adds to no request's steps; only requests "
     "that load are passed.",
     unknowns={**LINE, "watched": Count(0, 3), "runs": Count(0, 1), "others_run": Count(0, 1)},
     assumes=_is_line,
@@ -232,7 +232,7 @@ ADMISSION = Obligation(
 LEAVING = Obligation(
     id="scheduler-progress.ends-and-arrivals-add-nothing",
     statements=SERVED,
-    title="However many are in line, a request that ends, wherever it stands, or one that is submitted adds to no "
+    title="With any number of requests, one that ends, wherever it stands, or one that is submitted adds to no "
     "request's steps.",
     unknowns={**LINE, "watched": Count(0, 2), "leaver": Count(0, 2), "others_run": Count(0, 1)},
     assumes=_is_line,
@@ -255,7 +255,7 @@ LEAVING = Obligation(
 EVERYBODY = Obligation(
     id="scheduler-progress.step-brings-every-request-nearer",
     statements=SERVED,
-    title="However many are in line, a step that gives the first its next tokens brings every request behind it at "
+    title="With any number of requests, a step that gives the first its next tokens brings every later one at "
     "least one step nearer to its end.",
     unknowns={
         **UNKNOWNS,
@@ -281,7 +281,7 @@ EVERYBODY = Obligation(
         ),
         only(
             "those-between-are-not-counted",
-            "Only the first in line is ahead of a request.",
+            "Only the first request is ahead of another.",
             "kvreference.scheduler.queues:Queues.ahead_of",
             lambda self, number: [*self.running, *self.waiting][:1] if number not in self.running else [],
         ),
@@ -289,12 +289,12 @@ EVERYBODY = Obligation(
 )
 
 
-# A round of a step: what is done with the first in line, until the code turns to another
+# A round of a step: what is done with the first request, until the code turns to another
 
 OTHER = 1
-"""Stands for any request behind the first."""
+"""Stands for any request after the first."""
 LOADS, SENT = 20, 30
-"""Stand for all that load before the first in line, and for all that have ended and are still read."""
+"""Stand for all requests that load before the first, and for all that have ended and are still read."""
 
 
 class CutError(Exception):
@@ -319,7 +319,7 @@ class AnyLine(Counted):
 
 @define
 class Blocks:
-    """Stands for the block manager: how many blocks are free, and how many the first in line still lacks."""
+    """Stands for the block manager: how many blocks are free, and how many the first request still lacks."""
 
     population: Any
     tables: Any
@@ -352,7 +352,7 @@ class Blocks:
 
 
 def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> Scheduler:
-    """A scheduler over counted blocks: the first in line, others behind it, and what they and transfers hold."""
+    """A scheduler over counted blocks: the first request, others after it, and what they and transfers hold."""
     runs = Status.RUNNING if terms.limit_tokens is u.limit else Status.WAITING
     requests = [
         request_of(FIRST, u.tokens, u.computed, runs, u.drafts),
@@ -379,7 +379,7 @@ def _chunk(u: Any, least_of: Sequence[Any]) -> Any:
 
 
 def running_round(u: Any) -> tuple[Scheduler, Any]:
-    """The first that runs is asked for, with any number behind it; the scheduler, and how many run afterwards."""
+    """The first that runs is asked for, with any number after it; the scheduler, and how many run afterwards."""
     with on_counts():
         line = AnyLine(u.others + 1)
         running: Any = line
@@ -390,9 +390,9 @@ def running_round(u: Any) -> tuple[Scheduler, Any]:
 
 
 def is_served(u: Any) -> Any:
-    """Whether the first has its whole chunk, or one behind it lost its blocks, or only an ended request holds some.
+    """Whether the first has its whole chunk, or a later one lost its blocks, or only an ended request holds some.
 
-    The next that is asked for is refused, and takes from the last that runs: the first still runs.
+    The next that is asked for is rejected, and takes from the last that runs: the first still runs.
     """
     made, run = running_round(u)
     computed, blocks = made.manager.population[FIRST].tokens_computed, _blocks(made)
@@ -422,7 +422,7 @@ def waiting_round(u: Any) -> Scheduler:
         return made
 
 
-def is_let_in(u: Any) -> Any:
+def is_admitted(u: Any) -> Any:
     """Whether it runs and has its whole chunk, or loads, or a transfer holds what it needs."""
     made = waiting_round(u)
     request = made.manager.population[FIRST]
@@ -442,7 +442,7 @@ ROUND = {**HELD, **LIMITS, "tokens": Count(1), "computed": Count(), "limit": Cou
 
 
 def _has_room(u: Any) -> Any:
-    """What holds of the blocks in every state: they add up, and there is room for the first in line."""
+    """The invariant of the blocks: they add up, and there is room for the first request."""
     adds_up = (u.own + u.behind + u.parked + u.sent <= u.blocks) & (u.gives <= u.behind)
     wants = (u.own <= u.wanted) & (u.wanted <= u.needed) & (u.computed < u.tokens)
     return adds_up & wants & room.is_room(u.blocks, {FIRST: u.needed}, {FIRST: 0, LOADS: u.parked})
@@ -451,7 +451,7 @@ def _has_room(u: Any) -> Any:
 SERVES = Obligation(
     id="scheduler-progress.first-of-any-line-is-served",
     statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
-    title="However many run behind the first, it is given its whole next chunk, or one of them loses its blocks and it "
+    title="However many run after the first, it is given its whole next chunk, or one of them loses its blocks and it "
     "is asked again; if it runs by itself, only requests that have ended and are still read can hold it up.",
     unknowns=ROUND,
     assumes=lambda u: (
@@ -473,13 +473,13 @@ SERVES = Obligation(
     mutants=(
         only(
             "the-first-is-preempted",
-            "The only one that runs gives up its blocks for nothing.",
+            "The only running request frees its blocks for nothing.",
             "kvreference.scheduler.scheduler:Scheduler._preempts",
             FirstIsPreempted._preempts,
         ),
         only(
             "nobody-is-preempted",
-            "The first waits for those behind it.",
+            "The first waits for later ones.",
             "kvreference.scheduler.scheduler:Scheduler._preempts",
             lambda self: False,
         ),
@@ -510,7 +510,7 @@ LETS_IN = Obligation(
         & (u.tokens <= u.needed)
         & ((u.entered == 1) | ((u.own == 0) & (u.computed == 0)))
     ),
-    claim=is_let_in,
+    claim=is_admitted,
     witnesses={
         "one is back from a load, while others load": lambda u: (
             (u.entered == 1) & (u.own >= 1) & (u.parked >= 1) & (FIRST in waiting_round(u).queues.running)

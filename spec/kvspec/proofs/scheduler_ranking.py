@@ -1,11 +1,11 @@
 """Chapter 11: the steps that a request still needs are a ranking.
 
-A step that is not held up takes at least one from the first in line, and nothing that happens adds to any other. Here
-this is proved of one request at a time. What a request waits for is a sum over those ahead of it: that it falls however
-many those are is proved in ``scheduler_line``.
+A step that is not held up takes at least one from the first request, and no operation adds to any other. Here
+this is proved of one request at a time. A request waits for a sum over those ahead of it; ``scheduler_line`` proves
+that this sum falls for any number of them.
 
-``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own books
-(``Population._compute``); how many of the drafts are accepted is not known.
+``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own ``Population._compute``;
+the number of accepted drafts is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvspec.progress.counted import CountedPopulation, counted, least, length_of
 
 
 def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
-    """A scheduler with ``requests`` in line, and the limits of a step."""
+    """A scheduler with these live ``requests``, and the limits of a step."""
     settings = settings_of(
         state_block_tokens=block_tokens,
         lookahead_tokens=0 if block_tokens is None else u.lookahead_blocks * block_tokens,
@@ -57,7 +57,7 @@ def answer(scheduler: Scheduler, number: int, accepted: Any) -> Any:
 
 
 def token_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps to the next answer of the first in line, before and after a step that gives it blocks; then it is 0."""
+    """The steps to the next answer of the first request, before and after a step that gives it blocks; then it is 0."""
     with counted():
         scheduler = first_of(u, block_tokens)
         before = progress.steps_to_answer(scheduler, 0)
@@ -67,7 +67,7 @@ def token_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
 
 
 def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The first in line's steps to its end, before and after a step that gives it blocks."""
+    """The first request's steps to its end, before and after a step that gives it blocks."""
     with counted():
         scheduler = first_of(u, block_tokens)
         before = steps_to_end(scheduler, 0)
@@ -75,7 +75,7 @@ def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
         request = scheduler.manager.population[0]
         if not request.answers_next:
             return before, steps_to_end(scheduler, 0)
-        # What is beyond the request's limit was never said.
+        # Tokens beyond the request's limit are not answered.
         accepted = least(u.accepted, request.drafts_in_flight, u.limit - u.tokens - 1)
         if answer(scheduler, 0, accepted):
             return before, 0
@@ -83,7 +83,7 @@ def steps_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
 
 
 def another_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps of one that runs behind the first, before and after it is answered."""
+    """The steps of one that runs after the first, before and after it is answered."""
     with counted():
         first = request_of(0, 1, 0, Status.RUNNING)
         other = request_of(1, u.tokens, u.tokens, Status.RUNNING, u.accepted)
@@ -95,7 +95,7 @@ def another_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any
 
 
 def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps of one that runs behind another, and then before all."""
+    """The steps of one that runs after another, and then before all."""
     with counted():
         first = request_of(0, 1, 0, Status.RUNNING)
         other = request_of(1, u.tokens, u.computed, Status.RUNNING)
@@ -149,7 +149,7 @@ def _steps_without_answers(scheduler: Any, number: int) -> Any:
 STEP = Obligation(
     id="scheduler-progress.step-brings-the-first-nearer",
     statements=("KV-LIVE-02", "KV-LIVE-03"),
-    title="Each step that gives the first in line its next tokens brings it at least one step nearer to its end, "
+    title="Each step that gives the first request its next tokens brings it at least one step nearer to its end, "
     "however many drafts hold.",
     unknowns=UNKNOWNS,
     assumes=_runs,
@@ -217,7 +217,7 @@ STATES = Obligation(
 TOKEN = Obligation(
     id="scheduler-progress.next-token-comes-nearer",
     statements=("KV-LIVE-02",),
-    title="Each step that gives the first in line its next tokens brings its next answer at least one step nearer, "
+    title="Each step that gives the first request its next tokens brings its next answer at least one step nearer, "
     "also where chunks end early.",
     unknowns=BLOCK,
     assumes=_runs,
@@ -246,7 +246,7 @@ TOKEN = Obligation(
 ANSWER = Obligation(
     id="scheduler-progress.answer-adds-nothing",
     statements=SERVED,
-    title="An answer to somebody further back adds nothing to its steps: the tokens to compute again are as many "
+    title="An answer to a later request adds nothing to its steps: the tokens to compute again are as many "
     "as the answers that are not owed any more.",
     unknowns=BLOCK,
     assumes=lambda u: (u.tokens + u.accepted < u.limit) & (u.limit <= u.tokens_max),
@@ -269,7 +269,7 @@ ANSWER = Obligation(
 FIRST = Obligation(
     id="scheduler-progress.first-keeps-what-it-computed",
     statements=SERVED,
-    title="Whoever becomes the first that runs needs no more steps than were counted for it before.",
+    title="The request that becomes the first to run needs no more steps than were counted for it before.",
     unknowns=BLOCK,
     assumes=_runs,
     claim=lambda u: _never_grows([becoming_first(u, u.block)]),

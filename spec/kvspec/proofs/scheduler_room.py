@@ -1,6 +1,6 @@
 """Chapters 04 and 11: what admission counts is a bound, what fits the empty pool is admitted, and room stays room.
 
-What a request needs is a sum over groups, and so is what it holds: it is enough to compare them in one group. For the
+Need and holdings of a request are sums over groups, so it is enough to compare them in one group. For the
 gate there are two groups, full attention and a sliding window: more groups add more of the same terms.
 """
 
@@ -117,13 +117,13 @@ def _of_chunks(u: Any) -> tuple[Lemma, ...]:
 
 
 def bound(kind: Kind) -> Obligation:
-    """Whatever chunk is computed, no more is held than was counted at admission."""
+    """For any chunk, no more is held than was counted at admission."""
     name, words, unknowns = PEAK_KINDS[kind]
     return Obligation(
         id=f"scheduler-progress.{name}-peak",
         statements=("KV-OP-03", "KV-LIVE-01"),
-        title=f"With {words}, a request that was let in never holds more blocks than the gate counted for the "
-        "tokens that it had, whatever it hit and however they are cut into chunks.",
+        title=f"With {words}, an admitted request never holds more blocks than the gate counted for the "
+        "tokens that it had, for any hit and however they are cut into chunks.",
         unknowns={
             **unknowns,
             **LIMITS,
@@ -194,12 +194,12 @@ SHORTER = Obligation(
 
 
 def _hit_blocks(its: Group, u: Any) -> Any:
-    """How many blocks of the hit are held: those that a token behind the computed ones reads."""
+    """How many blocks of the hit are held: those that a token after the computed ones reads."""
     return max(0, u.hit // its.block_size_tokens - its.blocks_unread(u.computed))
 
 
 def _taken(u: Any) -> Any:
-    """What the gate asks for where nobody holds a block: what is to come, and the blocks of the hit, which are free."""
+    """The blocks that the gate asks for if no block is held: those to come, and those of the hit, which are free."""
     groups = both(u)
     live = [_hit_blocks(its, u) for its in groups]
     return admission.blocks_to_come(settings_of(u, *groups), u.tokens, u.computed, live) + sum(live)
@@ -208,8 +208,8 @@ def _taken(u: Any) -> Any:
 ADMITTED = Obligation(
     id="scheduler-progress.empty-pool-lets-in",
     statements=("KV-LIVE-01", "KV-OP-03"),
-    title="A request that fits the empty pool passes the gate when nobody holds a block, whatever it hits and "
-    "whatever arrives behind the hit.",
+    title="A request that fits the empty pool passes the gate when no block is held, for any hit and "
+    "any load after the hit.",
     unknowns={**BOTH, "tokens": Count(1), "hit": Count(0), "computed": Count(0)},
     assumes=lambda u: (u.hit <= u.computed) & (u.computed < u.tokens) & (u.tokens <= u.longest) & fits(u, u.tokens),
     claim=lambda u: _taken(u) <= u.blocks - 1,
@@ -373,7 +373,7 @@ def _passes_gate(u: Any) -> Any:
 GATE = Obligation(
     id="scheduler-progress.accepted-passes-gate",
     statements=("KV-LIVE-01", "KV-OP-03"),
-    title="Whoever is accepted passes the admission gate of an empty pool, however long it has become.",
+    title="An accepted request passes the admission gate of an empty pool, however long it has become.",
     unknowns={**SIZES, "limit": Count(2), "tokens": Count(1)},
     assumes=lambda u: (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(_passes_gate),
@@ -388,7 +388,7 @@ GATE = Obligation(
     mutants=(
         only(
             "window-counted-whole",
-            "The gate counts a window as if nothing were given back (vllm-project/vllm#39734).",
+            "The gate counts a window as if nothing were freed (vllm-project/vllm#39734).",
             "kvreference.admission:blocks_at_peak",
             lambda _settings, group, tokens, _computed: group.entries(tokens, tokens),
         ),
@@ -405,8 +405,7 @@ def _at_peak(u: Any) -> Any:
 PEAK = Obligation(
     id="scheduler-progress.gate-counts-no-more",
     statements=("KV-LIVE-01", "KV-OP-03"),
-    title="What the admission gate counts for a request, from wherever it begins to compute, is never more than "
-    "it was said to need.",
+    title="From any start, the admission gate never counts more for a request than its computed need.",
     unknowns={**SIZES, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
     assumes=lambda u: (u.computed < u.tokens) & (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(lambda u: _at_peak(u) <= needed(u, u.limit - 1)),
@@ -429,7 +428,7 @@ PEAK = Obligation(
 GROWS = Obligation(
     id="scheduler-progress.needed-grows",
     statements=("KV-LIVE-01",),
-    title="A longer request never needs fewer blocks, so whoever fits to its end fits on its way there.",
+    title="A longer request never needs fewer blocks, so one that fits at its end fits at every length before.",
     unknowns={**SIZES, "less": Count(0), "more": Count(0)},
     assumes=lambda u: u.less <= u.more,
     claim=lambda u: needed(u, u.less) <= needed(u, u.more),
@@ -448,8 +447,8 @@ GROWS = Obligation(
 ROOM = Obligation(
     id="scheduler-progress.room-is-enough",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="While there is room for it, the first in line always finds its blocks once all that run behind it gave "
-    "up theirs.",
+    title="While there is room for it, the first request always gets its blocks once all that run after it "
+    "freed theirs.",
     unknowns={name: Count() for name in ("blocks", "needed", "parked", "wanted", "held")},
     assumes=lambda u: (u.held <= u.wanted) & (u.wanted <= u.needed) & (u.held + u.parked <= u.blocks),
     claim=finds_its_blocks,
@@ -484,7 +483,7 @@ def _one_applicant(u: Any) -> Any:
 
 
 def _forgets_those_that_run(self: Any, number: int) -> Any:
-    """The rule of the reference, asked with nobody running."""
+    """The rule of the reference, with no request running."""
     terms, parked = self.queues.terms, blocks_parked(self.manager.tables, self.queues.running)
     admitted = [other for other in terms if other == number or (terms[other].entered and other in parked)]
     if terms[number].parks:
@@ -496,8 +495,8 @@ def _forgets_those_that_run(self: Any, number: int) -> Any:
 STAYS = Obligation(
     id="scheduler-progress.admission-keeps-room",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="Whoever is let in finds room, and leaves it to everybody who was let in before: a load is begun only if "
-    "what it parks stands in nobody's way.",
+    title="An admitted request has room, and leaves it to all admitted before: a load begins only if "
+    "the blocks that it locks are in no request's way.",
     unknowns={
         **{name: Count() for name in TWO},
         **{name: Count(0, 1) for name in ("entered", "parks", "other_runs")},
@@ -505,7 +504,7 @@ STAYS = Obligation(
     assumes=lambda u: had_room(u) if _one_applicant(u) else False,
     claim=has_room_behind,
     witnesses={
-        "a load is begun beside another": lambda u: (
+        "a load is begun next to another": lambda u: (
             leaves_room(u)
             and (u.parks == 1)
             & (u.takes >= 1)
@@ -524,13 +523,13 @@ STAYS = Obligation(
         ),
         only(
             "those-that-run-forgotten",
-            "A load leaves room for those that wait with their blocks, and for nobody that runs.",
+            "A load leaves room for those that wait with their blocks, and for none that run.",
             "kvreference.scheduler.scheduler:Scheduler._leaves_room",
             _forgets_those_that_run,
         ),
     ),
 )
-"""What is taken is what ``takes`` says, and never more than is needed for the tokens that there are: ENOUGH."""
+"""A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
 PINNED_MOST = 4
@@ -556,7 +555,7 @@ _make_room = PinnedPool.make_room
 DEMOTION = Obligation(
     id="scheduler-progress.demotion-is-enough",
     statements=("KV-OP-23", "KV-OP-04", "KV-LIVE-01"),
-    title="Room is refused exactly if what is free and what can be demoted is too little together; else the oldest "
+    title="Room is denied if and only if what is free and what can be demoted is too little together; else the oldest "
     "pinned blocks are demoted, as many as are missing and none more.",
     unknowns={
         "pinned": Count(0, PINNED_MOST),
@@ -573,7 +572,7 @@ DEMOTION = Obligation(
     mutants=(
         only(
             "no-demotion",
-            "Whoever finds too little free is refused.",
+            "A request that finds too little free is rejected.",
             "kvreference.pinned_tier:PinnedPool.make_room",
             lambda self, count, _kept: count <= self.free.number,
         ),

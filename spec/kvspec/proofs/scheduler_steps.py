@@ -1,4 +1,4 @@
-"""Chapter 11: with any two requests in line, a step advances the first, and no operation breaks what holds.
+"""Chapter 11: with any two live requests, a step advances the first, and no operation breaks the invariant.
 
 The scheduler that runs is the reference's own, over counts (``kvspec.progress.counted``). A step is taken in two
 halves, since the answer to one request does not depend on the blocks that another is given. With the ranking
@@ -44,12 +44,11 @@ SMALL = 6
 """Up to how many blocks a witness has: it is to be read."""
 FULL = Geometry((Group("full", 1),))
 BOUND = (
-    "two requests in line, of any sizes, and any number that have ended and are still read; one group that keeps all "
-    "its slots, in blocks of one token, without caching and drafts; each more in line multiplies the ways that a step "
-    "can take"
+    "two live requests, of any sizes, and any number that have ended and are still read; one group that keeps all "
+    "its slots, in blocks of one token, without caching and drafts; each more multiplies the paths of a step"
 )
 OTHERS_BOUND = (
-    "the request that it is about and another one, of any sizes, and any number of others in line and of those that "
+    "the request that it is about and another one, of any sizes, and any number of other live ones and of those that "
     "have ended and are still read; one group that keeps all its slots, in blocks of one token, without caching and "
     "drafts"
 )
@@ -85,7 +84,7 @@ def _scheduled(u: Any) -> Condition:
 
 
 def _after(u: Any, claim: Callable[[Scheduler, Observation], Any]) -> Any:
-    """What is said of the state after a half step."""
+    """The claim about the state after a half step."""
     with on_counts():
         after = state(u, IN_LINE)
         return claim(after, schedule(after))
@@ -94,8 +93,8 @@ def _after(u: Any, claim: Callable[[Scheduler, Observation], Any]) -> Any:
 RUNS = Obligation(
     id="scheduler-progress.first-that-runs-gets-on",
     statements=("KV-LIVE-02", "KV-LIVE-03"),
-    title="Whatever the state, a step gives the first that runs its whole next chunk, unless a transfer holds what "
-    "it needs; it is never set back, nobody passes anybody, and room stays room.",
+    title="In any state, a step gives the first that runs its whole next chunk, unless a transfer holds what "
+    "it needs; it is never set back, no request passes another, and room stays room.",
     unknowns=unknowns(IN_LINE),
     assumes=lambda u: is_a_state(u) if u.place0 == RUNNING else False,
     claim=_scheduled,
@@ -112,7 +111,7 @@ RUNS = Obligation(
     mutants=(
         only(
             "the-first-is-preempted",
-            "The only one that runs gives up its blocks for nothing.",
+            "The only running request frees its blocks for nothing.",
             "kvreference.scheduler.scheduler:Scheduler._preempts",
             FirstIsPreempted._preempts,
         ),
@@ -124,7 +123,7 @@ RUNS = Obligation(
 WAITS = Obligation(
     id="scheduler-progress.first-that-waits-is-let-in",
     statements=("KV-LIVE-01", "KV-LIVE-03"),
-    title="Where nobody runs, a step lets in the first that waits for no transfer, unless a transfer holds what it "
+    title="If no request runs, a step admits the first that waits for no transfer, unless a transfer holds what it "
     "needs; a load is begun only if room stays room.",
     unknowns=unknowns(IN_LINE),
     assumes=lambda u: is_a_state(u) if u.place0 != RUNNING else False,
@@ -139,7 +138,7 @@ WAITS = Obligation(
         UNRESERVED,
         only(
             "loaded-is-forgotten",
-            "Whoever waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
+            "A request that waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
             "kvreference.scheduler.scheduler:Scheduler._is_ready",
             LoadedIsForgotten._is_ready,
         ),
@@ -148,7 +147,7 @@ WAITS = Obligation(
 )
 
 SUBMITTED, ANSWERED, ABORTED, ARRIVED, FAILED = range(5)
-"""What else may happen: an answer, an abort, an end of a transfer, a request more."""
+"""The other operations: an answer, an abort, an end of a transfer, a new request."""
 OTHERWISE: dict[str, Unknown] = {
     **with_others(unknowns(IN_LINE)),
     "operation": Count(0, FAILED),
@@ -160,11 +159,11 @@ OTHERWISE: dict[str, Unknown] = {
 
 
 def _can_happen(u: Any) -> Condition:
-    """Whether the operation is legal; whoever is answered has all its tokens computed."""
+    """Whether the operation is legal; an answered request has all its tokens computed."""
     with on_counts():
         number, operation = u.target.__index__(), u.operation.__index__()
         if operation == SUBMITTED and number != 0:
-            # It is about nobody in line.
+            # It concerns no queued request.
             return False
         if not is_possible(u, IN_LINE, answers=operation == ANSWERED):
             return False
@@ -214,8 +213,8 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
 OTHER = Obligation(
     id="scheduler-progress.nothing-else-breaks-room",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="No answer, end, abort, transfer or request that is submitted takes room from any request in line, or lets "
-    "one pass another, whatever others have parked.",
+    title="No answer, end, abort, transfer or request that is submitted takes room from any live request, or lets "
+    "one pass another, for any locked blocks of others.",
     unknowns=OTHERWISE,
     assumes=_can_happen,
     claim=_still_holds,
@@ -233,13 +232,13 @@ OTHER = Obligation(
     mutants=(
         only(
             "oversize-accepted",
-            "Whatever is submitted is accepted (vllm-project/vllm#35570).",
+            "Every request is accepted (vllm-project/vllm#35570).",
             "kvreference.scheduler.scheduler:Scheduler._fits_alone",
             lambda *_: True,
         ),
         only(
             "failed-counts-as-loaded",
-            "After a load that failed its tokens count as computed, in blocks that are given back.",
+            "After a load that failed its tokens count as computed, in blocks that are freed.",
             "kvreference.population:Population._transferred",
             _as_if_it_had_arrived,
         ),
@@ -293,12 +292,12 @@ def ends_in_time(name: str, loads: tuple[bool, ...], subject: str) -> Obligation
             ),
         ),
         bound=f"two requests of up to {TOKENS_MOST} tokens and as many answers, in chunks of two, over full attention; "
-        "every transfer is over before the next step; each token more doubles the ways",
+        "every transfer is over before the next step; each token more doubles the paths",
     )
 
 
 LIVE = (
     ends_in_time("two-loads-end-in-time", (True, True), "Two requests that load"),
-    ends_in_time("beside-a-load-ends-in-time", (False, True), "A request that runs and one that loads beside it"),
+    ends_in_time("beside-a-load-ends-in-time", (False, True), "A request that runs and one that loads meanwhile"),
 )
 OBLIGATIONS = (RUNS, WAITS, OTHER, *LIVE)

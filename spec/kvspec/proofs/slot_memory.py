@@ -1,9 +1,9 @@
-"""What the slots of blocks hold: what was written there, whatever the cache says.
+"""The content of slots: what was written there, independent of the cache.
 
 A step that is scheduled owes what it will write; it writes when it is computed, in the order in which steps are
-dispatched. What another node provides may be written out of turn. The pool may be of any size, with any number of
-requests and steps in flight: see ``kvspec.pool``. A content stands for the slots up to where its prefix ends, so that a
-block holds as many as there are boundaries in it; that these slots are those that a step computes is proved of the
+dispatched. Another node may write out of turn. The pool may be of any size, with any number of
+requests and steps in flight: see ``kvspec.pool``. A content stands for the slots up to the end of its prefix, so a
+block holds as many contents as it has boundaries. That these slots are those that a step computes is proved of the
 formulas (chapters 04 and 08).
 """
 
@@ -149,7 +149,7 @@ LATE_IS_IN_TURN = inductive(
     BLOCKS,
     invariants.late_is_in_turn,
     ("KV-MEM-04",),
-    "Where another node may write out of turn, no step writes a block that its request gave up.",
+    "Where another node may write out of turn, no step writes a block that its request freed.",
     (
         unguarded(
             "taken-while-owed",
@@ -159,7 +159,7 @@ LATE_IS_IN_TURN = inductive(
         ),
         broken(
             "always-late",
-            "Whatever is allocated may still be written for somebody else.",
+            "An allocated block may still be written for another request.",
             Take,
             lambda state, at: evolve(TAKEN(state, at), late=TAKEN(state, at).late.put(at.block, 1)),
         ),
@@ -169,7 +169,7 @@ LATE_IS_IN_TURN = inductive(
 
 
 def _stays(u: Any) -> Any:
-    """What was written at the arbitrary point is still there, unless the block was allocated again."""
+    """The content written at the arbitrary point is still there, unless the block was allocated again."""
     at = anywhere(u)
     was, now = before(u).written[at.content, at.block], after(u).written[at.content, at.block]
     allocated = happens(u, Take, Fill) & (u.at_block == at.block)
@@ -185,7 +185,7 @@ STAYS = of_every_step(
     (
         broken(
             "written-over",
-            "What a step computes takes the place of whatever is in the block.",
+            "What a step computes replaces the block's content.",
             Computed,
             lambda state, at: evolve(
                 WRITES(state, at), written=state.written.replaced(at.block, 0).put((at.content, at.block), at.block)
@@ -208,7 +208,7 @@ STAYS = of_every_step(
         "another content of the block is computed": lambda u: (
             happens(u, Computed) & (u.written[u.any_content, u.at_block] == u.at_block) & (u.any_block == u.at_block)
         ),
-        "it is given up": lambda u: (
+        "it is released": lambda u: (
             happens(u, Drop) & (u.any_block == u.at_block) & (u.written[u.any_content, u.at_block] == u.at_block)
         ),
     },

@@ -1,9 +1,8 @@
-"""A follower: runs the transitions beside a manager, and says where the two part.
+"""A follower: runs the transitions next to a manager, and reports where the two differ.
 
-After every operation each recorded call must be a transition that can happen in the state so far and that such an
-operation may consist of; the state that they lead to must be the manager's, map by map; what such an operation must
-consist of must have happened; and the invariants must hold at whatever was touched. What was not touched is as it was
-before.
+After every operation, each recorded call must be a transition that can happen in the state so far and that such an
+operation may consist of. The resulting state must be the manager's, map by map. The transitions that such an operation
+requires must have happened. The invariants must hold for each block that was touched; the other blocks are as before.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, 
 
 
 class Follower:
-    """Follows one manager from a state in which nobody holds a block."""
+    """Follows one manager from a state in which no block is held."""
 
     def __init__(self, manager: Manager, tally: Counter[str] | None = None) -> None:
-        assert not manager.tables, "nobody holds a block yet"
+        assert not manager.tables, "no block may be held yet"
         record(manager.holdings)
         self.now = picture(manager)
         self.tally: Counter[str] = Counter() if tally is None else tally
@@ -55,7 +54,7 @@ class Follower:
         self._progress: Mapping[int, Progress] = {}
         """Per request that holds blocks, how far its content was made known."""
         self._undispatched: frozenset[Content] = frozenset()
-        """What the worker has yet to compute, where that cannot serve every hit."""
+        """Content that the worker has yet to compute, if it cannot serve every hit."""
         self._dispatched = self._over = 0
         """How many steps were dispatched, and how many of them are over."""
         self._steps: Mapping[tuple[Content, int], int] = {}
@@ -73,7 +72,7 @@ class Follower:
         return other
 
     def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
-        """The first difference after ``manager`` performed ``operation``, or None. Follow no further behind one."""
+        """The first difference after ``manager`` performed ``operation``, or None. Do not follow on after one."""
         after, run = picture(manager, self.now), Run(operation, self.now.state)
         drift = run.through(Labels(operation, answer, manager, self.now, after).of(_recorded(manager)))
         drift = drift or run.through(_used(self.now, after)) or run.through(_uses(self.now, after))
@@ -95,7 +94,7 @@ class Follower:
     def step_over(self, manager: Manager, requests: Collection[int]) -> Drift | None:
         """The first difference after the oldest step in flight, of ``requests``, was over, or None.
 
-        What waited for it may be free. When that is so, is counted here.
+        Blocks that waited for it may be free. This counts when.
         """
         self._over += bool(requests)
         after, run = picture(manager, self.now), Run(None, self.now.state)
@@ -115,10 +114,10 @@ class Follower:
         return drift
 
     def _computed(self, state: State, manager: Manager, answered: bool = False) -> Iterator[Labelled]:
-        """What was written, since the steps that owed it are over; what is late, before all else.
+        """The writes of the steps that are over; late ones before all others.
 
-        Where one step is taken after the other, it is over before the next operation. What becomes known with an answer
-        was computed before.
+        With one step in flight, a step is over before the next operation. Blocks that become known with an answer were
+        computed before.
         """
         owed, late = entries_of(state.owed), entries_of(state.late)
         if not owed and not late:
@@ -135,7 +134,7 @@ class Follower:
         self._steps = {key: step for key, step in still.items() if key in owed or key[1] in late}
 
     def _still_owed(self, operation: Operation | None, state: State) -> Iterator[Drift]:
-        """What is to be written, or is late, although the step that owed it is over."""
+        """Writes that are pending or late although their step is over."""
         late = {block for _, block in self._steps}
         for key in entries_of(state.owed):
             if key not in self._steps:
@@ -145,14 +144,15 @@ class Follower:
                 yield Drift(operation, "late", f"block {block}", "the step is over", "it may still write")
 
     def _required(self, step: Step) -> Drift | None:
-        """The first thing that must be so behind ``step``, and is not."""
+        """The first thing that must hold after ``step`` and does not."""
         try:
             return _first(missing(step, self._made_known(step)))
         except ForeignPrefixError as error:
             return Drift(step.operation, "content", f"request {step.number}", "a prefix of that length", str(error))
 
     def _made_known(self, step: Step) -> Due | None:
-        """What must become known to the cache in ``step``, which is taken as done; None if nothing must."""
+        """The content that must become known to the cache in ``step``, which is taken as done; None if there is
+        none."""
         if self._retention is None or step.was is None or step.names is None:
             return None
         number, answer = step.number, step.answer
@@ -165,7 +165,7 @@ class Follower:
         elif isinstance(step.operation, Transferred) and number in step.manager.population.alive:
             tokens = begun = step.was.tokens_computed
         elif isinstance(step.operation, Sample) and step.was.awaited and step.was.status is not Status.LOADING:
-            # What was computed before it was known is known now.
+            # Blocks that were computed before their tokens were known become known now.
             tokens = begun = tokens_answered(step.manager.population[number])
         else:
             return None
@@ -220,7 +220,7 @@ class Run:
                 if drift is not None:
                     return drift
         except UnexplainedError as error:
-            return Drift(self.operation, "calls", "the pool", "a holder for whom it is called", str(error))
+            return Drift(self.operation, "calls", "the pool", "a holder for which it is called", str(error))
         return None
 
     def _happens(self, transition: type[Transition], at: Operands) -> Drift | None:
@@ -235,7 +235,7 @@ class Run:
         return None
 
     def _other(self, call: Call) -> Drift | None:
-        """A call that is no transition, or not always."""
+        """A call that is not a transition, or not always."""
         if call.did is Did.BEGIN:
             # To offer a boundary again changes nothing.
             known = self.state.begins[call.content, call.block] != 0
@@ -250,20 +250,20 @@ class Run:
 
 
 def _released_by(given_up: list[tuple[Entry, int]], block: int) -> Labelled:
-    """What releases ``block``: one of the entries that name it, each once; none if there is none left."""
+    """The release of ``block`` by one of the entries that name it, each once; none if no entry is left."""
     place = next((place for place, (_, named) in enumerate(given_up) if named == block), None)
     return Drop, Operands(block, 0 if place is None else given_up.pop(place)[0])
 
 
 def _used(before: Picture, after: Picture) -> Iterator[Labelled]:
-    """What steps in flight use no longer."""
+    """Blocks that steps in flight do not use any more."""
     for entry, block in before.raw.uses.items():
         if after.raw.uses.get(entry) != block:
             yield Used, Operands(block, use=entry)
 
 
 def _uses(before: Picture, after: Picture) -> Iterator[Labelled]:
-    """What they use from now on."""
+    """Blocks that they use from now on."""
     for entry, block in after.raw.uses.items():
         if before.raw.uses.get(entry) != block:
             yield Use, Operands(block, entry, use=entry)
@@ -275,7 +275,7 @@ def _with_followed(after: Picture, state: State) -> Picture:
 
 
 def _has_room(state: State, call: Call) -> bool:
-    """Whether blocks are free or can be demoted for whoever asks."""
+    """Whether blocks are free or can be demoted for the request that asks."""
     kept = sum(state.where[block] == WAITING for block in call.kept)
     room: bool = call.count <= state.where.count(FREE) + state.where.count(WAITING) - kept
     return room
@@ -308,7 +308,7 @@ def wrong(operation: Operation | None, state: State, touched: Collection[Point])
 
 
 def everywhere(state: State) -> list[Point]:
-    """Every block, with whatever it holds and is listed for."""
+    """Every block, with all that it holds and is listed for."""
     listed = [
         Point(block, content=content) for each in (state.listed, state.begins) for content, block in entries_of(each)
     ]
@@ -316,7 +316,7 @@ def everywhere(state: State) -> list[Point]:
 
 
 def _recorded(manager: Manager) -> list[Call]:
-    """What was called on the manager's pool since this was last asked."""
+    """The calls on the manager's pool since the last call of this."""
     pool = manager.pool
     assert isinstance(pool, RecordedPool), "the manager's pool is recorded"
     calls = list(pool.calls)

@@ -1,11 +1,11 @@
 """A picture: the state of a manager's blocks, as a state of ``kvspec.pool``.
 
 A table entry is named by request, group and position, a copy by its place among those that are pending, and a content
-by itself. A table that waits for steps in flight is named by when it is free, and by its place among those. What did
-not change since the picture before is not looked at again.
+by itself. A table that waits for steps in flight is named by when it is free, and by its place among those. Parts that
+did not change since the previous picture are not read again.
 
-A request that has steps in flight uses whatever these may read or write, by the requests' books. What another node
-writes and what is in the slots follows from operations alone: ``picture`` leaves ``FOLLOWED`` empty.
+A request that has steps in flight uses all that these may read or write, according to ``population``. Transfers and the
+content of slots follow from operations only: ``picture`` leaves ``FOLLOWED`` empty.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kvspec.maps import FiniteMap
 from kvspec.pool.state import FREE, HELD, WAITING, State
 
 Entry: TypeAlias = tuple[int, ...]
-"""Request, group and position; or of what was given up, when it is free, which it is of those, group and position."""
+"""Request, group and position; or of a released block, when it is free, which it is of those, group and position."""
 
 IN_BOTH = -1
 """Where a block would be that two queues have."""
@@ -37,7 +37,7 @@ FOLLOWED = ("filled", "written", "owed", "late")
 
 @frozen(eq=False)
 class Raw:
-    """What was read of a manager, and the maps made of it."""
+    """The state read from a manager, and the maps made of it."""
 
     tables: Mapping[int, tuple[list[list[int]], Mapping[Entry, int]]]
     """Per request, its tables, and the blocks that they name by entry."""
@@ -47,9 +47,9 @@ class Raw:
     begins: Mapping[Content, tuple[int, ...]]
     copies: tuple[Copy, ...]
     given_up: Mapping[Entry, int]
-    """What waits for steps in flight, by entry."""
+    """The blocks that wait for steps in flight, by entry."""
     uses: Mapping[Entry, int]
-    """What steps in flight use, by entry."""
+    """The blocks that steps in flight use, by entry."""
 
 
 @frozen(eq=False)
@@ -66,7 +66,7 @@ class Picture:
         return {block: entry for entry, block in self.raw.tables[request][1].items()}
 
     def given_up_since(self, before: Picture) -> Mapping[int, Entry]:
-        """Where each block is named that was given up since ``before``."""
+        """Where each block is named that was released since ``before``."""
         return {block: entry for entry, block in self.raw.given_up.items() if entry not in before.raw.given_up}
 
 
@@ -81,7 +81,7 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
         pool.cached.entries(),
         pool.partial.entries(),
         tuple(manager.copies),
-        _given_up(manager),
+        _released(manager),
         _uses(manager, {} if was is None else was.uses) if manager.settings.steps_in_flight_max > 1 else {},
     )
 
@@ -144,7 +144,7 @@ def _named(raw: Raw, before: Picture | None) -> Any:
     return FiniteMap.of(named)
 
 
-def _given_up(manager: Manager) -> dict[Entry, int]:
+def _released(manager: Manager) -> dict[Entry, int]:
     among = Counter[int]()
     entries: dict[Entry, int] = {}
     for steps, tables in manager.holdings.deferred:
@@ -156,12 +156,12 @@ def _given_up(manager: Manager) -> dict[Entry, int]:
 
 
 def _uses(manager: Manager, before: Mapping[Entry, int]) -> Mapping[Entry, int]:
-    """What the steps in flight may read or write; ``before`` is what they used so far.
+    """The blocks that steps in flight may read or write; ``before`` has those that they used so far.
 
-    Whatever waits for them; and of a request that runs from what the first token reads that is not sure to be computed,
-    to the end: any of the drafts may be taken back.
+    All that waits for them. Of a running request, all blocks from the first one that a token reads which may be taken
+    back, to the end: any of the drafts may be taken back.
     """
-    uses = _given_up(manager)
+    uses = _released(manager)
     for number, request in manager.population.alive.items():
         if number not in manager.tables or not request.in_flight:
             continue

@@ -73,7 +73,7 @@ class RecordedPool(BlockPool):
         self.cached.calls = self.partial.calls = self.calls
 
     def _inside(self, call: Callable[[], Result]) -> Result:
-        """What the pool calls by itself in ``call`` is not recorded."""
+        """Calls that the pool makes itself in ``call`` are not recorded."""
         self._by_itself = True
         try:
             return call()
@@ -159,11 +159,11 @@ def record(holdings: Holdings) -> None:
 
 Recorder = TypeVar("Recorder")
 _BOTH: dict[tuple[type, type], type] = {}
-"""What is a recorder and something else. There is one for each two, so that it costs little to copy a pool."""
+"""Classes that are a recorder and something else, one for each pair, so that copying a pool is cheap."""
 
 
 def _recorder(thing: Any, recorder: type[Recorder]) -> Recorder:
-    """What is of the kind of ``thing`` and a recorder too, with all that ``thing`` has; ``thing`` if it is one."""
+    """A recorder of the type of ``thing`` with its attributes; ``thing`` itself if it is a recorder."""
     if isinstance(thing, recorder):
         return thing
     kinds = recorder, type(thing)

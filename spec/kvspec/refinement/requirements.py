@@ -1,9 +1,9 @@
 """Which transitions an operation may consist of (``ALLOWED``), and what it must have done (``REQUIRED``).
 
-That is which entries a request names after it, which of them are its hit and what is copied for it, what becomes known
-to the cache, what is forgotten, and what is not pending any more. The tables follow from the formulas of the groups
-alone: which blocks are dead, how many entries there are, and how a table grows. What becomes known is exactly what
-retention says is due, each with its own content. What is left open is in ``kvspec.refinement``.
+The latter is which entries a request names, which of them are its hit, and what is copied for it. It is also what
+becomes known to the cache, what is forgotten, and what is not pending any more. The tables follow only from the
+formulas of the groups: which blocks are dead, how many entries there are, and how a table grows. Exactly the content
+that retention says is due becomes known. ``kvspec.refinement`` says what is left open.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from kvspec.refinement.step import Blocks, Drift, Step, content_of_block, conten
 _CACHES = frozenset[type[Transition]]({Compute, Register, Begin})
 _FREES = frozenset[type[Transition]]({Pin, Drop})
 _ENDS = frozenset[type[Transition]]({*_FREES, Move})
-"""What is given up may be free only when steps in flight are over: until then another table names it."""
+"""A released block may be free only when steps in flight are over: until then another table names it."""
 _GROWS = frozenset[type[Transition]]({Demote, Take, Move, *_FREES, *_CACHES})
 
 ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = MappingProxyType(
@@ -98,7 +98,7 @@ Known: TypeAlias = tuple[Content, int]
 
 
 def retention_of(settings: Settings) -> Retention | None:
-    """What says which blocks are due; None if nothing is cached."""
+    """The retention, which says which blocks are due; None if nothing is cached."""
     if not settings.caches:
         return None
     interval = settings.retention_interval_tokens
@@ -110,7 +110,7 @@ class Progress:
     """How far a request's content was made known, since it holds blocks."""
 
     hit_tokens: int
-    """What was there already: it is not made known again."""
+    """The boundaries that were there already: they are not made known again."""
     tokens: int
     """Of how many tokens all that is due is known."""
     opened: tuple[int, ...]
@@ -118,7 +118,7 @@ class Progress:
 
 
 def progress_after(geometry: Geometry, hit_tokens: int) -> Progress:
-    """The progress of a request that holds its hit alone."""
+    """The progress of a request that holds only its hit."""
     return Progress(hit_tokens, hit_tokens, tuple(hit_tokens // group.block_size_tokens for group in geometry.groups))
 
 
@@ -132,7 +132,7 @@ class Due:
 
 
 def due(manager: Manager, retention: Retention, number: int, tables: Blocks, progress: Progress, ends: range) -> Due:
-    """What a step makes due, on top of ``progress``: of ``ends``, the last is where it ends, and the others it passes.
+    """The content that a step makes due, after ``progress``: it ends at the last of ``ends`` and passes the others.
 
     Drafts are never among them. A state is kept where a step ends, and is none of those that it passes.
     """
@@ -165,7 +165,7 @@ def due(manager: Manager, retention: Retention, number: int, tables: Blocks, pro
 def _places(
     retention: Retention, group: Group, request: Request, first: int, before: int, tokens: int
 ) -> tuple[Sequence[int], int]:
-    """The indices from ``first`` on that become due behind ``before`` tokens, and the first that is not due yet."""
+    """The indices from ``first`` on that become due after ``before`` tokens, and the first that is not due yet."""
     end = max(first, tokens // group.block_size_tokens)
     found = []
     opened = end
@@ -207,7 +207,7 @@ def computed_before(step: Step, was: Request) -> int:
 
 
 def _allocated(step: Step, was: Request) -> Pattern | None:
-    """The tables of a request that was granted slots, or was refused."""
+    """The tables of a request that was granted slots, or was rejected."""
     answer, named = step.answer, step.named
     computed = computed_before(step, was) - (0 if named is None else _unsure(step, was))
     if isinstance(answer, Granted):
@@ -219,7 +219,7 @@ def _allocated(step: Step, was: Request) -> Pattern | None:
 
 
 def _kept(step: Step, index: int, group: Group, computed: int) -> Sequence[int | None]:
-    """What a table names before it grows: what it named, or the full blocks of the hit, without what is dead."""
+    """The blocks of a table before it grows: those it named, or the full blocks of the hit, without dead ones."""
     assert isinstance(step.answer, Granted)
     if step.named is not None:
         return _freed_entries(step.named[index], group.blocks_dead(computed))
@@ -229,7 +229,7 @@ def _kept(step: Step, index: int, group: Group, computed: int) -> Sequence[int |
 
 
 def _grown(step: Step, was: Request, group: Group, kept: Sequence[int | None]) -> Sequence[int | None]:
-    """The table behind what was provided, and what this step computes."""
+    """The table after what was provided, and what this step computes."""
     assert isinstance(step.answer, Granted)
     settings, tokens = step.manager.settings, step.manager.population[step.number].tokens_computed
     if step.answer.external_tokens:
@@ -281,7 +281,7 @@ def _ended(step: Step, was: Request) -> Pattern | None:
 
 
 def _transferred(step: Step, was: Request) -> Pattern | None:
-    """What arrived stays; what was read, or did not arrive, is given up."""
+    """Blocks that arrived stay; blocks that were read, or did not arrive, are freed."""
     assert isinstance(step.operation, Transferred)
     arrived = was.status is Status.LOADING and step.operation.succeeded
     return _unchanged(step, was) if arrived else None
@@ -302,7 +302,7 @@ _MUST_BE: Mapping[type[Operation], Callable[[Step, Request], Pattern | None]] = 
 
 
 def tables_must_be(step: Step, was: Request) -> Pattern | None:
-    """The tables of the request behind the step; None if it must name nothing."""
+    """The tables of the request after the step; None if it must name nothing."""
     return _MUST_BE.get(type(step.operation), _unchanged)(step, was)
 
 
@@ -388,7 +388,7 @@ def _dispatched(step: Step) -> Iterator[Drift]:
         yield Drift(step.operation, "copies", "pending", (), step.after.raw.copies)
     reported = step.answer.copies if isinstance(step.answer, Copies) else None
     if reported != step.before.raw.copies:
-        yield Drift(step.operation, "copies", "told", step.before.raw.copies, reported)
+        yield Drift(step.operation, "copies", "reported", step.before.raw.copies, reported)
     cache = step.manager.cache
     if isinstance(cache, PrefixCache) and cache.fenced:
         yield Drift(step.operation, "fence", next(iter(cache.fenced)), *_there(False))
@@ -399,7 +399,7 @@ def _reset(step: Step) -> Iterator[Drift]:
     expected = bool(Reset.guard(step.before.state, Operands()))
     happened = bool(list(_of(step, Reset)))
     reported = isinstance(step.answer, Success) and step.answer.succeeded
-    for where, got in (("happens", happened), ("told", reported)):
+    for where, got in (("happens", happened), ("reported", reported)):
         if got != expected:
             yield Drift(step.operation, "reset", where, expected, got)
 
@@ -411,7 +411,7 @@ REQUIRED: Mapping[type[Operation], tuple[Requirement, ...]] = MappingProxyType(
 
 
 def missing(step: Step, due: Due | None) -> Iterator[Drift]:
-    """What must be so behind ``step``, and is not; ``due`` is what must become known in it."""
+    """The requirements that ``step`` violates; ``due`` is the content that must become known in it."""
     of_request = isinstance(step.operation, OfRequest)
     for requirement in REQUIRED.get(type(step.operation), (_tables,) if of_request else ()):
         yield from requirement(step)
@@ -420,7 +420,7 @@ def missing(step: Step, due: Due | None) -> Iterator[Drift]:
 
 
 def _known(step: Step, due: Due | None) -> Iterator[Drift]:
-    """What is due becomes known, once and with its own content, and nothing else does."""
+    """All due content becomes known, once, and nothing else does."""
     registered = Counter((at.content, at.block) for at in _of(step, Register))
     expected = Counter(due.full if due is not None else ())
     if registered != expected:

@@ -1,9 +1,8 @@
 """A step: one operation, the transitions that it consisted of, and everything that says what must hold after it.
 
-A recorded call names blocks alone. For which request it was follows from the tables and copies before and after the
-operation: a request names no block twice (KV-INV-04), so the block identifies the entry. Which content a hit asks for
-follows from the entry, or from the copy, and not from what the block holds: the content of its own request, its own
-group and its own place.
+A recorded call names only blocks. Its request follows from the tables and copies before and after the operation: a
+request names no block twice (KV-INV-04), so the block identifies the entry. The content that a hit asks for follows
+from the entry or the copy, and not from what the block holds. It is the content of its own request, group and place.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def content_of_block(manager: Manager, request: int, group: int, index: int) -> 
 
 
 def content_of_source(manager: Manager, request: int, group: int, answer: Answer) -> Content | None:
-    """What a block must hold, or begin with, of which a beginning is copied; None if nothing was granted."""
+    """The content that a block must hold, or begin with if a beginning is copied; None if nothing was granted."""
     if not isinstance(answer, Granted):
         return None
     matched = manager.geometry.groups[group].tokens_matched(answer.hit_tokens)
@@ -111,7 +110,7 @@ class Labels:
         self._place: dict[int, Entry] = dict(before.entries(request))
         """Where the request names each block by now."""
         self._will = {**after.given_up_since(before), **after.entries(request)}
-        """Where it names each block in the end, or what it gave up and waits for steps in flight."""
+        """Where it names each block in the end, or what it freed and waits for steps in flight."""
         self._loaded = _loaded(manager, request, answer)
         arrives = isinstance(operation, Transferred)
         self._filled = [block for block in self._place if arrives and before.state.filled[block]]
@@ -126,7 +125,7 @@ class Labels:
         """The transitions that ``calls`` stand for, in order; a call that is not a transition is yielded as it is.
 
         Raises:
-            UnexplainedError: nobody accounts for a call.
+            UnexplainedError: nothing accounts for a call.
         """
         known = [call for call in calls if call.did in (Did.REGISTER, Did.BEGIN) and self._is_there(call)]
         yield from (
@@ -148,7 +147,7 @@ class Labels:
     def _is_there(self, call: Call) -> bool:
         """Whether what becomes known is computed by now, or is computed in the step that is scheduled, and is new.
 
-        The books of the request say so: what another node provides counts as computed once it has arrived.
+        The request's record says so: external tokens count as computed once they have arrived.
         """
         assert isinstance(self._operation, OfRequest), "it becomes known for a request"
         assert call.content is not None, "it is the content that becomes known"
@@ -190,14 +189,14 @@ class Labels:
         return self._place[call.block]
 
     def _asked(self, entry: Entry) -> Content:
-        """What a block must hold to serve a hit at ``entry``."""
+        """The content that a block must hold to serve a hit at ``entry``."""
         try:
             return content_of_block(self._manager, *entry)
         except ForeignPrefixError as error:
             raise UnexplainedError(f"a hit at {entry}: {error}") from error
 
     def _begins(self, copy: Copy) -> Content | Literal[0]:
-        """What the source of ``copy`` must hold or begin with; 0 if nothing was granted."""
+        """The content that the source of ``copy`` must hold or begin with; 0 if nothing was granted."""
         assert isinstance(self._operation, OfRequest), "copies are made for a request"
         try:
             return content_of_source(self._manager, self._operation.request, copy.group, self._answer) or 0
@@ -205,7 +204,8 @@ class Labels:
             raise UnexplainedError(f"a copy in group {copy.group}: {error}") from error
 
     def _settled(self) -> Iterator[Labelled]:
-        """What no call tells, once: a block that stands at another place of a table, and where a copy goes."""
+        """Transitions without a call, each once: a block moves to another place of a table, or a copy gets its
+        destination."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -259,7 +259,7 @@ class Step:
     happened: Sequence[Labelled]
     """The transitions that it consisted of."""
     undispatched: frozenset[Content]
-    """What the worker had yet to compute before, where that cannot serve every hit."""
+    """Content that the worker had yet to compute before, if it cannot serve every hit."""
 
     @property
     def number(self) -> int:

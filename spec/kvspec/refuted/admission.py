@@ -2,7 +2,7 @@
 
 z3 chooses the sizes: of the queues of real pools, and of blocks that are only counted (``kvspec.progress.counted``).
 The schedulers that answer are those of ``kvreference``, over the block manager itself. Every transfer is over before
-the next step, except where a replay says that another node goes on reading.
+the next step, except where a replay says that another node continues to read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _replay(values: Mapping[str, Any]) -> Replay:
         Arrive(1, (Run(100, count),)),
         Admit(1, count),
     )
-    design, sound = (_is_refused(each(settings), operations) for each in (UnguardedGate, Manager))
+    design, sound = (_is_rejected(each(settings), operations) for each in (UnguardedGate, Manager))
     return Replay(
         settings,
         operations,
@@ -75,26 +75,26 @@ def _replay(values: Mapping[str, Any]) -> Replay:
     )
 
 
-def _is_refused(manager: Manager, operations: tuple[Operation, ...]) -> bool:
+def _is_rejected(manager: Manager, operations: tuple[Operation, ...]) -> bool:
     *before, last = operations
     for operation in before:
         manager.apply(operation)
     return isinstance(manager.apply(last), Refused)
 
 
-def _describe_admission(refused: bool) -> str:
-    return "refused, though nobody holds a block" if refused else "admitted"
+def _describe_admission(rejected: bool) -> str:
+    return "rejected, although no block is held" if rejected else "admitted"
 
 
 GATES = (
     Refuted(
         "gate-without-demotion",
         "KV-LIVE-01",
-        "A gate counts what is free and never demotes: pins that nobody uses keep every request out, for ever.",
+        "A gate counts free blocks and never demotes: unused pins keep every request out permanently.",
         Obligation(
             id="refuted.gate-without-demotion",
             statements=("KV-OP-23", "KV-LIVE-01"),
-            title="There is room exactly if what is asked for fits into what is free or can be demoted.",
+            title="There is room if and only if what is asked for fits into what is free or can be demoted.",
             unknowns={name: Count(0, BLOCKS_MAX) for name in ("free", "pinned", "count")},
             claim=_finds_room,
             witnesses={},
@@ -116,14 +116,14 @@ WINDOW = Geometry((Group("sliding_window", 1, 2),))
 
 def _describe_course(course: Course) -> str:
     if course.steps == 0:
-        return "what can never fit is refused when it is submitted"
+        return "a request that can never fit is rejected when it is submitted"
     if course.hangs:
-        return f"hangs in step {course.steps}: requests in line: {course.left}, and nothing to wait for"
+        return f"hangs in step {course.steps}: live requests: {course.left}, and nothing to wait for"
     if course.set_back:
         return f"in step {course.steps} the first that runs loses all that it computed, for nothing"
     if course.left:
         return f"waits for the transfer, and the first that runs keeps what it computed, for {course.steps} steps"
-    return "everybody ends"
+    return "all requests end"
 
 
 def _hang(
@@ -156,7 +156,7 @@ def _hang(
     obligation = Obligation(
         id=f"refuted.{name}",
         statements=(statement,),
-        title="Every step brings somebody on, unless a transfer is waited for, and never sets back the first.",
+        title="Every step advances a request, unless it waits for a transfer, and never sets back the first.",
         unknowns=shop.unknowns(sizes_max, sizes_max),
         assumes=assumes,
         claim=claim,
@@ -193,7 +193,7 @@ HANGS = (
     _hang(
         "oversize-accepted",
         OversizeBlocksQueue,
-        "Whatever is submitted is accepted: a request that can never fit stays first in line for ever "
+        "Every request is accepted: one that can never fit stays at the head of the queue permanently "
         "(vllm-project/vllm#35570).",
         Shop(FULL, (False,), steps=6),
         statement="KV-LIVE-01",
@@ -201,7 +201,7 @@ HANGS = (
     _hang(
         "window-counted-whole",
         FullSequenceWithoutRecycling,
-        "A window is counted as if it kept all that it ever held: what was accepted is never let in "
+        "A window is counted as if it kept all that it ever held: an accepted request is never admitted "
         "(vllm-project/vllm#39734).",
         Shop(WINDOW, (False,), steps=6),
         statement="KV-LIVE-01",
@@ -209,20 +209,20 @@ HANGS = (
     _hang(
         "parked-counts-as-running",
         ParkedCountAsRunning,
-        "Whoever holds blocks counts as running: one that has loaded keeps itself from running "
+        "A request that holds blocks counts as running: one that has loaded keeps itself from running "
         "(vllm-project/vllm#53130).",
         Shop(FULL, (True,), steps=6, running_max=1),
     ),
     _hang(
         "loaded-is-forgotten",
         LoadedIsForgotten,
-        "Whoever waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
+        "A request that waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
         Shop(FULL, (True,), steps=6),
     ),
     _hang(
         "first-preempted",
         FirstIsPreempted,
-        "The only one that runs gives up its blocks when a transfer holds what it needs, and computes all again.",
+        "The only running request frees its blocks when a transfer holds what it needs, and computes all again.",
         Shop(FULL, (False, False), steps=8, chunk_tokens=2, sends=True),
         statement="KV-LIVE-02",
         sizes_max=2,

@@ -72,7 +72,7 @@ MASKS = (
     Refuted(
         "mask-without-shift",
         "KV-OP-16",
-        "The mask keeps the tail before each boundary and not the look-ahead block behind it: no replay ever hits.",
+        "The mask keeps the tail before each boundary and not the look-ahead block after it: no replay ever hits.",
         Obligation(
             id="refuted.mask-without-shift",
             statements=("KV-OP-16",),

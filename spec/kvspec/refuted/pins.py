@@ -1,8 +1,7 @@
-"""Refuted: a pin as a second reference. Four loopholes, each the shortest way there in the life of one block.
-
-A block is taken, hit, given up by a window or at a request's end, and demoted. What each of these does to its count is
-said here as ``kvreference.refuted.pinned_by_count`` does it; who holds the block, and whether it is meant to be pinned,
-is kept beside it. The way that z3 finds is then run on that pool, and on the pinned tier as it is.
+"""Refuted: a pin as a second reference. Four loopholes, each by the shortest history of one block. A block is taken,
+hit, released by a window or at a request's end, and demoted. Each of these changes its count as
+``kvreference.refuted.pinned_by_count`` does; who holds the block, and whether it is meant to be pinned, is kept next to
+the count. The history that z3 finds is then run on that pool, and on the real pinned tier.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Life:
     """Whether it is meant to be."""
     free: Any = 1
     tracked: Any = 0
-    """Whether it is taken to be pinned and held by nobody."""
+    """Whether it is assumed to be pinned without a holder."""
     known: Any = 0
     """Whether it holds something that a request can hit."""
 
@@ -127,7 +126,7 @@ def _forgets_pin(life: Life) -> Any:
 
 
 def _order(u: Any) -> Any:
-    """The shortest way comes first, and of ways of one length the one that pins or demotes first: no two are equal."""
+    """The shortest history comes first, and of equal lengths the one that pins or demotes first: no two are equal."""
     order = u.length
     for step in range(STEPS_MAX):
         order = order * len(CALLS) + len(CALLS) - 1 - getattr(u, f"action_{step}")
@@ -146,12 +145,12 @@ def _obligation(name: str, statement: str, title: str, wrong: Callable[[Life], A
         witnesses={},
         mutants=(),
         size=_order,
-        bound=f"ways of up to {STEPS_MAX} actions on one block",
+        bound=f"histories of up to {STEPS_MAX} actions on one block",
     )
 
 
 def _run(pool: BlockPool, actions: Sequence[int], tracked: Callable[[], bool]) -> Life:
-    """What becomes of the block if ``pool`` does all this; scratch serves no hit, so it is cached when it is taken."""
+    """The outcome for the block if ``pool`` does all this; scratch serves no hit, so it is cached when it is taken."""
     life = Life()
     for action in actions:
         if action == TAKE:
@@ -177,13 +176,13 @@ def _describe_life(life: Life) -> str:
 
 
 def by_count(actions: Sequence[int]) -> Life:
-    """What becomes of a block in the refuted pool."""
+    """The outcome for a block in the refuted pool."""
     pool = CountingPool(SETTINGS.blocks, 1)
     return _run(pool, actions, lambda: BLOCK in pool.tracked)
 
 
 def by_flag(actions: Sequence[int]) -> Life:
-    """What becomes of it in the pinned tier as it is."""
+    """The outcome for it in the real pinned tier."""
     pool = PinnedPool(SETTINGS.blocks, False, 1)
     return _run(pool, actions, lambda: BLOCK in pool.pinned)
 
@@ -206,21 +205,21 @@ PINS = (
         "pin-by-count-undoes-another",
         "KV-INV-01",
         "A pin is a second reference: a window drop takes two from a block that another request holds as well.",
-        "What is taken to be pinned and held by nobody is held by nobody.",
+        "A block that is assumed to be pinned without a holder has no holder.",
         _undoes_another,
     ),
     _refuted(
         "pin-by-count-frees-under-holder",
         "KV-INV-02",
-        "A count of one is taken for a pin without a holder, and demotion frees a block that somebody reads.",
-        "What is in the free queue is held by nobody.",
+        "A count of one is taken for a pin without a holder, and demotion frees a block that is read.",
+        "A block in the free queue has no holder.",
         _frees_under_holder,
     ),
     _refuted(
         "pin-by-count-loses-block",
         "KV-INV-02",
         "A block that was demoted and hit again has one reference, and a window drop takes two: no queue has it again.",
-        "What nobody holds is in a queue.",
+        "A block without a holder is in a queue.",
         _loses_block,
     ),
     _refuted(

@@ -13,12 +13,12 @@ from kvspec.obligation import Obligation
 
 @frozen
 class Replay:
-    """What became of one trace."""
+    """The outcome of one trace."""
 
     settings: Settings
     operations: tuple[Any, ...]
     design: str
-    """What the refuted design said or came to, in one sentence."""
+    """The result of the refuted design, in one sentence."""
     sound: str
     """The same of the reference."""
     design_fails: bool
@@ -40,8 +40,8 @@ class Refuted:
     statement: str
     """The guarantee that it violates."""
     story: str
-    """What it does, and what comes of it, in one sentence."""
+    """What the design does, and the consequence, in one sentence."""
     obligation: Obligation
-    """What the design would have to satisfy: z3 refutes it."""
+    """The claim that the design would have to satisfy: z3 refutes it."""
     replay: Callable[[Mapping[str, Any]], Replay]
     """The counterexample, run."""

@@ -1,8 +1,8 @@
 """Refuted: four scans that look sound, each of them in some version of a production system or close to one.
 
 z3 finds the shortest request, with the fewest blocks missing, for which the scan comes to another hit than the
-reference. It is played on the block manager: the request is computed and ends, the missing blocks are evicted by their
-ids, and the same prompt with one token more is looked up. What the scan says is then read off the manager's own blocks.
+reference. The block manager then runs it: the request is computed and ends, the missing blocks are evicted by their
+ids, and the same prompt with one token more is looked up. The scan's answer is computed from the manager's own blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvspec.symbolic import Number
 
 @define
 class DropAgain(Row):
-    """Whoever is asked again looks no further than the hit so far, and drops a block of it once more."""
+    """A group that is asked again looks no further than the hit so far, and drops a block of it once more."""
 
     def served(self, hit_tokens: Number) -> Number:
         ahead = 0 if self.asked_before else self.drop_tokens
@@ -34,9 +34,8 @@ class DropAgain(Row):
 
 @define
 class DropOnce(Row):
-    """Whoever has found a look-ahead block is not asked for it again, even where another group shortens the hit.
-
-    Only when somebody shortens it who was not asked, all are asked again.
+    """A group that has found a look-ahead block is not asked for it again, even where another group shortens the hit.
+    Only if a group that was not asked shortens it, all are asked again.
     """
 
     def served(self, hit_tokens: Number) -> Number:
@@ -63,7 +62,7 @@ class CutBeforeDrop(Row):
 
 @define
 class TakenForFull(Row):
-    """Whoever has served a hit is taken to serve every shorter one, as full attention does."""
+    """A group that has served a hit is assumed to serve every shorter one, as full attention does."""
 
     def served(self, hit_tokens: Number) -> Number:
         return hit_tokens if self.asked_before else super().served(hit_tokens)
@@ -106,7 +105,7 @@ def _replay(geometry: Geometry, make: MakeRow) -> Callable[[Mapping[str, Any]], 
         *_, hit = (manager.apply(operation) for operation in operations)
         assert isinstance(hit, Hit)
         design = as_cached(manager, 1).found(make)
-        # What the reference says is what the hit is: chapter 05 proves it to be the longest.
+        # The reference gives the hit: chapter 05 proves it to be the longest.
         hits = f"a hit of {design} tokens", f"a hit of {hit.tokens} tokens"
         return Replay(settings, operations, hits[0], hits[1], design_fails=design != hit.tokens, sound_fails=False)
 
@@ -152,7 +151,7 @@ SCANS = (
     _refuted(
         "drop-remembered",
         DropOnce,
-        "A look-ahead block that was found behind a longer hit is taken to be there behind a shorter one "
+        "A look-ahead block that was found after a longer hit is assumed to be there after a shorter one "
         "(finding 005).",
         Group("full", 2, lookahead=True),
         Group("sliding_window", 2, 3, lookahead=True),

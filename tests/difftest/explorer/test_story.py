@@ -46,7 +46,7 @@ def test_a_story_has_fixed_parts() -> None:
     found = explore(world).found
     assert found is not None
     assert render(world, found).splitlines() == [
-        "KV-MEM-01: Whatever a computed token reads is in its slot: the state of its own request's prefix.",
+        "KV-MEM-01: All that a computed token reads is in its slot: the state of its own request's prefix.",
         "seen: request 0, group 0: expected token 0 in its slot, got the block was freed: null block",
         "the shortest way there, 4 steps:",
         "     0  Request 0 arrives, prompt of 3 tokens: 0..2 -> done",

@@ -100,14 +100,14 @@ class CopiesIntoTheFree(Shows):
 
 INJECTED = {
     CountsTwice: ("KV-INV-01", "block 1 counts 2 references, 1 table entries name it"),
-    LosesFree: ("KV-INV-02", "nobody holds block 4, and it is not in the free queue"),
+    LosesFree: ("KV-INV-02", "block 4 has no holder, and it is not in the free queue"),
     Boasts: ("KV-INV-03", "said to be free: 99, queued: 2"),
     NamesTwice: ("KV-INV-04", "request 0 names block 1 2 times"),
     Mislabels: ("KV-INV-05", "block 1 holds None, and is listed under"),
     QueuesNull: ("KV-INV-06", "the null block is queued or cached"),
-    PinsWhatIsHeld: ("KV-INV-07", "pinned and held by nobody: [], queued as pinned: [1]"),
+    PinsWhatIsHeld: ("KV-INV-07", "pinned without a holder: [], queued as pinned: [1]"),
     KeepsScratchBehind: ("KV-INV-08", "the free queue [4, 5] has a cached block before a scratch one"),
-    CopiesIntoTheFree: ("KV-INV-09", "nobody holds block 4, and Copy(group=0, source=1, destination=4"),
+    CopiesIntoTheFree: ("KV-INV-09", "block 4 has no holder, and Copy(group=0, source=1, destination=4"),
 }
 
 

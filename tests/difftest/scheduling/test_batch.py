@@ -64,7 +64,7 @@ def test_blocks_before_the_window_do_not_matter() -> None:
 
 def test_wrong_blocks_are_seen() -> None:
     """Too few, too many, of another group, or those of a resumed request appended to the ones it lost."""
-    where = "request 7, as the worker is told (blocks by group)"
+    where = "request 7, as sent to the worker (blocks by group)"
     assert where == subject(second(evolve(MORE, blocks=None)))
     assert where == subject(second(evolve(MORE, blocks=((5, 9), (6,)))))
     assert where == subject(second(evolve(MORE, blocks=((6,), (5,)))))
@@ -87,8 +87,8 @@ def test_wrong_tokens_are_seen() -> None:
 
 def test_a_new_request_is_sent_as_new() -> None:
     """Once."""
-    assert "request 7, as the worker is told" == subject(first_step(evolve(NEW, new=False)))
-    assert "request 7, as the worker is told" == subject(second(evolve(MORE, new=True)))
+    assert "request 7, as sent to the worker" == subject(first_step(evolve(NEW, new=False)))
+    assert "request 7, as sent to the worker" == subject(second(evolve(MORE, new=True)))
 
 
 def test_exactly_the_computing_requests_are_sent() -> None:
@@ -120,7 +120,7 @@ def test_tokens_are_sent_as_they_are() -> None:
     prompt = (11, 12, 13)
     new = evolve(DUE, prompt=prompt)
     assert first_step(evolve(NEW, prompt=prompt), new) is None
-    assert "request 7, as the worker is told (prompt)" == subject(first_step(evolve(NEW, prompt=prompt[::-1]), new))
+    assert "request 7, as sent to the worker (prompt)" == subject(first_step(evolve(NEW, prompt=prompt[::-1]), new))
     answered = evolve(MORE_DUE, answered=2)
     assert second(evolve(MORE, answered=2), answered) is None
     assert "request 7, as sent to the worker (tokens answered)" == subject(second(evolve(MORE, answered=3), answered))

@@ -121,7 +121,7 @@ def test_a_request_that_ends_with_a_step_has_taken_its_tokens(end: Operation) ->
     assert observed.ask(end, Done()) is None
     assert observed.chunks.end(observed.population) is None
     observed.chunks.begin(observed.population)
-    assert ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled") == numbers(
+    assert ("KV-SYS-06", "1", "it is not asked for, 0 are scheduled") == numbers(
         observed.chunks.end(observed.population)
     )
 
@@ -129,7 +129,7 @@ def test_a_request_that_ends_with_a_step_has_taken_its_tokens(end: Operation) ->
 def test_a_running_request_is_not_passed_over() -> None:
     """While the budget lasts; after a preemption its tokens are the step's again."""
     observed = Observed().run()
-    left_out = ("KV-SYS-06", "1", "nobody asks for it, 0 are scheduled")
+    left_out = ("KV-SYS-06", "1", "it is not asked for, 0 are scheduled")
     assert left_out == numbers(observed.chunks.end(observed.population))
     assert observed.ask(Schedule(0, 1)) is None
     assert observed.chunks.end(observed.population) is None
@@ -140,7 +140,7 @@ def test_a_running_request_is_not_passed_over() -> None:
 
 def test_nothing_is_asked_for_after_a_preemption_for_itself() -> None:
     """The step ends its turn of those that run with a request for which no other could be preempted."""
-    for victim, expected in ((1, None), (0, ("KV-SYS-06", "36", "nobody asks for it, 0 are scheduled"))):
+    for victim, expected in ((1, None), (0, ("KV-SYS-06", "36", "it is not asked for, 0 are scheduled"))):
         observed = Observed(3)
         assert [None, None] == [observed.ask(Admit(0, 50)), observed.ask(Admit(1, 14))]
         observed.answered(0)

@@ -44,12 +44,12 @@ def test_what_is_due_is_sent() -> None:
 @pytest.mark.parametrize(
     ("sent", "expected", "got"),
     [
-        ([], "[1, 2], goes on", "nothing"),
-        (SENT * 2, "nothing more", "[1, 2], goes on"),
-        ([(0, 3, ClientOutput((1, 2)))], "told to client 1", "told to client 0"),
-        ([(1, 3, ClientOutput((2, 1)))], "[1, 2], goes on", "[2, 1], goes on"),
-        ([(1, 3, ClientOutput((1, 2), "stop", 2))], "[1, 2], goes on", "[1, 2], ends (stop) with 2"),
-        ([*SENT, (0, 4, ClientOutput(()))], "nothing more", "[], goes on"),
+        ([], "[1, 2], continues", "nothing"),
+        (SENT * 2, "nothing more", "[1, 2], continues"),
+        ([(0, 3, ClientOutput((1, 2)))], "sent to client 1", "sent to client 0"),
+        ([(1, 3, ClientOutput((2, 1)))], "[1, 2], continues", "[2, 1], continues"),
+        ([(1, 3, ClientOutput((1, 2), "stop", 2))], "[1, 2], continues", "[1, 2], ends (stop) with 2"),
+        ([*SENT, (0, 4, ClientOutput(()))], "nothing more", "[], continues"),
     ],
 )
 def test_anything_else_is_found(sent: list[tuple[int, int, ClientOutput]], expected: str, got: str) -> None:

@@ -94,7 +94,7 @@ def test_a_window_that_was_released_too_early_is_not() -> None:
     """Goal: blocks that are still read must be there. Method: a table without the block, with the null
     block, or reused.
     """
-    for table, expected in (([0, 0, 3], "there is no block to read"), ([0, 9, 3], "nothing that was written")):
+    for table, expected in (([0, 0, 3], "no block to read"), ([0, 9, 3], "nothing that was written")):
         ghost = memory(WINDOW, (SHARED,))
         ghost.step([work(0, [1, 2], 0, 8)])
         ghost.step([work(0, table, 8, 9)])
