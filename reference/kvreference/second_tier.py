@@ -119,11 +119,18 @@ class SecondTier:
 
     def stage(self, content: Content) -> Stage:
         """What the tier has of ``content``."""
+        chunk = self._chunk(content)
+        if chunk is None:
+            return Stage.MISSING
+        if self.host.cached.content_of(chunk) is None:
+            return Stage.STORING
+        return Stage.READ if self.host.references[chunk] else Stage.READABLE
+
+    def _chunk(self, content: Content) -> int | None:
+        """The chunk that holds ``content``, or is to hold it."""
+        stores = (job.chunk for job in self.jobs.values() if job.content == content and not job.to_device)
         chunk = self.host.cached.find(content)
-        if chunk is not None:
-            return Stage.READ if self.host.references[chunk] else Stage.READABLE
-        stores = (job.content == content and not job.to_device for job in self.jobs.values())
-        return Stage.STORING if any(stores) else Stage.MISSING
+        return next(stores, None) if chunk is None else chunk
 
     def hit_tokens(self, geometry: Geometry, prefixes: list[Prefix], tokens: int) -> int:
         """Up to where a request of ``tokens`` tokens can resume, once what the device lacks is loaded."""
@@ -190,7 +197,7 @@ class SecondTier:
     def use(self, contents: Sequence[Content]) -> None:
         """A request uses ``contents``, in order: the last of them are evicted first."""
         for content in reversed(contents):
-            chunk = self.host.cached.find(content)
+            chunk = self._chunk(content)
             if chunk is not None:
                 self.order.use(chunk)
 

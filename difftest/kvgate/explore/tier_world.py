@@ -205,7 +205,7 @@ class TierWorld:
         for index, group in enumerate(geometry.groups):
             first, end = group.blocks_needed(hit)
             contents = self._contents(prompt, index, range(end))
-            found.append([NULL] * first + [pool.cached.find(content) for content in contents[first:]])
+            found.append([*(NULL,) * first, *(pool.cached.find(content) for content in contents[first:])])
             for content in contents[first:]:
                 there = content in lacks and tier.stage(content) in (Stage.READABLE, Stage.READ)
                 if pool.cached.find(content) is None and not there:

@@ -243,7 +243,7 @@ def _after(u: Any) -> Any:
             chunk_holds = chunk_holds.put(u.chunk_of[u.job], copied if succeeded else junk)
         tier.end(u.job, succeeded)
     elif step == RESET:
-        looked = {"len": lambda _references: 0, "range": lambda *_chunks: [key(u.any_chunk)]}
+        looked: Any = {"len": lambda _references: 0, "range": lambda *_chunks: [key(u.any_chunk)]}
         with patch.multiple(second_tier, create=True, **looked):
             tier.reset()
         jobs.put += list(tier.jobs.items())
