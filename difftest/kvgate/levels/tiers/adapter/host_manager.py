@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from attrs import frozen
@@ -21,11 +22,9 @@ class HostManager:
     """A ``CPUOffloadingManager``."""
 
     def __init__(self, chunks: int, policy: str) -> None:
-        from vllm.v1.kv_offload import base
-        from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
-
-        self._base: Any = base
-        self._manager: Any = CPUOffloadingManager(num_chunks=chunks, cache_policy=policy)
+        self._base: Any = import_module("vllm.v1.kv_offload.base")
+        manager: Any = import_module("vllm.v1.kv_offload.cpu.manager")
+        self._manager = manager.CPUOffloadingManager(num_chunks=chunks, cache_policy=policy)
         self._requests = 0
 
     @property
