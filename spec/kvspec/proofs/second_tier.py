@@ -21,7 +21,7 @@ from kvreference import second_tier
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.hit_lookup import longest_length
-from kvreference.second_tier import Job, SecondTier, _Both
+from kvreference.second_tier import ByUse, Job, SecondTier, _Both
 from kvspec.maps import Map
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.proofs.hit_lookup import AnythingFound
@@ -29,7 +29,7 @@ from kvspec.running import Cells, Key, fresh, key
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, either, formula_of, implies
 
-TIER = "kvreference.second_tier:SecondTier"
+TIER, ORDER = "kvreference.second_tier:SecondTier", "kvreference.second_tier:ByUse"
 STORE, LOAD, END, RESET, TAKE, GIVE_UP, COMPUTE, EVICT = range(8)
 """What happens: what the tier does, and then what the rest of the engine does to the device."""
 MAPS = ("holders", "known", "holds", "chunk_holders", "chunk_known", "chunk_holds")
@@ -549,4 +549,93 @@ def _of_one_group(self: SecondTier, geometry: Any, prefixes: Any, hit: Any) -> l
     return [content for content in LACKS(self, geometry, prefixes, hit) if content[0] == 0]
 
 
-OBLIGATIONS = (FENCE, RIGHT, COVERS)
+class _Queue:
+    """A queue of any size: the block that is looked at, if it is in it, and another."""
+
+    def __init__(self, u: Any) -> None:
+        self.there, self._looked = Cells(u.there.__getitem__), (key(u.any_block), key(u.block))
+
+    def __iter__(self) -> Iterator[Key]:
+        return (block for block in self._looked if block in self)
+
+    def __contains__(self, block: Any) -> bool:
+        return bool(self.there[block] != 0)
+
+    def __setitem__(self, block: Any, _value: None) -> None:
+        self.there[block] = 1
+
+    def __delitem__(self, block: Any) -> None:
+        self.there[block] = 0
+
+
+class _Uses:
+    """When each block was used."""
+
+    def __init__(self, used: Map) -> None:
+        self.at = Cells(used.__getitem__)
+
+    def get(self, block: Any, _never: int) -> Any:
+        return self.at[block]
+
+    def pop(self, block: Any, _never: None) -> None:
+        self.at[block] = 0
+
+
+def _evicts(u: Any) -> Any:
+    order: Any = object.__new__(ByUse)
+    order._order, order.used = _Queue(u), _Uses(u.used)
+    block = order.pop()
+    there = order._order.there
+    right = (u.there[block] != 0) & (there[block] == 0) & implies(u.any_block != block, _same(u, there))
+    least = implies(u.there[u.any_block] != 0, u.used[block] <= u.used[u.any_block])
+    order.put([block], [block] if u.empty == 1 else [])
+    back = (there[block] != 0) & implies(u.any_block != block, _same(u, there))
+    return right & least & back & (order.used.at[block] == either(u.empty == 1, 0, u.used[block]))
+
+
+def _same(u: Any, there: Cells) -> Any:
+    return (there[u.any_block] != 0) == (u.there[u.any_block] != 0)
+
+
+EVICTS = Obligation(
+    id="second-tier.least-recently-used",
+    statements=("KV-TIER-02",),
+    title="Of the chunks without a holder, however many, that which was used least recently is taken, and no other; a "
+    "chunk that is let go waits there, and counts as never used if it holds nothing.",
+    unknowns={"there": AMap(), "used": AMap(), "block": Count(1), "any_block": Count(1), "empty": Count(0, 1)},
+    assumes=lambda u: u.there[u.block] != 0,
+    claim=_evicts,
+    witnesses={
+        "another was used earlier": lambda u: (
+            (u.there[u.any_block] != 0) & (u.used[u.any_block] == 3) & (u.used[u.block] == 5)
+        ),
+    },
+    mutants=(
+        only(
+            "most-recently-used",
+            "What was used last is evicted first.",
+            f"{ORDER}.pop",
+            lambda self: _popped(self, max(self, key=lambda each: self.used.get(each, 0))),
+        ),
+        only(
+            "stays-in-the-queue",
+            "A chunk that is taken stays among those without a holder.",
+            f"{ORDER}.pop",
+            lambda self: min(self, key=lambda each: self.used.get(each, 0)),
+        ),
+        only(
+            "empty-ones-wait",
+            "A chunk that holds nothing is taken when its turn comes.",
+            f"{ORDER}.turned_scratch",
+            lambda self, block: None,
+        ),
+    ),
+)
+
+
+def _popped(self: ByUse, block: int) -> int:
+    self.remove(block)
+    return block
+
+
+OBLIGATIONS = (FENCE, RIGHT, COVERS, EVICTS)
