@@ -24,7 +24,7 @@ from kvreference.hit_lookup import longest_length
 from kvreference.second_tier import ByUse, Job, SecondTier, _Both
 from kvspec.maps import Map
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.proofs.hit_lookup import AnythingFound
+from kvspec.proofs.hit_lookup import AnythingFound, all_of
 from kvspec.running import Cells, Key, fresh, key
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, either, formula_of, implies
@@ -144,6 +144,13 @@ class _Pool:
     def __init__(self, holders: Map, known: Map, sound_at: Callable[[Any], Any]) -> None:
         self.references, self.known = Cells(holders.__getitem__), Cells(known.__getitem__)
         self._sound_at, self.cached = sound_at, self
+        self.has_room: Any = True
+        self._answers: list[tuple[Any, Key | None]] = []
+
+    @property
+    def found(self) -> list[Key]:
+        """What was found for the contents that were asked for."""
+        return [answer for _, answer in self._answers if answer is not None]
 
     def take(self, _count: int) -> tuple[list[Key], list[Any]]:
         """Any block that has no holder: which one, the order of eviction says."""
@@ -156,6 +163,11 @@ class _Pool:
         block = fresh("block")
         current_path().fact(formula_of((block >= 1) & self._sound_at(block)))
         return block
+
+    def make_room(self, _count: int, _kept: Any) -> bool:
+        """Whether there are as many without a holder."""
+        self.has_room = bool(self.has_room)
+        return self.has_room
 
     def touch(self, blocks: Any) -> None:
         for block in blocks:
@@ -175,10 +187,15 @@ class _Pool:
         return key(content) if content != 0 else None
 
     def find(self, content: Any) -> Any:
-        """Any block that is known to hold it."""
-        block = self._some()
-        found = self.known[block] == content
-        return block if found else None
+        """Any block that is known to hold it; the same when it is asked for again."""
+        for asked, answer in self._answers:
+            if asked == content and (answer is None or self.known[answer] == content):
+                return answer
+        block: Any = self._some()
+        if self.known[block] != content:
+            block = None
+        self._answers.append((content, block))
+        return block
 
     def register(self, content: Any, block: Any) -> None:
         if self.known[block] != 0:
@@ -580,6 +597,9 @@ class _Uses:
     def pop(self, block: Any, _never: None) -> None:
         self.at[block] = 0
 
+    def __setitem__(self, block: Any, when: Any) -> None:
+        self.at[block] = when
+
 
 def _evicts(u: Any) -> Any:
     order: Any = object.__new__(ByUse)
@@ -590,7 +610,13 @@ def _evicts(u: Any) -> Any:
     least = implies(u.there[u.any_block] != 0, u.used[block] <= u.used[u.any_block])
     order.put([block], [block] if u.empty == 1 else [])
     back = (there[block] != 0) & implies(u.any_block != block, _same(u, there))
-    return right & least & back & (order.used.at[block] == either(u.empty == 1, 0, u.used[block]))
+    back = back & (order.used.at[block] == either(u.empty == 1, 0, u.used[block]))
+    tier: Any = object.__new__(SecondTier)
+    tier.order, tier.jobs, order.uses = order, {}, u.uses
+    tier.host = SimpleNamespace(cached=SimpleNamespace(find=lambda content: block))
+    tier.use([key(u.any_block)])
+    last = implies(u.any_block != block, order.used.at[block] > order.used.at[u.any_block])
+    return right & least & back & last
 
 
 def _same(u: Any, there: Cells) -> Any:
@@ -601,9 +627,16 @@ EVICTS = Obligation(
     id="second-tier.least-recently-used",
     statements=("KV-TIER-02",),
     title="Of the chunks without a holder, however many, that which was used least recently is taken, and no other; a "
-    "chunk that is let go waits there, and counts as never used if it holds nothing.",
-    unknowns={"there": AMap(), "used": AMap(), "block": Count(1), "any_block": Count(1), "empty": Count(0, 1)},
-    assumes=lambda u: u.there[u.block] != 0,
+    "chunk that is let go waits there, and counts as never used if it holds nothing; one that is used goes last.",
+    unknowns={
+        "there": AMap(),
+        "used": AMap(),
+        "block": Count(1),
+        "any_block": Count(1),
+        "empty": Count(0, 1),
+        "uses": Count(0),
+    },
+    assumes=lambda u: (u.there[u.block] != 0) & (u.used[u.block] <= u.uses) & (u.used[u.any_block] <= u.uses),
     claim=_evicts,
     witnesses={
         "another was used earlier": lambda u: (
@@ -624,6 +657,12 @@ EVICTS = Obligation(
             lambda self: min(self, key=lambda each: self.used.get(each, 0)),
         ),
         only(
+            "uses-do-not-count",
+            "A chunk that is used stays where it is.",
+            f"{ORDER}.use",
+            lambda self, block: None,
+        ),
+        only(
             "empty-ones-wait",
             "A chunk that holds nothing is taken when its turn comes.",
             f"{ORDER}.turned_scratch",
@@ -638,4 +677,61 @@ def _popped(self: ByUse, block: int) -> int:
     return block
 
 
-OBLIGATIONS = (FENCE, RIGHT, COVERS, EVICTS)
+def _stores_all(u: Any) -> Any:
+    state = _before(u)
+    tier: Any = object.__new__(SecondTier)
+    tier.device = _Pool(u.holders, u.known, lambda block: True)
+    tier.host = _Pool(u.chunk_holders, u.chunk_known, lambda chunk: held(state, u.any_job, u.any_block, chunk))
+    tier.host.has_room = u.room == 1
+    jobs: Any = _Jobs(u)
+    tier.order, tier.jobs, tier.begun = SimpleNamespace(use=lambda chunk: None), jobs, 0
+    begun = tier.store_all([key(u.block), key(u.other)])
+    fine: Any = (begun is None) == (not tier.host.has_room)
+    for chunk in tier.host.found:
+        kept = tier.host.known[chunk] == u.chunk_known[chunk]
+        fine = fine & kept & all_of(job.chunk != chunk for _, job in jobs.put)
+    for pool, holders, at, uses in (
+        (tier.device, u.holders, u.any_block, [job.block for _, job in jobs.put]),
+        (tier.host, u.chunk_holders, u.any_chunk, [job.chunk for _, job in jobs.put]),
+    ):
+        more: Any = sum(either(each == at, 1, 0) for each in uses)
+        fine = fine & (pool.references[at] == holders[at] + more)
+    return fine & (len(jobs.put) == len(begun or []))
+
+
+STORES_ALL = Obligation(
+    id="second-tier.all-or-none-are-stored",
+    statements=("KV-TIER-02",),
+    bound="two blocks at once, in tiers of any size: they are a list",
+    title="When several blocks are to be stored, either a job begins for each that the tier lacks or nothing changes, "
+    "and what the tier has of the others is not evicted for it.",
+    unknowns={**ANY_TIER, "other": Count(1), "room": Count(0, 1)},
+    assumes=lambda u: (u.block != u.other) & (u.known[u.block] != u.known[u.other]) & (u.known[u.block] != 0),
+    claim=_stores_all,
+    witnesses={"one is cached": lambda u: (u.known[u.other] == 0) & (u.room == 1)},
+    mutants=(
+        only(
+            "evicts-what-it-names",
+            "What is there is not kept while the others take chunks.",
+            f"{TIER}.store_all",
+            lambda self, blocks: _unkept(self, blocks),
+        ),
+        only(
+            "stores-what-fits",
+            "If there is no room for all, the first is stored.",
+            f"{TIER}.store_all",
+            lambda self, blocks: ALL(self, blocks) or [self.store(blocks[0])],
+        ),
+    ),
+)
+
+ALL = SecondTier.store_all
+
+
+def _unkept(self: Any, blocks: Any) -> Any:
+    self.host.touch = lambda chunks: None
+    self.host.release = lambda chunks: None
+    return ALL(self, blocks)
+
+
+OBLIGATIONS = (FENCE, RIGHT, COVERS, EVICTS, STORES_ALL)
