@@ -21,7 +21,7 @@ from kvreference import second_tier
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.hit_lookup import longest_length
-from kvreference.second_tier import ByUse, Job, SecondTier, _Both
+from kvreference.second_tier import ByUse, Job, SecondTier
 from kvspec.maps import Map
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.proofs.hit_lookup import AnythingFound, all_of
@@ -166,8 +166,8 @@ class _Pool:
 
     def make_room(self, _count: int, _kept: Any) -> bool:
         """Whether there are as many without a holder."""
-        self.has_room = bool(self.has_room)
-        return self.has_room
+        self.has_room = has_room = bool(self.has_room)
+        return has_room
 
     def touch(self, blocks: Any) -> None:
         for block in blocks:
@@ -439,8 +439,8 @@ def _known_at_once(self: SecondTier, job: Job) -> int:
 class _Lists:
     """A cached map: of a group and a place, the block or the chunk that holds it, or none."""
 
-    def __init__(self, blocks: Map) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: Map, arriving: Map | None = None) -> None:
+        self._blocks, self.arriving = blocks, arriving
 
     def find(self, content: Any) -> Any:
         block = self._blocks[content]
@@ -469,21 +469,25 @@ def _covers(u: Any) -> Any:
     tier: Any = object.__new__(SecondTier)
     tier.device = SimpleNamespace(cached=_Lists(u.on_device), touch=lambda blocks: None)
     held: list[Any] = []
-    tier.host = SimpleNamespace(cached=_Lists(u.on_host), touch=held.extend)
-    tier.jobs, tier.begun, tier.arriving = {}, 0, u.arriving
-    both = _Both(tier.device.cached, tier.host.cached)
-    both.arriving = u.arriving  # type: ignore[attr-defined]  # for a mutant
+    tier.host = SimpleNamespace(cached=_Lists(u.on_host, u.arriving), touch=held.extend)
+    tier.jobs, tier.begun = {}, 0
     watched = u.watched.__index__()
     content: Any = (watched, place)
-    absent = Cells(u.absent.__getitem__)
-    first, end = groups[watched].blocks_needed(u.hit)
-    lacks = 0 if both.find(content) is not None else 1
-    counts = (absent[first] <= absent[u.place]) & (absent[u.place + 1] <= absent[end])
-    counts = counts & (absent[u.place + 1] == absent[u.place] + lacks)
-    current_path().fact(formula_of(implies((first <= u.place) & (u.place < end), counts)))
-    others = Cells(u.others.__getitem__)
-    found = [AnythingFound(its, absent if index == watched else others, False) for index, its in enumerate(groups)]
-    hit = longest_length(found, [u.hit, 0], u.tokens, 0)  # type: ignore[arg-type]  # it stands for a range
+
+    def longest(_geometry: Any, both: Any, _prefixes: Any, tokens: Any) -> Any:
+        """The longest hit, as the reference looks it up, where this is known of the place that is looked at."""
+        absent, others = Cells(u.absent.__getitem__), Cells(u.others.__getitem__)
+        first, end = groups[watched].blocks_needed(u.hit)
+        lacks = 0 if both.find(content) is not None else 1
+        counts = (absent[first] <= absent[u.place]) & (absent[u.place + 1] <= absent[end])
+        counts = counts & (absent[u.place + 1] == absent[u.place] + lacks)
+        current_path().fact(formula_of(implies((first <= u.place) & (u.place < end), counts)))
+        found = [AnythingFound(its, absent if at == watched else others, False) for at, its in enumerate(groups)]
+        return SimpleNamespace(tokens=longest_length(found, [u.hit, 0], tokens, 0))  # type: ignore[arg-type]  # a range
+
+    prefixes: Any = _Prefixes(place)
+    with patch.object(second_tier, "longest_hit", longest):
+        hit = tier.hit_tokens(_geometry(groups), prefixes, u.tokens)
     first, end = groups[watched].blocks_needed(hit)
     asked: list[Any] = []
 
@@ -493,7 +497,7 @@ def _covers(u: Any) -> Any:
         return [place] if len(asked) == watched + 1 and (begin <= place) & (place < behind) else []
 
     with patch.object(second_tier, "range", looked, create=True):
-        missing = tier.lacks(_geometry(groups), _Prefixes(place), hit)
+        missing = tier.lacks(_geometry(groups), prefixes, hit)
     for each in missing:
         tier.load(each, key(u.free))
     there = (u.on_device[content] != 0) | (len(missing) == 1)
@@ -548,7 +552,9 @@ COVERS = Obligation(
             "counts-what-is-on-its-way",
             "What is still being stored counts as there.",
             "kvreference.second_tier:_Both.find",
-            lambda self, content: self._device.find(content) or self._host.find(content) or self.arriving[content],
+            lambda self, content: (
+                self._device.find(content) or self._host.find(content) or self._host.arriving[content]
+            ),
         ),
         only(
             "loads-full-attention-alone",
@@ -699,6 +705,8 @@ def _stores_all(u: Any) -> Any:
     return fine & (len(jobs.put) == len(begun or []))
 
 
+ALL = SecondTier.store_all
+
 STORES_ALL = Obligation(
     id="second-tier.all-or-none-are-stored",
     statements=("KV-TIER-02",),
@@ -724,8 +732,6 @@ STORES_ALL = Obligation(
         ),
     ),
 )
-
-ALL = SecondTier.store_all
 
 
 def _unkept(self: Any, blocks: Any) -> Any:
