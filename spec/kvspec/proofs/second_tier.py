@@ -344,7 +344,7 @@ FENCE = Obligation(
             "load-holds-no-chunk",
             "A chunk that a load reads may be evicted.",
             f"{TIER}.load",
-            lambda self, content, block: self._begin(Job(content, block, self.host.cached.find(content), True)),
+            lambda self, content, block: _holds_no_chunk(self, content, block),
         ),
         only(
             "job-holds-no-block",
@@ -367,7 +367,13 @@ FENCE = Obligation(
     ),
 )
 
-ENDS = SecondTier.end
+ENDS, LOADS = SecondTier.end, SecondTier.load
+
+
+def _holds_no_chunk(self: Any, content: Any, block: Any) -> int:
+    number = LOADS(self, content, block)
+    self.host.release([self.jobs.put[-1][1].chunk])
+    return number
 
 
 def _keeps_its_chunk(self: SecondTier, number: Any, succeeded: bool) -> None:
