@@ -28,6 +28,10 @@ _EXPLORED = {
     "KV-LIVE-02": _WHOLE,
     "KV-LIVE-03": _WHOLE,
     "KV-OP-15": "that nothing is cached which no hit at an admitted boundary reads",
+    **{f"KV-TIER-{number:02}": _WHOLE for number in (1, 2, 3)},
+    "KV-TIER-04": "where no token is drafted",
+    "KV-TIER-05": "of what the reference remembers",
+    "KV-TIER-06": "that no request waits for a job that is not under way",
     "KV-OP-16": "while a request with the same prompt still holds all that the hit reads",
     "KV-OP-27": "while the request that parted still holds all that the hit reads",
     "KV-WORK-01": "of boundaries, not of blocks",
@@ -94,6 +98,12 @@ _LEFT: dict[str, str] = {
     "KV-WORK-01": "of blocks, and over several steps",
     "KV-LIVE-01": _WHOLE_STEP,
     "KV-LIVE-02": _WHOLE_STEP,
+    "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
+    "KV-TIER-02": "steps in flight, of which the reference of a second tier knows none",
+    "KV-TIER-03": "that what is loaded is all that is counted, in models of more than two groups; a hit that other "
+    "requests evict before it is loaded, since the reference loads at once",
+    "KV-TIER-04": "that what is cached on the device is verified (KV-OP-08), and computed when it is copied",
+    "KV-TIER-05": "what else a connector remembers",
     "KV-LIVE-03": f"{_WHOLE_STEP}, and that steps never lead back to an earlier state",
 }
 
@@ -103,7 +113,6 @@ LEFT: Mapping[str, str] = MappingProxyType(_LEFT)
 
 _NO_SYSTEM = "it is about the objects of a system, which no proof reads"
 _NO_PART = "it is about what a scheduler sends, of which the reference has no part"
-_NO_TIER = "the reference has no second tier"
 
 _WITHOUT = {
     "KV-INV-04": "that a block which is allocated is named by no table is proved; that no hit has a block twice is not",
@@ -117,7 +126,7 @@ _WITHOUT = {
     "KV-SYS-04": "only runs of a system can show it; the reference draws nothing at random",
     "KV-SYS-05": _NO_PART,
     "KV-SYS-06": "it is proved of the first that runs, and not of each that a step serves",
-    **{f"KV-TIER-{number:02}": _NO_TIER for number in range(1, 7)},
+    "KV-TIER-06": "the reference of a second tier has no scheduler",
 }
 WITHOUT: Mapping[str, str] = MappingProxyType(_WITHOUT)
 """Statement to why nothing of it is proved: every statement that no proof names is here."""

@@ -59,7 +59,12 @@ _IMPLEMENTED_BY = {
     "KV-SYS-04": ("manager:step",),
     "KV-SYS-05": (),
     "KV-SYS-06": ("population:Population.tokens_from",),
-    **dict.fromkeys((f"KV-TIER-{number:02}" for number in range(1, 7)), ()),
+    "KV-TIER-01": ("second_tier:SecondTier.load", "second_tier:SecondTier.end"),
+    "KV-TIER-02": ("second_tier:SecondTier.store", "second_tier:SecondTier.load", "second_tier:SecondTier.end"),
+    "KV-TIER-03": ("second_tier:SecondTier.hit_tokens", "second_tier:SecondTier.lacks"),
+    "KV-TIER-04": ("second_tier:SecondTier.store", "second_tier:SecondTier.end"),
+    "KV-TIER-05": ("second_tier:SecondTier.end",),
+    "KV-TIER-06": (),
 }
 
 IMPLEMENTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(_IMPLEMENTED_BY)

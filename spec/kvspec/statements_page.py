@@ -28,7 +28,8 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "KV-WORK": "What it may cost, counted in operations and not in seconds. The gate's monitor `work` counts them "
         "in a system; the reference counts offers.",
         "KV-SYS": "What any system must do at all. The driver of a system checks it.",
-        "KV-TIER": "What a second tier must do. The gate's level of two tiers checks it: ghost memory of both.",
+        "KV-TIER": "What a second tier must do. The gate's level of two tiers checks it: ghost memory of both. The "
+        "reference of a second tier is explored and proved.",
     }
 )
 """The part of an id before its number, and what the guarantees called so have in common."""

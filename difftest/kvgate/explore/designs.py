@@ -30,6 +30,17 @@ from kvgate.explore.refuted_designs import (
     StalePins,
     Unfenced,
 )
+from kvgate.explore.refuted_tiers import (
+    EndsForAll,
+    FailureCounts,
+    FailureKeepsChunk,
+    HoldsNoBlock,
+    HoldsNoChunk,
+    KnownAtOnce,
+    LoadsOneGroup,
+    OneGroupIsEnough,
+    ResetForgetsJobs,
+)
 from kvgate.kernel.errors import UsageError
 from kvreference.holdings import Holdings
 from kvreference.refuted.mask_without_shift import MaskWithoutShift
@@ -352,8 +363,76 @@ _INJECTED = (
 )
 """Faults injected into the reference, each of which breaks one guarantee."""
 
+_TIERS = (
+    Design(
+        "job-holds-no-block",
+        HoldsNoBlock,
+        "tiny-tier",
+        "KV-TIER-02",
+        "A request that leaves gives its blocks back although a job still reads or writes them.",
+    ),
+    Design(
+        "load-holds-no-chunk",
+        HoldsNoChunk,
+        "tiny-tier",
+        "KV-TIER-02",
+        "A chunk is evicted while a load reads it.",
+    ),
+    Design(
+        "load-ends-for-all",
+        EndsForAll,
+        "tiny-tier-shared",
+        "KV-TIER-02",
+        "That loads read a chunk is a flag and no count: the first that ends takes it from the others.",
+    ),
+    Design(
+        "stored-at-once",
+        KnownAtOnce,
+        "tiny-tier",
+        "KV-TIER-04",
+        "A chunk is a hit while it is still being stored.",
+    ),
+    Design(
+        "failed-store-counts",
+        FailureCounts,
+        "tiny-tier",
+        "KV-TIER-04",
+        "A chunk whose store has failed is a hit.",
+        breaks="KV-TIER-01",
+    ),
+    Design(
+        "failed-job-keeps-its-chunk",
+        FailureKeepsChunk,
+        "tiny-tier",
+        "KV-TIER-05",
+        "A job that fails never gives its chunk back, and the tier runs full.",
+    ),
+    Design(
+        "reset-forgets-jobs",
+        ResetForgetsJobs,
+        "tiny-tier",
+        "KV-TIER-04",
+        "What was on its way at a reset is a hit afterwards.",
+    ),
+    Design(
+        "hit-of-one-group",
+        OneGroupIsEnough,
+        "tiny-tier",
+        "KV-TIER-03",
+        "A hit is reported where full attention can be resumed, and the chunks of the window are gone.",
+    ),
+    Design(
+        "window-not-loaded",
+        LoadsOneGroup,
+        "tiny-tier",
+        "KV-TIER-03",
+        "The hit covers all groups, and only full attention is loaded.",
+    ),
+)
+"""Second tiers with one rule broken."""
+
 DESIGNS: Mapping[str, Design] = MappingProxyType(
-    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_INJECTED)}
+    {each.name: each for each in (*_ALL, *_REFUTED, *_HANGS, *_IN_FLIGHT, *_INJECTED, *_TIERS)}
 )
 """The designs, by name."""
 

@@ -21,6 +21,7 @@ from kvgate.explore.exploration import Limits
 from kvgate.explore.manager_world import ManagerWorld
 from kvgate.explore.scheduler_world import Shop, TinyScheduler
 from kvgate.explore.scope import Menu, Scope
+from kvgate.explore.tier_world import TierScope, TinyTier
 from kvgate.explore.world import Explorable
 from kvgate.kernel.errors import UsageError
 from kvreference.attention import Kind
@@ -640,7 +641,31 @@ _ALL = (
     ),
 )
 
-MODELS: Mapping[str, Explorable] = MappingProxyType({tiny.name: tiny for tiny in (*_ALL, *MECHANISMS, *SCHEDULERS)})
+_TWO_GROUPS = Geometry((_FULL_1, window(1, 2)))
+_TIERS = (
+    TinyTier(
+        "tiny-tier",
+        "a second tier: jobs that fail or never end, eviction, resets, hits that need both groups",
+        TierScope(_TWO_GROUPS, ("a", "b"), blocks=2, chunks=3),
+        TierScope(_TWO_GROUPS, ("a", "b", "c"), blocks=2, chunks=3),
+    ),
+    TinyTier(
+        "tiny-tier-window",
+        "a second tier: longer prompts, of which a window needs the end alone",
+        TierScope(_TWO_GROUPS, ("ab",), blocks=4, chunks=3),
+        TierScope(_TWO_GROUPS, ("ab", "c"), blocks=4, chunks=3),
+    ),
+    TinyTier(
+        "tiny-tier-shared",
+        "a second tier: two loads of one chunk at once",
+        TierScope(_TWO_GROUPS, ("a", "b"), blocks=3, chunks=2),
+        TierScope(_TWO_GROUPS, ("a", "b"), blocks=4, chunks=2),
+    ),
+)
+
+MODELS: Mapping[str, Explorable] = MappingProxyType(
+    {tiny.name: tiny for tiny in (*_ALL, *MECHANISMS, *SCHEDULERS, *_TIERS)}
+)
 """The tiny models, by name."""
 
 

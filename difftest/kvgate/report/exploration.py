@@ -14,6 +14,7 @@ from attrs import asdict, has
 from kvgate.explore.exploration import INTERRUPTED as BY_HAND
 from kvgate.explore.explored import Explored
 from kvgate.explore.story import render
+from kvgate.explore.tier_world import TierWorld
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.kernel.text import counted, printable
 from kvgate.report.document import Column, Report, Section, Story
@@ -25,6 +26,13 @@ CLAIMED = (
     "no legal operation raises (KV-SYS-01)",
     "a request that fits the empty pool is admitted whenever no request holds a block (KV-LIVE-01)",
     "no sequence of steps returns to the same state without progress (KV-LIVE-03)",
+)
+CLAIMED_OF_TIERS = (
+    "what a load or a store copies is what its key names (KV-TIER-01, KV-TIER-04)",
+    "no block and no chunk is reused while a job uses it (KV-TIER-02)",
+    "what is reported as a hit can be loaded in every group (KV-TIER-03)",
+    "when all jobs have ended, no chunk is held (KV-TIER-05)",
+    "no legal operation raises (KV-SYS-01)",
 )
 NOT_EXPLORED = (
     "Anything beyond the bounds: longer requests, more of them, larger pools, other prompts.",
@@ -88,7 +96,9 @@ def _claims(explored: Sequence[Explored]) -> tuple[str, ...]:
     designs = [each.design for each in explored if each.design is not None]
     if designs:
         return tuple(f"{each.name} violates {each.statement}. {each.story}" for each in dict.fromkeys(designs))
-    return CLAIMED
+    tiers = [isinstance(each.world, TierWorld) for each in explored]
+    claims = *(() if all(tiers) else CLAIMED), *(CLAIMED_OF_TIERS if any(tiers) else ())
+    return tuple(dict.fromkeys(claims))
 
 
 def _row(each: Explored) -> tuple[Any, ...]:

@@ -366,6 +366,25 @@ def hit_and_external(found: Mapping[str, Any]) -> Picture:
     )
 
 
+def who_holds_what(found: Mapping[str, Any]) -> Picture:
+    """How many hold each block and each chunk, at three times."""
+    rows = []
+    for when, name in (
+        ("Stores are under way", "storing"),
+        ("Aborted, while it loads", "loading"),
+        ("One load never ends", "left"),
+    ):
+        for what, counts in zip(("block of the device", "chunk"), found[name], strict=True):
+            cells = [Cell(count, "external" if count else "free") for count in counts[1:]]
+            rows.append(Row(f"{when}: holders of each {what}", cells))
+    return Picture(
+        "Who holds what while jobs are under way",
+        "Requests hold their blocks as well. When a request is gone, the jobs alone hold what they use.",
+        rows,
+        {"external": "held, by a job at least", "free": "free"},
+    )
+
+
 Names = Mapping[str, Any]
 """The variables at the end of an example's program, with their values."""
 
@@ -384,6 +403,7 @@ PICTURES: Mapping[str, Callable[[Names], Picture]] = MappingProxyType(
         "scheduler-progress": two_loads,
         "kv-events": published_events,
         "external-tokens": hit_and_external,
+        "second-tier": who_holds_what,
     }
 )
 """Chapter to its picture, by the chapter's name."""
