@@ -8,7 +8,7 @@ when the next is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from itertools import chain, cycle
@@ -132,6 +132,11 @@ class TierEngine:
                 raise
             said = " ".join(str(error).split())
             raise UsageError(f"the connector cannot be built: {type(error).__name__}: {said}") from error
+
+    @property
+    def alive(self) -> Collection[str]:
+        """The requests that have not ended."""
+        return self._alive.keys()
 
     def candidates(self, kind: type) -> Sequence[int]:
         """See ``kvgate.gate.level.World.candidates``."""
