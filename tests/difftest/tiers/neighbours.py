@@ -81,11 +81,24 @@ def _not_interrupted(_divergence: Divergence, engine: Any) -> None:
 def _stored_in_full(_divergence: Divergence, engine: Any) -> None:
     """The store has brought every block of the chunk."""
     engine.memory.left_out.clear()
+    for job, copy in engine.memory.culprits:
+        job.copies = [copy] * (9 * len(job.copies))
+
+
+def _holds_what_others_wrote(_divergence: Divergence, engine: Any) -> None:
+    """No block holds what a request has computed, and every chunk was stored in full."""
+    engine.memory.left_out.clear()
+    engine.memory.device.clear()
 
 
 def _store_has_ended(_divergence: Divergence, engine: Any) -> None:
     """The store that reads the block is not under way."""
     engine.memory.jobs.clear()
+
+
+def _stores_have_ended(_divergence: Divergence, engine: Any) -> None:
+    """No request has a store that the connector knows."""
+    engine.connector.offloading.half._jobs.clear()
 
 
 def _as_many_chunks_as_blocks(_divergence: Divergence, engine: Any) -> None:
@@ -105,11 +118,12 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (_other_blocks, _with(subject="AssertionError in build_connector_meta")),
     "024": (_blocks_are_taken, _one_load_has_not_ended, _with(statement="KV-TIER-05")),
     "076": (_blocks_are_taken, _one_load_has_not_ended),
+    "077": (_stores_have_ended, _with(subject="AssertionError in build_connector_meta")),
     "084": (_one_reset, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
     "085": (_made_before_a_reset, _in_the_window, _with(statement="KV-TIER-01")),
     "086": (_not_from_before, _with(got="KeyError: 99"), _with(statement="KV-TIER-05", got="{'_req_status': 99}")),
     "087": (_not_preempted, _with(subject="AssertionError in update_state_after_alloc")),
-    "088": (_stored_in_full, _with(statement="KV-TIER-03")),
+    "088": (_stored_in_full, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
     "089": (_not_interrupted, _with(statement="KV-TIER-04")),
     "090": (_a_block_is_taken, _a_block_is_held_twice, _with(subject="RuntimeError in schedule")),
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
