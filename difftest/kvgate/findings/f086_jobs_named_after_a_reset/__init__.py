@@ -27,7 +27,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
         return is_asked_for or difference.subject.startswith("AssertionError in update_state_after_alloc")
     stale = {name for name, each in half._req_status.items() if each.transfer_jobs & gone}
     if difference.statement == "KV-TIER-06":
-        return engine.alive <= stale
+        return bool(engine.alive <= stale)
     is_all = stale == half._req_status.keys() and difference.got == str({"_req_status": len(stale)})
     return difference.statement == "KV-TIER-05" and is_all
 
