@@ -40,9 +40,9 @@ def _one_load_has_not_ended(_divergence: Divergence, engine: Any) -> None:
     engine.scheduler.finished_recving_kv_req_ids.clear()
 
 
-def _one_reset(_divergence: Divergence, engine: Any) -> None:
-    """The cache was reset once since the last step."""
-    engine.resets_since_step = 1
+def _one_reset_less(_divergence: Divergence, engine: Any) -> None:
+    """The cache was reset once less since the last step."""
+    engine.resets_since_step -= 1
 
 
 def _no_job_to_flush(_divergence: Divergence, engine: Any) -> None:
@@ -119,7 +119,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "024": (_blocks_are_taken, _one_load_has_not_ended, _with(statement="KV-TIER-05")),
     "076": (_blocks_are_taken, _one_load_has_not_ended),
     "077": (_stores_have_ended, _with(subject="AssertionError in build_connector_meta")),
-    "084": (_one_reset, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
+    "084": (_one_reset_less, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
     "085": (_made_before_a_reset, _in_the_window, _with(statement="KV-TIER-01")),
     "086": (_not_from_before, _with(got="KeyError: 99"), _with(statement="KV-TIER-05", got="{'_req_status': 99}")),
     "087": (_not_preempted, _with(subject="AssertionError in update_state_after_alloc")),
