@@ -33,7 +33,7 @@ from kvgate.levels.tiers.level import TIERS
 
 name, cases = sys.argv[1], int(sys.argv[2])
 bench = TIERS.bench(load_system(name), TIERS.gate)
-new, loaded, stored, same, ran = [], 0, 0, True, 0
+new, loaded, stored, same, ran, same_interval = [], 0, 0, True, 0, True
 for model in ("full+scratch", "gpt-oss-hybrid+scratch", "swa+eagle+scratch"):
     for preset in ("legal", "hostile", "tiny"):
         for number in range(cases):
@@ -42,8 +42,11 @@ for model in ("full+scratch", "gpt-oss-hybrid+scratch", "swa+eagle+scratch"):
             new += [str(each.divergence.difference) for each in run.found() if each.finding is None]
             loaded, stored = loaded + run.world.memory.blocks_loaded, stored + run.world.memory.blocks_stored
             ran += run.operations
+            configured = run.world.connector.offloading.half.config
+            asked = case.settings.retention_interval_tokens
+            same_interval &= getattr(configured, "retention_interval", asked) == asked
             same &= number > 0 or run.world.lockstep.digest == run_case(bench, case).world.lockstep.digest
-print(json.dumps([new, loaded, stored, same, ran]))
+print(json.dumps([new, loaded, stored, same, ran, same_interval]))
 """
 
 
@@ -55,11 +58,12 @@ def test_nothing_new_and_the_same_again(name: str) -> None:
     command = [sys.executable, "-c", PROGRAM, name, "3"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert 0 == ended.returncode, ended.stderr[-3000:]
-    new, loaded, stored, same, ran = json.loads(ended.stdout.splitlines()[-1])
+    new, loaded, stored, same, ran, same_interval = json.loads(ended.stdout.splitlines()[-1])
     assert [] == new
     assert loaded > 20, loaded
     assert stored > 200, stored
     assert same
+    assert same_interval, "the connector retains other blocks than the block manager"
     assert ran > 1000, ran
 
 

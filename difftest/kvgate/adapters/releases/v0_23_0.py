@@ -47,6 +47,7 @@ RELEASE = evolve(
     | {
         "015-replay-above-its-look-ahead",
         "052-older-state-goes-last",
+        "077-load-next-to-stores",
         "084-second-reset-before-a-step",
         "085-stale-window-blocks-after-a-reset",
         "086-jobs-named-after-a-reset",

@@ -113,6 +113,7 @@ RELEASE = evolve(
         "052-older-state-goes-last",
         "064-failed-load-sets-back-another",
         # With a second tier, which is not run on it.
+        "077-load-next-to-stores",
         "084-second-reset-before-a-step",
         "085-stale-window-blocks-after-a-reset",
         "086-jobs-named-after-a-reset",

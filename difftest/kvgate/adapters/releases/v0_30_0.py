@@ -127,6 +127,7 @@ RELEASE = evolve(
         "031-replay-an-alignment-too-low",
         "059-null-blocks-gone-over-once",
         "083-padding-longer-than-a-chunk",
+        "076-room-kept-for-loads-too-small",
         "084-second-reset-before-a-step",
         "085-stale-window-blocks-after-a-reset",
         "087-reloaded-in-the-step-after-a-reset",

@@ -138,7 +138,6 @@ RELEASE = evolve(
         "071-freed-late-counts-as-shared",
         "083-padding-longer-than-a-chunk",
         "087-reloaded-in-the-step-after-a-reset",
-        "088-chunk-stored-in-part",
         "093-loads-of-another-connector-are-not-seen",
     }
     | {

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvgate.findings.engine_state import can_run, holders_waiting
 from kvgate.findings.finding import Engine, Finding
+from kvgate.findings.tier_state import has_loaded, next_step_fits
 from kvgate.kernel.difference import Divergence
 from kvreference.scheduler.room import blocks_to_run
 
@@ -16,25 +17,23 @@ def _one_can_run(divergence: Divergence, engine: Engine) -> bool:
 
 
 def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
-    """With a second tier: the first request of the queue lacks blocks, besides those kept; one after it has loaded."""
-    scheduler, loaded = engine.scheduler, engine.scheduler.finished_recving_kv_req_ids
+    """With a second tier: the first request of the queue lacks blocks; one after it has loaded, and could run."""
+    scheduler = engine.scheduler
     queue = [*getattr(scheduler, "skipped_waiting", ()), *scheduler.waiting]
+    after = any(has_loaded(engine, each) and next_step_fits(engine, each) for each in queue[1:])
+    return divergence.difference.statement == "KV-TIER-06" and after and _lacks_blocks(engine, queue[0])
 
-    def has_loaded(request: Any) -> bool:
-        # What was noticed is in the queue again, and holds what was loaded.
-        waits = request.status.name == "WAITING_FOR_REMOTE_KVS"
-        return request.request_id in loaded or (not waits and request.num_computed_tokens > 0)
 
-    behind = any(map(has_loaded, queue[1:]))
-    if divergence.difference.statement != "KV-TIER-06" or not behind:
-        return False
-    first, free, kept = queue[0], scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), 0
+def _lacks_blocks(engine: Any, first: Any) -> bool:
+    scheduler, kept = engine.scheduler, 0
+    if first.num_computed_tokens:
+        return has_loaded(engine, first) and not next_step_fits(engine, first)
     if first.request_id in engine.connector.loads:
         # Of a request that would load, later releases ask that it leaves what others still need, and a step's drafts.
         kept = getattr(scheduler, "_inflight_prefill_reserved_blocks", lambda: 0)()
         kept += getattr(scheduler, "_spec_decode_step_blocks", 0)
-    lacks = blocks_to_run(engine.settings, first.num_tokens) > free - kept
-    return lacks and first.request_id not in loaded and first.status.name != "WAITING_FOR_REMOTE_KVS"
+    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    return bool(blocks_to_run(engine.settings, first.num_tokens) > free - kept)
 
 
 FINDING = Finding(

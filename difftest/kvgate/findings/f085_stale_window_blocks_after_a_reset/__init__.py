@@ -11,9 +11,9 @@ from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A store takes a block that the window had left at the last reset, and the request has run on since.
+    """A store takes a block that the window had left at the last reset, and its request has run on until it was made.
 
-    The block holds what others wrote, or a load writes it.
+    The block holds what was written there later, or a load writes it.
     """
     is_of_it = divergence.difference.statement in ("KV-TIER-04", "KV-TIER-02")
     return is_of_it and any(_is_stale(engine, *culprit) for culprit in engine.memory.culprits)
@@ -21,7 +21,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
 
 def _is_stale(engine: Any, job: Any, copy: Any) -> bool:
     group = engine.settings.geometry.groups[copy.group]
-    end, computed = (copy.index + 1) * group.block_size_tokens, engine.reset_at.get(job.request)
+    end, computed = (copy.index + 1) * group.block_size_tokens, job.reset_at
     is_store = not job.loads and engine.connector.is_offloading(job) and group.kind is Kind.SLIDING_WINDOW
     return is_store and computed is not None and end <= first_read(group, computed)
 

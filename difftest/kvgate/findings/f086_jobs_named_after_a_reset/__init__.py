@@ -9,7 +9,10 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A request names a job from before a reset: it is missing, or waited for, or remembered permanently."""
+    """A request names a job from before a reset: the job is missing, or waited for, or the request is remembered.
+
+    All requests that are left do so, and nothing else remains.
+    """
     connector, difference = engine.connector.offloading, divergence.difference
     if connector is None:
         return False
@@ -22,7 +25,11 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     if difference.statement == "KV-SYS-01":
         is_asked_for = difference.got in [f"KeyError: {number}" for number in gone]
         return is_asked_for or difference.subject.startswith("AssertionError in update_state_after_alloc")
-    return difference.statement in ("KV-TIER-05", "KV-TIER-06")
+    stale = {name for name, each in half._req_status.items() if each.transfer_jobs & gone}
+    if difference.statement == "KV-TIER-06":
+        return bool(engine.alive <= stale)
+    is_all = stale == half._req_status.keys() and difference.got == str({"_req_status": len(stale)})
+    return difference.statement == "KV-TIER-05" and is_all
 
 
 FINDING = Finding(

@@ -10,14 +10,27 @@ from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """What a load brings to a window is a part of a chunk that was left out when the chunk was stored."""
-    if divergence.difference.statement != "KV-TIER-01" or not engine.memory.culprits:
+    """What a load brings to a window is a part of a chunk that was left out; or a store puts what follows such a part
+    to its place."""
+    if not engine.memory.culprits or engine.stage.blocks_per_chunk == 1:
         return False
     job, copy = engine.memory.culprits[0]
-    is_window = engine.settings.geometry.groups[copy.group].kind is Kind.SLIDING_WINDOW
-    return (
-        is_window and engine.stage.blocks_per_chunk > 1 and (job.tier, copy.chunk, copy.part) in engine.memory.left_out
-    )
+    if engine.settings.geometry.groups[copy.group].kind is not Kind.SLIDING_WINDOW:
+        return False
+    if divergence.difference.statement == "KV-TIER-04":
+        return not job.loads and engine.connector.is_offloading(job) and _is_shifted(engine, job, copy)
+    is_left_out = (job.tier, copy.chunk, copy.part) in engine.memory.left_out
+    return divergence.difference.statement == "KV-TIER-01" and is_left_out
+
+
+def _is_shifted(engine: Any, job: Any, copy: Any) -> bool:
+    """A store has fewer blocks of the group than its chunks, and the block is that of a later place."""
+    parts, size = engine.stage.blocks_per_chunk, engine.settings.geometry.groups[copy.group].block_size_tokens
+    of_group = [each for each in job.copies if each.group == copy.group]
+    is_short = of_group[0].part + len(of_group) < parts * len({each.chunk for each in of_group})
+    held, tokens = engine.memory.device.get(copy.block), engine.memory.tokens[job.request]
+    later = range((copy.index + 1) * size, len(tokens), size)
+    return is_short and any(held == (copy.group, tuple(tokens[at : at + size])) for at in later)
 
 
 FINDING = Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kvgate.findings.finding import Finding
@@ -9,11 +10,11 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """Every block that is still held is one that a store reads."""
+    """Every block that is still held is one that stores read, and is held by no more than these."""
     simple, pool = engine.connector.simple, engine.scheduler.kv_cache_manager.block_pool
     if simple is None or not divergence.difference.subject.startswith("RuntimeError in reset_prefix_cache"):
         return False
-    held = {each.block_id for each in pool.blocks if each.ref_cnt > 0 and not each.is_null}
+    held = Counter({each.block_id: each.ref_cnt for each in pool.blocks if each.ref_cnt > 0 and not each.is_null})
     return bool(held) and held <= simple.blocks_stored()
 
 

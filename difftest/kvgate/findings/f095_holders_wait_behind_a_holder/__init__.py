@@ -5,26 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import has_loaded, holders_waiting, next_step_fits
 from kvgate.kernel.difference import Divergence
-from kvreference.scheduler.room import blocks_to_run
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """The first of those that hold blocks lacks room; one after it has loaded, and needs no more than is free."""
-    scheduler = engine.scheduler
-    holders = list(getattr(scheduler, "kv_holding_waiting", ()))
+    """The first of those that hold blocks lacks room for its next step; one after it has loaded, and has room."""
+    holders = holders_waiting(engine)
     if divergence.difference.statement != "KV-TIER-06" or len(holders) < 2:
         return False
-    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    tables = [each.req_to_blocks for each in scheduler.kv_cache_manager.coordinator.single_type_managers]
-
-    def lacks(request: Any) -> int:
-        held = sum(not block.is_null for table in tables for block in table.get(request.request_id, ()))
-        return blocks_to_run(engine.settings, request.num_tokens) - held
-
-    loaded = scheduler.finished_recving_kv_req_ids
     first, *others = holders
-    return lacks(first) > free and any(each.request_id in loaded and lacks(each) <= free for each in others)
+    is_rejected = has_loaded(engine, first) and not next_step_fits(engine, first)
+    return is_rejected and any(has_loaded(engine, each) and next_step_fits(engine, each) for each in others)
 
 
 FINDING = Finding(

@@ -8,7 +8,7 @@ when the next is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from itertools import chain, cycle
@@ -99,8 +99,6 @@ class TierEngine:
         self.waiting: WaitFor | None = None
         self.found: Divergence | None = None
         self.raised: Exception | None = None
-        self.reset_at: dict[str, int] = {}
-        """Of each request that has run on since the last reset of the connector's cache: its tokens computed then."""
         self.forgotten: set[Number] = set()
         """The jobs that requests had when the connector's cache was reset."""
         self.interrupted: set[Number] = set()
@@ -135,6 +133,11 @@ class TierEngine:
             said = " ".join(str(error).split())
             raise UsageError(f"the connector cannot be built: {type(error).__name__}: {said}") from error
 
+    @property
+    def alive(self) -> Collection[str]:
+        """The requests that have not ended."""
+        return self._alive.keys()
+
     def candidates(self, kind: type) -> Sequence[int]:
         """See ``kvgate.gate.level.World.candidates``."""
         del kind
@@ -148,10 +151,12 @@ class TierEngine:
             if is_ours(error):
                 raise
             self.raised = error
-            got = f"{type(error).__name__}: {error}"
-            self._report("tiers", Difference("KV-SYS-01", _where(error), "an answer", got))
         if self.memory.found is not None:
+            # What is raised in the same operation comes later, and may follow from it.
             self._report("tiers", self.memory.found)
+        if self.raised is not None:
+            got = f"{type(self.raised).__name__}: {self.raised}"
+            self._report("tiers", Difference("KV-SYS-01", _where(self.raised), "an answer", got))
         return self.found
 
     def _report(self, detector: str, difference: Difference) -> None:
@@ -176,7 +181,7 @@ class TierEngine:
             self.lockstep.note(Reset())
             if operation.connector:
                 self.resets_since_step += 1
-                self.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
+                self.memory.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
                 self.forgotten |= self.connector.jobs_of(None)
             if operation.preempts:
                 running = {request.request_id for request in self.scheduler.running}
@@ -349,7 +354,7 @@ class TierEngine:
         """Enter what a step sends into the batch; from which token on each request is computed."""
         first = {}
         for new in output.scheduled_new_reqs:
-            self.reset_at.pop(new.req_id, None)
+            self.memory.reset_at.pop(new.req_id, None)
             self._rows[new.req_id] = _Row([list(blocks) for blocks in new.block_ids])
             first[new.req_id] = new.num_computed_tokens
         cached = output.scheduled_cached_reqs
@@ -357,7 +362,7 @@ class TierEngine:
             cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
         ):
             if name in cached.resumed_req_ids:
-                self.reset_at.pop(name, None)
+                self.memory.reset_at.pop(name, None)
                 self._rows[name].table = [list(group) for group in blocks]
             elif blocks is not None:
                 for table, new_blocks in zip(self._rows[name].table, blocks, strict=True):

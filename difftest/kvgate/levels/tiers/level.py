@@ -106,6 +106,12 @@ def _takes(connector: str, geometry: Geometry) -> bool:
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
 
 
+def _dividing(settings: Settings, blocks_per_chunk: int) -> int:
+    """So many blocks, or fewer, of which the retention interval is a multiple: the connector rejects all others."""
+    interval, size = settings.retention_interval_tokens or 0, settings.geometry.groups[0].block_size_tokens
+    return next(blocks for blocks in range(blocks_per_chunk, 0, -1) if interval % (blocks * size) == 0)
+
+
 def _preempting(case: Case) -> int:
     """Of a hundred resets, how many preempt: with ``SimpleCPUOffloadConnector`` few, for most of them raise (090)."""
     return 50 if case.stage.connector == "offloading" else 4
@@ -202,9 +208,10 @@ class TierLevel(DrivenLevel):
             chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1),
             full_sequence_must_fit=False,
         )
+        larger = generator.often("larger chunks", 30)
         stage = TierStage(
             chunks=draw.integer(1, 1 + 3 * least),
-            blocks_per_chunk=draw.integer(2, 3) if draw.chance(generator.often("larger chunks", 30)) else 1,
+            blocks_per_chunk=_dividing(settings, draw.integer(2, 3)) if draw.chance(larger) else 1,
             policy=draw.one_of(POLICIES),
             stores_answers=draw.chance(60),
             sync_load_tokens=generator.budget(draw) if draw.chance(generator.often("loads within steps", 20)) else 0,

@@ -68,6 +68,8 @@ class Job:
     copies: Sequence[Copy]
     keys: Mapping[int, tuple[bytes, int]]
     """What each chunk stands for: the hash of its last block, and the group."""
+    reset_at: int | None = None
+    """See ``TierMemory.reset_at``: of its request, when the scheduler made the job."""
     is_done: bool = False
 
     @property
@@ -113,6 +115,8 @@ class TierMemory:
     names: dict[bytes, int] = field(factory=dict)
     """Which prefix each block hash stands for."""
     claims: dict[str, Claim] = field(factory=dict)
+    reset_at: dict[str, int] = field(factory=dict)
+    """Of each request that has run on since the last reset of the connector's cache: its tokens computed then."""
     in_flight: Sequence[StepUse] = ()
     """The step that may not have ended, and the one that runs."""
     left_out: set[tuple[int, int, int]] = field(factory=set)

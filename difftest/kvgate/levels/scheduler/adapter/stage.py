@@ -113,6 +113,10 @@ def new_scheduler(
         mamba_cache_mode=modes[0] if modes else "none",
     )
     cache.num_gpu_blocks = settings.blocks
+    for name, value in caching.items():
+        # vLLM takes the one from the other, and a connector may ask either.
+        if hasattr(cache, name):
+            setattr(cache, name, value)
     specs = list(groups) if groups is not None else group_specs(geometry)
     config = VllmConfig(
         model_config=_model_config(settings.tokens_max),

@@ -43,6 +43,8 @@ class Copies(Transfers):
         self.prepared: dict[int, tuple[Any, list[Any]]] = {}
         """By the identity of what a transfer is given: that, and the keys that it stands for."""
         self.requests: dict[int, str] = {}
+        self.resets: dict[int, int | None] = {}
+        """Of each job's request, when the job was made; see ``TierMemory.reset_at``."""
         self.keys: set[Any] = set()
         """Every key that a job named."""
         self._begun: dict[int, Number] = {}
@@ -91,7 +93,8 @@ class Copies(Transfers):
             chunk: (bytes(base.get_offload_block_hash(key)), base.get_offload_group_idx(key))
             for chunk, key in zip(chunks, named, strict=False)
         }
-        self._begun[number] = self.begin(number, loads, self.requests[number], copies, keys)
+        request, reset_at = self.requests[number], self.resets[number]
+        self._begun[number] = self.begin(number, loads, request, copies, keys, reset_at=reset_at)
 
 
 def _copies(device: Any, chunks: Sequence[int], blocks_per_chunk: int) -> Iterator[Copy]:
@@ -150,9 +153,9 @@ class Offloading:
 
     def shown(self, metadata: Any) -> None:
         """See ``Half``."""
-        self._copies.requests.update(
-            (number, job.req_id) for jobs in (metadata.load_jobs, metadata.store_jobs) for number, job in jobs.items()
-        )
+        for number, job in (*metadata.load_jobs.items(), *metadata.store_jobs.items()):
+            self._copies.requests[number] = job.req_id
+            self._copies.resets[number] = self._copies.memory.reset_at.get(job.req_id)
 
     def jobs_of(self, requests: Collection[str] | None) -> set[Number]:
         """See ``Half``."""

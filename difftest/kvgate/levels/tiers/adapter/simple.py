@@ -5,6 +5,7 @@ Its worker half asks events of the device whether a copy has ended. Here these a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -121,13 +122,13 @@ class Simple:
         del requests
         return set()
 
-    def blocks_stored(self) -> set[int]:
-        """The blocks of stores that are not known to have ended, including those that a reset has dropped."""
+    def blocks_stored(self) -> Counter[int]:
+        """By block, how many stores that are not known to have ended read it, including those that a reset dropped."""
         kept = vars(self.half)
         # Releases before 0.30 have the first alone.
         stores = [*kept["_store_event_to_blocks"].values(), *kept.get("_pending_finished_stores", ())]
         stores += kept.get("_abandoned_store_event_to_blocks", {}).values()
-        return {block for each in stores for block in each.gpu_block_ids}
+        return Counter(block for each in stores for block in each.gpu_block_ids)
 
     def remaining(self) -> Mapping[str, int]:
         """See ``Half``."""

@@ -26,9 +26,10 @@ class Transfers:
         copies: Sequence[Copy],
         keys: Mapping[int, tuple[bytes, int]],
         part: int = 0,
+        reset_at: int | None = None,
     ) -> Number:
         """A job begins; of several that end together, each is a ``part``."""
-        job = Job((self.tier, number, part), loads, request, copies, keys)
+        job = Job((self.tier, number, part), loads, request, copies, keys, reset_at)
         self.memory.begin(job)
         return job.number
 

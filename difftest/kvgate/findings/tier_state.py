@@ -1,0 +1,42 @@
+"""What findings of two tiers are recognised by: which waiting request has room for its next step, and which has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgate.monitors.slot_memory import first_read
+
+
+def holders_waiting(engine: Any) -> list[Any]:
+    """The requests that wait and hold blocks, in the order in which the scheduler looks at them."""
+    scheduler = engine.scheduler
+    queues = (getattr(scheduler, name, ()) for name in ("kv_holding_waiting", "skipped_waiting", "waiting"))
+    tables = [each.req_to_blocks for each in scheduler.kv_cache_manager.coordinator.single_type_managers]
+    return [each for queue in queues for each in queue if any(table.get(each.request_id) for table in tables)]
+
+
+def has_loaded(engine: Any, request: Any) -> bool:
+    """Whether a waiting request holds blocks and could compute: what it loads has arrived, as the scheduler knows."""
+    waits = request.status.name == "WAITING_FOR_REMOTE_KVS"
+    return (
+        request.request_id in engine.scheduler.finished_recving_kv_req_ids if waits else request.num_computed_tokens > 0
+    )
+
+
+def next_step_fits(engine: Any, request: Any) -> bool:
+    """Whether the blocks are free that a waiting request takes for its next step, if that has no other requests.
+
+    What its windows leave before the step is free for it as well.
+    """
+    scheduler, settings = engine.scheduler, engine.settings
+    computed, tokens = request.num_computed_tokens, request.num_tokens
+    if not settings.full_sequence_must_fit:
+        tokens = min(tokens, computed + settings.chunk_tokens)
+    slots = min(tokens + settings.lookahead_tokens, settings.tokens_max)
+    free, takes = scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), 0
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    for group, manager in zip(settings.geometry.groups, managers, strict=True):
+        table = manager.req_to_blocks.get(request.request_id, ())
+        takes += max(0, -(-slots // group.block_size_tokens) - len(table))
+        free += sum(not block.is_null for block in table[: first_read(group, computed) // group.block_size_tokens])
+    return bool(takes <= free)
