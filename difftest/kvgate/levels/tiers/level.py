@@ -217,6 +217,7 @@ class TierLevel(DrivenLevel):
             stage = evolve(stage, connector=named[0], is_lazy=named[0] != "offloading" and draw.chance(30))
         if stage.connector in ("simple", OWN):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
+            stage = evolve(stage, failed_loads_end=stage.connector == OWN and draw.chance(50))
         elif stage.connector == "multi":
             # Both have chunks of one block.
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))

@@ -45,6 +45,8 @@ class TierStage:
     """Whether a ``MultiConnector`` asks ``SimpleCPUOffloadConnector`` first."""
     asynchronous: bool = False
     """Whether steps are scheduled before the output of the step before is known."""
+    failed_loads_end: bool = False
+    """Whether a load of somebody's own connector that fails ends its request; if not, it is computed again."""
 
     @property
     def scheduler(self) -> Stage:
@@ -88,6 +90,8 @@ def describe_tier_stage(stage: TierStage) -> str:
         parts.append("what is next to be evicted is stored")
     if stage.stores_answers:
         parts.append("answers are stored as well")
+    if stage.failed_loads_end:
+        parts.append("a load that fails ends its request")
     if stage.sync_load_tokens:
         parts.append(f"a step loads up to {counted(stage.sync_load_tokens, 'token')} before it computes")
     return "; ".join(parts)
