@@ -254,9 +254,10 @@ class TierEngine:
     def _collect(self) -> None:
         step = self._in_flight.popleft()
         before = {name: len(self._alive[name].all_token_ids) for name in step.worthless if name in self._alive}
-        self.scheduler.update_from_output(step.output, step.result)
         for failure in step.failures:
             failure.is_known = True
+            failure.is_late = not self._holds_blocks(failure.request)
+        self.scheduler.update_from_output(step.output, step.result)
         self._judge_worthless(step, before)
         for name in step.sampled:
             if name in self._alive:
@@ -372,7 +373,11 @@ class TierEngine:
             later = sum(each.output.num_scheduled_tokens.get(name, 0) for each in self._in_flight)
             is_counted = not request.is_finished() and request.num_computed_tokens - later > step.first[name]
             if is_counted or len(request.all_token_ids) > tokens:
-                self.memory.misread(name, step.worthless[name])
+                self.memory.counts(name, step.worthless[name])
+
+    def _holds_blocks(self, name: str) -> bool:
+        tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
+        return any(table.get(name) for table in tables)
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""

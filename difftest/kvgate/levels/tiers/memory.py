@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kvgate.kernel.difference import Difference
 from kvgate.monitors.slot_memory import first_read
@@ -95,6 +95,8 @@ class Failure:
     """Whether the worker's half has reported it."""
     is_known: bool = False
     """Whether the scheduler has taken the report."""
+    is_late: bool = False
+    """Whether its request had given up its blocks by then."""
 
 
 @frozen(eq=False)
@@ -134,6 +136,8 @@ class Misread:
     block: int
     origin: object = None
     """The failed load that left it, or what was computed from that."""
+    request: str = ""
+    """The request that reads it."""
 
     @property
     def failure(self) -> Failure | None:
@@ -248,8 +252,15 @@ class TierMemory:
             # What goes back to the failure of another load was stored.
             statement = "KV-TIER-01" if wrong.failure in (None, claim.failure) else "KV-TIER-04"
             subject = f"what a load of {request} brings to group {wrong.group}"
-        self.shown_by = wrong
+        self.shown_by = evolve(wrong, request=request)
         self._find(statement, subject, wrong.expected, wrong.got)
+
+    def counts(self, request: str, wrong: Misread) -> None:
+        """The scheduler took what a request computed from a failed load, although it had the report by then."""
+        if self.found is None:
+            self.shown_by = evolve(wrong, request=request)
+            subject = f"what a step computed of {request} from {wrong.got}"
+            self._find("KV-SYS-02", subject, "it is thrown away", "it counts")
 
     def came(self, wrong: Misread, claim: Claim) -> bool:
         """Whether it is what a load brought, of which no report says that it failed."""
