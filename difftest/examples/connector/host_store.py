@@ -58,6 +58,8 @@ class HostStore(KVConnectorBase_V1):
         self.loaded = 0
         self.failed: set[int] = set()
         """The blocks whose load has failed in this step."""
+        self.failed_before: set[int] = set()
+        """Those of the step before, of which the scheduler may not have known when it scheduled this one."""
         self.missing: set[bytes] = set()
 
     # The scheduler's half
@@ -149,7 +151,7 @@ class HostStore(KVConnectorBase_V1):
     def wait_for_save(self) -> None:
         copies = self.copies()
         for key, block in copies.stores:
-            if self.failed.intersection([block, *copies.tables[block]]):
+            if (self.failed | self.failed_before).intersection([block, *copies.tables[block]]):
                 self.missing.add(key)
             else:
                 self.save(key, block)
@@ -159,8 +161,8 @@ class HostStore(KVConnectorBase_V1):
             self.host[key, name] = layer[block].clone()
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        failed, self.failed = self.failed, set()
-        return failed
+        self.failed_before, self.failed = self.failed, set()
+        return self.failed_before
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
         missing, self.missing = self.missing, set()

@@ -5,16 +5,14 @@ from typing import Any
 from kvgate.findings.failed_load import left_by_failed_load
 from kvgate.findings.finding import Acts, Finding
 from kvgate.kernel.difference import Divergence
-from kvgate.levels.tiers.memory import Computed
 from kvgate.monitors.slot_memory import FAILED_ELSEWHERE
 
 
 def _is_of_a_sharer(divergence: Divergence, engine: Any) -> bool:
     """It was computed by another request than that whose load has failed."""
     shown = left_by_failed_load(divergence, engine)
-    if shown is None or not engine.stage.failed_loads_end or not isinstance(shown.origin, Computed):
-        return False
-    return shown.origin.request != shown.failure.request
+    is_it = shown is not None and engine.stage.failed_loads_end
+    return is_it and shown.computed_by not in ("", shown.failure.request)
 
 
 FINDING = Finding(

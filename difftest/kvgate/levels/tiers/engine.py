@@ -25,6 +25,7 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
+from kvgate.levels.tiers.adapter.own import ABORTS, ASYNCHRONOUS, FAILED, FAILED_ENDS, PREEMPTIONS, RESETS, Chosen
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
@@ -135,6 +136,7 @@ class TierEngine:
         self._before = StepUse()
         """What the step before uses, where steps are asynchronous."""
         self._in_flight: deque[_InFlight] = deque()
+        self._seen = Chosen.seen
 
     def _build(self, settings: Settings, stage: TierStage) -> Any:
         """The scheduler with its connector.
@@ -186,9 +188,11 @@ class TierEngine:
             name = names[operation.request % len(names)]
             self.lockstep.note(Abort(number_in(name)))
             abort(self.scheduler, [number_in(name)])
+            self._seen[ABORTS] += 1
             self._forget_ended()
         elif isinstance(operation, ResetCache) and self._may_reset(operation):
             self.lockstep.note(Reset())
+            self._seen[RESETS] += operation.connector
             if operation.connector:
                 self.resets_since_step += 1
                 self.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
@@ -327,6 +331,9 @@ class TierEngine:
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
         failures = self.memory.fail(*self.connector.failed(reports[0]))
+        self._seen[FAILED_ENDS if self.stage.failed_loads_end else FAILED] += len(failures)
+        self._seen[ASYNCHRONOUS] += self.stage.asynchronous
+        self._seen[PREEMPTIONS] += len(output.preempted_req_ids or ())
         worthless = self._judge_reads(self._spoil(first, chains), self.connector.brought(first))
         result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
         return _InFlight(output, result, sampled, first, worthless, failures)

@@ -140,6 +140,11 @@ class Misread:
     """The request that reads it."""
 
     @property
+    def computed_by(self) -> str:
+        """The request that computed it from what the load left; empty if the load left it."""
+        return self.origin.request if isinstance(self.origin, Computed) else ""
+
+    @property
     def failure(self) -> Failure | None:
         """The failed load that it goes back to."""
         origin = self.origin.failure if isinstance(self.origin, Computed) else self.origin

@@ -130,10 +130,21 @@ class Connector:
                 if self._own is not None:
                     # Whether a load has ended is not seen: what is read is checked.
                     self._memory.expect(request.request_id, claim)
+                    waits = request.request_id in self.loads
+                    own.Chosen.seen[own.WAITING_LOADS if waits else own.LOADS] += 1
                 else:
                     self._memory.claims[request.request_id] = claim
             return allocated(request, blocks, external_tokens)
 
+        def request_finished(*arguments: Any) -> Any:
+            is_kept, parameters = finished(*arguments)
+            own.Chosen.seen[own.STORES_AFTER_END] += is_kept
+            return is_kept, parameters
+
+        if self._own is not None:
+            name = "request_finished" if own.Chosen.one_group else "request_finished_all_groups"
+            finished = getattr(connector, name)
+            setattr(connector, name, request_finished)
         connector.get_num_new_matched_tokens = get_num_new_matched_tokens
         connector.update_state_after_alloc = update_state_after_alloc
 
