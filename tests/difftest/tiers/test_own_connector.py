@@ -27,8 +27,13 @@ EXAMPLE = "examples.connector.host_store:HostStore"
 BROKEN = "tests.difftest.tiers.connectors:"
 PROGRAM = """
 import json, sys
+from attrs import evolve
 import kvgate.conformance
+from kvgate.conformance import connector as call
 
+# What is found is not to be made smaller.
+campaign = call.Campaign
+call.Campaign = lambda trials, plan: campaign(trials, evolve(plan, shrinks=False))
 for connector, config, given in json.loads(sys.argv[1]):
     given.setdefault("operations", 6000)
     report = kvgate.conformance.check_connector(connector, config, **given)
@@ -91,7 +96,12 @@ def test_a_broken_connector_is_found() -> None:
     names = "LoadsTheBlockBefore", "SavesTooEarly", "LoadsTooLate", "HitsTheLastToken"
     broken = {name: {"KV-TIER-01", "KV-MEM-01", "KV-SYS-01"} for name in names}
     broken |= {name: {statement} for name, statement in BROKEN_LOADS.items()}
-    asked = [(BROKEN + name, FAILS if name in BROKEN_LOADS else {}, {"operations": 12_000}) for name in broken]
+    # What is stored after a failed load is seldom loaded again.
+    operations = {"StoresAfterFailure": 10_000}
+    asked = [
+        (BROKEN + name, FAILS if name in BROKEN_LOADS else {}, {"operations": operations.get(name, 1000)})
+        for name in broken
+    ]
     for (name, statements), (passed, found, _, error, *_rest) in zip(broken.items(), results(*asked), strict=True):
         assert not passed, name
         assert error is None, (name, error)
