@@ -89,8 +89,8 @@ OwnConnector: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--connector",
-        metavar="MODULE:CLASS",
-        help="Of a case with a KV connector of your own: that connector. It is configured as the trace says.",
+        metavar="NAME",
+        help="Of a case with a KV connector of your own: MODULE:CLASS. It is configured as the trace says.",
     ),
 ]
 VllmPath: TypeAlias = Annotated[

@@ -83,7 +83,8 @@ def test_a_sound_connector_passes() -> None:
     assert not {*fails}.intersection(failing[-1]), failing[-1]
     assert "Loads that a request waits for: none happened." in failing[-1]
     assert "Loads within a step: none happened." not in failing[-1]
-    # What vLLM does with a load that fails is known, and nothing else is.
+    # What vLLM does with a load that fails is known, and shown, and nothing else is.
+    assert {"021", "062"} <= {each[:3] for each in failing[4]}
     known = "021-behind-a-failed-load", "062-steps-after-a-failed", "063-load-fails", "066-sharer-of-a-failed"
     assert [] == [each for each in failing[4] if not each.startswith(known)]
 
@@ -151,6 +152,57 @@ for options in asked:
     said.append([code or 0, out.getvalue()])
 print(json.dumps(said))
 """
+
+
+SHARER = """
+from attrs import evolve
+from kvgate.adapters.registry import load_system
+from kvgate.gate.case_runner import run_case
+from kvgate.kernel.models import load
+from kvgate.levels.scheduler.operations import ResetCache, Serve
+from kvgate.levels.tiers.adapter.own import choose
+from kvgate.levels.tiers.level import TIERS
+from kvgate.levels.tiers.operations import OWN, TierStage
+from kvreference.operations import Arrive, Run
+from kvreference.scheduler.operations import Reply, Step
+from kvreference.settings import Settings
+
+bench = TIERS.bench(load_system("native@0.33.0"), TIERS.gate)
+choose("examples.connector.host_store:HostStore", {"fails_every": 2})
+settings = Settings(load("full").geometry, 40, 200, 64, 4, tells_events=False, scratch_first=True)
+step = Step((Reply(),))
+
+
+def serve(number, own, tokens):
+    return Serve(Arrive(number, (Run(0, 16), Run(1000 * own, tokens))), 1)
+
+
+forget = ResetCache(False, False)
+operations = [
+    # The first 16 tokens are stored, and loaded once; the second load of them fails.
+    *(serve(0, 1, 8), step, step, forget, serve(1, 2, 8), step, step, forget),
+    # Another request hits them in the same step, and computes the next 16 from them. Then they are loaded once more.
+    *(serve(2, 3, 8), serve(3, 4, 20), step, step, serve(4, 5, 8), step, step),
+    # What it computed is hit.
+    *(serve(5, 4, 24), step, step),
+]
+for ends in (True, False):
+    case = TIERS.case(settings, operations, TierStage(running_max=4, connector=OWN, failed_loads_end=ends))
+    run = run_case(bench, evolve(case, model="full", preset="legal", seed="by hand"))
+    print("RESULT", [(each.finding, each.divergence.difference.got) for each in run.found()])
+"""
+
+
+@pytest.mark.ci
+def test_what_a_sharer_of_a_failed_load_computed_is_finding_066() -> None:
+    """With the policy that computes it again, the same run shows nothing."""
+    pytest.importorskip("vllm")
+    published(release_named(NAME))
+    ended = run("-c", SHARER)
+    assert 0 == ended.returncode, ended.stderr[-3000:]
+    got = "what kvgate-request-3 computed from a load of kvgate-request-2 that failed"
+    expected = [[("066-sharer-of-a-failed-load-stays-cached", got)], []]
+    assert [f"RESULT {each}" for each in expected] == ended.stdout.splitlines()
 
 
 def test_a_trace_of_another_connector_takes_none() -> None:
