@@ -494,7 +494,7 @@ def _tier_memory(case: str) -> Kill | None:
     memory.in_flight = [StepUse(frozenset({1, 2}), frozenset({2}))]
     memory.check_unordered([2 if case == "store-next-to-a-step-that-writes" else 1], loads=False)
     memory.check_unordered([1 if case == "load-next-to-a-step-that-reads" else 5], loads=True)
-    memory.begin(job(4, False, 2 if case == "store-of-another-block" else 1, chunk=8))
+    memory.begin(job(4, False, 2 if case == "store-of-another-block" else 1, chunk=9))
     if memory.found is None:
         memory.end((0, 4, 0))
     if case == "hash-of-two-prefixes":

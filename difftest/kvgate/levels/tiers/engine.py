@@ -117,6 +117,8 @@ class TierEngine:
         self.raised: Exception | None = None
         self.reset_at: dict[str, int] = {}
         """Of each request that has run on since the last reset of the connector's cache: its tokens computed then."""
+        self.set_back: dict[str, int] = {}
+        """The requests that a failed load has set back: how many tokens counted as computed before."""
         self.forgotten: set[Number] = set()
         """The jobs that requests had when the connector's cache was reset."""
         self.interrupted: set[Number] = set()
@@ -261,7 +263,11 @@ class TierEngine:
         for failure in step.failures:
             failure.is_known = True
             failure.is_late = not self._holds_blocks(failure.request)
+        computed = {name: each.num_computed_tokens for name, each in self._alive.items()} if step.failures else {}
         self.scheduler.update_from_output(step.output, step.result)
+        self.set_back |= {
+            name: tokens for name, tokens in computed.items() if self._alive[name].num_computed_tokens < tokens
+        }
         self._judge_worthless(step, before)
         for name in step.sampled:
             if name in self._alive:
