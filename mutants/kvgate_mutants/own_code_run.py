@@ -274,7 +274,7 @@ def _of_checker(
         return _check(level, model, OPERATIONS[level])
     if level_of(checker) == "tiers":
         run = _process_of(TIERS_OF).submit
-        return run(_checked_by_name, mutant and mutant.name, probe, operations, broken).result()
+        return run(_checked_by_name, mutant.name if mutant else None, probe, operations, broken).result()
     return _in_a_broken_system(probe, operations, broken)
 
 

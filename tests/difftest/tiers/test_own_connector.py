@@ -119,7 +119,7 @@ def test_a_trace_is_replayed_with_the_connector_that_is_named(tmp_path: Path) ->
     pytest.importorskip("vllm")
     published(release_named(NAME))
     name = BROKEN + "ReportsNoFailure"
-    asked = (
+    asked: tuple[tuple[list[str], int, str], ...] = (
         (["--connector", name], 1, "that brought nothing, and was not reported to have failed"),
         (["--connector", EXAMPLE], 0, "no divergence"),
         ([], 2, f"written for the connector {name}; to run that code, say so with --connector {name}"),
@@ -165,6 +165,7 @@ from kvgate.gate.case_runner import run_case
 from kvgate.kernel.models import load
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.own import choose
+from kvgate.levels.tiers.engine import TierEngine
 from kvgate.levels.tiers.level import TIERS
 from kvgate.levels.tiers.operations import OWN, TierStage
 from kvreference.operations import Arrive, Run
@@ -190,7 +191,10 @@ operations = [
     # What it computed is hit.
     *(serve(5, 4, 24), step, step),
 ]
-for ends in (True, False):
+for ends in (True, False, None):
+    if ends is None:
+        # Ghost memory that does not follow what is computed from a failed load sees nothing.
+        ends, TierEngine._spoil = True, lambda self, first, chains: self._wrong_reads(first, chains)
     case = TIERS.case(settings, operations, TierStage(running_max=4, connector=OWN, failed_loads_end=ends))
     run = run_case(bench, evolve(case, model="full", preset="legal", seed="by hand"))
     print("RESULT", [(each.finding, each.divergence.difference.got) for each in run.found()])
@@ -205,7 +209,7 @@ def test_what_a_sharer_of_a_failed_load_computed_is_finding_066() -> None:
     ended = run("-c", SHARER)
     assert 0 == ended.returncode, ended.stderr[-3000:]
     got = "what kvgate-request-3 computed from a load of kvgate-request-2 that failed"
-    expected = [[("066-sharer-of-a-failed-load-stays-cached", got)], []]
+    expected = [[("066-sharer-of-a-failed-load-stays-cached", got)], [], []]
     assert [f"RESULT {each}" for each in expected] == ended.stdout.splitlines()
 
 
