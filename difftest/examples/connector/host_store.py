@@ -77,7 +77,9 @@ class HostStore(KVConnectorBase_V1):
         first = self.hit_tokens.get(request.request_id, 0) // self.block_tokens
         table = blocks.get_block_ids()[0]
         for place in range(first, first + num_external_tokens // self.block_tokens):
-            self.loads.append((bytes(request.block_hashes[place]), table[place]))
+            # A window has left what is in block 0.
+            if table[place]:
+                self.loads.append((bytes(request.block_hashes[place]), table[place]))
 
     def build_connector_meta(self, scheduler_output: Any) -> Copies:
         copies, self.loads = Copies(self.loads), []
@@ -101,9 +103,9 @@ class HostStore(KVConnectorBase_V1):
         end = min(computed + output.num_scheduled_tokens[name], request.num_prompt_tokens)
         for place in range(end // self.block_tokens):
             key = bytes(request.block_hashes[place])
-            if key not in self.stored:
+            table = self.tables[name]
+            if key not in self.stored and table[place]:
                 self.stored.add(key)
-                table = self.tables[name]
                 copies.stores.append((key, table[place]))
                 copies.tables[table[place]] = table[:place]
 

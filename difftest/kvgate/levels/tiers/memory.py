@@ -122,7 +122,7 @@ class Claim:
     def brings(self, group: int, place: int, block: int, size: int) -> bool:
         """Whether the load is to bring this block to that place of the request."""
         table = self.tables[group]
-        return place * size >= self.first and place < len(table) and table[place] == block
+        return block != 0 and place * size >= self.first and place < len(table) and table[place] == block
 
 
 @frozen
