@@ -22,7 +22,8 @@ all of that is as it was.
 Of a monitor (``ghost``), and of ``LEVEL.DETECTOR``, only what this detector finds counts; above the block manager all
 check, and the case ends with what one of them finds. ``glance`` compares the whole states at the end of a case alone,
 and before that what an operation may have changed. ``shadow`` attaches a shadow to a simulation of vLLM's scheduler.
-``equality``, ``slots``, ``unordered``, ``twice`` and ``findings`` check what is written here, with one thing wrong.
+``equality``, ``slots``, ``tier-memory``, ``unordered``, ``twice`` and ``findings`` check what is written here, with one
+thing wrong. ``tiers.DETECTOR`` is of vLLM 0.33.0's connectors, in a process of its own.
 
 ``unbroken:LEVEL:MODEL`` is a system that is not broken: such a probe kills if something is found in it.
 """
@@ -62,10 +63,12 @@ from kvgate.shadow.sink_protocol import Passive
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (
     BLOCK_MANAGER_MUTANTS,
+    CHECKER_MUTANTS,
     FEATURE_MUTANTS,
     PAIR_MUTANTS,
     PLUGIN_MUTANTS,
     REFERENCE_MUTANTS,
+    RELEASE_MUTANTS,
     SCHEDULER_MUTANTS,
     WORKER_MUTANTS,
 )
@@ -80,8 +83,11 @@ CHECKED_ON = {
     "scheduler": ("full", "two-windows+eagle", "full+eagle"),
     "pair": ("full", "two-windows+eagle", "gpt-oss-hybrid", "full+eagle", "swa"),
     "worker": ("full", "gemma-hybrid"),
+    "tiers": ("full+scratch", "gpt-oss-hybrid+scratch", "full+eagle+scratch"),
 }
 """The models that a broken system is run on if it names none."""
+TIERS_OF = "native@0.33.0"
+"""The release whose broken connectors the checkers of two tiers are shown."""
 _RAISED = "raised "
 _MECHANISMS = frozenset(("masked", "retention", "scratch", "pinned", "partial"))
 """The suffixes of models that vLLM alone does not serve."""
@@ -92,6 +98,7 @@ _KNOWN = {
         "scheduler": (*FEATURE_MUTANTS, *SCHEDULER_MUTANTS),
         "pair": PAIR_MUTANTS,
         "worker": WORKER_MUTANTS,
+        "tiers": RELEASE_MUTANTS[TIERS_OF]["tiers"],
     }.items()
 }
 
@@ -234,7 +241,7 @@ def _bench(checker: str, system: Loaded) -> LevelBench:
 def level_of(checker: str) -> str:
     """The level of the broken systems that a checker is shown."""
     level = checker.partition(".")[0]
-    return level if level in ("scheduler", "pair", "worker") else "blocks"
+    return level if level in ("scheduler", "pair", "worker", "tiers") else "blocks"
 
 
 @frozen
@@ -252,18 +259,36 @@ class _OfOne:
         return self.trials.smallest(found, until)
 
 
-def _of_checker(probe: str, operations: int | None = None, broken: bool = True) -> Kill | None:
-    """What a checker finds in the system that the probe names; if not ``broken``, without the fault."""
+def _of_checker(
+    probe: str, operations: int | None = None, broken: bool = True, mutant: Mutant | None = None
+) -> Kill | None:
+    """What a checker finds in the system that the probe names; if not ``broken``, without the fault.
+
+    ``mutant`` is the one that is injected now, for a probe that runs in a process of its own.
+    """
     checker, _, name = probe.partition(":")
     if checker in WRITTEN:
         return WRITTEN[checker](name if broken else "")
     if checker == "unbroken":
         level, _, model = name.partition(":")
         return _check(level, model, OPERATIONS[level])
+    if level_of(checker) == "tiers":
+        run = _process_of(TIERS_OF).submit
+        return run(_checked_by_name, mutant.name if mutant else None, probe, operations, broken).result()
+    return _in_a_broken_system(probe, operations, broken)
+
+
+def _checked_by_name(name: str | None, probe: str, operations: int | None, broken: bool) -> Kill | None:
+    with nullcontext() if name is None else next(each for each in CHECKER_MUTANTS if each.name == name).applied():
+        return _in_a_broken_system(probe, operations, broken)
+
+
+def _in_a_broken_system(probe: str, operations: int | None, broken: bool) -> Kill | None:
+    checker, _, name = probe.partition(":")
     level, (name, _, model) = level_of(checker), name.partition("@")
     fault = _KNOWN[level][name]
     # An adapter rejects a vLLM whose signatures changed.
-    system = load_system("retention" if is_last(probe) else "stock")
+    system = load_system(TIERS_OF if level == "tiers" else "retention" if is_last(probe) else "stock")
     with fault.applied() if broken else nullcontext():
         if checker == "shadow":
             return _shadow()
@@ -420,6 +445,80 @@ def _slots(case: str) -> Kill | None:
     return None if found is None else Kill(Shown("slots", f"{found.statement} {found.subject}"), 1, 0.0)
 
 
+def _tier_memory(case: str) -> Kill | None:
+    """Whether a fault in what jobs, steps and loads do with the blocks of two tiers is noticed."""
+    from kvgate.levels.tiers.memory import Claim, Copy, Job, StepUse, TierMemory
+    from kvreference.attention import Kind
+    from kvreference.geometry import Geometry, Group
+    from kvreference.settings import Settings
+
+    groups = Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5)
+    memory = TierMemory(Settings(Geometry(groups), 20, 100, 100, 4), blocks_per_chunk=1)
+    tokens = memory.tokens["one"] = []
+    for token in range(8):
+        tokens.append(memory.prefixes.after(tokens[-1] if tokens else "no salt", token))
+    memory.name(b"first", tokens[3])
+    memory.name(b"both", tokens[7])
+    for group, table in enumerate(([1, 2], [3, 4])):
+        memory.write(group, table, 0, tokens)
+
+    def job(number: int, loads: bool, block: int, chunk: int = 7, key: bytes = b"first", place: int = 0) -> Job:
+        return Job((0, number, 0), loads, "one", (Copy(0, block, chunk, 0, place),), {chunk: (key, 0)})
+
+    def reads(table: Sequence[int], claim: Claim | None = None) -> None:
+        wrong = memory.wrong(0, table, 7, tokens)
+        if wrong is not None:
+            memory.misread("one", wrong, claim)
+
+    memory.begin(job(0, False, 1))
+    if case == "step-writes-what-a-store-reads":
+        memory.write(0, [1, 2], 0, tokens[:1])
+    elif case == "load-to-a-block-that-a-store-reads":
+        memory.begin(job(1, True, 1, chunk=8))
+    elif case == "store-to-a-chunk-that-a-store-writes":
+        memory.begin(job(1, False, 1))
+    if memory.found is None:
+        memory.end((0, 0, 0))
+    by_another = case == "load-by-another-key"
+    memory.begin(job(2, True, 9, key=b"both" if by_another else b"first", place=int(by_another)))
+    memory.begin(job(3, True, 10, place=1 if case == "load-to-another-place" else 0))
+    if case == "block-of-a-load-is-cleared":
+        memory.clear(9)
+    elif case == "block-of-a-load-is-copied-to":
+        memory.copy(1, 9)
+    memory.claims["one"] = Claim(8, ([9, 11 if case == "hit-lacks-a-block" else 2], [3, 4]))
+    if memory.found is None:
+        memory.end((0, 2, 0))
+    if memory.found is None:
+        memory.end((0, 3, 0))
+    memory.in_flight = [StepUse(frozenset({1, 2}), frozenset({2}))]
+    memory.check_unordered([2 if case == "store-next-to-a-step-that-writes" else 1], loads=False)
+    memory.check_unordered([1 if case == "load-next-to-a-step-that-reads" else 5], loads=True)
+    memory.begin(job(4, False, 2 if case == "store-of-another-block" else 1, chunk=9))
+    if memory.found is None:
+        memory.end((0, 4, 0))
+    if case == "hash-of-two-prefixes":
+        memory.name(b"first", tokens[0])
+    memory.write(0, [1, 0 if case == "step-writes-the-null-block" else 2], 4, tokens[4:])
+    reads([1, 4 if case == "read-of-another-group" else 2])
+    # Block 6 holds already what the load is to bring there.
+    memory.device[6] = memory.device[2]
+    claim = Claim(8, ([1, 6], [3, 4]), 4)
+    memory.expect("one", claim)
+    if case == "load-brings-nothing":
+        reads([1, 6], claim)
+    memory.device[6] = memory.device[2]
+    reads([1, 6], claim)
+    memory.fail({6}, ())
+    if case == "failed-block-is-read":
+        reads([1, 6])
+    wrong = memory.wrong(0, [1, 6], 7, tokens)
+    if case == "step-after-a-failed-load-counts" and wrong is not None:
+        memory.counts("one", wrong)
+    found = memory.found
+    return None if found is None else Kill(Shown("tier-memory", f"{found.statement} {found.subject}"), 1, 0.0)
+
+
 def _unordered(case: str) -> Kill | None:
     """Whether a fault in the events of a system with an order of its own is noticed."""
     from kvgate.conformance.unordered import UnorderedComparison
@@ -494,7 +593,10 @@ def _findings(case: str) -> Kill | None:
 
 
 WRITTEN: Mapping[str, Callable[[str], Kill | None]] = MappingProxyType(
-    {"equality": _equality, "slots": _slots, "unordered": _unordered, "twice": _twice, "findings": _findings}
+    {
+        **{"equality": _equality, "slots": _slots, "unordered": _unordered, "twice": _twice, "findings": _findings},
+        "tier-memory": _tier_memory,
+    }
 )
 """What checks something that is written here."""
 
@@ -572,8 +674,8 @@ def run_checkers(mutants: Sequence[Mutant], every_layer: bool, report: Callable[
             continue
         operations = None if found is None else found.operations
         with mutant.applied():
-            seen = _guarded(_of_checker, probe, operations)
-            alarm = seen and _guarded(_of_checker, probe, operations, False)
+            seen = _guarded(_of_checker, probe, operations, True, mutant)
+            alarm = seen and _guarded(_of_checker, probe, operations, False, mutant)
         if alarm is not None and _guarded(_of_checker, probe, operations, False) is not None:
             # It is raised without the mutant of the checker, too.
             alarm = None

@@ -35,11 +35,12 @@ from kvgate_mutants.mutants.registry import (
     PAIR_MUTANTS,
     PLUGIN_MUTANTS,
     REFERENCE_MUTANTS,
+    RELEASE_MUTANTS,
     SCHEDULER_MUTANTS,
     WORKER_MUTANTS,
 )
 from kvgate_mutants.mutation_run import Kill, Shown
-from kvgate_mutants.own_code_run import OPERATIONS, WRITTEN
+from kvgate_mutants.own_code_run import OPERATIONS, TIERS_OF, WRITTEN
 from kvspec.registry import obligations
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def test_each_probe_can_be_run() -> None:
         "scheduler": {each.name for each in (*FEATURE_MUTANTS, *SCHEDULER_MUTANTS)},
         "pair": {each.name for each in PAIR_MUTANTS},
         "worker": {each.name for each in WORKER_MUTANTS},
+        "tiers": {each.name for each in RELEASE_MUTANTS[TIERS_OF]["tiers"]},
     }
     for mutant in CHECKER_MUTANTS:
         for probe in mutant.probes:
@@ -198,8 +200,6 @@ REPEATS = {
     "kvgate.findings.modelled:Acted": "how a finding acted, which is counted and no divergence",
 }
 """Code that makes a difference and checks nothing."""
-OF_TIERS = {"kvgate.levels.tiers.engine:TierEngine", "kvgate.levels.tiers.memory:TierMemory"}
-"""The checkers of two tiers, which no mutant breaks yet: faults injected into a connector show that they find some."""
 OTHERS = {
     "kvgate.kernel.glance:Glance": "whether the states are compared",
     "kvgate.levels.scheduler.nodes:OtherNodes": "what other nodes still read",
@@ -230,12 +230,12 @@ def _checkers() -> Iterator[str]:
 def test_every_checker_has_a_mutant() -> None:
     """Goal: no checker is left out. Method: find in the code what makes a difference, and look for what is edited."""
     checkers = {*_checkers()}
-    assert {*REPEATS} | OF_TIERS < checkers
+    assert {*REPEATS} < checkers
     assert len(checkers) >= 35
     edited = {mutant.targets[0] for mutant in CHECKER_MUTANTS}
     assert not [
         each
-        for each in sorted((checkers - {*REPEATS} - OF_TIERS) | {*OTHERS})
+        for each in sorted((checkers - {*REPEATS}) | {*OTHERS})
         if not any(re.match(rf"{re.escape(each)}\b", target) for target in edited)
     ]
 
@@ -274,7 +274,10 @@ OF_CHECKERS = (
     "findings-may-act-once-more",
     "other-blocks-may-change",
     "shadow-ignores-statistics",
+    "jobs-may-share-a-chunk",
+    "failed-blocks-stay-valid",
 )
+OF_TIERS = ("reads-of-tiers-not-judged", "hangs-of-tiers-not-reported", "held-by-a-connector-not-asked")
 
 
 @pytest.mark.ci
@@ -294,6 +297,13 @@ def test_no_finding_excuses_a_wrong_reference(fork_server: ForkServer, name: str
 def test_a_few_of_the_checkers_are_killed(fork_server: ForkServer) -> None:
     """Goal: a broken checker is found. Method: one fault of the comparison, two monitors, the shadow and so on."""
     assert not _survivors(fork_server, "checkers", *OF_CHECKERS)
+
+
+@pytest.mark.ci
+def test_a_few_of_the_checkers_of_two_tiers_are_killed(fork_server: ForkServer) -> None:
+    """Goal: a broken checker of connectors is found. Method: one fault for each detector, on vLLM 0.33.0."""
+    published(release_named(TIERS_OF))
+    assert not _survivors(fork_server, "checkers", *OF_TIERS)
 
 
 @pytest.mark.deep

@@ -1,15 +1,20 @@
 """A KV connector of its own kind: it keeps blocks of prompts in a dictionary on the host, and loads them within steps.
 
+With ``fails_every`` in its configuration every so many loads fail. It reports them, and stores nothing that follows.
+
 It knows nothing of kvgate, which checks it with ``kvgate check --level tiers --connector``. For models with one group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
 
 
 @dataclass
@@ -18,15 +23,29 @@ class Copies(KVConnectorMetadata):
 
     loads: list[tuple[bytes, int]] = field(default_factory=list)
     stores: list[tuple[bytes, int]] = field(default_factory=list)
+    tables: dict[int, list[int]] = field(default_factory=dict)
+    """Of each block that is stored, the blocks that it was computed from."""
+
+
+@dataclass
+class Missing(KVConnectorWorkerMetadata):
+    """The keys that the worker's half has not stored, or does not have."""
+
+    keys: set[bytes]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        assert isinstance(other, Missing)
+        return Missing(self.keys | other.keys)
 
 
 class HostStore(KVConnectorBase_V1):
-    """Both halves. No load fails: what a step stores that follows a failed load would have to be forgotten again."""
+    """Both halves."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         (group,) = kv_cache_config.kv_cache_groups
         self.block_tokens: int = group.kv_cache_spec.block_size
+        self.fails_every: int = self._kv_transfer_config.get_from_extra_config("fails_every", 0)
         # The scheduler's half.
         self.stored: set[bytes] = set()
         self.requests: dict[str, Any] = {}
@@ -36,6 +55,12 @@ class HostStore(KVConnectorBase_V1):
         # The worker's half.
         self.layers: dict[str, Any] = {}
         self.host: dict[tuple[bytes, str], Any] = {}
+        self.loaded = 0
+        self.failed: set[int] = set()
+        """The blocks whose load has failed in this step."""
+        self.failed_before: set[int] = set()
+        """Those of the step before, of which the scheduler may not have known when it scheduled this one."""
+        self.missing: set[bytes] = set()
 
     # The scheduler's half
 
@@ -52,7 +77,9 @@ class HostStore(KVConnectorBase_V1):
         first = self.hit_tokens.get(request.request_id, 0) // self.block_tokens
         table = blocks.get_block_ids()[0]
         for place in range(first, first + num_external_tokens // self.block_tokens):
-            self.loads.append((bytes(request.block_hashes[place]), table[place]))
+            # A window has left what is in block 0.
+            if table[place]:
+                self.loads.append((bytes(request.block_hashes[place]), table[place]))
 
     def build_connector_meta(self, scheduler_output: Any) -> Copies:
         copies, self.loads = Copies(self.loads), []
@@ -76,15 +103,22 @@ class HostStore(KVConnectorBase_V1):
         end = min(computed + output.num_scheduled_tokens[name], request.num_prompt_tokens)
         for place in range(end // self.block_tokens):
             key = bytes(request.block_hashes[place])
-            if key not in self.stored:
+            table = self.tables[name]
+            if key not in self.stored and table[place]:
                 self.stored.add(key)
-                copies.stores.append((key, self.tables[name][place]))
+                copies.stores.append((key, table[place]))
+                copies.tables[table[place]] = table[:place]
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         del block_ids
         for kept in (self.requests, self.tables, self.hit_tokens):
             kept.pop(request.request_id, None)
         return False, None
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        missing = connector_output.kv_connector_worker_meta
+        if missing is not None:
+            self.stored -= missing.keys
 
     # The worker's half
 
@@ -94,8 +128,16 @@ class HostStore(KVConnectorBase_V1):
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         del forward_context, kwargs
         for key, block in self.copies().loads:
-            for name, layer in self.layers.items():
-                layer[block] = self.host[key, name]
+            self.loaded += 1
+            if self.fails_every and self.loaded % self.fails_every == 0:
+                self.failed.add(block)
+            elif any((key, name) not in self.host for name in self.layers):
+                # What was to store it followed a load that failed.
+                self.failed.add(block)
+                self.missing.add(key)
+            else:
+                for name, layer in self.layers.items():
+                    layer[block] = self.host[key, name]
 
     def copies(self) -> Copies:
         metadata = self._get_connector_metadata()
@@ -109,9 +151,21 @@ class HostStore(KVConnectorBase_V1):
         """All layers are saved at the end."""
 
     def wait_for_save(self) -> None:
-        self.save(self.copies().stores)
+        copies = self.copies()
+        for key, block in copies.stores:
+            if (self.failed | self.failed_before).intersection([block, *copies.tables[block]]):
+                self.missing.add(key)
+            else:
+                self.save(key, block)
 
-    def save(self, stores: Iterable[tuple[bytes, int]]) -> None:
-        for key, block in stores:
-            for name, layer in self.layers.items():
-                self.host[key, name] = layer[block].clone()
+    def save(self, key: bytes, block: int) -> None:
+        for name, layer in self.layers.items():
+            self.host[key, name] = layer[block].clone()
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        self.failed_before, self.failed = self.failed, set()
+        return self.failed_before
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        missing, self.missing = self.missing, set()
+        return Missing(missing) if missing else None

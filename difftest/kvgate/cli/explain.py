@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import attrs
 import typer
 
+from kvgate.cli.cpu_tier import CpuTier, blocks_of
 from kvgate.cli.options import TableOutput
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import TableFormat
@@ -118,6 +119,7 @@ def explain(
     kv_cache_dtype: KvCacheDtype = None,
     prompt_tokens: PromptTokens = None,
     shared_tokens: SharedTokens = None,
+    cpu_tier: CpuTier = None,
     plot: Plot = None,
     snippet: Snippet = False,
     output: TableOutput = TableFormat.TEXT,
@@ -138,6 +140,8 @@ def explain(
 
       kvgate explain gemma-4-31B-it/ --num-gpu-blocks-override 12000 --max-model-len 131072 --plot hits.svg
 
+      kvgate explain gpt-oss-20b/config.json --num-gpu-blocks-override 12000 --cpu-tier 64GiB
+
       kvgate explain --dump-snippet; kvgate explain kv-cache-config.json --format json
     """
     flags = {**locals(), "version": version_of(version, platform == "ascend")}
@@ -149,7 +153,7 @@ def explain(
     if model is None:
         raise UsageError("nothing to explain: give a config.json, a dump, or a preset; kvgate explain --help")
     prompts = prompts_of(prompt_tokens, shared_tokens)
-    raise typer.Exit(_explained(model, serving_of(flags), prompts, plot, output))
+    raise typer.Exit(_explained(model, serving_of(flags), prompts, cpu_tier, plot, output))
 
 
 def version_of(version: str | None, ascend: bool = False) -> str:
@@ -203,14 +207,17 @@ def prompts_of(prompt_tokens: int | None, shared_tokens: int | None) -> Prompts 
     return Prompts(prompt_tokens, prompt_tokens, prompt_tokens if shared_tokens is None else shared_tokens)
 
 
-def _explained(name: str, serving: Serving, prompts: Prompts | None, plot: Path | None, output: TableFormat) -> int:
+def _explained(
+    name: str, serving: Serving, prompts: Prompts | None, cpu_tier: str | None, plot: Path | None, output: TableFormat
+) -> int:
     from kvgate.explain.explanation import case_of
     from kvgate.explain.explanation import explain as explained
     from kvgate.explain.load import load
     from kvgate.report.explanation import report_of
     from kvgate.report.formats import echo
 
-    explanation = explained(case_of(lambda served: load(name, served), serving, prompts))
+    case = case_of(lambda served: load(name, served), serving, prompts)
+    explanation = explained(case, blocks_of(cpu_tier, case.layout.block_bytes))
     if plot is not None:
         from kvgate.explain.plot import draw
 

@@ -85,6 +85,14 @@ Jobs: TypeAlias = Annotated[
         "--jobs", metavar="N", min=1, help="How many processes work side by side. Default: one for each core."
     ),
 ]
+OwnConnector: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--connector",
+        metavar="NAME",
+        help="Of a case with a KV connector of your own: MODULE:CLASS. It is configured as the trace says.",
+    ),
+]
 VllmPath: TypeAlias = Annotated[
     Path | None,
     typer.Option(

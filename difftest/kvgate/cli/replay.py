@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kvgate.cli.options import Diff, OutputFormat, Preloads, VllmPath
+from kvgate.cli.options import Diff, OutputFormat, OwnConnector, Preloads, VllmPath
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
 
@@ -29,6 +29,7 @@ def replay(
     sut: Annotated[
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
+    connector: OwnConnector = None,
     preload: Preloads = None,
     vllm_path: VllmPath = None,
     diff: Diff = None,
@@ -59,6 +60,8 @@ def replay(
 
       kvgate replay divergence-1.jsonl --preload my_fix.py
 
+      kvgate replay divergence-1.jsonl --connector my_package.connector:Connector
+
       kvgate replay divergence-1.jsonl --as-pytest > test_regression.py
 
       kvgate replay divergence-1.jsonl --preload my_patch.py --as-vllm-test > test_upstream.py
@@ -73,15 +76,19 @@ def replay(
     from kvgate.shadow.recheck import is_recorded
 
     if is_recorded(file):
-        _check_recording(file, output, any((sut, preload, vllm_path, diff, as_pytest, as_vllm_test, html, chrome)))
+        _check_recording(
+            file, output, any((sut, connector, preload, vllm_path, diff, as_pytest, as_vllm_test, html, chrome))
+        )
     _see_what_is_asked(as_pytest or as_vllm_test, html, chrome, output)
     tree = tree_of(vllm_path, diff)
+    if connector is not None and (as_pytest or as_vllm_test):
+        raise UsageError("--as-pytest and --as-vllm-test take no --connector: the test would not have it")
     if as_pytest and (as_vllm_test or tree is not None):
         raise UsageError("--as-pytest takes neither --as-vllm-test nor a working tree: the test would not have it")
     if as_vllm_test:
         _print_vllm_test(file, sut, preload or (), tree)
         return
-    verdict = _replay(file, sut, preload or (), as_pytest, tree)
+    verdict = _replay(file, sut, preload or (), as_pytest, tree, connector)
     if verdict is None:
         return
     failure: OSError | None = None
@@ -159,7 +166,12 @@ def _print_vllm_test(file: Path, sut: str | None, preloads: Sequence[Path], tree
 
 
 def _replay(
-    file: Path, sut: str | None, preloads: Sequence[Path], as_pytest: bool, tree: Tree | None = None
+    file: Path,
+    sut: str | None,
+    preloads: Sequence[Path],
+    as_pytest: bool,
+    tree: Tree | None = None,
+    connector: str | None = None,
 ) -> Verdict | None:
     """Run a stored case of any level; or print it as a test, without a verdict."""
     from attrs import evolve
@@ -171,6 +183,7 @@ def _replay(
     from kvgate.kernel.progress import progress_line
     from kvgate.kernel.text import printable
     from kvgate.levels.registry import read
+    from kvgate.levels.tiers.level import see_connector, take_connector
 
     trace = read(file)
     level, header, case = trace.level, trace.header, trace.case
@@ -188,7 +201,9 @@ def _replay(
     seed = header.seed if isinstance(header.seed, int) else 0
     with progress_line() as line:
         line.say(f"loading {name} …", at_once=imports_vllm(name))
+        see_connector(file, case.stage, connector)
         system = load_system(name, preloads, line.say, tree.over if tree else None)
+        take_connector(case.stage, connector)
         bench = level.bench(system, header.detectors)
         run = run_case(bench, case)
         trials, rest = Trials(bench, changes=tree.changes if tree else None), case.operations[run.performed :]

@@ -89,7 +89,7 @@ def serving_from(
     return explain.serving_of(params), given
 
 
-_OF_EXPLAIN = frozenset({"snippet", "plot", "output", "prompt_tokens", "shared_tokens"})
+_OF_EXPLAIN = frozenset({"snippet", "plot", "output", "prompt_tokens", "shared_tokens", "cpu_tier"})
 _OF_SYSTEM = frozenset({"version", "platform"})
 _NOT_TAKEN: Any = typer.BadParameter.__mro__[1]
 """What a flag ends with that is not taken: of click, or of the click that some releases of typer have themselves."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvgate.cli.options import Diff, Preloads, VllmPath
+from kvgate.cli.options import Diff, OwnConnector, Preloads, VllmPath
 from kvgate.kernel.errors import UsageError
 
 
@@ -16,6 +16,7 @@ def shrink(
     sut: Annotated[
         str | None, typer.Option("--sut", metavar="NAME", help="Another system under test than the trace names.")
     ] = None,
+    connector: OwnConnector = None,
     preload: Preloads = None,
     vllm_path: VllmPath = None,
     diff: Diff = None,
@@ -48,6 +49,7 @@ def shrink(
     from kvgate.kernel.progress import progress_line
     from kvgate.kernel.text import counted
     from kvgate.levels.registry import read
+    from kvgate.levels.tiers.level import see_connector, take_connector
 
     seconds, tree = parse_duration(time_budget), tree_of(vllm_path, diff)
     trace = read(file)
@@ -56,7 +58,9 @@ def shrink(
     name = named(file, sut, header.system)
     with progress_line() as line:
         line.say(f"loading {name} …", at_once=imports_vllm(name))
+        see_connector(file, case.stage, connector)
         system = load_system(name, preload or (), line.say, tree.over if tree else None)
+        take_connector(case.stage, connector)
         bench = level.bench(system, header.detectors)
         line.say("making the case smaller …")
         seed = header.seed if isinstance(header.seed, int) else 0

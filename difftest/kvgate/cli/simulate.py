@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attrs import evolve
 
+from kvgate.cli.cpu_tier import CpuTier, blocks_of
 from kvgate.cli.explain import version_of
 from kvgate.cli.options import Seed, TableOutput
 from kvgate.cli.served import KEPT, models_of
@@ -111,6 +112,7 @@ def simulate(
         ),
     ] = None,
     acceptance: Accepted = 0.6,
+    cpu_tier: CpuTier = None,
     seed: Seed = 0,
     jobs: Jobs = None,
     plots: Annotated[Path | None, typer.Option("--plot", metavar="DIR", help="Write plots (SVG) to DIR.")] = None,
@@ -136,6 +138,8 @@ def simulate(
       kvgate simulate agents --model gpt-oss-20b/config.json -- --max-num-seqs 64 --num-gpu-blocks-override 8000
 
       kvgate simulate agents --model mixed-blocks+eagle --vllm-version 0.33.0 --ideal
+
+      kvgate simulate agents --model gpt-oss-20b/config.json --cpu-tier 64GiB -- --num-gpu-blocks-override 8000
     """
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
@@ -168,8 +172,11 @@ def simulate(
         running_max or served.max_num_seqs,
     )
     pools = blocks or (served.num_gpu_blocks_override or BLOCKS,)
-    servings = [Serving(model, geometry, each, *limits, drafts, acceptance, version) for each in pools]
+    tier = _tier(cpu_tier, model, served)
+    servings = [Serving(model, geometry, each, *limits, drafts, acceptance, version, tier) for each in pools]
     arms = dict.fromkeys((*(arm or ("release",)), *(("reference",) if ideal else ())))
+    if tier and not arms.keys() <= {"release", "reference"}:
+        raise UsageError("--cpu-tier: the arms release and reference count what a tier adds, and no other")
     if plots is not None:
         _make_folder(plots)
     todo = _jobs(list(product(workloads, servings, policies)), tuple(arms), seed)
@@ -220,6 +227,13 @@ def _served(name: str, flags: Sequence[str], version: str | None) -> tuple[Geome
     if model.features != (serving.features(model.geometry) if serving else Features()):
         raise UsageError(f"model {name!r}: say with --policy what stays in the cache, not with the model's name")
     return model.geometry, serving or Served(version=version_of(version)), serving is not None
+
+
+def _tier(size: str | None, model: str, served: Served) -> int:
+    """How many blocks the tier has; 0 if there is none."""
+    from kvgate.explain.load import load
+
+    return (size and blocks_of(size, load(model, served).block_bytes)) or 0
 
 
 def _policy(served: Served, geometry: Geometry) -> str:

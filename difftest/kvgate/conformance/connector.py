@@ -13,11 +13,21 @@ from kvgate.conformance.report import Report
 from kvgate.gate.campaign import Campaign
 from kvgate.gate.fault import fault_of
 from kvgate.gate.level import LevelChoice
-from kvgate.gate.profiles import models_named
+from kvgate.gate.profiles import PROFILES, models_named
 from kvgate.gate.verdict import Verdict
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
+from kvgate.kernel.text import printable
 from kvgate.levels.registry import prepare
-from kvgate.levels.tiers.level import TIERS, with_connector
+from kvgate.levels.tiers.adapter.own import not_seen
+from kvgate.levels.tiers.level import SYSTEMS, TIERS, with_connector
+from kvgate.levels.tiers.operations import NAME_CHARACTERS_MAX
+
+NOT_TESTED = (
+    "Devices and several workers: its tensors are of the CPU, one for all layers, and one worker has them.",
+    "Whether transfers of its own threads overlap with steps: steps take no time.",
+    "Models that it was not run on, and what the block manager decides: no reference follows (--level scheduler).",
+    "What it keeps on its own side when all requests are gone.",
+)
 
 
 def check_connector(
@@ -43,20 +53,54 @@ def check_connector(
         seconds: A time budget.
         operations: How many operations of the block manager at least, instead of what the profile says.
 
-    What goes wrong is in the report, a connector that cannot be imported or built among it.
+    What goes wrong is in the report: also an argument that is wrong, and a connector that cannot be imported or built.
     """
-    nothing = Verdict(connector, system, profile, seed, TIERS.gate)
+    called = printable(str(connector), NAME_CHARACTERS_MAX)
+    about = f"connector {called}, configured with {printable(repr(config or {}))}"
+    nothing = Verdict(printable(str(system)), "unknown", profile, seed, TIERS.gate, models=(about,))
+
+    def reported(verdict: Verdict, **more: Any) -> Report:
+        return Report(verdict, Capabilities(), left_out=(*not_seen(), *NOT_TESTED), **more)
+
     try:
+        _see_arguments(connector, config, system, models, profile, seconds, operations)
         loaded = load_system(system)
         (prepared,) = prepare(LevelChoice.TIERS, loaded, models_named(models), profile, seed=seed, seconds=seconds)
         prepared = with_connector(prepared, connector, config)
         plan = evolve(prepared.plan, operations=operations or prepared.plan.operations)
         outcome = Campaign(prepared.trials, plan).run()
-        return Report(outcome.of(nothing), Capabilities())
+        return reported(evolve(outcome.of(nothing), version=loaded.version))
     except (UsageError, SystemUnavailableError) as error:
-        return Report(nothing, Capabilities(), error=str(error))
+        return reported(nothing, error=str(error))
     except Exception as error:
         fault = fault_of(error)
-        return Report(
-            nothing, Capabilities(), error=f"kvgate itself failed: {fault.raised}, {fault.doing}", failed=True
-        )
+        return reported(nothing, error=f"kvgate itself failed: {fault.raised}, {fault.doing}", failed=True)
+
+
+def _see_arguments(
+    connector: object,
+    config: object,
+    system: object,
+    models: object,
+    profile: object,
+    seconds: object,
+    operations: object,
+) -> None:
+    """Reject what cannot be meant, before anything is loaded.
+
+    Raises:
+        UsageError: which argument, and what it may be.
+    """
+    if not isinstance(connector, str) or not all(connector.partition(":")):
+        raise UsageError(f"connector: write MODULE:CLASS, not {printable(repr(connector), NAME_CHARACTERS_MAX)}")
+    if config is not None and not isinstance(config, Mapping):
+        raise UsageError(f"config: a mapping, not {type(config).__name__}")
+    if system not in SYSTEMS:
+        raise UsageError(f"system: one of {', '.join(SYSTEMS)}, not {printable(repr(system), NAME_CHARACTERS_MAX)}")
+    if isinstance(models, str) or not isinstance(models, Sequence) or not models:
+        raise UsageError("models: a list of names, of which there is at least one")
+    if profile not in PROFILES:
+        raise UsageError(f"profile: one of {', '.join(PROFILES)}, not {printable(repr(profile), NAME_CHARACTERS_MAX)}")
+    for name, number in (("seconds", seconds), ("operations", operations)):
+        if number is not None and (not isinstance(number, int | float) or isinstance(number, bool) or not number > 0):
+            raise UsageError(f"{name}: more than 0, not {printable(repr(number), NAME_CHARACTERS_MAX)}")

@@ -42,6 +42,8 @@ class Report:
     """Why nothing, or not everything, was run; None if everything was."""
     failed: bool = False
     """Whether that is a fault of the gate itself."""
+    left_out: tuple[str, ...] | None = None
+    """What was not tested, of a connector; None: what the capabilities leave out."""
 
     @property
     def passed(self) -> bool:
@@ -93,6 +95,9 @@ class Report:
 
     def _shown(self, traces: Sequence[Path] = ()) -> Verdict:
         """The verdict with what only this report knows; ``traces`` are the files of what was found."""
+        if self.left_out is not None:
+            # ``kvgate replay`` runs it again.
+            return self.verdict
         has = "" if self.capabilities == Capabilities() else ", capabilities=…"
         found = []
         for index, each in enumerate(self.verdict.found):
@@ -119,12 +124,12 @@ class Report:
 
     @property
     def _not_tested(self) -> tuple[str, ...]:
-        return (*self.capabilities.absent(), *NOT_TESTED)
+        return (*self.capabilities.absent(), *NOT_TESTED) if self.left_out is None else self.left_out
 
 
 def _trace_of(found: Found, verdict: Verdict, capabilities: Capabilities) -> Trace:
     """The trace of what was found; without the reference's answers, which it did not give of itself."""
-    case, divergence = found.case, found.divergence
+    case, divergence = found.replayable, found.divergence
     settings = capabilities.fitted(case.settings)
     if capabilities.order == "vllm":
         fitted = evolve(case, settings=settings)

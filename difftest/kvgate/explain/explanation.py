@@ -60,10 +60,10 @@ def case_of(layout_of: Callable[[Serving], Layout], serving: Serving, prompts: P
     return evolve(case, cached=Case(layout, asked, prompts)) if layout.caches else case
 
 
-def explain(case: Case) -> Explanation:
-    """Explain a case."""
+def explain(case: Case, tier_blocks: int | None = None) -> Explanation:
+    """Explain a case, with a tier on the host of so many blocks."""
     found = causes(case)
-    return Explanation(case, figures_of(case), tuple(found), tuple(_recommended(found)))
+    return Explanation(case, figures_of(case, tier_blocks), tuple(found), tuple(_recommended(found)))
 
 
 def _recommended(found: list[Cause]) -> list[str]:

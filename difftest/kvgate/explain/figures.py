@@ -79,10 +79,16 @@ class Figures:
     policies: tuple[PolicyFigures, ...]
     hit: int | None
     """How much of the given prompts can hit; None if none are."""
+    tier_blocks: int | None = None
+    """How many blocks a tier on the host has; None if none was named."""
+    tier_blocks_taken: int | None = None
+    """How many of them a prompt of the length in question takes in an ideal tier: every full block of every group."""
+    tier_prompts: int | None = None
+    """How many such prompts the ideal tier keeps, besides what the pool does."""
 
 
-def figures_of(case: Case) -> Figures:
-    """The figures of a case."""
+def figures_of(case: Case, tier_blocks: int | None = None) -> Figures:
+    """The figures of a case, with a tier on the host of so many blocks."""
     settings, layout = case.settings, case.layout
     geometry = settings.geometry
     largest = None if layout.blocks is None else largest_request(settings)
@@ -90,6 +96,7 @@ def figures_of(case: Case) -> Figures:
     longest = settings.tokens_max if not largest else min(settings.tokens_max, largest)
     tokens = case.prompts.first_tokens if case.prompts else longest
     held = blocks_held(settings, tokens)
+    in_tier = sum(tokens // group.block_size_tokens for group in geometry.groups)
     return Figures(
         tuple(
             GroupFigures(
@@ -127,6 +134,7 @@ def figures_of(case: Case) -> Figures:
             for policy in policies(layout, case.serving)
         ),
         None if case.prompts is None else case.hit_tokens(case.prompts),
+        *((tier_blocks, in_tier, tier_blocks // in_tier if in_tier else None) if tier_blocks else ()),
     )
 
 

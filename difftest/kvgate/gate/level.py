@@ -177,6 +177,11 @@ class Level(ABC):
         """A case of this level."""
         return Case(self, settings, tuple(operations), stage, **where_from)
 
+    def options_of(self, stage: Any) -> tuple[str, ...]:
+        """What ``kvgate replay`` needs to be given besides a trace with this stage."""
+        del stage
+        return ()
+
     def label(self, preset: str) -> str:
         """What a preset is called in tallies and reports."""
         return f"{self.name}/{preset}"

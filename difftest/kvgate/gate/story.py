@@ -229,6 +229,7 @@ def _again(
         return "to see it again:", f"  {printable(found.again, 1000)}"
     if reproducer is None:
         return ("to see it again: no trace file was written",)
+    changed = (*changed, *found.options)
     return "to see it again:", f"  {command_to_replay(reproducer, system, changed, instead=instead)}"
 
 

@@ -57,6 +57,11 @@ class Found:
         return of_statement(self.divergence) if self.diagnosis is None else self.diagnosis.anomaly
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """What ``kvgate replay`` needs to be given besides its trace."""
+        return self.replayable.level.options_of(self.replayable.stage)
+
+    @property
     def replayable(self) -> Case:
         """The case that shows it again."""
         return self.driver or self.case

@@ -184,7 +184,8 @@ def _story(verdict: Verdict, found: Found, reproducer: Path | None, page: Path |
 
     again = found.again
     if again is None and reproducer is not None:
-        again = command_to_replay(reproducer, verdict.system, verdict.changed, instead=verdict.instead)
+        changed = (*verdict.changed, *found.options)
+        again = command_to_replay(reproducer, verdict.system, changed, instead=verdict.instead)
     suspects = () if found.diagnosis is None else found.diagnosis.suspects
     return Story(
         headline=headline(found),

@@ -156,6 +156,13 @@ def _numbers(figures: Figures, layout: Layout) -> Iterator[str]:
         f"A request of {figures.tokens:,} tokens holds {figures.blocks_held:,} blocks at most, "
         f"{figures.blocks_to_run:,} with drafts and look-ahead, and takes {figures.blocks_taken:,} from the free queue."
     )
+    if figures.tier_blocks is not None:
+        keeps = "none" if figures.tier_prompts is None else f"{figures.tier_prompts:,}"
+        yield (
+            f"An ideal tier on the host of {figures.tier_blocks:,} blocks keeps {keeps} of such requests, of "
+            f"{figures.tier_blocks_taken:,} full blocks each, besides what the pool keeps. "
+            "A connector keeps at most that."
+        )
     if layout.blocks is None:
         yield "The number of blocks in the pool is not known: give --num-gpu-blocks-override."
     elif figures.largest_request is not None and figures.largest_request < figures.max_model_len:

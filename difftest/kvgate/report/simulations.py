@@ -20,6 +20,8 @@ COLUMNS = (
     *(Column("requests", shown=False), Column("prompt_tokens", shown=False), Column("hit_tokens", shown=False)),
     *(Column("computed_tokens", shown=False), Column("sound", shown=False), Column("result", shown=False)),
 )
+WITH_TIER = (Column("with the tier", ".2%"),)
+"""What could have been hit on the device and in an ideal tier on the host."""
 LEGEND = (
     "hit rate: tokens hit by prompt tokens, each request once. server's hit rate: vLLM's counters, which count a",
     "request again whenever it is looked up and not admitted. work: tokens computed, and copied ones at a weight of "
@@ -51,8 +53,17 @@ def _sections(results: Sequence[Result], of_all: Sequence[str]) -> Iterator[Sect
     for heading in headings:
         ours = [each for each in results if (each.workload, each.model) == heading]
         title = f"{heading[0]} on {heading[1]}: {len(ours[0].counted):,} requests counted"
-        notes = (*of_all, *_notes(ours), *(LEGEND if heading == headings[-1] else ()))
-        yield Section(title, COLUMNS, tuple(map(_row, ours)), notes=notes, keys=3)
+        notes = (*of_all, *_notes(ours), *_of_tier(ours), *(LEGEND if heading == headings[-1] else ()))
+        has_tier = any(each.hit_rate_with_tier is not None for each in ours)
+        # Last, for those who read the other columns by their places.
+        rows = [(*_row(each), *([each.hit_rate_with_tier] * has_tier)) for each in ours]
+        yield Section(title, (*COLUMNS, *(WITH_TIER * has_tier)), tuple(rows), notes=notes, keys=3)
+
+
+def _of_tier(results: Sequence[Result]) -> Iterator[str]:
+    if any(each.hit_rate_with_tier is not None for each in results):
+        yield "with the tier: what could have been hit on the device and in an ideal tier on the host, which has every"
+        yield "full block at once and evicts what was used longest ago. A connector brings at most that."
 
 
 def _notes(results: Sequence[Result]) -> Iterator[str]:
@@ -71,7 +82,8 @@ def _row(result: Result) -> tuple[Any, ...]:
     sound = result.soundness
     checked: Any = "not checked" if not sound.judged else sound.reads if sound.sound else "UNSOUND"
     return (
-        *(result.policy, result.blocks, result.arm, result.hit_rate, result.server.hit_rate, relative_work(result)),
+        *(result.policy, result.blocks, result.arm, result.hit_rate, result.server.hit_rate),
+        relative_work(result),
         *(recomputed_tokens(result), result.copied_tokens, result.evictions, result.preemptions, checked),
         *(result.workload, result.model, len(result.counted), result.prompt_tokens, result.hit_tokens),
         *(result.computed_tokens, sound.sound, to_record(result)),

@@ -21,6 +21,8 @@ class Entry:
 
     sending: Sending
     hit: int | None = None
+    hit_with_tier: int | None = None
+    """The same, had it been served with the ideal tier; None where there is none."""
     computed: int = 0
     copied: int = 0
     preemptions: int = 0
@@ -42,6 +44,7 @@ class Entry:
             self.copied,
             self.preemptions,
             self.look_ups,
+            self.hit_with_tier,
         )
 
 

@@ -51,6 +51,8 @@ class Serving:
     """The probability that a draft holds, given that all before it did."""
     version: str = VLLM_VERSION
     """Of vLLM, for the arm ``release``."""
+    tier_blocks: int = field(default=0, validator=[instance_of(int), ge(0)])
+    """How many blocks an ideal tier on the host has, for the arms ``release`` and ``reference``; 0: there is none."""
 
 
 @frozen

@@ -10,6 +10,7 @@ from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Progress, Setting
 from kvgate.simulation.clients import Clients
 from kvgate.simulation.drafting import Drafting, answers
+from kvgate.simulation.ideal_tier import IdealTier
 from kvgate.simulation.ledger import Ledger
 from kvgate.simulation.memory import BlockMemory, Work
 from kvgate.simulation.result import Counters, Result, Usage
@@ -60,6 +61,8 @@ class WatchedScheduler(Scheduler):
     def _perform(self, operation: Operation) -> Answer:
         if isinstance(operation, (Sample, TakeEvents)):
             self.run.compute()
+        if isinstance(operation, Admit):
+            self.run.sees_tier(operation)
         before = self.manager.population.alive.get(getattr(operation, "request", -1))
         start = before.tokens_computed if before is not None else 0
         answer = super()._perform(operation)
@@ -82,6 +85,8 @@ class ReferenceRun:
         self.memory = BlockMemory(setting.settings.geometry)
         self.scheduler = self.new_scheduler()
         self.ledger = Ledger(setting, name)
+        blocks = setting.serving.tier_blocks
+        self.tier = IdealTier(setting.settings.geometry, blocks) if blocks else None
         self._works: list[Work] = []
         self._copies: tuple[Copy, ...] = ()
         self._ended: list[int] = []
@@ -168,6 +173,15 @@ class ReferenceRun:
             self._ended.append(operation.request)
             self.memory.leave(operation.request)
 
+    def sees_tier(self, admit: Admit) -> None:
+        """What a request that was not admitted before could hit with the tier."""
+        entry = self.ledger.entries[admit.request]
+        if self.tier is not None and entry.hit is None:
+            request, manager = self.manager.population[admit.request], self.manager
+            prefixes = manager.prefixes[admit.request]
+            if request.reads_cache and manager.settings.caches:
+                entry.hit_with_tier = self.tier.hit_tokens(manager.pool.cached, prefixes, len(request.tokens))
+
     def _granted(self, operation: Admit | Schedule, granted: Granted, before: int) -> None:
         request = self.manager.population[operation.request]
         if isinstance(operation, Admit):
@@ -188,6 +202,9 @@ class ReferenceRun:
         copies, self._copies = self._copies, ()
         if works:
             self.memory.step(works, copies)
+        if self.tier is not None:
+            for work in works:
+                self.tier.store(self.manager.prefixes[work.number], work.verified)
         for copy in copies:
             for work in works:
                 if copy.destination in work.tables[copy.group]:

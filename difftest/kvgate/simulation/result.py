@@ -39,6 +39,8 @@ class Served:
     preemptions: int = 0
     look_ups: int = 1
     """How often it was looked up: more than once if it was not admitted at once, or lost its blocks."""
+    hit_with_tier_tokens: int | None = None
+    """What it could have hit then on the device and in an ideal tier; None if there is no tier."""
 
 
 @frozen
@@ -149,6 +151,12 @@ class Result:
     def hit_rate(self) -> float:
         """Hits by prompt tokens, each request once."""
         return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def hit_rate_with_tier(self) -> float | None:
+        """The same with an ideal tier; None if there is none."""
+        hits = [each.hit_with_tier_tokens for each in self.counted if each.hit_with_tier_tokens is not None]
+        return sum(hits) / self.prompt_tokens if hits and self.prompt_tokens else None
 
     @property
     def computed_tokens(self) -> int:

@@ -23,7 +23,8 @@ class SavesTooEarly(HostStore):
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         super().start_load_kv(forward_context, **kwargs)
-        self.save(self.copies().stores)
+        for key, block in self.copies().stores:
+            self.save(key, block)
 
     def wait_for_save(self) -> None:
         """They are saved already."""
@@ -46,6 +47,32 @@ class HitsTheLastToken(HostStore):
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         tokens, waits = super().get_num_new_matched_tokens(request, num_computed_tokens)
         return tokens + self.block_tokens * bool(tokens), waits
+
+
+class ReportsNoFailure(HostStore):
+    """A load that failed counts as done."""
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        super().get_block_ids_with_load_errors()
+        return set()
+
+
+class StoresAfterFailure(HostStore):
+    """What a step computes from a failed load is stored."""
+
+    def wait_for_save(self) -> None:
+        for key, block in self.copies().stores:
+            self.save(key, block)
+
+
+class StoresWhatFailed(HostStore):
+    """A block whose load has failed is stored, and what follows is not."""
+
+    def wait_for_save(self) -> None:
+        for key, block in self.copies().loads:
+            if block in self.failed:
+                self.save(key, block)
+        super().wait_for_save()
 
 
 class Raises(HostStore):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from kvgate.levels.tiers.memory import Claim, Copy, Job, StepUse, TierMemory
+from kvgate.levels.tiers.memory import Claim, Computed, Copy, Job, StepUse, TierMemory
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.settings import Settings
@@ -171,10 +171,82 @@ def test_one_hash_of_two_prefixes() -> None:
 
 def test_reads_what_is_not_there() -> None:
     found = memory()
-    found.misread("one", 0, found.wrong(0, TABLES[0], 7, found.tokens["one"]))
-    assert found.found is None
-    found.misread("one", 0, found.wrong(0, [1, 5], 7, found.tokens["one"]))
+    assert found.wrong(0, TABLES[0], 7, found.tokens["one"]) is None
+    wrong = found.wrong(0, [1, 5], 7, found.tokens["one"])
+    assert wrong is not None
+    found.misread("one", wrong)
     assert "KV-MEM-01" == seen(found)
+
+
+# Loads that fail
+
+
+def read(found: TierMemory, table: list[int], claim: Claim | None = None) -> None:
+    """A request reads the first eight tokens."""
+    wrong = found.wrong(0, table, 7, found.tokens["one"])
+    assert wrong is not None
+    found.misread("one", wrong, claim)
+
+
+def test_a_load_brings_nothing_and_is_not_reported() -> None:
+    found = memory()
+    claim = Claim(8, ([1, 5],), 4)
+    found.expect("one", claim)
+    read(found, [1, 5], claim)
+    assert "KV-TIER-01" == seen(found)
+    assert found.found is not None
+    assert "brought nothing, and was not reported" in found.found.got
+
+
+def test_what_a_load_brings_may_be_read() -> None:
+    found = memory()
+    claim = Claim(8, ([1, 5],), 4)
+    found.expect("one", claim)
+    found.device[5] = found.device[2]
+    assert found.wrong(0, [1, 5], 7, found.tokens["one"]) is None
+
+
+def test_a_hit_of_what_a_failed_load_left() -> None:
+    found = memory()
+    found.expect("one", Claim(8, ([1, 5],), 4))
+    (failure,) = found.fail({5}, ())
+    assert failure.is_reported
+    read(found, [1, 5])
+    assert "KV-MEM-01" == seen(found)
+    assert found.shown_by is not None
+    assert (failure, "") == (found.shown_by.failure, found.shown_by.computed_by)
+
+
+def test_what_was_computed_from_a_failed_load_is_stored_and_loaded() -> None:
+    """Another request computed block 6 from it; it comes back as block 5."""
+    found = memory()
+    found.expect("other", Claim(4, ([7],), 0))
+    (failure,) = found.fail((), {"other"})
+    found.spoil(0, [7, 6], 4, 8, Computed(failure, "other"))
+    claim = Claim(8, ([1, 5],), 4)
+    found.expect("one", claim)
+    found.device[5] = found.device[6]
+    read(found, [1, 5], claim)
+    assert "KV-TIER-04" == seen(found)
+    assert found.shown_by is not None
+    assert "other" == found.shown_by.computed_by
+
+
+def test_only_blocks_of_a_load_can_fail() -> None:
+    found = memory()
+    found.expect("one", Claim(8, ([1, 5],), 4))
+    assert [] == found.fail({1, 9}, ())
+    assert found.wrong(0, [1], 3, found.tokens["one"][:4]) is None
+
+
+def test_what_was_computed_from_a_failed_load_counts() -> None:
+    found = memory()
+    found.expect("one", Claim(8, ([1, 5],), 4))
+    found.fail({5}, ())
+    wrong = found.wrong(0, [1, 5], 7, found.tokens["one"])
+    assert wrong is not None
+    found.counts("one", wrong)
+    assert "KV-SYS-02" == seen(found)
 
 
 def test_no_slot_for_a_token() -> None:

@@ -1,9 +1,17 @@
 """Finding 034: Blocks of a window are released for a load that then fails, and are read when it is computed again."""
 
+from __future__ import annotations
+
+import re
+from typing import Any
+
 from kvgate.findings.finding import Acts, Finding
-from kvgate.monitors.slot_memory import Misread
+from kvgate.kernel.difference import Divergence
+from kvgate.monitors.slot_memory import Misread, first_read
 from kvreference.block_pool import NULL
 from kvreference.settings import Settings
+
+_WRITTEN = re.compile(r"group (\d+), token (\d+)")
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
@@ -15,6 +23,19 @@ def _acts(settings: Settings, _release: str) -> Acts:
     return Acts(misreads=released_for_the_load)
 
 
+def _released_for_the_load(divergence: Divergence, engine: Any) -> bool:
+    """A failed load has set a request back to tokens that read, or are written, where its window was released."""
+    found, shown = divergence.difference, engine.memory.shown_by
+    written = _WRITTEN.fullmatch(found.subject) if found.statement == "KV-MEM-02" else None
+    if engine.stage.failed_loads_end or not (written or (found.statement == "KV-MEM-01" and shown)):
+        return False
+    number, token = (int(written[1]), int(written[2])) if written else (shown.group, None)
+    group = engine.settings.geometry.groups[number]
+    place = shown.place * group.block_size_tokens if token is None else token
+    before = [tokens for name, tokens in engine.set_back.items() if written or name == shown.request]
+    return group.window_tokens is not None and any(place < first_read(group, tokens) for tokens in before)
+
+
 FINDING = Finding(
     id="034-window-released-before-a-failed-load",
     rank=34,
@@ -23,4 +44,5 @@ FINDING = Finding(
     where=lambda settings: any(group.window_tokens is not None for group in settings.geometry.groups),
     on=lambda stage: stage.connector and not stage.failed_loads_end,
     acts=_acts,
+    explains_tiers=_released_for_the_load,
 )

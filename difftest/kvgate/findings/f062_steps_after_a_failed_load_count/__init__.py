@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from kvgate.findings.engine_state import is_of_the_scheduler
-from kvgate.findings.failed_load import COMPUTED
+from kvgate.findings.failed_load import COMPUTED, counts_after_failed_load
 from kvgate.findings.finding import Engine, Finding
 from kvgate.kernel.difference import Divergence
 
@@ -28,6 +29,13 @@ def _still_counts(divergence: Divergence, engine: Engine) -> bool:
     return found.got == str((before.computed_before_step, len(ours.tokens), True))
 
 
+def _later_step_counts(divergence: Divergence, engine: Any) -> bool:
+    """A step that was under way when the report came counts, although it computed from what the load left."""
+    shown = counts_after_failed_load(divergence, engine)
+    stage = engine.stage
+    return shown is not None and stage.asynchronous and not stage.failed_loads_end and not shown.failure.is_late
+
+
 FINDING = Finding(
     id="062-steps-after-a-failed-load-count",
     rank=62,
@@ -35,4 +43,5 @@ FINDING = Finding(
     condition="asynchronous steps, a connector, and a load within a step that fails and is computed again",
     on=lambda stage: stage.asynchronous and stage.connector and not stage.failed_loads_end,
     explains_engine=_still_counts,
+    explains_tiers=_later_step_counts,
 )

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvgate.findings.engine_state import is_of_the_scheduler
-from kvgate.findings.failed_load import COMPUTED, ENDED, others_end
+from kvgate.findings.failed_load import (
+    COMPUTED,
+    ENDED,
+    counts_after_failed_load,
+    left_by_failed_load,
+    others_end,
+)
 from kvgate.findings.finding import Acts, Engine, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import FAILED_LATE
@@ -25,6 +33,12 @@ def _is_answered(divergence: Divergence, engine: Engine) -> bool:
     return found.got in [str((ours.tokens_computed, len(ours.tokens) + more, False)) for more in answers]
 
 
+def _is_late(divergence: Divergence, engine: Any) -> bool:
+    """The request had no blocks any more when the scheduler took the report."""
+    shown = left_by_failed_load(divergence, engine) or counts_after_failed_load(divergence, engine)
+    return shown is not None and shown.failure.is_late and engine.stage.asynchronous
+
+
 FINDING = Finding(
     id="063-load-fails-after-a-preemption",
     rank=63,
@@ -33,4 +47,5 @@ FINDING = Finding(
     on=lambda stage: stage.asynchronous and stage.connector,
     acts=lambda *_run: Acts(misreads=lambda misread: misread.mark == FAILED_LATE),
     explains_engine=_is_answered,
+    explains_tiers=_is_late,
 )

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
-from itertools import chain, cycle
+from itertools import cycle
 from typing import Any, TypeAlias
 
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
@@ -25,7 +25,8 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
-from kvgate.levels.tiers.memory import Number, StepUse, TierMemory
+from kvgate.levels.tiers.adapter.own import ABORTS, ASYNCHRONOUS, FAILED, FAILED_ENDS, PREEMPTIONS, RESETS, Chosen
+from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import first_read
@@ -39,8 +40,8 @@ IDLE_STEPS_MAX = 40
 """After how many steps in which nothing happens, while no job is under way, requests are said to hang."""
 AT_REST_STEPS = 4
 """How many steps an engine may take after its last request until nothing is held, and those that it asks for."""
-Wrong: TypeAlias = Mapping[tuple[str, int], tuple[str, str] | None]
-"""By request and group, what a step is to read and reads, where these differ."""
+Wrong: TypeAlias = Mapping[str, Misread]
+"""By request, what a step reads that is not what it is to read."""
 
 
 class Log:
@@ -83,6 +84,21 @@ class _Row:
     drafts: Sequence[int] = ()
 
 
+@frozen
+class _InFlight:
+    """A step whose output the scheduler has not taken."""
+
+    output: Any
+    result: Any
+    sampled: Mapping[str, list[int]]
+    first: Mapping[str, int]
+    """From which token on it computes each request."""
+    worthless: Wrong
+    """What it reads that a failed load left, of which the scheduler does not know yet."""
+    failures: Sequence[Failure]
+    """The failed loads that it reports."""
+
+
 class TierEngine:
     """One run."""
 
@@ -99,6 +115,8 @@ class TierEngine:
         self.waiting: WaitFor | None = None
         self.found: Divergence | None = None
         self.raised: Exception | None = None
+        self.set_back: dict[str, int] = {}
+        """The requests that a failed load has set back: how many tokens counted as computed before."""
         self.forgotten: set[Number] = set()
         """The jobs that requests had when the connector's cache was reset."""
         self.interrupted: set[Number] = set()
@@ -117,7 +135,8 @@ class TierEngine:
         self._rows: dict[str, _Row] = {}
         self._before = StepUse()
         """What the step before uses, where steps are asynchronous."""
-        self._in_flight: deque[tuple[Any, Any, Mapping[str, list[int]]]] = deque()
+        self._in_flight: deque[_InFlight] = deque()
+        self._seen = Chosen.seen
 
     def _build(self, settings: Settings, stage: TierStage) -> Any:
         """The scheduler with its connector.
@@ -176,9 +195,11 @@ class TierEngine:
             name = names[operation.request % len(names)]
             self.lockstep.note(Abort(number_in(name)))
             abort(self.scheduler, [number_in(name)])
+            self._seen[ABORTS] += 1
             self._forget_ended()
         elif isinstance(operation, ResetCache) and self._may_reset(operation):
             self.lockstep.note(Reset())
+            self._seen[RESETS] += operation.connector
             if operation.connector:
                 self.resets_since_step += 1
                 self.memory.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
@@ -232,8 +253,7 @@ class TierEngine:
         output = self.scheduler.schedule()
         self.preempted.clear()
         self._note(output)
-        result, sampled = self._execute(output, replies)
-        self._in_flight.append((output, result, sampled))
+        self._in_flight.append(self._execute(output, replies))
         if not self.stage.asynchronous:
             self._collect_all()
         return bool(output.num_scheduled_tokens) or before != (set(self.memory.jobs), len(self._alive))
@@ -243,9 +263,18 @@ class TierEngine:
             self._collect()
 
     def _collect(self) -> None:
-        output, result, sampled = self._in_flight.popleft()
-        self.scheduler.update_from_output(output, result)
-        for name in sampled:
+        step = self._in_flight.popleft()
+        before = {name: len(self._alive[name].all_token_ids) for name in step.worthless if name in self._alive}
+        for failure in step.failures:
+            failure.is_known = True
+            failure.is_late = not self._holds_blocks(failure.request)
+        computed = {name: each.num_computed_tokens for name, each in self._alive.items()} if step.failures else {}
+        self.scheduler.update_from_output(step.output, step.result)
+        self.set_back |= {
+            name: tokens for name, tokens in computed.items() if self._alive[name].num_computed_tokens < tokens
+        }
+        self._judge_worthless(step, before)
+        for name in step.sampled:
             if name in self._alive:
                 self._take_back(name)
         for name in self._alive:
@@ -259,8 +288,8 @@ class TierEngine:
     def _take_back(self, name: str) -> None:
         """The worker forgets what the scheduler did not take, except what is in flight."""
         known = [*self._alive[name].all_token_ids]
-        for _, _, sampled in self._in_flight:
-            known += sampled.get(name, [])
+        for step in self._in_flight:
+            known += step.sampled.get(name, [])
         if known != self._tokens[name]:
             self._tokens[name] = []
             self.memory.tokens[name] = []
@@ -292,7 +321,7 @@ class TierEngine:
             number = number_in(name)
             self.lockstep.note(Admit(number, tokens) if name in came else Schedule(number, tokens))
 
-    def _execute(self, output: Any, replies: Sequence[Reply]) -> tuple[Any, Mapping[str, list[int]]]:
+    def _execute(self, output: Any, replies: Sequence[Reply]) -> _InFlight:
         """What the worker does with a step: its report, and what it answers."""
         first = self._receive(output)
         # What was dispatched before may not have ended when this step begins.
@@ -307,37 +336,66 @@ class TierEngine:
                 self.memory.clear(block)
             with self.connector.layers() if first else nullcontext():
                 chains = {name: self._write(name, start, output) for name, start in first.items()}
-                wrong = self._wrong_reads(first, chains)
+                self._spoil(first, chains)
             replied = cycle(replies)
             for name, chain in chains.items():
                 if len(chain) >= len(self._tokens[name]):
                     sampled[name] = self._answer(name, next(replied), output)
-        failed = set(reports[0].invalid_block_ids or ()) if self.connector.reports_failures and reports[0] else set()
-        self._judge_reads(wrong, self._forget_failed(failed, first))
-        return result_of(list(output.num_scheduled_tokens), sampled, reports[0]), sampled
+        failures = self.memory.fail(*self.connector.failed(reports[0]))
+        self._seen[FAILED_ENDS if self.stage.failed_loads_end else FAILED] += len(failures)
+        self._seen[ASYNCHRONOUS] += self.stage.asynchronous
+        self._seen[PREEMPTIONS] += len(output.preempted_req_ids or ())
+        worthless = self._judge_reads(self._spoil(first, chains), self.connector.brought(first))
+        result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
+        return _InFlight(output, result, sampled, first, worthless, failures)
 
     def _wrong_reads(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> Wrong:
-        """What each request reads in each group that is not its own, now that the step has what was loaded."""
-        return {
-            (name, group): self.memory.wrong(group, table, start, chains[name])
-            for name, start in first.items()
-            for group, table in enumerate(self._rows[name].table)
-        }
+        """What each request reads that is not its own, now that the step has what was loaded."""
+        found: dict[str, Misread] = {}
+        for name, start in first.items():
+            for group, table in enumerate(self._rows[name].table):
+                wrong = self.memory.wrong(group, table, start, chains[name])
+                if wrong is not None:
+                    found.setdefault(name, wrong)
+        return found
 
-    def _judge_reads(self, wrong: Wrong, of_failed: set[str]) -> None:
-        """Report what was read, but not of requests whose load has failed: what these computed counts for nothing."""
-        for (name, group), each in wrong.items():
-            if name not in of_failed:
-                self.memory.misread(name, group, each)
+    def _spoil(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> Wrong:
+        """What is computed from what a failed load left is worth nothing, and so is what is computed from that."""
+        spoiled: set[str] = set()
+        while True:
+            wrong = self._wrong_reads(first, chains)
+            new = {name: each.failure for name, each in wrong.items() if name not in spoiled and each.failure}
+            if not new:
+                return wrong
+            for name, failure in new.items():
+                for group, table in enumerate(self._rows[name].table):
+                    self.memory.spoil(group, table, first[name], len(chains[name]), Computed(failure, name))
+            spoiled.update(new)
 
-    def _forget_failed(self, failed: set[int], first: Mapping[str, int]) -> set[str]:
-        """The requests whose load has failed; what these computed is not there."""
-        of_failed = {name for name in first if failed.intersection(chain(*self._rows[name].table))}
-        for name in of_failed:
-            for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
-                for block in table[first[name] // group.block_size_tokens :]:
-                    self.memory.device.pop(block, None)
-        return of_failed
+    def _judge_reads(self, wrong: Wrong, brought: Mapping[str, Claim]) -> Wrong:
+        """Report what was read, but for what the scheduler may still throw away, which is returned."""
+        worthless = {}
+        for name, each in wrong.items():
+            claim = brought.get(name)
+            came = claim is not None and self.memory.came(each, claim)
+            if each.failure and each.failure.is_reported and not each.failure.is_known and not came:
+                worthless[name] = each
+            else:
+                self.memory.misread(name, each, claim)
+        return worthless
+
+    def _judge_worthless(self, step: _InFlight, tokens_before: Mapping[str, int]) -> None:
+        """The scheduler has to throw away what a step computed from a failed load."""
+        for name, tokens in tokens_before.items():
+            request = self._alive[name]
+            later = sum(each.output.num_scheduled_tokens.get(name, 0) for each in self._in_flight)
+            is_counted = not request.is_finished() and request.num_computed_tokens - later > step.first[name]
+            if is_counted or len(request.all_token_ids) > tokens:
+                self.memory.counts(name, step.worthless[name])
+
+    def _holds_blocks(self, name: str) -> bool:
+        tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
+        return any(table.get(name) for table in tables)
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""

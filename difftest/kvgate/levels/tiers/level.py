@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, fields_dict
@@ -15,6 +16,7 @@ from kvgate.kernel.difference import Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import Model
 from kvgate.kernel.random_source import Draw
+from kvgate.kernel.text import printable
 from kvgate.levels.scheduler.level import (
     LIMITS,
     PLACES_MAX,
@@ -28,6 +30,7 @@ from kvgate.levels.scheduler.level import (
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.operations import (
     CONNECTORS,
+    NAME_CHARACTERS_MAX,
     OPERATIONS,
     OWN,
     POLICIES,
@@ -58,7 +61,8 @@ SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
     EndJobs: {"jobs": 1, "loads": DEFAULT},
-    TierStage: dict.fromkeys(fields_dict(TierStage), DEFAULT) | {"chunks": 1, "running_max": 1},
+    TierStage: dict.fromkeys((each for each in fields_dict(TierStage) if not each.startswith("own")), DEFAULT)
+    | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
 }
 
@@ -110,6 +114,38 @@ def _dividing(settings: Settings, blocks_per_chunk: int) -> int:
     """So many blocks, or fewer, of which the retention interval is a multiple: the connector rejects all others."""
     interval, size = settings.retention_interval_tokens or 0, settings.geometry.groups[0].block_size_tokens
     return next(blocks for blocks in range(blocks_per_chunk, 0, -1) if interval % (blocks * size) == 0)
+
+
+def _of_own(stage: TierStage) -> TierStage:
+    from kvgate.levels.tiers.adapter.own import Chosen
+
+    return evolve(stage, own=Chosen.name, own_config=Chosen.document())
+
+
+def see_connector(file: Path, stage: Any, connector: str | None) -> None:
+    """Reject a stored case whose connector is not named: a trace is not trusted to name code.
+
+    Raises:
+        UsageError: the case has a connector of somebody's own, which is not named; or it has none, and one is.
+    """
+    has_own = getattr(stage, "connector", "") == OWN
+    if connector is not None and not has_own:
+        raise UsageError(f"{file}: not a case of a connector of your own: it takes no --connector")
+    if has_own and connector is None:
+        name = printable(stage.own or "MODULE:CLASS", NAME_CHARACTERS_MAX)
+        raise UsageError(f"{file}: written for the connector {name}; to run that code, say so with --connector {name}")
+
+
+def take_connector(stage: Any, connector: str | None) -> None:
+    """Let a stored case run with this connector of somebody's own, configured as it was.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
+    if connector is not None:
+        from kvgate.levels.tiers.adapter.own import choose, configured
+
+        choose(connector, configured(stage.own_config))
 
 
 def _preempting(case: Case) -> int:
@@ -224,6 +260,8 @@ class TierLevel(DrivenLevel):
             stage = evolve(stage, connector=named[0], is_lazy=named[0] != "offloading" and draw.chance(30))
         if stage.connector in ("simple", OWN):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
+            if stage.connector == OWN:
+                stage = _of_own(evolve(stage, failed_loads_end=draw.chance(50)))
         elif stage.connector == "multi":
             # Both have chunks of one block.
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))
@@ -251,6 +289,9 @@ class TierLevel(DrivenLevel):
 
     describe = staticmethod(describe_tiers)
     describe_stage = staticmethod(describe_tier_stage)
+
+    def options_of(self, stage: TierStage) -> tuple[str, ...]:
+        return ("--connector", stage.own) if stage.connector == OWN else ()
 
     def prompt_tokens(self, operation: Operation) -> int:
         return operation.prompt_tokens if isinstance(operation, Serve) else 0

@@ -7,10 +7,10 @@ is known from the requests whose block hashes it was made of, and not from the t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kvgate.kernel.difference import Difference
 from kvgate.monitors.slot_memory import first_read
@@ -35,6 +35,13 @@ class Prefixes:
         if number == len(self._before):
             self._before.append(prefix)
         return number
+
+    def origin(self, prefix: int) -> object:
+        """What a prefix begins with: a salt, or a load that failed."""
+        at: object = prefix
+        while isinstance(at, int):
+            at = self._before[at]
+        return at
 
     def last(self, prefix: int, tokens: int) -> tuple[int, ...]:
         """The prefixes up to each of the last tokens of one, in order."""
@@ -81,6 +88,27 @@ class Job:
         return f"{'load' if self.loads else 'store'} job {self.number[1]} of {self.request}"
 
 
+@define(eq=False)
+class Failure:
+    """A load of a request that has not brought what it was to bring."""
+
+    request: str
+    is_reported: bool = False
+    """Whether the worker's half has reported it."""
+    is_known: bool = False
+    """Whether the scheduler has taken the report."""
+    is_late: bool = False
+    """Whether its request had given up its blocks by then."""
+
+
+@frozen(eq=False)
+class Computed:
+    """What a request computed from what a failed load left."""
+
+    failure: Failure
+    request: str
+
+
 @define
 class Claim:
     """A request continues from what a load is to bring."""
@@ -88,6 +116,41 @@ class Claim:
     tokens: int
     """How many tokens are then computed."""
     tables: Sequence[Sequence[int]]
+    first: int = 0
+    """How many tokens the request hit on the device, which the load does not bring."""
+    failure: Failure | None = None
+    """What the load is until it brings something, where only that shows that it ends."""
+
+    def brings(self, group: int, place: int, block: int, size: int) -> bool:
+        """Whether the load is to bring this block to that place of the request."""
+        table = self.tables[group]
+        return block != 0 and place * size >= self.first and place < len(table) and table[place] == block
+
+
+@frozen
+class Misread:
+    """What a step is to read of a request and reads, where these differ."""
+
+    expected: str
+    got: str
+    group: int
+    place: int
+    block: int
+    origin: object = None
+    """The failed load that left it, or what was computed from that."""
+    request: str = ""
+    """The request that reads it."""
+
+    @property
+    def computed_by(self) -> str:
+        """The request that computed it from what the load left; empty if the load left it."""
+        return self.origin.request if isinstance(self.origin, Computed) else ""
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failed load that it goes back to."""
+        origin = self.origin.failure if isinstance(self.origin, Computed) else self.origin
+        return origin if isinstance(origin, Failure) else None
 
 
 @frozen
@@ -124,6 +187,8 @@ class TierMemory:
     found: Difference | None = None
     culprits: tuple[tuple[Job, Copy], ...] = ()
     """Which copies of which jobs show it, if some do."""
+    shown_by: Misread | None = None
+    """What was read that shows it, if that does."""
     blocks_loaded: int = 0
     blocks_stored: int = 0
 
@@ -179,7 +244,7 @@ class TierMemory:
             self.device[block] = group, tuple(slots)
             at += count
 
-    def wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> tuple[str, str] | None:
+    def wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> Misread | None:
         """What a step is to read and reads that computes a request from ``first`` on; None if that is the same.
 
         The prefixes end with the last token that it computes.
@@ -187,12 +252,69 @@ class TierMemory:
         lowest = first_read(self.settings.geometry.groups[group], first)
         return self._wrong(group, table, lowest, prefixes)
 
-    def misread(self, request: str, group: int, wrong: tuple[str, str] | None) -> None:
-        """What a request read was ``wrong``."""
-        if wrong is not None:
-            self._find("KV-MEM-01", f"what {request} reads in group {group}", *wrong)
+    def misread(self, request: str, wrong: Misread, claim: Claim | None = None) -> None:
+        """What a request read was wrong; ``claim`` is what a load was to bring it."""
+        if self.found is not None:
+            return
+        statement, subject = "KV-MEM-01", f"what {request} reads in group {wrong.group}"
+        if claim is not None and self.came(wrong, claim):
+            # What goes back to the failure of another load was stored.
+            statement = "KV-TIER-01" if wrong.failure in (None, claim.failure) else "KV-TIER-04"
+            subject = f"what a load of {request} brings to group {wrong.group}"
+        self.shown_by = evolve(wrong, request=request)
+        self._find(statement, subject, wrong.expected, wrong.got)
 
-    def _wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> tuple[str, str] | None:
+    def counts(self, request: str, wrong: Misread) -> None:
+        """The scheduler took what a request computed from a failed load, although it had the report by then."""
+        if self.found is None:
+            self.shown_by = evolve(wrong, request=request)
+            subject = f"what a step computed of {request} from {wrong.got}"
+            self._find("KV-SYS-02", subject, "it is thrown away", "it counts")
+
+    def came(self, wrong: Misread, claim: Claim) -> bool:
+        """Whether it is what a load brought, of which no report says that it failed."""
+        size = self.settings.geometry.groups[wrong.group].block_size_tokens
+        is_reported = wrong.failure is not None and wrong.failure is claim.failure and wrong.failure.is_reported
+        return claim.brings(wrong.group, wrong.place, wrong.block, size) and not is_reported
+
+    # Loads that fail
+
+    def expect(self, request: str, claim: Claim) -> None:
+        """A load is to bring what a request claims. Until it does, its blocks hold nothing that may be read."""
+        claim.failure = Failure(request)
+        self.claims[request] = claim
+        for group in range(len(claim.tables)):
+            self.spoil(group, claim.tables[group], claim.first, claim.tokens, claim.failure)
+
+    def fail(self, blocks: Collection[int], requests: Collection[str]) -> list[Failure]:
+        """The worker's half reports that nothing valid came to these blocks, or to these requests."""
+        failures = []
+        for name, claim in self.claims.items():
+            for group, table in enumerate(claim.tables):
+                size = self.settings.geometry.groups[group].block_size_tokens
+                for place, block in enumerate(table):
+                    if (
+                        claim.failure
+                        and claim.brings(group, place, block, size)
+                        and (block in blocks or name in requests)
+                    ):
+                        claim.failure.is_reported = True
+                        failures.append(claim.failure)
+                        self.spoil(group, table, place * size, (place + 1) * size, claim.failure)
+        return failures
+
+    def spoil(self, group: int, table: Sequence[int], first: int, end: int, origin: Failure | Computed) -> None:
+        """The slots of these tokens hold what a failed load left, or what was computed from that."""
+        size = self.settings.geometry.groups[group].block_size_tokens
+        for at in range(first, end):
+            block = table[at // size] if at // size < len(table) else 0
+            if block:
+                had = self.device.get(block)
+                slots: list[int | None] = list(had[1]) if had is not None and had[0] == group else [None] * size
+                slots[at % size] = self.prefixes.after(origin, at)
+                self.device[block] = group, tuple(slots)
+
+    def _wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> Misread | None:
         """What is expected and what is got, where a table does not hold the tokens of a request from ``first`` on."""
         size = self.settings.geometry.groups[group].block_size_tokens
         for place in range(first // size, -(-len(prefixes) // size)):
@@ -201,12 +323,24 @@ class TierMemory:
             held = self.device.get(block) if block else None
             expected = tuple(prefixes[low:high])
             if held is None or held[0] != group or held[1][low % size : low % size + high - low] != expected:
-                return f"its own tokens {low} to {high - 1} in block {block}", self._words(held, expected)
+                expects, origin = f"its own tokens {low} to {high - 1} in block {block}", None
+                if held is not None:
+                    slots = held[1][low % size : low % size + high - low]
+                    origins = [self.prefixes.origin(slot) for slot in slots if slot is not None]
+                    origin = next((each for each in origins if isinstance(each, Failure | Computed)), None)
+                return Misread(expects, self._words(held, expected, origin), group, place, block, origin)
         return None
 
-    def _words(self, held: Content | None, expected: tuple[int, ...]) -> str:
+    def _words(self, held: Content | None, expected: tuple[int, ...], origin: object = None) -> str:
         if held is None:
             return "nothing was written there"
+        if isinstance(origin, Computed):
+            return f"what {origin.request} computed from a load of {origin.failure.request} that failed"
+        if isinstance(origin, Failure):
+            reported = (
+                "that failed" if origin.is_reported else "that brought nothing, and was not reported to have failed"
+            )
+            return f"what a load of {origin.request} left {reported}"
         right = sum(each in held[1] for each in expected)
         return f"group {held[0]}, {right} of these {len(expected)} tokens"
 
@@ -325,7 +459,8 @@ class TierMemory:
             first = first_read(self.settings.geometry.groups[group], claim.tokens)
             wrong = self._wrong(group, table, first, self.tokens[job.request][: claim.tokens])
             if wrong is not None:
-                self._find("KV-TIER-03", f"what a hit of the tier brings in group {group}", *wrong)
+                subject = f"what a hit of the tier brings in group {group}"
+                self._find("KV-TIER-03", subject, wrong.expected, wrong.got)
 
     def under_way(self, loads: bool, tier: int | None = None) -> Iterator[Number]:
         """The jobs of one direction, of one tier or of all, in the order in which they began."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from attrs import field, frozen
-from attrs.validators import ge, in_, instance_of
+from attrs.validators import ge, in_, instance_of, max_len
 
 from kvgate.kernel.text import counted
 from kvgate.levels.scheduler.operations import ResetCache, Serve, Stage, describe_engine, describe_stage
@@ -19,6 +19,8 @@ CONNECTORS = ("offloading", "simple", "multi")
 ``MultiConnector``."""
 OWN = "own"
 """A user's own connector, which is named where cases are run."""
+NAME_CHARACTERS_MAX = 200
+CONFIG_CHARACTERS_MAX = 4000
 POLICIES = ("lru", "arc")
 """How the tier chooses what it evicts."""
 
@@ -45,6 +47,12 @@ class TierStage:
     """Whether a ``MultiConnector`` asks ``SimpleCPUOffloadConnector`` first."""
     asynchronous: bool = False
     """Whether steps are scheduled before the output of the step before is known."""
+    failed_loads_end: bool = False
+    """Whether a load of somebody's own connector that fails ends its request; if not, it is computed again."""
+    own: str = field(default="", validator=[instance_of(str), max_len(NAME_CHARACTERS_MAX)])
+    """Which connector of somebody's own, as MODULE:CLASS."""
+    own_config: str = field(default="", validator=[instance_of(str), max_len(CONFIG_CHARACTERS_MAX)])
+    """How that is configured, as JSON."""
 
     @property
     def scheduler(self) -> Stage:
@@ -83,11 +91,14 @@ def describe_tier_stage(stage: TierStage) -> str:
         f"evicted by {stage.policy.upper()}",
     ]
     if stage.connector != "offloading":
-        parts.append(f"the connector is {stage.connector}" + ", SimpleCPUOffloadConnector first" * stage.simple_first)
+        name = stage.own or stage.connector
+        parts.append(f"the connector is {name}" + ", SimpleCPUOffloadConnector first" * stage.simple_first)
     if stage.is_lazy:
         parts.append("what is next to be evicted is stored")
     if stage.stores_answers:
         parts.append("answers are stored as well")
+    if stage.failed_loads_end:
+        parts.append("a load that fails ends its request")
     if stage.sync_load_tokens:
         parts.append(f"a step loads up to {counted(stage.sync_load_tokens, 'token')} before it computes")
     return "; ".join(parts)

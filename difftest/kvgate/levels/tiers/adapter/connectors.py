@@ -5,7 +5,7 @@ The order in which the worker's half is called is that of the release's model ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from inspect import signature
@@ -43,7 +43,8 @@ class HostTier:
         from vllm.config import KVTransferConfig
 
         if self.stage.connector == OWN:
-            return KVTransferConfig(kv_role="kv_both", kv_load_failure_policy="recompute", **own.configuration())
+            policy: Any = "fail" if self.stage.failed_loads_end else "recompute"
+            return KVTransferConfig(kv_role="kv_both", kv_load_failure_policy=policy, **own.configuration())
         parts = {
             "offloading": ("OffloadingConnector", offloading.configuration(self.settings, self.stage, groups)),
             "simple": ("SimpleCPUOffloadConnector", simple.configuration(self.stage)),
@@ -92,8 +93,6 @@ class Connector:
         self._own = next((half for half in self.halves if isinstance(half, Own)), None)
         if self._own is not None:
             self._own.register([name for group in kv_cache.kv_cache_groups for name in group.layer_names])
-            # Whether a load has ended is not seen: what is read is checked.
-            return
         self._listen(connector)
 
     @property
@@ -116,6 +115,9 @@ class Connector:
 
         def get_num_new_matched_tokens(request: Any, hit_tokens: int, *rest: Any, **named: Any) -> Any:
             self.hit_tokens[request.request_id] = hit_tokens
+            if self._own is not None:
+                # What was claimed before counts for nothing.
+                self._memory.claims.pop(request.request_id, None)
             tokens, is_asynchronous = asked(request, hit_tokens, *rest, **named)
             (self.loads.add if tokens and is_asynchronous else self.loads.discard)(request.request_id)
             return tokens, is_asynchronous
@@ -123,10 +125,26 @@ class Connector:
         def update_state_after_alloc(request: Any, blocks: Any, external_tokens: int) -> Any:
             if external_tokens:
                 tables = [[block.block_id for block in group] for group in blocks.blocks]
-                tokens = self.hit_tokens[request.request_id] + external_tokens
-                self._memory.claims[request.request_id] = Claim(tokens, tables)
+                first = self.hit_tokens[request.request_id]
+                claim = Claim(first + external_tokens, tables, first)
+                if self._own is not None:
+                    # Whether a load has ended is not seen: what is read is checked.
+                    self._memory.expect(request.request_id, claim)
+                    waits = request.request_id in self.loads
+                    own.Chosen.seen[own.WAITING_LOADS if waits else own.LOADS] += 1
+                else:
+                    self._memory.claims[request.request_id] = claim
             return allocated(request, blocks, external_tokens)
 
+        def request_finished(*arguments: Any) -> Any:
+            is_kept, parameters = finished(*arguments)
+            own.Chosen.seen[own.STORES_AFTER_END] += is_kept
+            return is_kept, parameters
+
+        if self._own is not None:
+            name = "request_finished" if own.Chosen.one_group else "request_finished_all_groups"
+            finished = getattr(connector, name)
+            setattr(connector, name, request_finished)
         connector.get_num_new_matched_tokens = get_num_new_matched_tokens
         connector.update_state_after_alloc = update_state_after_alloc
 
@@ -157,10 +175,18 @@ class Connector:
                 config: Any = None
                 reports.append(Runner.kv_connector_no_forward(output, config).kv_connector_output)
 
-    @property
-    def reports_failures(self) -> bool:
-        """Whether loads may fail, which is reported after the step that would have used them."""
-        return self._own is not None
+    def failed(self, report: Any) -> tuple[Collection[int], Collection[str]]:
+        """The blocks and the requests whose load has failed, which is reported after the step that would use them."""
+        if self._own is None or report is None:
+            return (), ()
+        return report.invalid_block_ids or (), getattr(report, "failed_recving", None) or ()
+
+    def brought(self, requests: Iterable[str]) -> Mapping[str, Claim]:
+        """What loads were to bring the requests that a step computes, where only what is read shows that."""
+        if self._own is None:
+            return {}
+        claims = ((name, self._memory.claims.pop(name, None)) for name in requests)
+        return {name: claim for name, claim in claims if claim is not None}
 
     @contextmanager
     def layers(self) -> Iterator[None]:

@@ -7,14 +7,17 @@ what ghost memory reads.
 from __future__ import annotations
 
 import inspect
+import json
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kvgate.kernel.errors import UsageError
 from kvgate.levels.tiers.memory import Content, Number, TierMemory
+from kvgate.levels.tiers.operations import CONFIG_CHARACTERS_MAX
 from kvreference.settings import Settings
 
 
@@ -25,6 +28,13 @@ class Chosen:
     config: Mapping[str, Any] = {}
     one_group = False
     """Whether it is for models with one group alone."""
+    seen: ClassVar[Counter[str]] = Counter()
+    """How often each thing happened in the cases that were run with it; see ``NOT_SEEN``."""
+
+    @classmethod
+    def document(cls) -> str:
+        """What it is configured with, as JSON."""
+        return json.dumps(cls.config, sort_keys=True)
 
 
 def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
@@ -51,8 +61,46 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
     lacks = sorted(getattr(found, "__abstractmethods__", ()))
     if lacks:
         raise UsageError(f"--connector {name} lacks {', '.join(lacks)}")
-    Chosen.name, Chosen.config = name, dict(config or {})
+    Chosen.name, Chosen.config, Chosen.seen = name, dict(config or {}), Counter()
     Chosen.one_group = not issubclass(found, SupportsHMA)
+    try:
+        is_too_long = len(Chosen.document()) > CONFIG_CHARACTERS_MAX
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the configuration of --connector {name} cannot be written as JSON: {error}") from error
+    if is_too_long:
+        raise UsageError(f"the configuration of --connector {name} is longer than {CONFIG_CHARACTERS_MAX} characters")
+
+
+def configured(document: str) -> dict[str, Any]:
+    """What a trace says a connector is configured with.
+
+    Raises:
+        UsageError: it is not an object in JSON.
+    """
+    try:
+        found = json.loads(document or "{}")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the trace's configuration of the connector is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError("the trace's configuration of the connector is not an object")
+    return found
+
+
+LOADS, WAITING_LOADS = "loads within a step", "loads that a request waits for"
+FAILED, FAILED_ENDS = "loads that fail and are computed again", "loads that fail and end their request"
+STORES_AFTER_END = "blocks that are kept after their request has ended, until they are stored"
+ABORTS, PREEMPTIONS, RESETS = "requests that are aborted", "requests that are preempted", "resets of its cache"
+ASYNCHRONOUS = "asynchronous steps"
+NOT_SEEN: tuple[str, ...] = (
+    *(LOADS, WAITING_LOADS, FAILED, FAILED_ENDS, STORES_AFTER_END),
+    *(ABORTS, PREEMPTIONS, RESETS, ASYNCHRONOUS),
+)
+"""What a report says was not tested if it never happened."""
+
+
+def not_seen() -> tuple[str, ...]:
+    """What did not happen in any case of the connector, as sentences for a report."""
+    return tuple(f"{each[0].upper()}{each[1:]}: none happened." for each in NOT_SEEN if not Chosen.seen[each])
 
 
 def configuration() -> dict[str, Any]:
