@@ -14,7 +14,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     if simple is None or not divergence.difference.subject.startswith("RuntimeError in reset_prefix_cache"):
         return False
     held = {each.block_id for each in pool.blocks if each.ref_cnt > 0 and not each.is_null}
-    return bool(held) and held <= simple.blocks_stored()
+    return bool(held) and held <= simple.blocks_stored().keys()
 
 
 FINDING = Finding(

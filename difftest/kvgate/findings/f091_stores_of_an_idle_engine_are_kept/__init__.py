@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kvgate.findings.finding import Finding
@@ -13,10 +14,9 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     simple, pool = engine.connector.simple, engine.scheduler.kv_cache_manager.block_pool
     if simple is None or divergence.difference.statement not in ("KV-LEAK-01", "KV-TIER-05"):
         return False
-    held = {each.block_id for each in pool.blocks if each.ref_cnt == 1 and not each.is_null}
-    held_twice = any(each.ref_cnt > 1 and not each.is_null for each in pool.blocks)
+    held = Counter({each.block_id: each.ref_cnt for each in pool.blocks if each.ref_cnt and not each.is_null})
     ended = not engine.memory.jobs and not engine.scheduler.has_requests()
-    return ended and bool(held) and not held_twice and held == simple.blocks_stored()
+    return ended and bool(held) and held == simple.blocks_stored()
 
 
 FINDING = Finding(

@@ -5,6 +5,7 @@ Its worker half asks events of the device whether a copy has ended. Here these a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,8 @@ class Simple:
         del stage
         self.half = connector.scheduler_manager
         self._transfers = Transfers(memory, tier)
+        self.stored_again: Counter[int] = Counter()
+        """How often the last store that named a block named it after the first time."""
         worker.worker_handler._backend = self
 
     def patched(self) -> Sequence[tuple[str, Any]]:
@@ -75,6 +78,10 @@ class Simple:
         if wait_event is None:
             # Its stream is not that of the model, so nothing says that what is under way there comes first.
             memory.check_unordered(blocks, not is_store)
+        if is_store:
+            self.stored_again.update(
+                {block: times - 1 - self.stored_again[block] for block, times in Counter(blocks).items()}
+            )
         if len(blocks) != len(chunks):
             memory.misfit(not is_store, f"{len(blocks)} blocks and {len(chunks)} chunks")
             return
@@ -121,13 +128,13 @@ class Simple:
         del requests
         return set()
 
-    def blocks_stored(self) -> set[int]:
-        """The blocks of stores that are not known to have ended, those that a reset has given up among them."""
+    def blocks_stored(self) -> Counter[int]:
+        """How often stores that are not known to have ended name each block, also those that a reset gave up."""
         kept = vars(self.half)
         # Releases before 0.30 have the first alone.
         stores = [*kept["_store_event_to_blocks"].values(), *kept.get("_pending_finished_stores", ())]
         stores += kept.get("_abandoned_store_event_to_blocks", {}).values()
-        return {block for each in stores for block in each.gpu_block_ids}
+        return Counter(block for each in stores for block in each.gpu_block_ids)
 
     def remaining(self) -> Mapping[str, int]:
         """See ``Half``."""
