@@ -18,7 +18,7 @@ from tests.published import published
 from kvgate.adapters.releases import release_named
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.tiers.level import SYSTEMS, TIERS
+from kvgate.levels.tiers.level import CONNECTOR, SIMPLE_SYSTEMS, SYSTEMS, TIERS
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ from kvgate.gate.case_runner import run_case
 from kvgate.kernel.models import load
 from kvgate.levels.tiers.level import TIERS
 
-name, cases = sys.argv[1], int(sys.argv[2])
+name, cases, needs = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 bench = TIERS.bench(load_system(name), TIERS.gate)
 new, loaded, stored, same, ran, same_interval = [], 0, 0, True, 0, True
 for model in ("full+scratch", "gpt-oss-hybrid+scratch", "swa+eagle+scratch"):
     for preset in ("legal", "hostile", "tiny"):
         for number in range(cases):
-            case = TIERS.allowed(bench, TIERS.draw(load(model), preset, f"test/{number}"))
+            case = TIERS.allowed(bench, TIERS.draw(load(model), preset, f"test/{number}", needs))
             run = run_case(bench, case)
             new += [str(each.divergence.difference) for each in run.found() if each.finding is None]
             loaded, stored = loaded + run.world.memory.blocks_loaded, stored + run.world.memory.blocks_stored
@@ -51,11 +51,14 @@ print(json.dumps([new, loaded, stored, same, ran, same_interval]))
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_nothing_new_and_the_same_again(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "connector"),
+    [*((name, "offloading") for name in SYSTEMS), *((name, "simple") for name in (*SIMPLE_SYSTEMS, *SYSTEMS))],
+)
+def test_nothing_new_and_the_same_again(name: str, connector: str) -> None:
     pytest.importorskip("vllm")
     published(release_named(name))
-    command = [sys.executable, "-c", PROGRAM, name, "3"]
+    command = [sys.executable, "-c", PROGRAM, name, "3", CONNECTOR + connector]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert 0 == ended.returncode, ended.stderr[-3000:]
     new, loaded, stored, same, ran, same_interval = json.loads(ended.stdout.splitlines()[-1])

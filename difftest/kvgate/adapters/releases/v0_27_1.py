@@ -112,17 +112,16 @@ RELEASE = evolve(
         "036-states-hit-past-attention",
         "052-older-state-goes-last",
         "064-failed-load-sets-back-another",
-        # With a second tier, which is not run on it.
         "077-load-next-to-stores",
         "084-second-reset-before-a-step",
         "085-stale-window-blocks-after-a-reset",
         "086-jobs-named-after-a-reset",
         "088-chunk-stored-in-part",
         "089-stores-that-a-reset-leaves",
-        "090-stores-stop-a-reset",
-        "091-stores-of-an-idle-engine-are-kept",
         "092-stores-wait-for-no-step",
         "093-loads-of-another-connector-are-not-seen",
+        "096-block-stored-twice",
+        "097-loads-wait-for-no-step",
     }
     | {
         "012-prompt-tail-that-serves-nobody",

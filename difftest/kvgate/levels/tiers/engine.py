@@ -173,10 +173,18 @@ class TierEngine:
         if self.memory.found is not None:
             # What is raised in the same operation comes later, and may follow from it.
             self._report("tiers", self.memory.found)
+        self._check_free_queue()
         if self.raised is not None:
             got = f"{type(self.raised).__name__}: {self.raised}"
             self._report("tiers", Difference("KV-SYS-01", _where(self.raised), "an answer", got))
         return self.found
+
+    def _check_free_queue(self) -> None:
+        pool = self.scheduler.kv_cache_manager.block_pool
+        free, unused = pool.get_num_free_blocks(), sum(not each.ref_cnt and not each.is_null for each in pool.blocks)
+        if free != unused:
+            expected = f"{unused} blocks, which no request and no job holds"
+            self._report("tiers", Difference("KV-INV-03", "the free queue", expected, f"{free} blocks"))
 
     def _report(self, detector: str, difference: Difference) -> None:
         if self.found is None:

@@ -52,6 +52,8 @@ class Simple:
         del stage
         self.half = connector.scheduler_manager
         self._transfers = Transfers(memory, tier)
+        self.stored_again: Counter[int] = Counter()
+        """How often the last store that named a block named it after the first time."""
         worker.worker_handler._backend = self
 
     def patched(self) -> Sequence[tuple[str, Any]]:
@@ -76,6 +78,10 @@ class Simple:
         if wait_event is None:
             # Its stream is not that of the model, so nothing says that what is under way there comes first.
             memory.check_unordered(blocks, not is_store)
+        if is_store:
+            self.stored_again.update(
+                {block: times - 1 - self.stored_again[block] for block, times in Counter(blocks).items()}
+            )
         if len(blocks) != len(chunks):
             memory.misfit(not is_store, f"{len(blocks)} blocks and {len(chunks)} chunks")
             return
