@@ -57,8 +57,7 @@ _LEFT: dict[str, str] = {
     "KV-INV-07": _CONFORMS,
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": _CONFORMS,
-    "KV-OP-01": "that a key of the cached map stands for one prefix; alignments of larger units; the longest hit of "
-    "more groups and lengths than two and three",
+    "KV-OP-01": _WHOLE,
     "KV-OP-02": "longer lists of blocks with the same content",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
     "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",
@@ -148,6 +147,6 @@ def evidence(statement: str, proofs: Sequence[Obligation], left: Mapping[str, st
         kinds.append("M" if all_of_it else "M in part")
     if EXPLORED.get(statement) == _WHOLE or (tiers == {Tier.BOUNDED} and all_of_it):
         kinds.append("B")
-    elif statement in EXPLORED or Tier.BOUNDED in tiers:
+    elif statement in EXPLORED or (Tier.BOUNDED in tiers and kinds != ["P"]):
         kinds.append("B in part")
     return ", ".join((*kinds, "T"))

@@ -40,10 +40,18 @@ def _looks_up(u: Any) -> Any:
     request = SimpleNamespace(
         number=OWNER, tokens=Tokens(u.tokens), reads_cache=reads, preemptions=u.preemptions, junction_tokens=0
     )
-    manager = manager_over(SimpleNamespace(pool=SimpleNamespace(cached=None, partial=None)))
-    manager.cache, manager.population, manager.prefixes = cache, {OWNER: request}, {OWNER: []}
+    maps: Any = SimpleNamespace(cached=object(), partial=object())
+    manager = manager_over(SimpleNamespace(pool=maps))
+    cache.partial_hit_tokens_min, prefixes = object(), list[Any]()
+    manager.cache, manager.population, manager.prefixes = cache, {OWNER: request}, {OWNER: prefixes}
+    asked: list[Any] = []
+
+    def found(*arguments: Any) -> Hit:
+        asked.append(arguments)
+        return Hit(u.hit, ())
+
     with (
-        patch.object(prefix_cache, "longest_hit", lambda *_: Hit(u.hit, ())),
+        patch.object(prefix_cache, "longest_hit", found),
         patch.object(prefix_cache, "tokens_known", lambda *_: u.known),
         on_lengths(prefix_cache),
     ):
@@ -61,15 +69,21 @@ def _looks_up(u: Any) -> Any:
         fine = fine & (now == was + more)
     parts = junction(cache.geometry, u.known, u.tokens - 1, u.hit) if reads else 0
     fine = fine & (hit.tokens == (u.hit if reads else 0)) & (request.junction_tokens == parts)
+    fine = fine & (len(asked) == (1 if reads else 0))
+    for its, cached, of_request, tokens, partial, shortest, rules, readable in asked:
+        everything = its is cache.geometry and cached is maps.cached and partial is maps.partial
+        everything = everything and of_request is prefixes and shortest is cache.partial_hit_tokens_min
+        fine = fine & (everything and rules is OWN_RULES) & (tokens == u.tokens) & (readable == u.tokens)
     return fine & (cache.statistics == Statistics())
 
 
 LOOKS_UP = Obligation(
     id="hit-lookup.running-look-up-is-counted",
-    statements=("KV-OP-13", "KV-OP-27"),
-    title="A look-up that may read the cache is counted once, with its tokens and those of its hit, apart if its "
-    "request was preempted, and its request has the junction of this look-up; another one finds nothing and is not "
-    "counted. Taken statistics begin anew.",
+    statements=("KV-OP-01", "KV-OP-13", "KV-OP-27"),
+    title="A look-up that may read the cache asks for the longest hit of all tokens of its request in all that is "
+    "cached. It is counted once, with its tokens and those of its hit, apart if its request was preempted, and its "
+    "request has the junction of this look-up. Another one finds nothing and is not counted. Taken statistics begin "
+    "anew.",
     unknowns={
         **{name: Count(0) for name in ("requests", "queries", "hits", "again", "again_queries", "again_hits")},
         "tokens": Count(1),
@@ -98,6 +112,12 @@ LOOKS_UP = Obligation(
                 self.preempted_queries_tokens,
                 self.preempted_hits_tokens,
             ),
+        ),
+        only(
+            "the-last-token-may-match",
+            "A look-up asks as if its request had a token more.",
+            f"{CACHE}.tokens_readable",
+            lambda self, tokens: tokens + 1,
         ),
     ),
 )
