@@ -82,9 +82,10 @@ _LEFT: dict[str, str] = {
     "KV-OP-25": "that nobody else gives the blocks up meanwhile",
     "KV-OP-26": "longer tables of states",
     "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
-    "KV-MEM-01": "that what a step is scheduled to write is what its tokens are, in the slots that its content stands "
-    "for, also in blocks that are not registered, which ghost memory follows; that this is scheduled before it is "
-    "registered, which `kvgate conform` follows",
+    "KV-MEM-01": "that the manager calls each step of the pool where that can happen, and that a worker writes what "
+    "the books of a request count as computed, range by range, which `kvgate conform` and ghost memory follow; what is "
+    "in the slots after a load that failed; more drafts than two in the running answer, and longer lists of steps in "
+    "flight",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
     "KV-MEM-04": "that a request which loads is not computed; that the last holder waits for the steps that use a "
     "block; what copies read, which is given up when they are dispatched",
