@@ -55,10 +55,10 @@ SELDOM = {
     ("partial-hits.destination-is-held", "a destination is the source of another copy"),
     # Two copies, of which one has its destination.
     ("partial-hits.destination-is-own", "another copy is pending"),
+    ("partial-hits.source-is-held", "one of two copies of one source is dispatched"),
+    ("partial-hits.destination-is-named", "another block is given up"),
     # Two boundaries and a full block, all of them computed before.
     ("content-and-cached-map.handed-out-is-forgotten", "a cached block is handed out"),
-    # Two contents of one block, of which one is computed later.
-    ("content-and-cached-map.written-stays", "another content of the block is computed"),
     # Two blocks with the same content, computed side by side.
     ("content-and-cached-map.hit-holds-what-was-asked", "another block holds it too"),
 }
