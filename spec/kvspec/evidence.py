@@ -44,8 +44,7 @@ _CONFORMS = (
 )
 
 _WHOLE_STEP = (
-    "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and "
-    "copies; that the first of more than two in line is asked before the others"
+    "that blocks are granted if and only if what a request lacks is free, with several groups, caching, pins and copies"
 )
 
 _LEFT: dict[str, str] = {
