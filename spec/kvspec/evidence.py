@@ -39,8 +39,9 @@ LEMMAS = ("products", "counting")
 """What the ids of facts begin with that other proofs use: they prove no statement by themselves."""
 
 _CONFORMS = (
-    "that the manager calls each step of the pool, which is proved to be a transition, where that can happen; and what "
-    "no obligation executes (`kvgate prove --functions`)"
+    "that an operation of the manager consists of the proved steps, one after the other, and changes no block besides, "
+    "and that a request gives up no block into which something is still copied, which `kvgate conform` compares; and "
+    "what no obligation executes (`kvgate prove --functions`)"
 )
 
 _WHOLE_STEP = (
@@ -59,8 +60,8 @@ _LEFT: dict[str, str] = {
     "KV-OP-01": _WHOLE,
     "KV-OP-02": "longer lists of blocks with the same content",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
-    "KV-OP-04": "that an allocation asks for what it then takes; longer pinned queues",
-    "KV-OP-05": "that groups are served in their order, and that the reference's queue is the sequence",
+    "KV-OP-04": _WHOLE,
+    "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",
     "KV-OP-06": "that every group of a model is gone through",
     "KV-OP-07": "that it goes group by group",
     "KV-OP-08": "that whatever is due is registered in the very step, once, and that drafts are not",
@@ -76,15 +77,13 @@ _LEFT: dict[str, str] = {
     "KV-OP-19": f"{_CONFORMS}, and that the copy is ordered with the admission",
     "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": _CONFORMS,
-    "KV-OP-23": "the running code with longer pinned queues; for any, that each demotion gains one block is proved",
-    "KV-OP-24": "hits of more blocks, and longer tables; that what has arrived is cached",
+    "KV-OP-23": _WHOLE,
+    "KV-OP-24": "that what has arrived is cached",
     "KV-OP-25": "that nobody else gives the blocks up meanwhile",
     "KV-OP-26": "longer tables of states",
     "KV-OP-27": "that full attention is asked for what it holds, and that whatever is due is registered in all groups",
-    "KV-MEM-01": "that the manager calls each step of the pool where that can happen, and that a worker writes what "
-    "the books of a request count as computed, range by range, which `kvgate conform` and ghost memory follow; what is "
-    "in the slots after a load that failed; more drafts than two in the running answer, and longer lists of steps in "
-    "flight",
+    "KV-MEM-01": f"{_CONFORMS}; that a worker writes what the books of a request count as computed, range by range, "
+    "which ghost memory follows; what is in the slots after a load that failed",
     "KV-MEM-02": "every other step: proved of the last token behind a load alone",
     "KV-MEM-04": "that a request which loads is not computed; that the last holder waits for the steps that use a "
     "block; what copies read, which is given up when they are dispatched",

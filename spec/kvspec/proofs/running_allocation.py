@@ -1,4 +1,4 @@
-"""Chapters 01 and 13: an allocation of any size, over any number of groups.
+"""Chapters 01, 10 and 13: an allocation of any size, over any number of groups, and the room for it.
 
 ``Holdings.allocate`` is run over something that stands for a pool, and records what it is asked for. A table is a list
 of stretches: neighbouring entries, of which only the number is known. Any number of groups stand there as one, and so
@@ -16,11 +16,12 @@ from unittest.mock import patch
 
 from attrs import frozen
 
-from kvreference import admission, attention, holdings
+from kvreference import admission, attention, block_pool, holdings, pinned_tier
 from kvreference import tables as block_tables
-from kvreference.answers import Hit
-from kvreference.block_pool import NULL
+from kvreference.answers import Copy, Hit, Partial
+from kvreference.block_pool import NULL, BlockPool
 from kvreference.holdings import Holdings, Span
+from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.running_pool import holdings_over
@@ -29,6 +30,8 @@ from kvspec.symbolic import Term, either, expression_of
 OWNER = 1
 GROUPS = range(2)
 """Some groups, as one, and all that follow them."""
+INSIDE_TOKENS = 2
+"""How many tokens of a block are copied where a hit ends inside one."""
 COMPUTES, LOADS, RUNS = range(3)
 """What slots are asked for: a first chunk, what another node provides, or, while it runs, another chunk."""
 
@@ -102,6 +105,17 @@ class HitBlocks:
         return [Stretch(_rest(self.count, which.start), "there")]
 
 
+class HitTokens:
+    """How many tokens a hit has, of which only the whole blocks are known, in the group in which it ends inside one."""
+
+    def __init__(self, blocks: Any) -> None:
+        self.blocks = blocks
+
+    def __floordiv__(self, _block_size: Any) -> Length:
+        # After what is not read and the blocks that were hit.
+        return Length(self.blocks, 2)
+
+
 def _rest(more: Any, less: Any) -> Any:
     return either(more > less, more - less, 0)
 
@@ -160,6 +174,7 @@ def _group(u: Any, which: int) -> Any:
         blocks_occupied=lambda provided: times("provided") if u.way == LOADS else Times(expression_of(0)),
         entries=lambda _tokens, _slots: times("entries"),
         layout=lambda blocks, entries, _fresh: _grown(blocks, entries),
+        block_size_tokens=1,
     )
 
 
@@ -172,7 +187,10 @@ def _allocates(u: Any) -> Any:
     held.tables = {OWNER: known} if way == RUNS else {}
     before = dict(held.tables)
     blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in GROUPS)
-    hit = Hit(0, blocks)
+    tokens: Any = HitTokens(u.length0)
+    source: Any = Stretch(1, "source")
+    sources = [source] if u.copied == 1 else []
+    hit = Hit(tokens, blocks, tuple(Partial(0, each, INSIDE_TOKENS) for each in sources))
     span = Span(u.computed, u.tokens, provided=u.computed if way == LOADS else 0, reserved=u.reserved)
     with ExitStack() as stack:
         for module in (holdings, block_tables, attention, admission):
@@ -194,7 +212,11 @@ def _allocates(u: Any) -> Any:
         return (u.room < asks + u.reserved) & untouched
     tables = held.tables[OWNER]
     there = [each for table in tables for each in table.blocks if each.what == "there"]
-    fine = (u.room >= asks + u.reserved) & pool.in_order & (pool.touched == ([] if way == RUNS else there))
+    fine = (u.room >= asks + u.reserved) & pool.in_order
+    fine = fine & (pool.touched == ([] if way == RUNS else [*sources, *there]))
+    # A copy goes into the first of the new blocks, which stands at the place where the hit ends inside a block.
+    aims = [] if not sources else [Copy(0, source, allocation.entries[0][0], INSIDE_TOKENS)]
+    fine = fine & (held.copies == aims) & ((u.copied == 0) | (starts[0] == u.length0))
     for count, kept in pool.asked[-1:]:
         fine = fine & (count == asks) & (kept == set(pool.touched))
     # What is taken stands in the tables, group by group: first for what is provided, then for the rest.
@@ -229,14 +251,16 @@ def _holds_late(self: Holdings, tables_: Any, _hit: Any, layouts: Any, _provided
 
 ALLOCATES = Obligation(
     id="blocks-and-references.running-allocation",
-    statements=("KV-OP-04", "KV-OP-05", "KV-OP-24", "KV-MEM-02"),
+    statements=("KV-OP-04", "KV-OP-05", "KV-OP-19", "KV-OP-24", "KV-MEM-02"),
     title="Over any number of groups, with hits and tables of any length, an allocation asks for exactly the blocks "
     "that it then takes, those of its hit that are free included, and nothing happens if they cannot be had. Else each "
-    "block of the hit is held, once, before any other is taken. Blocks are taken group by group, first for what "
-    "another node provides, and stand at the end of their tables.",
+    "block of the hit and each source of a copy is held, once, before any other is taken. Blocks are taken group by "
+    "group, first for what another node provides, and stand at the end of their tables. A copy goes into the first of "
+    "them, where the hit ends.",
     unknowns={
         **SIZES,
         "way": Count(0, 2),
+        "copied": Count(0, 1),
         "free": Count(0),
         "room": Count(0),
         "reserved": Count(0),
@@ -244,6 +268,8 @@ ALLOCATES = Obligation(
         "tokens": Count(0),
         "longest": Count(1),
     },
+    # A hit that ends inside a block is read up to there, and has a token to compute in it.
+    assumes=lambda u: (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0)),
     claim=_allocates,
     witnesses={
         "a hit in one group, and new blocks in another": lambda u: (
@@ -253,6 +279,9 @@ ALLOCATES = Obligation(
             & (u.entries1 == u.length1 + 7)
             & (u.room >= 100)
             & (u.free == 2)
+        ),
+        "something is copied": lambda u: (
+            (u.copied == 1) & (u.length0 == 3) & (u.dead0 == 1) & (u.entries0 == 5) & (u.room >= 100)
         ),
         "one block is missing": lambda u: (
             (u.way == RUNS) & (u.entries1 == u.length1 + 2) & (u.entries0 == 0) & (u.room == 1)
@@ -264,6 +293,14 @@ ALLOCATES = Obligation(
             "The blocks for what is loaded are taken before the hit is held.",
             "kvreference.holdings:Holdings._begin",
             _holds_late,
+        ),
+        only(
+            "copied-into-the-block-before",
+            "A copy goes into the last block of the hit.",
+            "kvreference.holdings:Holdings._copies_of",
+            lambda self, hit, tables_: [
+                Copy(each.group, each.source, tables_[each.group].blocks[1], each.tokens) for each in hit.partials
+            ],
         ),
         only(
             "hit-is-not-counted",
@@ -280,4 +317,92 @@ ALLOCATES = Obligation(
     ),
 )
 
-OBLIGATIONS = (ALLOCATES,)
+
+# Room with a pinned tier
+
+
+class Lacking(Term):
+    """How many blocks are missing. Python cuts a list of stretches there: the first of them, or both."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, number: Any, first: Any) -> None:
+        super().__init__(expression_of(number))
+        self.first = first
+
+    def __index__(self) -> int:
+        return 1 if self <= self.first else 2
+
+
+class Free(Term):
+    """How many blocks are free."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, number: Any, first: Any) -> None:
+        super().__init__(expression_of(number))
+        self.first = first
+
+    def __rsub__(self, other: Any) -> Lacking:
+        return Lacking(Term(expression_of(other)) - Term(self.z3), self.first)
+
+
+def _makes_room(u: Any) -> Any:
+    """In the pinned queue stand, from the oldest on: some that are kept, some that are not, and so once more."""
+    kept, others = [Stretch(u.kept0, "kept"), Stretch(u.kept1, "kept")], [Stretch(u.one, "one"), Stretch(u.two, "two")]
+    pool: Any = object.__new__(PinnedPool)
+    pool.free, pool.pinned = SimpleNamespace(length=u.free), [kept[0], others[0], kept[1], others[1]]
+    demoted: list[Stretch] = []
+    pool._unpin = demoted.append
+
+    def length(of: Any) -> Any:
+        return Free(of.length, u.one) if hasattr(of, "length") else _length(of)
+
+    with ExitStack() as stack:
+        for module in (pinned_tier, block_pool):
+            stack.enter_context(patch.object(module, "len", length, create=True))
+        answer = bool(pool.make_room(u.count, set(kept)))
+    missing = u.count - u.free
+    fine = (missing <= u.one + u.two) == answer
+    if not answer or missing <= 0:
+        return fine & (demoted == [])
+    # Of the last one as many as are missing then: Python cuts the list of blocks there.
+    return fine & (demoted == (others[:1] if missing <= u.one else others))
+
+
+def _demotes_in_vain(self: Any, count: Any, kept: Any) -> bool:
+    missing = count - self.free.length
+    for block in [block for block in self.pinned if block not in kept] if missing > 0 else []:
+        self._unpin(block)
+    return bool(missing <= sum(block.count for block in self.pinned if block not in kept))
+
+
+MAKES_ROOM = Obligation(
+    id="pinned-tier.makes-room-if-possible",
+    statements=("KV-OP-23", "KV-OP-04"),
+    title="With queues of any length, the blocks that are asked for can be had if and only if they are free or can be "
+    "demoted. Then the oldest are demoted that the request does not use, as many as were missing, and else none.",
+    unknowns={name: Count(0) for name in ("free", "count", "kept0", "kept1", "one", "two")},
+    claim=_makes_room,
+    witnesses={
+        "some are kept, and enough others are demoted": lambda u: (
+            (u.kept0 == 1) & (u.one == 2) & (u.two == 2) & (u.free == 1) & (u.count == 4)
+        )
+    },
+    mutants=(
+        only(
+            "gate-does-not-know-the-tier",
+            "The gate asks only what is free.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            BlockPool.make_room,
+        ),
+        only(
+            "demotes-in-vain",
+            "Blocks are demoted even where that is not enough.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            _demotes_in_vain,
+        ),
+    ),
+)
+
+OBLIGATIONS = (ALLOCATES, MAKES_ROOM)
