@@ -58,7 +58,7 @@ from kvreference import snapshot
 from kvreference.settings import Settings
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import BUGS, HOME, Chapter, items, links, read_all
-from kvspec.evidence import LEMMAS, chapter_name
+from kvspec.evidence import LEMMAS, WITHOUT, chapter_name
 from kvspec.implemented_by import IMPLEMENTED_BY
 from kvspec.obligation import Tier
 from kvspec.refuted.designs import DESIGNS as REFUTED
@@ -110,21 +110,11 @@ class Exemption:
 
 
 EXEMPTIONS: tuple[Exemption, ...] = (
-    Exemption("proof", ("KV-INV-04", "KV-OP-20"), "the proved transitions have neither requests nor steps"),
+    *(Exemption("proof", (statement,), reason) for statement, reason in WITHOUT.items()),
     Exemption(
         "monitor", ("KV-MEM-04",), "ghost memory and lockstep report its effect: a misread, or another free queue"
     ),
-    Exemption("proof", ("KV-OP-09",), "it is how the reference is written, and no theorem about it"),
-    Exemption(
-        "proof",
-        ("KV-SYS-01", "KV-SYS-02", "KV-SYS-03", "KV-SYS-05", "KV-LEAK-02"),
-        "exceptions, other programs and sizes of containers are no statements about numbers",
-    ),
-    Exemption("proof", ("KV-WORK-02",), "it compares two steps of a running system"),
-    Exemption("proof", ("KV-TIER-06",), "the reference of a second tier has no scheduler"),
     Exemption("finding", ("KV-TIER-03", "KV-TIER-05"), "none is known by it, but by other ids"),
-    Exemption("proof", ("KV-SYS-06",), "it is proved of the first that runs, and not of each that a step serves"),
-    Exemption("proof", ("KV-SYS-04",), "it compares two runs of one program"),
     Exemption(
         "monitor",
         ("KV-OP-16", "KV-OP-20", "KV-OP-26", "KV-OP-27"),

@@ -94,15 +94,17 @@ class ProofResult:
     def outcome(self) -> Outcome:
         """The worst of what was seen: a refutation before an empty statement, before what is unknown."""
         verdicts = [proof.verdict for proof in self.mutants.values()]
+        with_seeds = {*self.by_seed.values()}
         if any(each.disagreements for each in (self.second, self.second_of_mutants) if each):
             return Outcome.DISPUTED
-        if self.proof.verdict is Verdict.REFUTED:
+        if self.proof.verdict is Verdict.REFUTED or Outcome.REFUTED in with_seeds:
             return Outcome.REFUTED
         if self.proof.verdict is Verdict.VACUOUS:
             return Outcome.SILENT if self.task.fixed else Outcome.VACUOUS
-        if {Verdict.PROVED, Verdict.VACUOUS} & set(verdicts) or None in self.witnesses.values():
+        empty = {Verdict.PROVED, Verdict.VACUOUS} & set(verdicts) or None in self.witnesses.values()
+        if empty or Outcome.VACUOUS in with_seeds:
             return Outcome.VACUOUS
-        if Verdict.UNKNOWN in (self.proof.verdict, *verdicts) or {*self.by_seed.values()} - {Outcome.PROVED}:
+        if Verdict.UNKNOWN in (self.proof.verdict, *verdicts) or with_seeds - {Outcome.PROVED}:
             return Outcome.UNKNOWN
         return Outcome.PROVED
 

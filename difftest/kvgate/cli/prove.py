@@ -87,6 +87,8 @@ def prove(
     """
     if design and (model or obligation or proof_only or second or seeds > 1):
         raise UsageError("--design stands alone: a design has its own geometry and its own obligation")
+    if cores and (design or model or obligation or proof_only or second or seeds > 1):
+        raise UsageError("--cores stands alone: it checks the stored cores of the central theorems, and all of them")
     require("z3", "kvgate prove", "prove")
     if second or cores:
         require("cvc5", f"kvgate prove {'--second' if second else '--cores'}", "solvers")

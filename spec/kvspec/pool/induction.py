@@ -67,7 +67,6 @@ def recalled(state: State, at: Point) -> None:
     for holders, key in keyed:
         holders.sees(key, holders[key])
     state.where.sees(at.block, HELD)
-    state.owed.sees((at.content, at.block), at.block)
 
 
 def sound(state: State, points: Iterable[Point]) -> Any:
@@ -142,9 +141,11 @@ def inductive(
     """That ``invariant`` holds in the initial state, and is preserved by every transition."""
 
     def claim(u: Any) -> Any:
-        at, later = anywhere(u), after(u)
+        at, state, later = anywhere(u), before(u), after(u)
         recalled(later, at)
-        return invariant(initial(before(u)), at) & invariant(later, at)
+        # If another entry names the block, it does so in addition to this one.
+        state.named.put(u.at_entry, 0).sees(at.entry, state.named[at.entry])
+        return invariant(initial(state), at) & invariant(later, at)
 
     name = f"{chapter}.{invariant.__name__.replace('_', '-')}"
     return of_every_step(name, statements, title, claim, mutants, witnesses)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
-from kvspec.pool.transitions import is_written_or_owed
+from kvspec.pool.transitions import is_there, will_have
 from kvspec.symbolic import either, implies, negated
 
 Point: TypeAlias = Operands
@@ -29,6 +29,7 @@ class About(Enum):
     BLOCK = "the block"
     CONTENT = "the block and the content"
     COPY = "the copy"
+    ENTRY = "the entry"
 
 
 @frozen
@@ -135,24 +136,31 @@ def filled_is_unused(state: State, at: Point) -> Any:
 def known_is_written(state: State, at: Point) -> Any:
     """The cached content of a block was written there, or a step that is scheduled or in flight writes it."""
     known = (state.content[at.block] == at.content) | (state.begins[at.content, at.block] == at.block)
-    return implies((at.block != 0) & (at.content != 0) & known, is_written_or_owed(state, at))
+    reaches = known & (at.block != 0) & (at.content != 0) & (state.part[at.content] != 0)
+    return implies(reaches, is_there(state, at) & (state.fixed[at.block] != 0))
+
+
+def counted_is_written(state: State, at: Point) -> Any:
+    """What a request counts as computed is in the block that it names, or a scheduled step writes it there."""
+    block, has = state.named[at.entry], state.has[at.entry]
+    return implies((block != 0) & (has != 0), will_have(state, block) == has)
+
+
+def wanted_is_written(state: State, at: Point) -> Any:
+    """What a pending copy is to bring is in its source, or a step that is scheduled before it writes it there."""
+    source, wants = state.reads[at.copy], state.wants[at.copy]
+    return implies((source != 0) & (wants != 0), (will_have(state, source) == wants) & (state.fixed[source] != 0))
 
 
 def owed_is_held(state: State, at: Point) -> Any:
     """Where another node may write out of turn, a block that a step still has to write counts a reference."""
-    owed = (state.out_of_turn != 0) & (state.owed.count(at.block) != 0)
+    owed = (state.out_of_turn != 0) & (state.owed[at.block] != 0)
     return implies((at.block != 0) & owed, state.refs[at.block] >= 1)
 
 
 def late_is_in_turn(state: State, at: Point) -> Any:
     """Where another node may write out of turn, no step writes a block for a former holder."""
     return implies(at.block != 0, (state.out_of_turn == 0) | (state.late[at.block] == 0))
-
-
-def late_spoils_nothing(state: State, at: Point) -> Any:
-    """A block into which a step may still write for a former holder holds nothing yet that is relied on."""
-    late = (at.block != 0) & (state.late[at.block] != 0)
-    return implies(late, state.written[at.content, at.block] != at.block)
 
 
 INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
@@ -176,7 +184,8 @@ INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
         known_is_written: Law("KV-MEM-01", About.CONTENT),
         owed_is_held: Law("KV-MEM-04", About.BLOCK),
         late_is_in_turn: Law("KV-MEM-04", About.BLOCK),
-        late_spoils_nothing: Law("KV-MEM-01", About.CONTENT),
+        counted_is_written: Law("KV-MEM-01", About.ENTRY),
+        wanted_is_written: Law("KV-MEM-01", About.COPY),
     }
 )
 """All of them. Together they are inductive: each is preserved if all hold before."""

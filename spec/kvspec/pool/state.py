@@ -1,6 +1,8 @@
 """The state of the blocks, as maps: who holds which, where each waits, what the cache lists, and what was written.
 
 A map that does not mention a key has 0 there. An *entry* is one place in the block table of one request in one group.
+Of the slots of a block one range is looked at, which is arbitrary: what is proved of it is so of each. What is written
+there stands for the tokens up to its end.
 A state leaves out in which order blocks wait, how far a request is, and which of several blocks serves a hit.
 """
 
@@ -49,22 +51,25 @@ class State:
     """Use by a step in flight to the block that the step reads or writes."""
     filled: Map
     """Block to 1 if another node writes it now."""
+    part: Any
+    """Content to what it has in the slot range that is looked at, or 0 if it ends before. No transition changes it."""
     written: Map
-    """Content and block to the block, if the block's slots hold it: what was written there, independent of the
-    cache."""
+    """Block to what is in that range of its slots: what was written there last, independent of the cache."""
     owed: Map
-    """Content and block to the block, if a step that is scheduled or in flight writes it for the block's holder."""
+    """Block to what a step that is scheduled or in flight writes there, and writes last."""
     late: Map
     """Block to 1 if a step in flight may still write it for a holder that it no longer has."""
+    fixed: Map
+    """Block to 1 if something was known of it that reaches the range, since it was allocated."""
+    has: Map
+    """Table entry to what its request counts as computed in that range of its block, drafts and partial blocks too."""
+    wants: Map
+    """Pending copy to what it is to bring there."""
 
 
 FIXED = ("blocks", "out_of_turn")
 """The maps that no transition changes."""
-MAPS = {
-    name: 2 if name in ("listed", "begins", "written", "owed") else 1
-    for name in State.__annotations__
-    if name not in FIXED
-}
+MAPS = {name: 2 if name in ("listed", "begins") else 1 for name in State.__annotations__ if name not in FIXED}
 """The maps of a state, and how many numbers a key of each has."""
 
 
@@ -78,13 +83,14 @@ class Operands:
     """The entry that a block moves to."""
     copy: Any = 0
     content: Any = 0
+    """What becomes known or is asked for; or what is written into the slot range."""
     use: Any = 0
 
 
 def initial(like: State) -> State:
     """A pool of as many blocks as ``like``, in which everything is free."""
     nothing = {name: getattr(like, name).emptied() for name in MAPS}
-    return State(like.blocks, like.out_of_turn, **{**nothing, "where": filled(1, like.blocks, FREE)})
+    return State(like.blocks, like.out_of_turn, **{**nothing, "where": filled(1, like.blocks, FREE), "part": like.part})
 
 
 def in_pool(state: State, block: Number) -> Condition:

@@ -29,9 +29,24 @@ def forgotten(state: State, block: Any) -> State:
     )
 
 
-def is_written_or_owed(state: State, at: Operands) -> Any:
-    """Whether the slots of the block hold the content, or a step that is scheduled or in flight writes it there."""
-    return (state.written[at.content, at.block] == at.block) | (state.owed[at.content, at.block] == at.block)
+def will_have(state: State, block: Any) -> Any:
+    """What the slot range of ``block`` holds once all steps are over that are scheduled; 0 if that is not known.
+
+    Steps are computed in order: what is written for a former holder is written before all that is owed.
+    """
+    owed = state.owed[block]
+    return either(owed != 0, owed, either(state.late[block] == 0, state.written[block], 0))
+
+
+def is_there(state: State, at: Operands) -> Any:
+    """Whether the content, as far as it reaches the range, is in the block, or is written there by a scheduled step."""
+    part = state.part[at.content]
+    return (part == 0) | (will_have(state, at.block) == part)
+
+
+def _fixes(state: State, at: Operands) -> Any:
+    """The content that a hit may read from now on: nothing else is written there until the block is allocated again."""
+    return state.fixed.put(at.block, either(state.part[at.content] != 0, 1, state.fixed[at.block]))
 
 
 class Register(Transition):
@@ -40,7 +55,7 @@ class Register(Transition):
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         unknown = (state.content[at.block] == 0) & (state.filled[at.block] == 0)
-        return (state.where[at.block] == HELD) & unknown & (at.content != 0) & is_written_or_owed(state, at)
+        return (state.where[at.block] == HELD) & unknown & (at.content != 0) & is_there(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -48,6 +63,7 @@ class Register(Transition):
             state,
             content=state.content.put(at.block, at.content),
             listed=state.listed.put((at.content, at.block), at.block),
+            fixed=_fixes(state, at),
         )
 
 
@@ -57,7 +73,7 @@ class Begin(Transition):
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         new = (state.begins[at.content, at.block] == 0) & (state.filled[at.block] == 0)
-        return (state.where[at.block] == HELD) & new & (at.content != 0) & is_written_or_owed(state, at)
+        return (state.where[at.block] == HELD) & new & (at.content != 0) & is_there(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -65,6 +81,7 @@ class Begin(Transition):
             state,
             begun=state.begun.put(at.block, state.begun[at.block] + 1),
             begins=state.begins.put((at.content, at.block), at.block),
+            fixed=_fixes(state, at),
         )
 
 
@@ -157,12 +174,13 @@ class Take(Transition):
     def effect(state: State, at: Operands) -> State:
         after = forgotten(state, at.block)
         # Pending writes for a former holder do no harm if they come before all others.
-        owes = (after.late[at.block] != 0) | (after.owed.count(at.block) != 0)
+        owes = (after.late[at.block] != 0) | (after.owed[at.block] != 0)
         return evolve(
             after,
-            written=after.written.replaced(at.block, 0),
-            owed=after.owed.replaced(at.block, 0),
+            owed=after.owed.put(at.block, 0),
             late=after.late.put(at.block, either(owes, 1, 0)),
+            fixed=after.fixed.put(at.block, 0),
+            has=after.has.put(at.entry, 0),
             named=after.named.put(at.entry, at.block),
             refs=after.refs.put(at.block, 1),
             where=after.where.put(at.block, HELD),
@@ -178,17 +196,23 @@ class Fill(Take):
         return evolve(after, filled=after.filled.put(at.block, 1))
 
 
+def _is_own(state: State, at: Operands) -> Any:
+    """Whether the entry alone names the block, and no hit reads what is in the range."""
+    named = (state.named[at.entry] == at.block) & (at.block != 0)
+    return named & (state.named.count(at.block) == 1) & (state.fixed[at.block] == 0)
+
+
 class Provide(Transition):
-    """Another node writes a content into a block; after the steps in flight, where it does not write out of turn."""
+    """Another node writes a block; after the steps in flight, where it does not write out of turn."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        in_turn = (state.out_of_turn != 0) | (state.late[at.block] == 0)
-        return (state.filled[at.block] != 0) & in_turn & (at.content != 0)
+        in_turn = ((state.out_of_turn != 0) | (state.late[at.block] == 0)) & (state.owed[at.block] == 0)
+        return (state.filled[at.block] != 0) & in_turn & _is_own(state, at) & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, written=state.written.put((at.content, at.block), at.block))
+        return evolve(state, written=state.written.put(at.block, at.content), has=state.has.put(at.entry, at.content))
 
 
 class Filled(Transition):
@@ -204,17 +228,29 @@ class Filled(Transition):
 
 
 class Compute(Transition):
-    """A step is scheduled that writes a content into a block which a table entry names, and no hit reads as another."""
+    """A step is scheduled that writes a block which a table entry names, and nothing else than what is read there."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         named = (state.named[at.entry] == at.block) & (at.block != 0) & (state.filled[at.block] == 0)
-        own = (state.content[at.block] == 0) | (state.content[at.block] == at.content)
-        return named & own & (at.content != 0)
+        same = will_have(state, at.block) == at.content
+        return named & (same | _is_own(state, at)) & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, owed=state.owed.put((at.content, at.block), at.block))
+        return evolve(state, owed=state.owed.put(at.block, at.content), has=state.has.put(at.entry, at.content))
+
+
+class TakeBack(Transition):
+    """A request does not count any more what was computed in the range: drafts that failed, or what did not arrive."""
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return (state.named[at.entry] == at.block) & (at.block != 0)
+
+    @staticmethod
+    def effect(state: State, at: Operands) -> State:
+        return evolve(state, has=state.has.put(at.entry, 0))
 
 
 class Computed(Transition):
@@ -222,15 +258,14 @@ class Computed(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        owed = (state.owed[at.content, at.block] == at.block) & (at.block != 0)
-        return owed & (state.late[at.block] == 0)
+        return (at.block != 0) & (state.owed[at.block] != 0) & (state.late[at.block] == 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         return evolve(
             state,
-            owed=state.owed.put((at.content, at.block), 0),
-            written=state.written.put((at.content, at.block), at.block),
+            owed=state.owed.put(at.block, 0),
+            written=state.written.put(at.block, state.owed[at.block]),
         )
 
 
@@ -243,7 +278,7 @@ class Overwrite(Transition):
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, written=state.written.replaced(at.block, 0), late=state.late.put(at.block, 0))
+        return evolve(state, written=state.written.put(at.block, at.content), late=state.late.put(at.block, 0))
 
 
 class Use(Transition):
@@ -276,7 +311,7 @@ def may_be_released(state: State, block: Any) -> Any:
 
     Steps are computed in order, so they wait for none of them where no other node writes out of turn.
     """
-    over = (state.uses.count(block) == 0) & (state.owed.count(block) == 0)
+    over = (state.uses.count(block) == 0) & (state.owed[block] == 0)
     unused = (state.out_of_turn == 0) | over | (state.refs[block] != 1)
     return (state.filled[block] == 0) & unused
 
@@ -291,7 +326,11 @@ class Hold(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = one_more(state, at.block)
-        return evolve(after, named=after.named.put(at.entry, at.block))
+        return evolve(
+            after,
+            named=after.named.put(at.entry, at.block),
+            has=after.has.put(at.entry, state.part[at.content]),
+        )
 
 
 class Read(Transition):
@@ -305,23 +344,35 @@ class Read(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = one_more(state, at.block)
-        return evolve(after, reads=after.reads.put(at.copy, at.block))
+        return evolve(
+            after,
+            reads=after.reads.put(at.copy, at.block),
+            wants=after.wants.put(at.copy, state.part[at.content]),
+        )
 
 
 class Aim(Transition):
-    """A copy gets its destination: a block that one table entry names, that has no other holder and that no hit
-    uses."""
+    """A copy gets its destination: a block that one table entry names, that has no other holder and that no hit uses.
+
+    It is ordered with the steps. It brings what it wants, or nothing where it ends before the range.
+    """
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
         pending = (state.reads[at.copy] != 0) & (state.writes[at.copy] == 0)
-        own = (state.named[at.entry] == at.block) & (state.refs[at.block] == 1)
-        unused = (state.content[at.block] == 0) & (state.begun[at.block] == 0)
-        return pending & (at.block != 0) & own & unused
+        unused = (state.refs[at.block] == 1) & (state.content[at.block] == 0) & (state.begun[at.block] == 0)
+        brings = (at.content == 0) | (at.content == state.wants[at.copy])
+        return pending & _is_own(state, at) & unused & brings
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, writes=state.writes.put(at.copy, at.block))
+        brings = at.content != 0
+        return evolve(
+            state,
+            writes=state.writes.put(at.copy, at.block),
+            owed=state.owed.put(at.block, either(brings, at.content, state.owed[at.block])),
+            has=state.has.put(at.entry, either(brings, at.content, state.has[at.entry])),
+        )
 
 
 class Move(Transition):
@@ -333,7 +384,11 @@ class Move(Transition):
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, named=state.named.put(at.entry, 0).put(at.other, at.block))
+        return evolve(
+            state,
+            named=state.named.put(at.entry, 0).put(at.other, at.block),
+            has=state.has.put(at.entry, 0).put(at.other, state.has[at.entry]),
+        )
 
 
 class Drop(Transition):
@@ -347,7 +402,7 @@ class Drop(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = one_less(state, at.block)
-        return evolve(after, named=after.named.put(at.entry, 0))
+        return evolve(after, named=after.named.put(at.entry, 0), has=after.has.put(at.entry, 0))
 
 
 class ReadDone(Transition):
@@ -361,7 +416,12 @@ class ReadDone(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = one_less(state, at.block)
-        return evolve(after, reads=after.reads.put(at.copy, 0), writes=after.writes.put(at.copy, 0))
+        return evolve(
+            after,
+            reads=after.reads.put(at.copy, 0),
+            writes=after.writes.put(at.copy, 0),
+            wants=after.wants.put(at.copy, 0),
+        )
 
 
 TRANSITIONS: tuple[type[Transition], ...] = (
@@ -370,6 +430,7 @@ TRANSITIONS: tuple[type[Transition], ...] = (
     Provide,
     Filled,
     Compute,
+    TakeBack,
     Computed,
     Overwrite,
     Use,

@@ -7,10 +7,15 @@ at a length, is asked for every length. A row, and the scan over all rows, must 
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Sequence
+from math import lcm, prod
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from kvreference import hit_lookup, retention
+from attrs import validators
+
+from kvreference import geometry, hit_lookup, retention
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvspec import hit_scan
@@ -18,20 +23,34 @@ from kvspec.hit_scan import RowModel, Scan, missing, present
 from kvspec.obligation import AMap, Count, Lemma, Obligation, Unknown, only
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.stand_in import any_geometry, group
-from kvspec.symbolic import either, implies
-
-UNIT_MOST = 6
+from kvspec.symbolic import Term, current_path, either, formula_of, implies
 
 
-def geometry_of(u: Any) -> Geometry:
-    """Three groups with these units, as ints: each value on a way of its own."""
-    return Geometry(tuple(Group(Kind.FULL, unit.__index__()) for unit in (u.one, u.two, u.three)))
+def _common(u: Any, units: Sequence[Any]) -> Any:
+    """The least common multiple of ``units``, by what it means: of the lengths, it is asked of ``tokens``."""
+    if not isinstance(u.tokens, Term):
+        return lcm(*units)
+    path = current_path()
+    least = Term(path.fresh("least"))
+    path.fact(least.z3 >= 1)
+    path.fact(formula_of(all_of(least % unit == 0 for unit in units)))
+    path.fact(formula_of(implies(all_of(u.tokens % unit == 0 for unit in units), u.tokens % least == 0)))
+    return least
 
 
 def _least(u: Any) -> Any:
-    units, alignment = (u.one, u.two, u.three), geometry_of(u).alignment_tokens
-    whole = all(alignment % unit.__index__() == 0 for unit in units)
-    common = all_of(u.tokens % unit.__index__() == 0 for unit in units)
+    """One group is looked at. Of all others that serve hits, ``others`` is the least common multiple."""
+    groups: Any = tuple(
+        SimpleNamespace(unit=unit, attention=SimpleNamespace(serves_hits=bool(serves == 1)))
+        for unit, serves in ((u.unit, u.serves), (u.others, 1))
+    )
+    # It is a loop in the standard library, for which no formula stands: it is taken to do what it is for.
+    meant = vars(geometry)["lcm"]
+    asked = (lambda *units: _common(u, units)) if meant is lcm else meant
+    with validators.disabled(), patch.object(geometry, "lcm", asked):
+        alignment = Geometry(groups).alignment_tokens
+    whole = ((u.serves == 0) | (alignment % u.unit == 0)) & (alignment % u.others == 0)
+    common = ((u.serves == 0) | (u.tokens % u.unit == 0)) & (u.tokens % u.others == 0)
     return whole & implies(common, u.tokens % alignment == 0)
 
 
@@ -46,11 +65,11 @@ def all_of(conditions: Any) -> Any:
 LEAST = Obligation(
     id="hit-lookup.least-common-multiple",
     statements=("KV-OP-01",),
-    title="The alignment is whole units of every group, and any length that is whole units of every group is a "
-    "multiple of it.",
-    unknowns={**{name: Count(1, UNIT_MOST) for name in ("one", "two", "three")}, "tokens": Count(0)},
+    title="The alignment is whole units of every group that serves hits, however many, and any length that is whole "
+    "units of every one of them is a multiple of it.",
+    unknowns={"unit": Count(1), "others": Count(1), "serves": Count(0, 1), "tokens": Count(0)},
     claim=_least,
-    witnesses={"none divides another": lambda u: (u.one == 4) & (u.two == 6) & (u.three == 5) & (u.tokens > 60)},
+    witnesses={"none divides another": lambda u: (u.unit == 4) & (u.others == 6) & (u.tokens == 24) & (u.serves == 1)},
     mutants=(
         only(
             "product-of-units",
@@ -64,9 +83,13 @@ LEAST = Obligation(
             "kvreference.geometry:lcm",
             lambda *units: max(units),
         ),
+        only(
+            "units-that-serve-nothing",
+            "Groups that serve no hits count, too.",
+            "kvreference.geometry:Geometry.alignment_tokens",
+            property(lambda self: vars(geometry)["lcm"](*(group.unit for group in self.groups))),
+        ),
     ),
-    bound=f"three groups with units of up to {UNIT_MOST} tokens, at all lengths: the least common multiple is a loop "
-    "in the standard library, for which no formula stands",
 )
 
 WHOLE = Obligation(

@@ -6,7 +6,7 @@ running count are used: it grows over a missing block, and where it has grown, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +14,13 @@ from unittest.mock import patch
 
 from kvreference import hit_lookup
 from kvreference.attention import Kind
+from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.stand_in import any_geometry, group
-from kvspec.symbolic import either, implies, negated
+from kvspec.running import key
+from kvspec.stand_in import group
+from kvspec.symbolic import Term, either, expression_of, implies, negated
 
 LOOK_UP = "kvreference.hit_lookup"
 
@@ -65,7 +67,7 @@ def _local(u: Any) -> Group:
 
 
 def _states(u: Any) -> Group:
-    return group(Kind.MAMBA, u.block, states=StateMode.ALL)
+    return group(Kind.MAMBA, u.block, states=StateMode.ALL if u.aligned == 0 else StateMode.ALIGN)
 
 
 def _unread_of_states(u: Any) -> Any:
@@ -136,12 +138,18 @@ class _Resume:
 
 
 def _satisfies(
-    name: str, title: str, make: Callable[[Any], Group], unread: Callable[[Any], Any], unit: str, lookahead: int = 1
+    name: str,
+    title: str,
+    make: Callable[[Any], Group],
+    unread: Callable[[Any], Any],
+    matched: str,
+    lookahead: int = 1,
+    **more: Unknown,
 ) -> Obligation:
     """That a group of one kind answers correctly whether it can be resumed."""
 
     def resume(u: Any) -> _Resume:
-        return _Resume(u, unread, getattr(u, unit))
+        return _Resume(u, unread, getattr(u, matched))
 
     def claim(u: Any) -> Any:
         found = Cached(make(u), 0, u.grain, u.absent, u.begins).satisfies(u.hit, u.tokens)
@@ -151,7 +159,7 @@ def _satisfies(
         id=f"hit-lookup.running-satisfies-{name}",
         statements=("KV-OP-01",),
         title=title,
-        unknowns={**ONE, "lookahead": Count(0, lookahead), **({"unit": Count(1)} if unit == "unit" else {})},
+        unknowns={**ONE, "lookahead": Count(0, lookahead), **more},
         assumes=lambda u: (u.absent[0] == 0) & resume(u).counts(),
         claim=claim,
         witnesses={
@@ -199,6 +207,7 @@ FULL = _satisfies(
     _full,
     _unread_of_full,
     "unit",
+    unit=Count(1),
 )
 WINDOW = _satisfies(
     "window",
@@ -271,16 +280,19 @@ STATES = _satisfies(
     _unread_of_states,
     "block",
     lookahead=0,
+    aligned=Count(0, 1),
 )
 
 
 # All groups
 
 _longest_length = hit_lookup.longest_length
+BEFORE, LOOKED, AFTER = range(3)
+"""The groups before the one that is looked at, that one, and the groups after it."""
 
 
 class Some:
-    """A group, or any number of others: where it can be resumed, all of them, and where one is hit inside a block."""
+    """A group, or any number of them: where it can be resumed, all of them, and where one is hit inside a block."""
 
     def __init__(self, u: Any, which: int) -> None:
         self.u, self.which = u, which
@@ -295,92 +307,126 @@ class Some:
         return bool((hit_tokens != 0) & (self.u.inside[self.which, hit_tokens] != 0))
 
 
+class Groups:
+    """The groups of a geometry, of which only the number is known."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+
 ALL: dict[str, Unknown] = {
     "alignment": Count(1),
     "tokens": Count(1),
     "readable": Count(1),
     "least": Count(0),
-    "longer": Count(1),
-    "shorter": Count(0),
+    "groups": Count(1),
+    "tried": Count(0),
+    "other": Count(0),
     "serves": AMap(2),
     "inside": AMap(2),
 }
-"""``longer`` and ``shorter`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block."""
+"""``tried`` and ``other`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block."""
 
 
 def _is_served(u: Any, hit: Any) -> Any:
     """Whether a hit is one: by all groups, and worth a copy."""
-    served = (u.serves[0, hit] != 0) & (u.serves[1, hit] != 0)
-    inside = (u.inside[0, hit] != 0) | (u.inside[1, hit] != 0)
+    served: Any = True
+    inside: Any = False
+    for which in (BEFORE, LOOKED, AFTER):
+        served, inside = (u.serves[which, hit] != 0) & served, (u.inside[which, hit] != 0) | inside
     return (hit == 0) | (served & ((hit >= u.least) | negated(inside)))
 
 
-class Lengths:
-    """``range``, as the look-up asks for it: kept, and met at the observed elements, in its order."""
+class Ranges:
+    """``range``, as the look-up asks for it: of its lengths one is met, and of the groups those that are looked at."""
 
-    def __init__(self, met: Sequence[Any]) -> None:
-        self.met = met
-        self.asked: tuple[Any, ...] = ()
+    def __init__(self, u: Any) -> None:
+        self.u = u
+        self.lengths: tuple[Any, ...] = ()
 
     def __call__(self, *arguments: Any) -> Any:
         if len(arguments) == 1:
-            return range(*arguments)
-        self.asked = arguments
-        return self.met
+            assert arguments[0] is self.u.groups, "each group is asked, once"
+            return (BEFORE, LOOKED, AFTER)
+        self.lengths = arguments
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.u.tried * self.u.alignment
+
+    def __getitem__(self, which: slice) -> Ranges:
+        first, end, step = self.lengths
+        assert (which.start, which.stop, which.step) == (None, None, -1), "a range backwards"
+        self.lengths = end - step, first - step, -step
+        return self
 
 
-def _hit(u: Any) -> tuple[Any, Lengths]:
-    """The hit that the running look-up comes to, and which lengths it tries."""
-    lengths = Lengths([u.longer * u.alignment, u.shorter * u.alignment, 0])
-    found: Any = [Some(u, 0), Some(u, 1)]
+def _turn(u: Any) -> tuple[Any, Ranges]:
+    """What the running look-up comes to at a length that it tries: the hit, or None if it tries the next one."""
+    ranges = Ranges(u)
     with ExitStack() as stack:
         for name, by in {
-            "range": lengths,
-            "_Found": lambda _geometry, index, *_rest: found[index],
+            "range": ranges,
+            "len": lambda of: of.count if isinstance(of, Groups) else of.__len__(),
+            "_Found": lambda _geometry, index, *_rest: Some(u, index),
             "tables_found": lambda *_rest: (),
             "partials_found": lambda *_rest: (),
         }.items():
             stack.enter_context(patch.object(hit_lookup, name, by, create=True))
-        geometry = any_geometry(*found, alignment_tokens=u.alignment)
+        geometry: Any = SimpleNamespace(groups=Groups(u.groups), alignment_tokens=u.alignment)
         nothing: Any = None
-        hit = hit_lookup.longest_hit(geometry, nothing, nothing, u.tokens, nothing, u.least, tokens_readable=u.readable)
-    return hit.tokens, lengths
+        arguments = (geometry, nothing, nothing, u.tokens, nothing, u.least)
+        try:
+            hit = hit_lookup.longest_hit(*arguments, tokens_readable=u.readable)
+        except StopIteration:
+            return None, ranges
+    return hit.tokens, ranges
+
+
+def _none_longer(u: Any, than: Any) -> Any:
+    """That no length longer than so many alignments is served: said of one of them."""
+    return implies(u.other > than, negated(_is_served(u, u.other * u.alignment)))
 
 
 def _is_longest(u: Any) -> Any:
-    hit, lengths = _hit(u)
-    longer, shorter = u.longer * u.alignment, u.shorter * u.alignment
-    first, end, step = lengths.asked
+    hit, ranges = _turn(u)
+    first, end, step = ranges.lengths
     # From the last multiple before the request's last token down to 0, one by one.
     tried = (first % u.alignment == 0) & (first <= u.tokens - 1) & (u.tokens - 1 < first + u.alignment)
     tried = tried & (end == -1) & (step == -u.alignment)
-    longest = _is_served(u, hit) & implies(hit < longer, negated(_is_served(u, longer)))
-    return tried & longest & implies(hit < shorter, negated(_is_served(u, shorter)))
+    if hit is None:
+        # There is a shorter one, and what is assumed of this one is so of that.
+        return tried & (u.tried > 0) & _none_longer(u, u.tried - 1)
+    return tried & (hit == u.tried * u.alignment) & _is_served(u, hit) & _none_longer(u, u.tried)
 
 
-def _first_of_three(found: Any, lengths: Any, tokens: Any, _least: Any) -> Any:
-    return next(length for length in lengths if all(each.satisfies(length, tokens) for each in found))
+def _served_by(groups: int) -> Any:
+    def first(found: Any, lengths: Any, tokens: Any, least: Any) -> Any:
+        return _longest_length(found[:groups], lengths, tokens, least)
+
+    return first
 
 
 LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
-    bound="two groups and three lengths that are tried: they are lists",
-    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it "
-    "tries the multiples of the alignment before the last token, the longest first.",
+    title="The running look-up comes to a length at which all groups can be resumed, however many, and none is "
+    "longer: it tries the multiples of the alignment before the last token, the longest first. At each it ends if "
+    "all groups can be resumed there, and continues with the next one if not.",
     unknowns=ALL,
-    assumes=lambda u: (u.longer > u.shorter) & (u.longer * u.alignment <= u.tokens - 1),
+    assumes=lambda u: (
+        (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & _none_longer(u, u.tried)
+    ),
     claim=_is_longest,
     witnesses={
-        "the longer of two": lambda u: (u.shorter > 0) & _is_served(u, u.longer * u.alignment) & (u.alignment == 4),
-        "the shorter of two": lambda u: (
-            (u.shorter > 0)
-            & _is_served(u, u.shorter * u.alignment)
-            & negated(_is_served(u, u.longer * u.alignment))
-            & (u.alignment == 4)
+        "the longest": lambda u: (
+            (u.tried > 0) & (u.other > u.tried) & _is_served(u, u.tried * u.alignment) & (u.alignment == 4)
+        ),
+        "a shorter one is tried next": lambda u: (
+            (u.other == u.tried) & (u.alignment == 4) & negated(_is_served(u, u.tried * u.alignment))
         ),
         "inside a block, and too short for a copy": lambda u: (
-            (u.alignment == 4) & (u.longer == 3) & (u.least == 13) & (u.inside[1, 12] != 0) & (u.serves[0, 12] != 0)
+            (u.alignment == 4) & (u.tried == 3) & (u.least == 13) & (u.inside[AFTER, 12] != 0)
         ),
     },
     mutants=(
@@ -388,13 +434,21 @@ LONGEST = Obligation(
             "copies-of-any-length",
             "A hit inside a block is served however short it is.",
             f"{LOOK_UP}:longest_length",
-            _first_of_three,
+            lambda found, lengths, tokens, _least: next(
+                length for length in lengths if all(each.satisfies(length, tokens) for each in found)
+            ),
         ),
         only(
             "one-group-answers",
             "The first group answers for all.",
             f"{LOOK_UP}:longest_length",
-            lambda found, lengths, tokens, least: _longest_length(found[:1], lengths, tokens, least),
+            _served_by(1),
+        ),
+        only(
+            "the-last-group-is-not-asked",
+            "All groups but the last are asked.",
+            f"{LOOK_UP}:longest_length",
+            _served_by(2),
         ),
         only(
             "last-of-the-lengths",
@@ -412,44 +466,117 @@ LONGEST = Obligation(
 )
 
 
-FOUND_MOST = 4
-"""How many blocks a table of a hit, or the known part of a request, has at most here: they are lists."""
+class Stretch:
+    """Neighbouring places of a table: as many null blocks, or blocks that were found, as are not looked at."""
+
+    def __init__(self, places: Any) -> None:
+        self.places = places
+
+
+class Times(Term):
+    """A number of times that a tuple is repeated: the parts that it then has are a stretch."""
+
+    __slots__ = ()
+
+    def __rmul__(self, other: Any) -> Any:
+        assert other == (NULL,), "null blocks"
+        return (Stretch(self),)
+
+
+class Blocks:
+    """The blocks that were found of a request: one of them is looked at."""
+
+    def __init__(self, place: Any, block: Any) -> None:
+        self.place, self.block = place, block
+
+    def __getitem__(self, which: slice) -> list[Any]:
+        if (self.place >= which.start) & (self.place < which.stop):
+            return [Stretch(self.place - which.start), self.block, Stretch(which.stop - self.place - 1)]
+        return [Stretch(which.stop - which.start)]
+
+
+TABLE_KINDS = (
+    (_full, _unread_of_full),
+    (_window, _unread_of_window),
+    (_local, _unread_of_local),
+    (_states, _unread_of_states),
+)
 
 
 def _table_of_hit(u: Any) -> Any:
-    block_size, places = u.block.__index__(), u.places.__index__()
     found: Any = object.__new__(hit_lookup._Found)
-    found.group = group(Kind.SLIDING_WINDOW, block_size, u.window) if u.window > 0 else group(Kind.FULL, block_size)
-    found.index, found.grain_tokens = 0, block_size
-    found.blocks = [10 + place for place in range(places)]
-    hit = places * block_size
-    # The next token reads itself and the tokens of its window before it.
-    unread = _unread_of_window(SimpleNamespace(hit=hit, window=u.window)) // block_size if u.window > 0 else 0
-    (table,) = hit_lookup.tables_found([found], hit, hit + 1)
-    fine: Any = len(table) == places
-    for place, block in enumerate(table):
-        fine = fine & (block == either(unread > place, 0, 10 + place))
-    return fine & (hit_lookup.partials_found([found], hit) == ())
+    make, unread_of = TABLE_KINDS[u.kind.__index__()]
+    its = make(u)
+
+    def needed(hit_tokens: Any) -> tuple[Any, Any]:
+        first, end = its.blocks_needed(hit_tokens)
+        return Times(expression_of(first)), end
+
+    found.group = SimpleNamespace(blocks_needed=needed, block_size_tokens=u.block, ends_inside=its.ends_inside)
+    found.blocks = Blocks(u.place, key(u.found))
+    (table,) = hit_lookup.tables_found([found], u.hit, u.hit + 1)
+    fine: Any = hit_lookup.partials_found([found], u.hit) == ()
+    unread = unread_of(u) // u.block
+    length: Any = 0
+    for part in table:
+        if isinstance(part, Stretch):
+            # Which blocks these are says another place.
+            fine = fine & (part.places >= 0)
+            length = length + part.places
+        else:
+            fine = fine & (part == u.found) & (length == u.place)
+            length = length + 1
+    named = any(not isinstance(part, Stretch) for part in table)
+    return fine & (length == u.hit // u.block) & (named == ((u.place >= unread) & (u.place < length)))
 
 
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
     statements=("KV-OP-01", "KV-OP-04"),
-    bound=f"hits of up to {FOUND_MOST} blocks of up to {FOUND_MOST} tokens, and any window: a table is a tuple",
-    title="The table of a hit has a place for each of its blocks: there stands the block that was found, or the null "
-    "block where no token after the hit reads, with full attention and with a window.",
-    unknowns={"block": Count(1, FOUND_MOST), "window": Count(0), "places": Count(1, FOUND_MOST)},
+    title="The table of a hit has a place for each of its blocks, however many: there stands the block that was found, "
+    "or the null block where no token after the hit reads, for every kind of group.",
+    unknowns={
+        "kind": Count(0, len(TABLE_KINDS) - 1),
+        "block": Count(1),
+        "unit": Count(1),
+        "window": Count(1),
+        "lookahead": Count(0, 1),
+        "aligned": Count(0, 1),
+        "hit": Count(0),
+        "place": Count(0),
+        "found": Count(1),
+    },
+    # A draft layer keeps no states.
+    assumes=lambda u: (u.hit % u.block == 0) & ((u.kind < 3) | (u.lookahead == 0)),
     claim=_table_of_hit,
-    witnesses={"two places are left": lambda u: (u.block == 4) & (u.window == 5) & (u.places == 3)},
+    witnesses={
+        "two places are left": lambda u: (
+            (u.kind == 1) & (u.block == 4) & (u.window == 5) & (u.hit == 12) & (u.place == 2)
+        ),
+        "a place that is not read": lambda u: (
+            (u.kind == 1) & (u.block == 4) & (u.window == 5) & (u.hit == 12) & (u.place == 0)
+        ),
+    },
     mutants=(
         only(
             "nothing-is-left",
             "All blocks of a hit stand in its table.",
-            f"{LOOK_UP}:tables_found",
-            lambda found, hit, tokens: tuple(tuple(each.blocks) for each in found),
+            f"{LOOK_UP}:_Found.table",
+            lambda self, hit: tuple(self.blocks[Times(expression_of(0)) : hit // self.group.block_size_tokens]),
+        ),
+        only(
+            "no-null-blocks",
+            "The blocks of a hit stand at the beginning of its table.",
+            f"{LOOK_UP}:_Found.table",
+            lambda self, hit: tuple(
+                self.blocks[self.group.blocks_needed(hit)[0] : hit // self.group.block_size_tokens]
+            ),
         ),
     ),
 )
+
+KNOWN_MOST = 4
+"""How many blocks the known part of a request has at most here: they are a list."""
 
 
 class _Listed:
@@ -481,10 +608,10 @@ def _knows(u: Any) -> Any:
 KNOWN = Obligation(
     id="retention.running-known-of-a-prompt",
     statements=("KV-OP-27",),
-    bound=f"prompts of up to {2 * FOUND_MOST} grains, in blocks of one or two: prefixes are a list",
+    bound=f"prompts of up to {2 * KNOWN_MOST} grains, in blocks of one or two: prefixes are a list",
     title="The known prefix of a prompt in full attention ends at its first block that is not cached, and "
     "no window matters.",
-    unknowns={"grains": Count(1, 2), "count": Count(0, 2 * FOUND_MOST), "listed": AMap(2)},
+    unknowns={"grains": Count(1, 2), "count": Count(0, 2 * KNOWN_MOST), "listed": AMap(2)},
     claim=_knows,
     witnesses={
         "a block is missing": lambda u: (

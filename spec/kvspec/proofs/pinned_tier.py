@@ -7,16 +7,12 @@ pins of a long window drop serve a hit, with nothing else of its group.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection
 from typing import Any
 
 from attrs import evolve
 
 from kvreference.attention import Kind
-from kvreference.block_pool import BlockPool
 from kvreference.geometry import Geometry
-from kvreference.pinned_tier import PinnedPool
 from kvspec.obligation import Count, Obligation, only
 from kvspec.pool import invariants
 from kvspec.pool.induction import after, before, broken, happens, inductive, of_every_step
@@ -197,78 +193,7 @@ GAINS = of_every_step(
     {"the last pinned block is demoted": lambda u: happens(u, Demote) & (u.where.count(WAITING) == 1)},
 )
 
-SMALL = 3
-"""How many blocks are in each queue at most, where the running code makes room."""
-
-
-def _small_pool(u: Any) -> PinnedPool:
-    """Free blocks, and after them pinned ones without a holder."""
-    free, waiting = operator.index(u.free), operator.index(u.waiting)
-    pool = PinnedPool(1 + free + waiting, scratch_first=False, drop_blocks_min=1)
-    for block in range(1 + free, 1 + free + waiting):
-        pool.free.remove(block)
-        pool.pinned.append(block)
-        pool.is_pinned[block] = True
-    return pool
-
-
-def _makes_room(u: Any) -> Any:
-    pool = _small_pool(u)
-    free, waiting = list(pool.free), list(pool.pinned)
-    kept = {block for place, block in enumerate(waiting) if getattr(u, f"kept_{place}") == 1}
-    demotable = [block for block in waiting if block not in kept]
-
-    answer = pool.make_room(u.count, kept)
-    demoted = demotable[: len(pool.free) - len(free)]
-    missing = u.count - len(free)
-    as_many = either(answer & (missing > 0), missing, 0)
-    moved = list(pool.free) == free + demoted and list(pool.pinned) == [b for b in waiting if b not in demoted]
-    unpinned = [block for block in waiting if not pool.is_pinned[block]] == demoted
-    return ((missing <= len(demotable)) == answer) & (len(demoted) == as_many) & (moved and unpinned)
-
-
-def _demotes_in_vain(self: PinnedPool, count: int, kept: Collection[int]) -> bool:
-    for block in [block for block in self.pinned if block not in kept]:
-        if count > len(self.free):
-            self._unpin(block)
-    return count <= len(self.free)
-
-
-MAKE_ROOM = Obligation(
-    id=f"{CHAPTER}.makes-room-if-possible",
-    statements=("KV-OP-23", "KV-OP-04"),
-    title="The gate admits a request if and only if the blocks that it takes are free or can be demoted; then it has "
-    "demoted the oldest that the request does not use, as many as were missing, and else none.",
-    unknowns={
-        "free": Count(0, SMALL),
-        "waiting": Count(0, SMALL),
-        "count": Count(0),
-        **{f"kept_{place}": Count(0, 1) for place in range(SMALL)},
-    },
-    claim=_makes_room,
-    witnesses={
-        "a block is kept, and enough others are demoted": lambda u: (
-            (u.waiting == 3) & (u.kept_1 == 1) & (u.free == 1) & (u.count == 3)
-        )
-    },
-    mutants=(
-        only(
-            "gate-does-not-know-the-tier",
-            "The gate asks only what is free.",
-            "kvreference.pinned_tier:PinnedPool.make_room",
-            BlockPool.make_room,
-        ),
-        only(
-            "demotes-in-vain",
-            "Blocks are demoted even where that is not enough.",
-            "kvreference.pinned_tier:PinnedPool.make_room",
-            _demotes_in_vain,
-        ),
-    ),
-    bound=f"at most {SMALL} blocks in each queue, any number asked for: the running code walks through real queues",
-)
-
-DEMOTIONS = (GAINS, MAKE_ROOM)
+DEMOTIONS = (GAINS,)
 
 
 def anchor(u: Any) -> Any:

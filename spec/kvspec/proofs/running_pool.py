@@ -234,6 +234,31 @@ READ = of_pool(
 )
 
 
+def _counts(u: Any) -> Any:
+    its = running(u)
+    with its.runs() as pool:
+        free = pool.count_free([its.own.block])
+    return its.agrees() & (free == either(u.where[u.at_block] == FREE, 1, 0))
+
+
+COUNTS_FREE = Obligation(
+    id="blocks-and-references.running-count-of-free",
+    statements=("KV-OP-04", "KV-OP-03"),
+    title="Of the blocks that a request is about to hold, the running pool counts those that are in the free queue, "
+    "and none that waits as pinned.",
+    unknowns=OF_POOL,
+    assumes=lambda u: is_pool(u) & (u.at_block >= 1) & (u.at_block < u.blocks),
+    claim=_counts,
+    witnesses={
+        "it waits as pinned": lambda u: (u.tier == 1) & (u.where[u.at_block] == WAITING),
+        "it is free": lambda u: u.where[u.at_block] == FREE,
+    },
+    mutants=(
+        only("pinned-are-free", "What waits as pinned counts as free.", f"{PINNED}.count_free", BlockPool.count_free),
+    ),
+)
+
+
 def _release(_u: Any, its: Running) -> bool:
     with its.runs() as pool:
         pool.release([NULL, its.own.block])
@@ -681,4 +706,21 @@ QUEUED = Obligation(
     mutants=_RELEASE_MUTANTS[1:],
 )
 
-OBLIGATIONS = (TAKE, HOLD, READ, DROP, READ_DONE, LET_GO, QUEUED, END, EVICT, PIN, DEMOTE, REGISTER, BEGIN, FIND, RESET)
+OBLIGATIONS = (
+    COUNTS_FREE,
+    TAKE,
+    HOLD,
+    READ,
+    DROP,
+    READ_DONE,
+    LET_GO,
+    QUEUED,
+    END,
+    EVICT,
+    PIN,
+    DEMOTE,
+    REGISTER,
+    BEGIN,
+    FIND,
+    RESET,
+)

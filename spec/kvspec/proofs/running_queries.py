@@ -6,18 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import prefix_cache
-from kvreference.answers import Hit, Statistics
+from attrs import validators
+
+from kvreference import manager as manager_module
+from kvreference import population, prefix_cache
+from kvreference.answers import Granted, Hit, Statistics
 from kvreference.attention import Kind
-from kvreference.operations import CommonPrefix, LookUp, TakeStatistics
-from kvreference.population import Status
+from kvreference.holdings import Allocation, Span
+from kvreference.manager import Manager
+from kvreference.operations import Admit, CommonPrefix, LookUp, Schedule, TakeStatistics
+from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
 from kvreference.rules import OWN_RULES
 from kvspec.obligation import Count, Obligation, only
 from kvspec.proofs.running_order import key_of
-from kvspec.proofs.running_pool import holdings_over, manager_over
-from kvspec.proofs.running_requests import Tokens
+from kvspec.proofs.running_pool import books, holdings_over, manager_over
+from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, request_of
 from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, on_lengths, table_of
 from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either
@@ -40,10 +45,18 @@ def _looks_up(u: Any) -> Any:
     request = SimpleNamespace(
         number=OWNER, tokens=Tokens(u.tokens), reads_cache=reads, preemptions=u.preemptions, junction_tokens=0
     )
-    manager = manager_over(SimpleNamespace(pool=SimpleNamespace(cached=None, partial=None)))
-    manager.cache, manager.population, manager.prefixes = cache, {OWNER: request}, {OWNER: []}
+    maps: Any = SimpleNamespace(cached=object(), partial=object())
+    manager = manager_over(SimpleNamespace(pool=maps))
+    cache.partial_hit_tokens_min, prefixes = object(), list[Any]()
+    manager.cache, manager.population, manager.prefixes = cache, {OWNER: request}, {OWNER: prefixes}
+    asked: list[Any] = []
+
+    def found(*arguments: Any) -> Hit:
+        asked.append(arguments)
+        return Hit(u.hit, ())
+
     with (
-        patch.object(prefix_cache, "longest_hit", lambda *_: Hit(u.hit, ())),
+        patch.object(prefix_cache, "longest_hit", found),
         patch.object(prefix_cache, "tokens_known", lambda *_: u.known),
         on_lengths(prefix_cache),
     ):
@@ -61,15 +74,21 @@ def _looks_up(u: Any) -> Any:
         fine = fine & (now == was + more)
     parts = junction(cache.geometry, u.known, u.tokens - 1, u.hit) if reads else 0
     fine = fine & (hit.tokens == (u.hit if reads else 0)) & (request.junction_tokens == parts)
+    fine = fine & (len(asked) == (1 if reads else 0))
+    for its, cached, of_request, tokens, partial, shortest, rules, readable in asked:
+        everything = its is cache.geometry and cached is maps.cached and partial is maps.partial
+        everything = everything and of_request is prefixes and shortest is cache.partial_hit_tokens_min
+        fine = fine & (everything and rules is OWN_RULES) & (tokens == u.tokens) & (readable == u.tokens)
     return fine & (cache.statistics == Statistics())
 
 
 LOOKS_UP = Obligation(
     id="hit-lookup.running-look-up-is-counted",
-    statements=("KV-OP-13", "KV-OP-27"),
-    title="A look-up that may read the cache is counted once, with its tokens and those of its hit, apart if its "
-    "request was preempted, and its request has the junction of this look-up; another one finds nothing and is not "
-    "counted. Taken statistics begin anew.",
+    statements=("KV-OP-01", "KV-OP-13", "KV-OP-27"),
+    title="A look-up that may read the cache asks for the longest hit of all tokens of its request in all that is "
+    "cached. It is counted once, with its tokens and those of its hit, apart if its request was preempted, and its "
+    "request has the junction of this look-up. Another one finds nothing and is not counted. Taken statistics begin "
+    "anew.",
     unknowns={
         **{name: Count(0) for name in ("requests", "queries", "hits", "again", "again_queries", "again_hits")},
         "tokens": Count(1),
@@ -98,6 +117,12 @@ LOOKS_UP = Obligation(
                 self.preempted_queries_tokens,
                 self.preempted_hits_tokens,
             ),
+        ),
+        only(
+            "the-last-token-may-match",
+            "A look-up asks as if its request had a token more.",
+            f"{CACHE}.tokens_readable",
+            lambda self, tokens: tokens + 1,
         ),
     ),
 )
@@ -195,4 +220,105 @@ CACHES = Obligation(
     ),
 )
 
-OBLIGATIONS = (LOOKS_UP, SHARES, CACHES)
+RUNS, BEGINS, LOADS = range(3)
+"""A request gets slots for its next chunk, for its first, or for what another node provides later."""
+
+
+def _schedules(u: Any) -> Any:
+    way = u.way.__index__()
+    status = Status.RUNNING if way == RUNS else Status.WAITING
+    request = request_of(u, status, drafts=Tokens(u.drafts))
+    its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=NO_STATES)
+    its.alive = {request.number: request}
+    spans: list[Span] = []
+    registered: list[Any] = []
+
+    def allocate(_request: int, span: Span, _hit: Hit) -> Allocation:
+        spans.append(span)
+        return Allocation((), ())
+
+    def registers(_pool: Any, _request: Any, _prefixes: Any, _tables: Any, tokens: Any, begun: Any) -> list[Any]:
+        registered.append((tokens, begun))
+        return []
+
+    manager = manager_over(SimpleNamespace(allocate=allocate, tables={request.number: []}, pool=None))
+    manager.population, manager.prefixes, manager.performed = its, {request.number: []}, 0
+    manager.geometry = SimpleNamespace(groups=(), keeps_states=False)
+    manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=False)
+    manager.settings.loads_out_of_turn = False
+    manager.cache = SimpleNamespace(
+        is_ready=lambda *_: True,
+        look_up=lambda *_: Hit(u.hit, ()),
+        register=registers,
+    )
+    with validators.disabled():
+        # They reject all but ints.
+        schedule, admit = Schedule(request.number, u.budget), Admit(request.number, u.budget, u.external, way == LOADS)
+    with on_lengths(population), on_lengths(manager_module):
+        granted = manager._schedule(schedule) if way == RUNS else manager._admit(admit)
+        its.settle(schedule if way == RUNS else admit, granted)
+    (span,) = spans
+    if granted.loads:
+        return (span.provided == request.tokens_computed) & (registered == [])
+    ((till, begun),) = registered
+    begins = u.computed + granted.hit_tokens + granted.external_tokens
+    exact = (till == request.tokens_computed) & (begun == begins)
+    return exact & (span.computed == begins) & (span.computed + span.tokens == till)
+
+
+_REGISTER, _COMPUTE = Manager._register, Population._compute
+"""What these do, where nothing is broken."""
+
+
+def _counts_one_more(self: Population, request: Request, budget: int, granted: Granted) -> None:
+    _COMPUTE(self, request, budget, granted)
+    request.tokens_computed += 1
+
+
+SCHEDULES = Obligation(
+    id="content-and-cached-map.running-registers-what-is-scheduled",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-08"),
+    title="A step of the running manager asks for slots for exactly the tokens that it then counts as computed, after "
+    "the hit and what another node provides, and registers nothing beyond them. What arrives later is not registered "
+    "yet.",
+    unknowns={
+        **CHUNK,
+        "way": Count(0, 2),
+        "hit": Count(0),
+        "external": Count(0),
+        "lookahead": Count(0),
+    },
+    # A hit leaves a token, and a request that computed some before has one to compute.
+    assumes=lambda u: (
+        (u.hit < u.tokens)
+        & (u.tokens <= u.longest)
+        & ((u.way == RUNS) | (u.computed == 0) | ((u.way == BEGINS) & (u.computed < u.tokens)))
+        & ((u.way != RUNS) | ((u.computed < u.tokens + u.drafts) & (u.computed < u.longest - 1)))
+    ),
+    claim=_schedules,
+    witnesses={
+        "after a hit and what is provided at once": lambda u: (
+            (u.way == BEGINS) & (u.hit == 4) & (u.external == 4) & (u.tokens == 12) & (u.budget >= 2)
+        ),
+        "drafts are computed": lambda u: (u.way == RUNS) & (u.drafts == 2) & (u.computed == u.tokens - 1),
+        "it was loaded before": lambda u: (u.way == BEGINS) & (u.computed == 8) & (u.tokens == 12),
+        "it loads": lambda u: (u.way == LOADS) & (u.external == 4) & (u.tokens == 12),
+    },
+    mutants=(
+        only(
+            "registered-a-token-early",
+            "A token more is registered than the step computes.",
+            "kvreference.manager:Manager._register",
+            lambda self, request, tokens, begun: _REGISTER(self, request, tokens + 1, begun),
+        ),
+        only(
+            "counted-without-a-slot",
+            "A token more is counted than there are slots for.",
+            f"{BOOKS}._compute",
+            lambda self, request, budget, granted: _counts_one_more(self, request, budget, granted),
+        ),
+    ),
+)
+
+
+OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, SCHEDULES)

@@ -6,6 +6,7 @@ A request may be of any length: its tokens and its drafts are known by how many 
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.running_pool import books
 from kvspec.proofs.running_tables import on_lengths
-from kvspec.symbolic import either, implies
+from kvspec.symbolic import Term, either, expression_of, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
 
@@ -27,15 +28,21 @@ class Tokens:
 
     def __init__(self, length: Any) -> None:
         self.length = length
+        self.room: Any = None
+        """How many more are added at most; None if any number is."""
 
     def __len__(self) -> Any:
         return self.length
 
-    def __iadd__(self, more: list[int]) -> Tokens:
-        return Tokens(self.length + len(more))
+    def __iadd__(self, more: list[Any]) -> Tokens:
+        count: Any = sum(each.length if isinstance(each, Tokens) else 1 for each in more)
+        return Tokens(self.length + (count if self.room is None else either(count < self.room, count, self.room)))
 
     def __getitem__(self, place: int | slice) -> Any:
         if isinstance(place, slice):
+            if place.stop is not None:
+                # As one element of a list, which stands for all of them.
+                return [Tokens(either(self.length < place.stop, self.length, place.stop))]
             return Tokens(either(self.length > place.start, self.length - place.start, 0))
         assert place == -1, "only the last is asked for, to make up others after it"
         return 0
@@ -44,6 +51,21 @@ class Tokens:
         # From the front, or all after some.
         left = which.start if which.stop is None else self.length - which.stop
         self.length = either(self.length < left, self.length, left)
+
+
+class Longest:
+    """The most tokens that a request may have.
+
+    What is more than that is cut from a list of tokens. Here a part of the list stands for many: so it is not cut, and
+    when it is added to the tokens no more are than there is room for.
+    """
+
+    def __init__(self, most: Any, tokens: Tokens) -> None:
+        self.most, self.tokens = most, tokens
+
+    def __sub__(self, length: Any) -> int:
+        self.tokens.room = self.most - length
+        return sys.maxsize
 
 
 CHUNK: dict[str, Unknown] = {
@@ -126,36 +148,27 @@ COMPUTES = Obligation(
     ),
 )
 
-DRAFTS_MOST, ROOM_MOST = 2, 4
-"""How many drafts a step verifies at most here, and how many tokens a request has before its longest at most."""
 OF_ANSWER: dict[str, Unknown] = {
     "tokens": Count(1),
-    "verified": Count(0, DRAFTS_MOST),
-    "accepted": Count(0, DRAFTS_MOST),
-    "room": Count(1, ROOM_MOST),
+    "verified": Count(0),
+    "accepted": Count(0),
+    "room": Count(1),
 }
-
-
-def _answered(u: Any, limit: Any) -> tuple[Any, int]:
-    """A running request after the answer to a step with drafts, of which some hold."""
-    verified, accepted = (int(each) for each in (u.verified.__index__(), u.accepted.__index__()))
-    its = books(Population, tokens_max=limit, geometry=NO_STATES)
-    request = request_of(
-        SimpleNamespace(tokens=u.tokens, computed=u.tokens + verified),
-        Status.RUNNING,
-        drafts=list(range(verified)),
-        drafts_in_flight=verified,
-    )
-    with on_lengths(population):
-        its._answer(request, SimpleNamespace(accepted=accepted, beyond=0, token=7, drafts=1))
-    return request, accepted
+"""A request that is answered, the drafts that were verified, and how many more tokens it may have."""
 
 
 def _counts_what_holds(u: Any) -> Any:
-    request, accepted = _answered(u, u.tokens + u.room.__index__())
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + u.verified),
+        Status.RUNNING,
+        drafts=Tokens(u.verified),
+        drafts_in_flight=u.verified,
+    )
+    its = books(Population, tokens_max=Longest(u.tokens + u.room, request.tokens), geometry=NO_STATES)
+    with on_lengths(population):
+        its._answer(request, SimpleNamespace(accepted=u.accepted, beyond=0, token=7, drafts=1))
     gained = request.tokens.length - u.tokens
-    room = u.room.__index__()
-    right = gained == (accepted + 1 if accepted + 1 < room else room)
+    right = gained == either(u.accepted + 1 < u.room, u.accepted + 1, u.room)
     # All but the last token are computed: it was sampled, and none has computed it.
     right = right & (request.tokens_computed == request.tokens.length - 1)
     return right & (request.drafts_in_flight == 0) & (len(request.drafts) == 1)
@@ -164,10 +177,8 @@ def _counts_what_holds(u: Any) -> Any:
 ANSWERS = Obligation(
     id="eagle.running-answer-takes-back-what-failed",
     statements=("KV-MEM-01", "KV-MEM-02"),
-    bound=f"up to {DRAFTS_MOST} drafts, and up to {ROOM_MOST} tokens before the longest request, for any length: what "
-    "is answered is a list",
-    title="After an answer exactly the drafts that hold, and the token that follows them, are the request's, up to its "
-    "longest; all but the last token count as computed, and so nothing of a draft that failed.",
+    title="After an answer exactly the drafts that hold, however many, and the token that follows them, are the "
+    "request's, up to its longest; all but the last token count as computed, and so nothing of a draft that failed.",
     unknowns=OF_ANSWER,
     assumes=lambda u: u.accepted <= u.verified,
     claim=_counts_what_holds,
@@ -188,19 +199,44 @@ ANSWERS = Obligation(
 
 def _keeps(request: Any, operation: Any) -> None:
     before = request.tokens_computed
-    _ANSWER(books(Population, tokens_max=10**6), request, operation)
+    _ANSWER(books(Population, tokens_max=Longest(10**6, request.tokens)), request, operation)
     request.tokens_computed = before
 
 
 _ANSWER = Population._answer
 
 
+class Several(Term):
+    """Any number of entries of a list of numbers, by their sum, which stand there for themselves.
+
+    What adds one to each of them adds how many they are.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self, total: Any, count: Any) -> None:
+        super().__init__(expression_of(total))
+        self.count = count
+
+    def __radd__(self, other: Any) -> Any:
+        return Term(self.z3) + (self.count if isinstance(other, int) and other == 1 else other)
+
+
 def _in_flight(u: Any) -> list[Any]:
-    return [u.first, u.second, u.third]
+    return [u.first, Several(u.others, u.steps)] if isinstance(u.first, Term) else [u.first, *_numbers(u)]
 
 
-STEPS: dict[str, Unknown] = {"first": Count(0), "second": Count(0), "third": Count(0)}
-"""Of three steps in flight, the oldest first: how many tokens of a request each computes, or drafts it verifies."""
+def _numbers(u: Any) -> list[int]:
+    """So many numbers with that sum."""
+    return [u.others, *(0,) * (u.steps - 1)] if u.steps > 0 else []
+
+
+STEPS: dict[str, Unknown] = {"first": Count(0), "others": Count(0), "steps": Count(0)}
+"""Of steps in flight: how many tokens the oldest computes, or drafts it verifies, and all others, however many."""
+
+
+def _no_others(u: Any) -> Any:
+    return implies(u.steps == 0, u.others == 0)
 
 
 def _leaves_nothing_unsure(u: Any) -> Any:
@@ -220,15 +256,15 @@ def _leaves_nothing_unsure(u: Any) -> Any:
 UNSURE = Obligation(
     id="attention-kinds.running-window-waits-for-what-is-unsure",
     statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-06"),
-    bound="a request in up to three steps in flight: they are a list",
     title="A window releases what no token after the sure ones reads: not sure is what drafts in flight may take back; "
-    "and, where another node writes out of turn, what the steps in flight compute, and no more than that.",
+    "and, where another node writes out of turn, what the steps in flight compute, however many, and no more than "
+    "that.",
     unknowns={"tokens": Count(1), "computed": Count(0), "drafts": Count(0), "out_of_turn": Count(0, 1), **STEPS},
-    assumes=lambda u: u.drafts <= u.computed,
+    assumes=lambda u: (u.drafts <= u.computed) & _no_others(u),
     claim=_leaves_nothing_unsure,
     witnesses={
         "three steps": lambda u: (
-            (u.out_of_turn == 1) & (u.first == 4) & (u.second == 1) & (u.third == 1) & (u.computed == 20)
+            (u.out_of_turn == 1) & (u.first == 4) & (u.others == 2) & (u.steps == 2) & (u.computed == 20)
         ),
         "preempted since": lambda u: (u.out_of_turn == 1) & (u.first == 30) & (u.computed == 4),
     },
@@ -260,25 +296,25 @@ UNSURE = Obligation(
 
 
 def _takes_back(u: Any) -> Any:
-    """Three steps ahead are answered, and no draft holds."""
+    """Of the steps ahead one is answered, and no draft holds; then the others are awaited as it was before."""
     its = books(PopulationAhead, tokens_max=u.tokens + 5, drafts_max=5, geometry=NO_STATES)
     awaited = _in_flight(u)
+    drafts = u.first + u.others
     request = request_of(
-        SimpleNamespace(tokens=u.tokens, computed=u.tokens + sum(awaited) + len(awaited) - 1),
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + drafts + u.steps),
         Status.RUNNING,
         awaited=list(awaited),
-        drafts=Tokens(sum(awaited) + len(awaited)),
+        drafts=Tokens(drafts + u.steps + 1),
     )
     before = request.tokens_computed
-    fine: Any = True
     with on_lengths(ahead):
         ahead._count_drafts(request)
         unsure = request.drafts_in_flight
-        for _ in awaited:
-            its._answer(request, SimpleNamespace(accepted=0, beyond=0, token=7))
-            # The tokens still unsure and those taken back are those that were unsure at first.
-            fine = fine & (before - request.tokens_computed + request.drafts_in_flight == unsure)
-    return fine & (before - request.tokens_computed == unsure) & (request.tokens.length == u.tokens + 3)
+        its._answer(request, SimpleNamespace(accepted=0, beyond=0, token=7))
+    # The tokens still unsure and those taken back are those that were unsure at first.
+    fine = before - request.tokens_computed + request.drafts_in_flight == unsure
+    again = request.tokens_computed == request.tokens.length + u.others + u.steps - 1
+    return fine & again & (request.tokens.length == u.tokens + 1) & implies(u.steps == 0, request.drafts_in_flight == 0)
 
 
 def _takes_nothing_back(request: Any) -> None:
@@ -290,12 +326,12 @@ def _takes_nothing_back(request: Any) -> None:
 TAKES_BACK = Obligation(
     id="attention-kinds.running-answers-take-back-what-is-unsure",
     statements=("KV-MEM-01", "KV-OP-06"),
-    bound="three steps in flight: they are a list",
-    title="If no draft of the steps in flight holds, their answers take back exactly as many tokens as a window "
-    "counted as not sure before.",
+    title="If no draft of the steps in flight holds, however many, their answers take back exactly as many tokens as a "
+    "window counted as not sure before: each answer takes back those of its step, and the rest is still not sure.",
     unknowns={"tokens": Count(1), **STEPS},
+    assumes=_no_others,
     claim=_takes_back,
-    witnesses={"each has drafts": lambda u: (u.first == 1) & (u.second == 2) & (u.third == 3)},
+    witnesses={"each has drafts": lambda u: (u.first == 1) & (u.others == 5) & (u.steps == 2)},
     mutants=(
         only(
             "of-the-next-answer-alone",

@@ -208,12 +208,48 @@ FREES_ALL = Obligation(
 )
 
 
+class TurnOverError(Exception):
+    """A loop has taken one turn, and begins another one."""
+
+
+class Deferred:
+    """The blocks that wait for steps in flight, in the order in which they were freed: any number, then those freed
+    now.
+
+    Of those before, one is met: each of them waits for no more steps than those freed later.
+    """
+
+    def __init__(self, before: Any, one: tuple[Any, Any]) -> None:
+        self.before, self.one = before, one
+        self.own: tuple[Any, Any] | None = None
+        self.popped: list[tuple[Any, Any]] = []
+
+    def append(self, own: tuple[Any, Any]) -> None:
+        """The last one."""
+        self.own = own
+
+    def __bool__(self) -> bool:
+        if self.popped:
+            # What is left is like what was there.
+            raise TurnOverError
+        return True
+
+    def __getitem__(self, place: int) -> tuple[Any, Any]:
+        assert place == 0 and self.own is not None, "the first"  # noqa: PT018  # one thing is asked
+        return self.one if self.before > 0 else self.own
+
+    def pop(self, place: int) -> tuple[Any, Any]:
+        """The first, which waits no longer."""
+        self.popped.append(self[place])
+        return self.popped[-1]
+
+
 def _waits(u: Any) -> Any:
     """Freed while steps are in flight: nothing is free before all that were dispatched are over, and then all is."""
     its = running(u)
     held = holdings_over(its)
-    older, lists = [table_of(NULL)], _tables(u, its, others=False)
-    held.tables, held.deferred = {OWNER: lists}, [(u.older, older)] * u.waits.__index__()
+    lists, waiting = _tables(u, its, others=False), Deferred(u.waits, (u.older, [table_of(NULL)]))
+    held.tables, held.deferred = {OWNER: lists}, waiting
     manager = manager_over(held)
     manager.settings = SimpleNamespace(loads_out_of_turn=True)
     request = SimpleNamespace(in_flight=[1] * u.flies.__index__())
@@ -223,41 +259,49 @@ def _waits(u: Any) -> Any:
         manager._preempt(Preempt(OWNER))
         if u.flies == 0:
             _ended(its, u)
-            return its.agrees() & (held.tables == {})
+            return its.agrees() & (held.tables == {} and waiting.own is None)
         if u.tier == 1:
             its.follow(Pin)
-        kept = its.agrees() & (held.tables == {}) & (len(held.deferred) == u.waits + 1)
+        if waiting.own is None:
+            return False
+        steps, tables = waiting.own
+        kept = its.agrees() & (steps == u.steps) & (held.tables == {} and tables is lists)
         manager.population.over = u.over - 1
-        manager.returned([OTHER])
-    if u.over < u.steps:
-        return kept & its.agrees() & (lists in [each for _, each in held.deferred])
-    its.follow(Drop)
-    return kept & its.agrees() & (len(held.deferred) == 0)
+        try:
+            manager.returned([OTHER])
+            again = False
+        except TurnOverError:
+            again = True
+    if either(u.waits > 0, u.older, u.steps) > u.over:
+        return kept & its.agrees() & (waiting.popped == [] and not again)
+    if u.waits == 0:
+        its.follow(Drop)
+    return kept & its.agrees() & (len(waiting.popped) == 1 and again)
 
 
 WAITS = Obligation(
     id="blocks-and-references.running-wait-for-steps",
     statements=("KV-MEM-04", "KV-OP-07", "KV-LEAK-01"),
-    bound="a request that waits after another one: they are a list; for tables of any length, a pool of any size and "
-    "any number of steps",
-    title="Where another node may write out of turn, the blocks of a request in flight keep their holder until all "
-    "steps that were dispatched are over, and are released then, once, with those that waited before; else they are "
+    title="Where another node may write out of turn, a block that a request in flight frees waits, after any number of "
+    "others, and keeps its holder until all steps that were dispatched are over. When steps are over, the first that "
+    "waits is released, once, and then the next one, as long as it waits for no more steps. Otherwise it is "
     "released at once.",
     unknowns={
         **IN_TABLES,
         "steps": Count(1),
         "over": Count(1),
         "older": Count(1),
-        "waits": Count(0, 1),
+        "waits": Count(0),
         "flies": Count(0, 1),
     },
     assumes=lambda u: _names(u) & (u.older <= u.steps) & (u.over <= u.steps),
     claim=_waits,
     witnesses={
         "it waits": lambda u: (u.flies == 1) & (u.over < u.steps) & (u.refs[u.at_block] == 1),
-        "both are released": lambda u: (
-            (u.flies == 1) & (u.waits == 1) & (u.over == u.steps) & (u.refs[u.at_block] == 1)
+        "one that waited before is released": lambda u: (
+            (u.flies == 1) & (u.waits == 5) & (u.over == u.older) & (u.older < u.steps)
         ),
+        "it is released": lambda u: (u.flies == 1) & (u.waits == 0) & (u.over == u.steps) & (u.refs[u.at_block] == 1),
     },
     mutants=(
         only(

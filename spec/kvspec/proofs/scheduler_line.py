@@ -20,7 +20,7 @@ from unittest.mock import patch
 from attrs import Factory, define
 
 from kvreference.answers import Granted, Refused
-from kvreference.operations import Admit, Preempt
+from kvreference.operations import Admit, Preempt, Schedule
 from kvreference.population import Status
 from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
 from kvreference.scheduler import progress, room
@@ -327,12 +327,16 @@ class Blocks:
     lacks: Any
     gives: Any
     """How many blocks the last that runs holds."""
+    takes: Any
+    """How many blocks any other one takes, if they are free."""
+    computes: Any
+    """How many tokens of it are computed then."""
     asked: list[int] = Factory(list)
 
     def apply(self, operation: Any) -> Any:
-        """Grant the first its blocks if they are free, and no other; take back those of a preempted request.
+        """Grant the first its blocks if they are free, and any other; take back those of a preempted request.
 
-        To be asked again of the same request ends the round.
+        To be asked again of the same request ends the round, and so does to be asked of another one after the first.
         """
         if isinstance(operation, Preempt):
             self.free = self.free + self.gives
@@ -340,11 +344,17 @@ class Blocks:
                 self.population.settle(operation, Granted(0, ()))
             # Any other stands for several, of which the rest runs on.
             return Granted(0, ())
-        if operation.request in self.asked:
+        if operation.request in self.asked or (operation.request == OTHER and FIRST in self.asked):
             raise CutError
         self.asked.append(operation.request)
-        if operation.request == OTHER or self.lacks > self.free:
+        takes = self.takes if operation.request == OTHER else self.lacks
+        if takes > self.free:
             return Refused(0, gate=False)
+        self.free = self.free - takes
+        if operation.request == OTHER:
+            self.population[OTHER].tokens_computed += least(self.computes, operation.tokens)
+            self.population[OTHER].status = Status.RUNNING
+            return Granted(0, ())
         loads = isinstance(operation, Admit) and bool(operation.loads)
         answer = Granted(0, (), operation.external_tokens if loads else 0, loads)
         self.population.settle(operation, answer)
@@ -364,7 +374,7 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> Sch
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, waiting
     tables = tables_of({FIRST: u.own, LOADS: u.parked, SENT: u.sent})
-    blocks: Any = Blocks(made.manager.population, tables, _free(u), u.wanted - u.own, u.gives)
+    blocks: Any = Blocks(made.manager.population, tables, _free(u), u.wanted - u.own, u.gives, u.takes, u.computes)
     made.manager = blocks
     vars(made)["_blocks_to_run"] = lambda tokens: tokens
     return made
@@ -436,8 +446,8 @@ def is_admitted(u: Any) -> Any:
 
 HELD = {
     name: Count()
-    for name in ("others", "own", "wanted", "needed", "behind", "gives", "parked", "sent", "blocks", "drafts")
-}
+    for name in ("others", "own", "wanted", "needed", "behind", "gives", "parked", "sent", "blocks", "drafts", "takes")
+} | {"computes": Count(1)}
 ROUND = {**HELD, **LIMITS, "tokens": Count(1), "computed": Count(), "limit": Count(2), "running_max": Count(1)}
 
 
@@ -451,8 +461,9 @@ def _has_room(u: Any) -> Any:
 SERVES = Obligation(
     id="scheduler-progress.first-of-any-line-is-served",
     statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
-    title="However many run after the first, it is given its whole next chunk, or one of them loses its blocks and it "
-    "is asked again; if it runs by itself, only requests that have ended and are still read can hold it up.",
+    title="However many run after the first, it is tried before them, and is given its whole next chunk, or one of "
+    "them loses its blocks and it is asked again; if it runs by itself, only requests that have ended and are still "
+    "read can hold it up.",
     unknowns=ROUND,
     assumes=lambda u: (
         _has_room(u)
@@ -489,14 +500,31 @@ SERVES = Obligation(
             "kvreference.scheduler.room:is_room",
             lambda blocks, needed, _parked: all(need <= blocks for need in needed.values()),
         ),
+        only(
+            "another-is-asked-first",
+            "One that runs after the first is tried before it.",
+            "kvreference.scheduler.scheduler:Scheduler._schedule_running",
+            lambda self, budget: _another_first(self, budget),
+        ),
     ),
 )
+
+
+def _another_first(self: Scheduler, budget: int) -> int | None:
+    if len(self.queues.running) > 1:
+        budget -= self._compute(Schedule(self.queues.running[1], budget)) or 0
+    return _IN_TURN(self, budget)
+
+
+_IN_TURN, _IN_LINE = Scheduler._schedule_running, Scheduler._admit_waiting
+"""How requests are asked, where nothing is broken."""
 
 LETS_IN = Obligation(
     id="scheduler-progress.first-of-any-line-is-admitted",
     statements=("KV-LIVE-01", "KV-LIVE-03"),
-    title="However many wait, if none runs, the first that waits for no transfer is admitted, to run with its whole "
-    "next chunk or to load, unless a transfer holds what it needs; one that was admitted before is held up by no load.",
+    title="However many wait, if none runs, the first that waits for no transfer is tried before later ones, and "
+    "is admitted, to run with its whole next chunk or to load, unless a transfer holds what it needs. One that "
+    "was admitted before is held up by no load.",
     unknowns={
         **{name: unknown for name, unknown in ROUND.items() if name != "limit"},
         **{name: Count(0, 1) for name in ("entered", "parks")},
@@ -531,6 +559,12 @@ LETS_IN = Obligation(
             "No request is admitted while another loads.",
             "kvreference.scheduler.scheduler:Scheduler._leaves_room",
             lambda self, number: len(self.queues.terms) == 2,
+        ),
+        only(
+            "the-last-is-asked-first",
+            "Those that wait are asked from the last to the first.",
+            "kvreference.scheduler.scheduler:Scheduler._admit_waiting",
+            lambda self, budget: (self.queues.waiting.reverse(), _IN_LINE(self, budget))[1],
         ),
     ),
 )

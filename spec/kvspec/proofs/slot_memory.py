@@ -1,10 +1,11 @@
-"""The content of slots: what was written there, independent of the cache.
+"""What the slots of blocks hold: what was written there last, independent of the cache.
 
 A step that is scheduled owes what it will write; it writes when it is computed, in the order in which steps are
 dispatched. Another node may write out of turn. The pool may be of any size, with any number of
-requests and steps in flight: see ``kvspec.pool``. A content stands for the slots up to the end of its prefix, so a
-block holds as many contents as it has boundaries. That these slots are those that a step computes is proved of the
-formulas (chapters 04 and 08).
+requests and steps in flight: see ``kvspec.pool``. One range of the slots of a block is looked at, which is arbitrary.
+A write replaces the content, whether it becomes known to the cache or not: drafts, and
+blocks that are never full, too. A write stands for the tokens up to its end; that these slots are those that a step
+computes is proved of the formulas (chapters 04 and 08).
 """
 
 from __future__ import annotations
@@ -14,30 +15,48 @@ from typing import Any
 from attrs import evolve
 
 from kvspec.pool import invariants
-from kvspec.pool.induction import after, anywhere, before, broken, happens, inductive, of_every_step, unguarded
+from kvspec.pool.induction import (
+    after,
+    anywhere,
+    before,
+    broken,
+    happens,
+    inductive,
+    of_every_step,
+    recalled,
+    unguarded,
+)
 from kvspec.pool.state import HELD, Operands, State, in_pool
 from kvspec.pool.transitions import (
+    Aim,
     Begin,
     Compute,
     Computed,
     Drop,
     Fill,
-    Forget,
     Hold,
     Overwrite,
     Provide,
     Read,
+    ReadDone,
     Register,
     Take,
-    is_written_or_owed,
+    TakeBack,
+    is_there,
     one_less,
+    will_have,
 )
 from kvspec.symbolic import implies
 
-CONTENT, BLOCKS = "content-and-cached-map", "blocks-and-references"
+CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "partial-hits"
 
-TAKEN, WRITES = Take.effect, Computed.effect
+TAKEN, WRITES, AIMED, HELD_BY = Take.effect, Computed.effect, Aim.effect, Hold.effect
 """What these do, where nothing is broken."""
+
+
+def _names(state: State, at: Operands) -> Any:
+    return (state.named[at.entry] == at.block) & (at.block != 0)
+
 
 _REGISTERED_EARLY = unguarded(
     "registered-before-it-is-scheduled",
@@ -54,20 +73,28 @@ _OUT_OF_ORDER = unguarded(
     "steps-out-of-order",
     "A step writes before one that was dispatched earlier.",
     Computed,
-    lambda state, at: (state.owed[at.content, at.block] == at.block) & (at.block != 0),
+    lambda state, at: (state.owed[at.block] != 0) & (at.block != 0),
+)
+_OVER_WHAT_IS_READ = unguarded(
+    "written-over-what-a-hit-reads",
+    "A request computes something else into a block that it names, also if others read it.",
+    Compute,
+    lambda state, at: _names(state, at) & (state.filled[at.block] == 0) & (at.content != 0),
 )
 
 KNOWN_IS_WRITTEN = inductive(
     CONTENT,
     invariants.known_is_written,
     ("KV-MEM-01",),
-    "In every reachable state the slots of a block hold what the cache says of it, a beginning too, or a step that is "
-    "scheduled or in flight writes it there.",
+    "In every reachable state each range of a block's slots holds what the cache says of it, a beginning too, or a "
+    "step that is scheduled or in flight writes it there, and writes nothing else after it.",
     (
         _REGISTERED_EARLY,
+        _OUT_OF_ORDER,
+        _OVER_WHAT_IS_READ,
         unguarded(
-            "registered-while-loaded",
-            "A boundary becomes an entry of a block that another node still writes.",
+            "begun-before-it-is-scheduled",
+            "A boundary becomes an entry of a block in which something else is.",
             Begin,
             lambda state, at: (
                 (state.where[at.block] == HELD) & (state.begins[at.content, at.block] == 0) & (at.content != 0)
@@ -86,28 +113,108 @@ KNOWN_IS_WRITTEN = inductive(
         "a step owes what a hit may read": lambda u: (
             (u.content[u.any_block] == u.any_content)
             & (u.any_content != 0)
-            & (u.written[u.any_content, u.any_block] == 0)
+            & (u.part[u.any_content] != 0)
+            & (u.written[u.any_block] == 0)
         ),
-        "it is computed": lambda u: happens(u, Computed) & (u.content[u.at_block] == u.at_content),
+        "it is computed": lambda u: happens(u, Computed) & (u.owed[u.at_block] == u.part[u.content[u.at_block]]),
         "a beginning becomes known": lambda u: happens(u, Begin) & (u.content[u.at_block] != 0),
     },
 )
 
-LATE_SPOILS_NOTHING = inductive(
-    CONTENT,
-    invariants.late_spoils_nothing,
+COUNTED_IS_WRITTEN = inductive(
+    BLOCKS,
+    invariants.counted_is_written,
     ("KV-MEM-01",),
-    "A step that is computed after its request gave a block up writes nothing over what a later holder has written.",
+    "In every reachable state what a request counts as computed is in the blocks that its tables name, range by range, "
+    "or a scheduled step writes it there, and writes nothing else after it: also in blocks that are never cached, and "
+    "of drafts until they are taken back.",
     (
         _OUT_OF_ORDER,
+        _OVER_WHAT_IS_READ,
         broken(
-            "take-trusts-the-slots",
-            "What was in a block before it was allocated again counts as written.",
-            Take,
-            lambda state, at: evolve(TAKEN(state, at), written=state.written),
+            "a-hit-counts-more",
+            "A hit counts as computed what its block does not hold.",
+            Hold,
+            lambda state, at: evolve(HELD_BY(state, at), has=state.has.put(at.entry, at.content)),
+        ),
+        broken(
+            "a-copy-brings-more",
+            "The slots after the end of a copy count as computed.",
+            Aim,
+            lambda state, at: evolve(AIMED(state, at), has=state.has.put(at.entry, state.wants[at.copy])),
+        ),
+        unguarded(
+            "loaded-over-what-is-read",
+            "Another node writes into a block that several tables name.",
+            Provide,
+            lambda state, at: (
+                _names(state, at)
+                & (state.filled[at.block] != 0)
+                & (state.late[at.block] == 0)
+                & (state.owed[at.block] == 0)
+                & (at.content != 0)
+            ),
         ),
     ),
-    {"a late step writes": lambda u: happens(u, Overwrite) & (u.any_block == u.at_block)},
+    {
+        "a draft is taken back": lambda u: (
+            happens(u, TakeBack) & (u.has[u.at_entry] != 0) & (u.any_entry == u.at_entry)
+        ),
+        "another one takes its place": lambda u: (
+            happens(u, Compute) & (u.owed[u.at_block] != 0) & (u.owed[u.at_block] != u.at_content)
+        ),
+        "a block that is not cached": lambda u: (
+            (u.has[u.any_entry] != 0) & (u.content[u.named[u.any_entry]] == 0) & (u.begun[u.named[u.any_entry]] == 0)
+        ),
+    },
+)
+
+WANTED_IS_WRITTEN = inductive(
+    COPIES,
+    invariants.wanted_is_written,
+    ("KV-MEM-01", "KV-OP-19"),
+    "Until a copy is dispatched, what it is to bring is in its source, or a step that is scheduled before it writes it "
+    "there.",
+    (
+        _OVER_WHAT_IS_READ,
+        unguarded(
+            "copy-of-anything",
+            "A beginning of any block is copied.",
+            Read,
+            lambda state, at: (
+                in_pool(state, at.block)
+                & (state.reads[at.copy] == 0)
+                & (state.writes[at.copy] == 0)
+                & (at.content != 0)
+            ),
+        ),
+    ),
+    {"the source is evicted meanwhile": lambda u: (u.wants[u.any_copy] != 0) & (u.fixed[u.reads[u.any_copy]] == 1)},
+)
+
+
+def _brings(u: Any) -> Any:
+    """What the copy wants is what is there when it is dispatched; and it goes where a request counts it."""
+    state = before(u)
+    recalled(state, anywhere(u))
+    wants = state.wants[u.at_copy]
+    return implies(happens(u, ReadDone) & (wants != 0), will_have(state, u.at_block) == wants)
+
+
+BRINGS = of_every_step(
+    f"{COPIES}.copy-brings-what-it-should",
+    ("KV-MEM-01", "KV-OP-19"),
+    "When a copy is dispatched, its source has what the request asked for, after the steps that were scheduled before.",
+    _brings,
+    (
+        unguarded(
+            "from-another-source",
+            "A copy is made from any block of the pool.",
+            ReadDone,
+            lambda state, at: in_pool(state, at.block) & (state.writes[at.copy] != 0),
+        ),
+    ),
+    {"something is brought": lambda u: happens(u, ReadDone) & (u.wants[u.at_copy] != 0)},
 )
 
 OWED_IS_HELD = inductive(
@@ -120,12 +227,7 @@ OWED_IS_HELD = inductive(
             "given-up-while-owed",
             "The last holder of a block gives it up while a step still has to write it.",
             Drop,
-            lambda state, at: (
-                (state.named[at.entry] == at.block)
-                & (at.block != 0)
-                & (state.writes.count(at.block) == 0)
-                & (state.filled[at.block] == 0)
-            ),
+            lambda state, at: _names(state, at) & (state.writes.count(at.block) == 0) & (state.filled[at.block] == 0),
         ),
         broken(
             "given-up-twice",
@@ -169,27 +271,27 @@ LATE_IS_IN_TURN = inductive(
 
 
 def _stays(u: Any) -> Any:
-    """The content written at the arbitrary point is still there, unless the block was allocated again."""
-    at = anywhere(u)
-    was, now = before(u).written[at.content, at.block], after(u).written[at.content, at.block]
+    """What may be read at the arbitrary block is still there, or still owed, unless the block was allocated again."""
+    at, state, now = anywhere(u), before(u), after(u)
     allocated = happens(u, Take, Fill) & (u.at_block == at.block)
-    return implies((at.block != 0) & (at.content != 0) & (was == at.block), (now == at.block) | allocated)
+    there = will_have(state, at.block)
+    kept = (will_have(now, at.block) == there) & (now.fixed[at.block] != 0)
+    return implies((at.block != 0) & (state.fixed[at.block] != 0) & (there != 0), kept | allocated)
 
 
 STAYS = of_every_step(
     f"{CONTENT}.written-stays",
     ("KV-MEM-01",),
-    "What was written into a block stays there until the block is allocated again, and so as long as a table names it, "
+    "What a hit could read stays in its block until the block is allocated again, and so as long as a table names it, "
     "a copy reads it or the cache lists it.",
     _stays,
     (
+        _OVER_WHAT_IS_READ,
         broken(
-            "written-over",
-            "What a step computes replaces the block's content.",
+            "written-elsewhere",
+            "What a step writes is not what it was scheduled to write.",
             Computed,
-            lambda state, at: evolve(
-                WRITES(state, at), written=state.written.replaced(at.block, 0).put((at.content, at.block), at.block)
-            ),
+            lambda state, at: evolve(WRITES(state, at), written=state.written.put(at.block, at.content)),
         ),
         unguarded(
             "late-at-any-time",
@@ -197,26 +299,16 @@ STAYS = of_every_step(
             Overwrite,
             lambda state, at: in_pool(state, at.block),
         ),
-        broken(
-            "eviction-erases",
-            "An eviction erases the slots.",
-            Forget,
-            lambda state, at: evolve(state, written=state.written.replaced(at.block, 0)),
-        ),
     ),
     {
-        "another content of the block is computed": lambda u: (
-            happens(u, Computed) & (u.written[u.any_content, u.at_block] == u.at_block) & (u.any_block == u.at_block)
-        ),
-        "it is released": lambda u: (
-            happens(u, Drop) & (u.any_block == u.at_block) & (u.written[u.any_content, u.at_block] == u.at_block)
-        ),
+        "it is computed": lambda u: happens(u, Computed) & (u.fixed[u.at_block] == 1) & (u.any_block == u.at_block),
+        "it is released": lambda u: happens(u, Drop) & (u.any_block == u.at_block) & (u.fixed[u.at_block] == 1),
     },
 )
 
 
 def _reads_what_was_written(u: Any) -> Any:
-    return implies(happens(u, Hold, Read), is_written_or_owed(after(u), Operands(u.at_block, content=u.at_content)))
+    return implies(happens(u, Hold, Read), is_there(after(u), Operands(u.at_block, content=u.at_content)))
 
 
 _HIT_ON_ANYTHING = unguarded(
@@ -229,8 +321,8 @@ _HIT_ON_ANYTHING = unguarded(
 READS = of_every_step(
     f"{CONTENT}.hit-reads-what-was-written",
     ("KV-MEM-01", "KV-OP-19"),
-    "A block that serves a hit, or is copied for one, holds what the request asked for in its slots, or a step that "
-    "was scheduled before writes it there.",
+    "A block that serves a hit, or is copied for one, holds what the request asked for in each range of its slots, or "
+    "a step that was scheduled before writes it there.",
     _reads_what_was_written,
     (
         _HIT_ON_ANYTHING,
@@ -247,9 +339,14 @@ READS = of_every_step(
         ),
     ),
     {
-        "it is owed": lambda u: happens(u, Hold) & (u.written[u.at_content, u.at_block] == 0),
+        "it is owed": lambda u: (
+            happens(u, Hold) & (u.owed[u.at_block] != 0) & (u.written[u.at_block] != u.owed[u.at_block])
+        ),
         "a beginning was written": lambda u: (
-            happens(u, Read) & (u.content[u.at_block] == 0) & (u.written[u.at_content, u.at_block] == u.at_block)
+            happens(u, Read)
+            & (u.content[u.at_block] == 0)
+            & (u.part[u.at_content] != 0)
+            & (u.written[u.at_block] == u.part[u.at_content])
         ),
     },
 )
@@ -258,10 +355,8 @@ _LOADED = {"it arrives out of turn": lambda u: happens(u, Provide) & (u.out_of_t
 
 
 def _arrives(u: Any) -> Any:
-    state, at = after(u), Operands(u.at_block, content=u.at_content)
-    return implies(
-        happens(u, Provide), (state.written[u.at_content, u.at_block] == u.at_block) & (state.late[at.block] == 0)
-    )
+    state = after(u)
+    return implies(happens(u, Provide), (will_have(state, u.at_block) == u.at_content) & (state.late[u.at_block] == 0))
 
 
 ARRIVES = of_every_step(
@@ -280,10 +375,20 @@ ARRIVES = of_every_step(
             "before-the-steps-in-flight",
             "Another node writes before the steps in flight, though it should write in turn.",
             Provide,
-            lambda state, at: (state.filled[at.block] != 0) & (at.content != 0),
+            lambda state, at: (state.filled[at.block] != 0) & (at.content != 0) & _names(state, at),
         ),
     ),
     _LOADED,
 )
 
-OBLIGATIONS = (KNOWN_IS_WRITTEN, LATE_SPOILS_NOTHING, OWED_IS_HELD, LATE_IS_IN_TURN, STAYS, READS, ARRIVES)
+OBLIGATIONS = (
+    KNOWN_IS_WRITTEN,
+    COUNTED_IS_WRITTEN,
+    WANTED_IS_WRITTEN,
+    BRINGS,
+    OWED_IS_HELD,
+    LATE_IS_IN_TURN,
+    STAYS,
+    READS,
+    ARRIVES,
+)

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from kvreference.ahead import tokens_answered
 from kvreference.answers import Answer, Granted
+from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.manager import Manager
 from kvreference.operations import Dispatch, OfRequest, Operation, Sample, Transferred
@@ -21,8 +22,8 @@ from kvreference.population import Request, Status
 from kvspec.maps import entries_of
 from kvspec.pool.invariants import INVARIANTS, About, Point
 from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition
-from kvspec.pool.transitions import Computed, Drop, Overwrite, Reset, Use, Used
-from kvspec.refinement.picture import FOLLOWED, Entry, Picture, picture
+from kvspec.pool.transitions import Compute, Computed, Drop, Overwrite, Reset, TakeBack, Use, Used
+from kvspec.refinement.picture import FOLLOWED, Entry, Parts, Picture, counted, picture
 from kvspec.refinement.recording import Call, Did, RecordedPool, record
 from kvspec.refinement.requirements import (
     ALLOWED,
@@ -43,7 +44,8 @@ class Follower:
     def __init__(self, manager: Manager, tally: Counter[str] | None = None) -> None:
         assert not manager.tables, "no block may be held yet"
         record(manager.holdings)
-        self.now = picture(manager)
+        begin = picture(manager)
+        self.now = evolve(begin, state=evolve(begin.state, part=Parts.of(manager.settings)))
         self.tally: Counter[str] = Counter() if tally is None else tally
         """How often each transition was seen."""
         self._retention = retention_of(manager.settings)
@@ -58,7 +60,7 @@ class Follower:
         self._dispatched = self._over = 0
         """How many steps were dispatched, and how many of them are over."""
         self._steps: Mapping[tuple[Content, int], int] = {}
-        """Of what is to be written, by content and block, which step does, counted from the first."""
+        """Of what is to be written, by what it is and block, which step does, counted from the first."""
         self._due: Mapping[Entry, int] = {}
         """Of what waits for steps in flight, how many steps must be over before it may be free."""
 
@@ -74,10 +76,12 @@ class Follower:
     def observe(self, manager: Manager, operation: Operation, answer: Answer) -> Drift | None:
         """The first difference after ``manager`` performed ``operation``, or None. Do not follow on after one."""
         after, run = picture(manager, self.now), Run(operation, self.now.state)
-        drift = run.through(Labels(operation, answer, manager, self.now, after).of(_recorded(manager)))
+        labels = Labels(operation, answer, manager, self.now, after, lambda: run.state)
+        drift = run.through(labels.of(_recorded(manager)))
         drift = drift or run.through(_used(self.now, after)) or run.through(_uses(self.now, after))
         drift = drift or run.through(self._computed(run.state, manager, isinstance(operation, Sample)))
         drift = drift or _first(self._still_owed(operation, run.state))
+        drift = drift or _first(_miscounted(operation, run.state, manager))
         after = _with_followed(after, run.state)
         drift = drift or _first(_differences(operation, run.state, after.state))
         if drift is None:
@@ -119,24 +123,22 @@ class Follower:
         With one step in flight, a step is over before the next operation. Blocks that become known with an answer were
         computed before.
         """
-        owed, late = entries_of(state.owed), entries_of(state.late)
+        owed, late = _owed(state), entries_of(state.late)
         if not owed and not late:
             self._steps = {}
             return
         begins = self._over if answered or manager.settings.steps_in_flight_max == 1 else self._dispatched + 1
         steps = {**dict.fromkeys(owed, begins), **self._steps}
         still = {key: step for key, step in steps.items() if step > self._over}
-        former = {block for content, block in still if (content, block) not in owed}
+        former = {key[1] for key in still if key not in owed}
         yield from [(Overwrite, Operands(block)) for block in late if block not in former]
-        yield from [
-            (Computed, Operands(block, content=content)) for content, block in owed if (content, block) not in still
-        ]
+        yield from [(Computed, Operands(block)) for key in owed if key not in still for block in key[1:]]
         self._steps = {key: step for key, step in still.items() if key in owed or key[1] in late}
 
     def _still_owed(self, operation: Operation | None, state: State) -> Iterator[Drift]:
         """Writes that are pending or late although their step is over."""
         late = {block for _, block in self._steps}
-        for key in entries_of(state.owed):
+        for key in _owed(state):
             if key not in self._steps:
                 yield Drift(operation, "owed", key, "it is written", "it is not written")
         for block in entries_of(state.late):
@@ -202,6 +204,10 @@ class Follower:
             self._progress = {other: progress for other, progress in self._progress.items() if other != number}
 
 
+_ALWAYS = frozenset[type[Transition]]({Use, Used, Compute, TakeBack, Computed, Overwrite})
+"""What may happen in every operation."""
+
+
 class Run:
     """The transitions of one operation, or of the end of a step in flight."""
 
@@ -210,7 +216,7 @@ class Run:
         self.state = state
         self.happened: list[Labelled] = []
         self.touched: list[Point] = []
-        self._allowed = ALLOWED.get(type(operation), frozenset()) | {Use, Used, Computed, Overwrite}
+        self._allowed = ALLOWED.get(type(operation), frozenset()) | _ALWAYS
 
     def through(self, labels: Iterable[Labelled | Call]) -> Drift | None:
         """Run what calls stand for; the first that cannot be, or None."""
@@ -269,6 +275,26 @@ def _uses(before: Picture, after: Picture) -> Iterator[Labelled]:
             yield Use, Operands(block, entry, use=entry)
 
 
+def _owed(state: State) -> Mapping[tuple[Content, int], None]:
+    """What is to be written, and into which block."""
+    return {(what, block): None for block, what in entries_of(state.owed).items()}
+
+
+def _miscounted(operation: Operation, state: State, manager: Manager) -> Iterator[Drift]:
+    """What the request counts as computed by its books, and nothing was written for; or the other way round."""
+    if not isinstance(operation, OfRequest) or operation.request not in manager.tables:
+        return
+    number = operation.request
+    counts = counted(manager, number, state.part)
+    if counts is None:
+        return
+    for index, (group, table) in enumerate(zip(manager.geometry.groups, manager.tables[number], strict=True)):
+        for place, block in enumerate(table.blocks if not group.keeps_states else ()):
+            expected, has = counts.get((number, index, place), 0), state.has[number, index, place]
+            if block != NULL and has != expected:
+                yield Drift(operation, "has", (number, index, place), expected, has)
+
+
 def _with_followed(after: Picture, state: State) -> Picture:
     """``after``, with what no state of a manager shows as it is in ``state``."""
     return evolve(after, state=evolve(after.state, **{name: getattr(state, name) for name in FOLLOWED}))
@@ -301,6 +327,8 @@ def wrong(operation: Operation | None, state: State, touched: Collection[Point])
         About.CONTENT: list({(point.block, point.content): point for point in touched}.values()),
         About.COPY: [Point(copy=copy) for copy in entries_of(state.reads)],
     }
+    blocks = {point.block for point in points[About.BLOCK]}
+    points[About.ENTRY] = [Point(entry=entry) for entry in entries_of(state.has) if state.named[entry] in blocks]
     for invariant, law in INVARIANTS.items():
         for point in points[law.about]:
             if not invariant(state, point):

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from attrs import frozen
 
 from kvreference.answers import Copy
 from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
+from kvreference.content import Prefix
+from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.pinned_tier import PinnedPool
 from kvreference.population import Status
+from kvreference.settings import Settings
 from kvspec.maps import FiniteMap
 from kvspec.pool.state import FREE, HELD, WAITING, State
 
@@ -31,8 +34,49 @@ Entry: TypeAlias = tuple[int, ...]
 IN_BOTH = -1
 """Where a block would be that two queues have."""
 NOTHING = FiniteMap()
-FOLLOWED = ("filled", "written", "owed", "late")
+FOLLOWED = ("filled", "part", "written", "owed", "late", "fixed", "has", "wants")
 """The maps that no state of a manager shows: they are as the transitions left them."""
+
+
+@frozen(eq=False)
+class Parts:
+    """What each content has in the slot range that is looked at: of every block, so many grains after its beginning.
+
+    It is the prefix that ends there, in its group. A state is one slot, and has the whole content.
+    """
+
+    geometry: Geometry
+    range: int
+
+    def end(self, group: Group) -> int:
+        """The tokens from the beginning of a block of ``group`` to the end of the range."""
+        return self.range % (group.block_size_tokens // self.geometry.grain_tokens) * self.grain + self.grain
+
+    @property
+    def grain(self) -> int:
+        """How many tokens the range stands for."""
+        return self.geometry.grain_tokens
+
+    def __getitem__(self, content: Content | Literal[0]) -> Content | Literal[0]:
+        if content == 0:
+            return 0
+        index, prefix = content
+        group = self.geometry.groups[index]
+        if group.keeps_states:
+            return content
+        size = group.block_size_tokens
+        end = (prefix.tokens - 1) // size * size + self.end(group)
+        found: Prefix | None = prefix
+        while found is not None and found.tokens > end:
+            found = found.parent
+        return 0 if found is None or found.tokens < end else (index, found)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Parts:
+        """Those of a manager with ``settings``: which range is looked at depends on how many blocks there are."""
+        geometry = settings.geometry
+        most = max(group.block_size_tokens // geometry.grain_tokens for group in geometry.groups)
+        return cls(geometry, settings.blocks % most)
 
 
 @frozen(eq=False)
@@ -106,10 +150,7 @@ def picture(manager: Manager, before: Picture | None = None) -> Picture:
         begun=_begun(manager) if raw.begins or pool.partial.blocks() else NOTHING,
         begins=map_of("begins", "begins") or _listed(raw.begins),
         uses=FiniteMap.of(dict(raw.uses)),
-        filled=NOTHING,
-        written=NOTHING,
-        owed=NOTHING,
-        late=NOTHING,
+        **dict.fromkeys(FOLLOWED, NOTHING),
     )
     return Picture(state, raw)
 
@@ -177,6 +218,29 @@ def _uses(manager: Manager, before: Mapping[Entry, int]) -> Mapping[Entry, int]:
                 if table.blocks[place] != NULL:
                     uses[(number, index, place)] = table.blocks[place]
     return uses
+
+
+def counted(manager: Manager, number: int, parts: Parts) -> Mapping[Entry, Content] | None:
+    """What a request counts as computed in the range that is looked at, by its books; None while it loads or ends.
+
+    Of a token that is not known yet, such as a draft, it is not known what it is. States are not listed.
+    """
+    request = manager.population.alive.get(number)
+    if request is None or number not in manager.tables:
+        return {}
+    if request.status in (Status.LOADING, Status.ENDING):
+        return None
+    prefixes, grain = manager.prefixes.get(number, []), parts.grain
+    known = min(request.tokens_computed, len(prefixes) * grain)
+    found: dict[Entry, Content] = {}
+    for index, (group, table) in enumerate(zip(manager.geometry.groups, manager.tables[number], strict=True)):
+        size, end = group.block_size_tokens, parts.end(group)
+        if group.keeps_states:
+            continue
+        for place in range(min(len(table.blocks), max(0, (known - end) // size + 1))):
+            if table.blocks[place] != NULL:
+                found[number, index, place] = index, prefixes[(place * size + end) // grain - 1]
+    return found
 
 
 def _numbered(values: Sequence[Any]) -> FiniteMap:

@@ -46,7 +46,6 @@ from kvspec.pool.state import Operands, Transition
 from kvspec.pool.transitions import (
     Aim,
     Begin,
-    Compute,
     Demote,
     Drop,
     Fill,
@@ -64,7 +63,7 @@ from kvspec.pool.transitions import (
 )
 from kvspec.refinement.step import Blocks, Drift, Step, content_of_block, content_up_to
 
-_CACHES = frozenset[type[Transition]]({Compute, Register, Begin})
+_CACHES = frozenset[type[Transition]]({Register, Begin})
 _FREES = frozenset[type[Transition]]({Pin, Drop})
 _ENDS = frozenset[type[Transition]]({*_FREES, Move})
 """A released block may be free only when steps in flight are over: until then another table names it."""
@@ -89,7 +88,8 @@ ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = Ma
 )
 """By operation; one that is not here changes no block. None stands for the end of a step in flight.
 
-In each, steps in flight may come to use a block, or use it no longer, and write what they owe.
+In each, steps in flight may come to use a block, or use it no longer, and write what they owe; and a request may count
+more tokens as computed, or fewer.
 """
 
 

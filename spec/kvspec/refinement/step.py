@@ -7,7 +7,7 @@ from the entry or the copy, and not from what the block holds. It is the content
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from attrs import frozen
@@ -17,7 +17,7 @@ from kvreference.cached_map import Content
 from kvreference.manager import Manager
 from kvreference.operations import Dispatch, OfRequest, Operation, Transferred
 from kvreference.population import Request
-from kvspec.pool.state import Operands, Transition
+from kvspec.pool.state import Operands, State, Transition
 from kvspec.pool.transitions import (
     Aim,
     Begin,
@@ -36,8 +36,9 @@ from kvspec.pool.transitions import (
     Register,
     Reset,
     Take,
+    TakeBack,
 )
-from kvspec.refinement.picture import Entry, Picture
+from kvspec.refinement.picture import Entry, Parts, Picture, counted
 from kvspec.refinement.recording import Call, Did
 
 
@@ -102,7 +103,15 @@ class UnexplainedError(Exception):
 class Labels:
     """The labels of one operation."""
 
-    def __init__(self, operation: Operation, answer: Answer, manager: Manager, before: Picture, after: Picture) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        answer: Answer,
+        manager: Manager,
+        before: Picture,
+        after: Picture,
+        now: Callable[[], State],
+    ) -> None:
         self._operation = operation
         self._answer = answer
         self._manager = manager
@@ -119,7 +128,8 @@ class Labels:
         self._copies = list(self._unread)
         """The copies that are new."""
         self._is_settled = False
-        self._before = before.state
+        self._now = now
+        """The state that the labels so far have led to."""
 
     def of(self, calls: Sequence[Call]) -> Iterator[Labelled | Call]:
         """The transitions that ``calls`` stand for, in order; a call that is not a transition is yielded as it is.
@@ -127,35 +137,72 @@ class Labels:
         Raises:
             UnexplainedError: nothing accounts for a call.
         """
-        known = [call for call in calls if call.did in (Did.REGISTER, Did.BEGIN) and self._is_there(call)]
-        yield from (
-            (Provide, Operands(call.block, content=call.content)) for call in known if call.block in self._filled
-        )
+        yield from self._provided(calls)
         yield from ((Filled, Operands(block)) for block in self._filled)
         for call in calls:
-            if call.did in (Did.REGISTER, Did.BEGIN) and not self._is_settled:
+            if call.did in (Did.REGISTER, Did.BEGIN):
                 # All tables stand by then.
                 yield from self._settled()
-                yield from (
-                    (Compute, Operands(call.block, self._will.get(call.block, 0), content=call.content))
-                    for call in known
-                    if call.block not in self._filled
-                )
+                if self._is_new_state(call):
+                    yield Compute, Operands(call.block, self._will.get(call.block, 0), content=call.content)
             yield self._label(call)
         yield from self._settled()
 
-    def _is_there(self, call: Call) -> bool:
-        """Whether what becomes known is computed by now, or is computed in the step that is scheduled, and is new.
+    def _is_new_state(self, call: Call) -> bool:
+        """Whether a state becomes known that is computed by now, or is computed in the step that is scheduled.
 
         The request's record says so: external tokens count as computed once they have arrived.
         """
         assert isinstance(self._operation, OfRequest), "it becomes known for a request"
         assert call.content is not None, "it is the content that becomes known"
-        request = self._manager.population[self._operation.request]
+        group, prefix = call.content
+        if not self._manager.geometry.groups[group].keeps_states or self._now().owed[call.block] == call.content:
+            return False
         # The last token that arrives counts as computed only later.
-        arrives = isinstance(self._operation, Transferred)
-        computed = len(request.tokens) if arrives else request.tokens_computed
-        return call.content[1].tokens <= computed and self._before.begins[call.content, call.block] == 0
+        if isinstance(self._operation, Transferred):
+            return False
+        return prefix.tokens <= self._manager.population[self._operation.request].tokens_computed
+
+    def _provided(self, calls: Sequence[Call]) -> Iterator[Labelled]:
+        """What arrives in the blocks that another node has written: the tokens of the request, and states."""
+        parts = self._parts
+        for block in self._filled:
+            number, index, place = self._place[block]
+            group, prefixes = self._manager.geometry.groups[index], self._manager.prefixes.get(number, [])
+            if group.keeps_states:
+                content = next((call.content for call in calls if call.block == block and call.content), None)
+            else:
+                end = place * group.block_size_tokens + parts.end(group)
+                content = (index, prefixes[end // parts.grain - 1]) if end <= len(prefixes) * parts.grain else None
+            if content is not None:
+                yield Provide, Operands(block, self._place[block], content=content)
+
+    @property
+    def _parts(self) -> Parts:
+        parts: Parts = self._now().part
+        return parts
+
+    def _counted(self) -> Iterator[Labelled]:
+        """What the request counts as computed that it did not count before, or counts no longer.
+
+        A hit was there before, its copies bring what they want, and so does what arrives.
+        """
+        if not isinstance(self._operation, OfRequest):
+            return
+        counts, state = counted(self._manager, self._operation.request, self._parts), self._now()
+        if counts is None:
+            return
+        hit = self._answer.hit_tokens if isinstance(self._answer, Granted) else 0
+        for block, entry in self._will.items():
+            content = counts.get(entry)
+            if content is not None and block not in self._filled:
+                if state.has[entry] != content and content[1].tokens > hit:
+                    yield Compute, Operands(block, entry, content=content)
+            elif content is None and self._takes_back(entry) and state.has[entry] != 0:
+                yield TakeBack, Operands(block, entry)
+
+    def _takes_back(self, entry: Entry) -> bool:
+        return entry[0] >= 0 and not self._manager.geometry.groups[entry[1]].keeps_states
 
     def _label(self, call: Call) -> Labelled | Call:
         block = call.block
@@ -214,7 +261,10 @@ class Labels:
             if other is not None and other != entry:
                 yield Move, Operands(block, entry, other)
         for place, copy in self._copies:
-            yield Aim, Operands(copy.destination, self._will.get(copy.destination, 0), copy=place)
+            reaches = self._parts.end(self._manager.geometry.groups[copy.group]) <= copy.tokens
+            brings = self._now().wants[place] if reaches else 0
+            yield Aim, Operands(copy.destination, self._will.get(copy.destination, 0), copy=place, content=brings)
+        yield from self._counted()
 
 
 def _loaded(manager: Manager, request: int | None, answer: Answer) -> Mapping[int, range]:

@@ -36,10 +36,15 @@ SOUND = State(
     # A step in flight uses 1 and 5, and another node writes 2.
     uses=FiniteMap({1: 1, 2: 5}),
     filled=FiniteMap({2: 1}),
-    # All known blocks are there, but for what a step still has to write into 5.
-    written=FiniteMap({(11, 1): 1, (13, 3): 3, (11, 4): 4, (15, 5): 5}),
-    owed=FiniteMap({(16, 5): 5}),
+    # In the range that is looked at, 11, 13 and 15 are not the same, and 16 begins as 15 does. What is known is there,
+    # but for what a step still has to write into 5. The request that names 2 computed something in a part of it.
+    part=FiniteMap({11: 21, 13: 23, 15: 25, 16: 25}),
+    written=FiniteMap({1: 21, 2: 21, 3: 23, 4: 21}),
+    owed=FiniteMap({5: 25}),
     late=FiniteMap(),
+    fixed=FiniteMap({1: 1, 3: 1, 4: 1, 5: 1}),
+    has=FiniteMap({1: 21, 2: 21, 3: 21, 4: 25}),
+    wants=FiniteMap({1: 21}),
 )
 """A state in which every invariant says something."""
 
@@ -61,9 +66,10 @@ BROKEN: dict[str, dict[str, Any]] = {
     "filled_is_held": {"filled": SOUND.filled.put(6, 1)},
     "filled_is_unused": {"filled": SOUND.filled.put(5, 1)},
     "known_is_written": {"owed": NOTHING},
-    "owed_is_held": {"owed": SOUND.owed.put((17, 6), 6)},
+    "owed_is_held": {"owed": SOUND.owed.put(6, 21)},
     "late_is_in_turn": {"late": SOUND.late.put(6, 1)},
-    "late_spoils_nothing": {"late": SOUND.late.put(4, 1)},
+    "counted_is_written": {"has": SOUND.has.put(3, 22)},
+    "wanted_is_written": {"wants": SOUND.wants.put(1, 22)},
 }
 
 
@@ -91,13 +97,19 @@ def test_they_hold_at_the_start(blocks: int) -> None:
     state = initial(State(blocks, 1, **dict.fromkeys(MAPS, SOUND.refs)))
     assert set() == violations(state)
     assert blocks - 1 == state.where.count(FREE)
-    assert all(getattr(state, name) == NOTHING for name in MAPS if name != "where")
+    assert all(getattr(state, name) == NOTHING for name in MAPS if name not in ("where", "part"))
 
 
 @pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])
 def test_each_can_fail(name: str) -> None:
     """It is among the reported violations of a state in which something that it covers is broken."""
     assert name in violations(evolve(SOUND, **BROKEN[name]))
+
+
+@pytest.mark.parametrize("broken", [{"late": SOUND.late.put(3, 1)}, {"written": SOUND.written.put(4, 22)}])
+def test_what_is_known_is_lost_where_something_else_was_written(broken: dict[str, Any]) -> None:
+    """Or still will be, by a step of a former holder."""
+    assert "known_is_written" in violations(evolve(SOUND, **broken))
 
 
 def test_nothing_touched_is_nothing_wrong() -> None:

@@ -69,7 +69,7 @@ def test_what_becomes_known_is_written() -> None:
         manager, Arrive(0, (Run(0, 9),)), Admit(0, 9), Finish(0), writes=True
     )
     state = manager.follower.now.state
-    assert entries_of(state.listed) == entries_of(state.written)
+    assert {block: content for content, block in entries_of(state.listed)} == entries_of(state.written)
     assert {} == entries_of(state.owed)
 
 

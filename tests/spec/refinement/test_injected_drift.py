@@ -48,6 +48,7 @@ from kvspec.pool.transitions import (
     Read,
     ReadDone,
     Reset,
+    TakeBack,
     Use,
     Used,
 )
@@ -74,6 +75,7 @@ WHERE = {
     Fill: TRANSFERS,
     Provide: TRANSFERS,
     Filled: TRANSFERS,
+    TakeBack: TRANSFERS,
 }
 """On which model a transition happens; where nothing is said, on all of them."""
 

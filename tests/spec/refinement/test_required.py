@@ -146,7 +146,7 @@ class CopiesTooMuch(Holdings):
         (WINDOW, KeepsOneGroup, "expected none, got [["),
         (DRAFTS, ForgetsLookahead, "tables of request"),
         (SHARING, GivesOneMore, "tables of request"),
-        (SHARING, ForgetsTheHit, "hit at ("),
+        (SHARING, ForgetsTheHit, "register at Operands("),
         (PARTIAL, CopiesNothing, "copies at pending"),
         (PARTIAL, CopiesTooMuch, "copies at group, destination and tokens"),
     ],
@@ -270,7 +270,7 @@ def test_the_content_of_the_block_before_is_noticed() -> None:
     """Each block but the first becomes known for what the one before it holds."""
     with patch("kvreference.caching.content_up_to", _of_the_block_before):
         (wrong,) = driven(SHARING).wrong
-    assert "registered at (" in wrong
+    assert "register at Operands(" in wrong
 
 
 def test_a_content_that_is_wrong_everywhere_is_noticed() -> None:
@@ -334,5 +334,5 @@ def test_what_another_node_did_not_bring_yet_is_not_registered() -> None:
 
     with patch.object(Manager, "_admit_with_hit", early):
         (wrong,) = driven(TRANSFERS).wrong
-    assert "compute at Operands(" in wrong
+    assert "register at Operands(" in wrong
     assert "expected it cannot happen" in wrong

@@ -16,8 +16,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     pool = engine.scheduler.kv_cache_manager.block_pool
     unused = [each.block_id for each in pool.blocks if not each.ref_cnt and not each.is_null]
     more = pool.get_num_free_blocks() - len(unused)
-    again: int = sum(simple.stored_again[block] for block in unused)
-    return 0 < more <= again
+    again = sum(simple.stored_again[block] for block in unused)
+    return bool(0 < more <= again)
 
 
 FINDING = Finding(

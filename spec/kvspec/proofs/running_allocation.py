@@ -1,0 +1,408 @@
+"""Chapters 01, 10 and 13: an allocation of any size, over any number of groups, and the room for it.
+
+``Holdings.allocate`` is run over something that stands for a pool, and records what it is asked for. A table is a list
+of stretches: neighbouring entries, of which only the number is known. Any number of groups stand there as one, and so
+do all that follow them: what is done group by group is done to the first of them and then to the rest. What the pool
+does with what it is asked for is proved of the running pool by itself (``running_pool``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from attrs import frozen
+
+from kvreference import admission, attention, block_pool, holdings, pinned_tier
+from kvreference import tables as block_tables
+from kvreference.answers import Copy, Hit, Partial
+from kvreference.block_pool import NULL, BlockPool
+from kvreference.holdings import Holdings, Span
+from kvreference.pinned_tier import PinnedPool
+from kvreference.tables import Table
+from kvspec.obligation import Count, Obligation, Unknown, only
+from kvspec.proofs.running_pool import holdings_over
+from kvspec.symbolic import Term, either, expression_of
+
+OWNER = 1
+GROUPS = range(2)
+"""Some groups, as one, and all that follow them."""
+INSIDE_TOKENS = 2
+"""How many tokens of a block are copied where a hit ends inside one."""
+COMPUTES, LOADS, RUNS = range(3)
+"""What slots are asked for: a first chunk, what another node provides, or, while it runs, another chunk."""
+
+
+@frozen(eq=False)
+class Stretch:
+    """Neighbouring entries of a table: null blocks, blocks that were there, or blocks that were taken."""
+
+    count: Any
+    what: str
+
+    def __ne__(self, other: object) -> bool:
+        assert other == NULL, "whether it is the null block"
+        return self.what != "null"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+class Length(Term):
+    """How long a list of stretches is. Python cuts the list there: after so many stretches."""
+
+    __slots__ = ("stretches",)
+
+    def __init__(self, length: Any, stretches: int) -> None:
+        super().__init__(expression_of(length))
+        self.stretches = stretches
+
+    def __index__(self) -> int:
+        return self.stretches
+
+
+class Times(Term):
+    """A number of times that a tuple of one entry is repeated."""
+
+    __slots__ = ()
+
+    def __sub__(self, other: Any) -> Times:
+        return Times((Term(self.z3) - other).z3)
+
+    def __rmul__(self, other: Any) -> Any:
+        (one,) = other
+        return (Stretch(Term(self.z3), "new" if one is None else "null"),)
+
+
+class Layout:
+    """A table as it must become: its stretches, of which some are new."""
+
+    def __init__(self, stretches: list[Stretch]) -> None:
+        self.stretches = stretches
+
+    def count(self, value: Any) -> Any:
+        """How many entries are new."""
+        assert value is None, "new ones"
+        return sum(each.count for each in self.stretches if each.what == "new")
+
+    def __iter__(self) -> Iterator[Stretch | None]:
+        # For each new entry the next block is taken: for all of them at once.
+        yield from (None if each.what == "new" else each for each in self.stretches)
+
+
+class HitBlocks:
+    """The blocks of a hit in a group, however many."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def __getitem__(self, which: slice) -> list[Stretch]:
+        return [Stretch(_rest(self.count, which.start), "there")]
+
+
+class HitTokens:
+    """How many tokens a hit has, of which only the whole blocks are known, in the group in which it ends inside one."""
+
+    def __init__(self, blocks: Any) -> None:
+        self.blocks = blocks
+
+    def __floordiv__(self, _block_size: Any) -> Length:
+        # After what is not read and the blocks that were hit.
+        return Length(self.blocks, 2)
+
+
+def _rest(more: Any, less: Any) -> Any:
+    return either(more > less, more - less, 0)
+
+
+def _length(of: Any) -> Any:
+    stretches = of.stretches if isinstance(of, Layout) else of
+    if not any(isinstance(each, Stretch) for each in stretches):
+        return len(stretches)
+    return Length(sum(each.count for each in stretches), len(stretches))
+
+
+def _grown(blocks: Any, entries: Any) -> Layout:
+    return Layout(list(attention.grown(blocks.stretches if isinstance(blocks, Layout) else blocks, entries)))  # type: ignore[arg-type]  # stretches
+
+
+class Calls:
+    """Stands for a pool, and for how many blocks can be had of it."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+        self.free: list[Any] = []
+        self.asked: list[tuple[Any, Any]] = []
+        self.touched: list[Stretch] = []
+        self.taken: list[Stretch] = []
+        self.in_order = True
+        """Whether all that is held was held before anything was taken."""
+
+    def count_free(self, blocks: Any) -> Any:
+        """How many of what is about to be held are free."""
+        return self.u.free if blocks else 0
+
+    def make_room(self, count: Any, kept: Any) -> bool:
+        """Whether so many can be had."""
+        self.asked.append((count, set(kept)))
+        return bool(count <= self.u.room)
+
+    def touch(self, blocks: Any) -> None:
+        """What is held."""
+        held = list(blocks)
+        self.in_order = self.in_order and not (held and self.taken)
+        self.touched += held
+
+    def take(self, count: Any) -> tuple[list[Stretch], list[str]]:
+        """So many blocks, from the front of the free queue."""
+        self.taken.append(Stretch(count, "taken"))
+        return self.taken[-1:], []
+
+
+def _group(u: Any, which: int) -> Any:
+    def times(name: str) -> Times:
+        return Times(expression_of(getattr(u, f"{name}{which}")))
+
+    return SimpleNamespace(
+        blocks_unread=lambda _computed: times("dead"),
+        blocks_dead=lambda _computed: 0,
+        blocks_occupied=lambda provided: times("provided") if u.way == LOADS else Times(expression_of(0)),
+        entries=lambda _tokens, _slots: times("entries"),
+        layout=lambda blocks, entries, _fresh: _grown(blocks, entries),
+        block_size_tokens=1,
+    )
+
+
+def _allocates(u: Any) -> Any:
+    way, pool = u.way.__index__(), Calls(u)
+    groups = tuple(_group(u, which) for which in GROUPS)
+    held: Any = holdings_over(SimpleNamespace(pool=pool), SimpleNamespace(groups=groups))
+    held.settings.tokens_max = u.longest
+    known = [Table([Stretch(getattr(u, f"length{which}"), "there")], 0, 0, fresh=False) for which in GROUPS]  # type: ignore[list-item]  # stretches
+    held.tables = {OWNER: known} if way == RUNS else {}
+    before = dict(held.tables)
+    blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in GROUPS)
+    tokens: Any = HitTokens(u.length0)
+    source: Any = Stretch(1, "source")
+    sources = [source] if u.copied == 1 else []
+    hit = Hit(tokens, blocks, tuple(Partial(0, each, INSIDE_TOKENS) for each in sources))
+    span = Span(u.computed, u.tokens, provided=u.computed if way == LOADS else 0, reserved=u.reserved)
+    with ExitStack() as stack:
+        for module in (holdings, block_tables, attention, admission):
+            stack.enter_context(patch.object(module, "len", _length, create=True))
+        stack.enter_context(patch.object(block_tables, "grown", _grown))
+        allocation = held.allocate(OWNER, span, hit)
+    starts, ends, parts = [], [], list[Any]()
+    for which in GROUPS:
+        length, dead, entries = (getattr(u, f"{name}{which}") for name in ("length", "dead", "entries"))
+        start = length if way == RUNS else dead + _rest(length, dead)
+        between = start + (_rest(getattr(u, f"provided{which}"), start) if way == LOADS else 0)
+        parts.append((between - start, _rest(entries, between)))
+        starts.append(start)
+        ends.append(between + _rest(entries, between))
+    new = sum(ends) - sum(starts)
+    asks = new + (0 if way == RUNS else u.free)
+    if allocation is None:
+        untouched = pool.touched == [] and pool.taken == [] and held.tables == before
+        return (u.room < asks + u.reserved) & untouched
+    tables = held.tables[OWNER]
+    there = [each for table in tables for each in table.blocks if each.what == "there"]
+    fine = (u.room >= asks + u.reserved) & pool.in_order
+    fine = fine & (pool.touched == ([] if way == RUNS else [*sources, *there]))
+    # A copy goes into the first of the new blocks, which stands at the place where the hit ends inside a block.
+    aims = [] if not sources else [Copy(0, source, allocation.entries[0][0], INSIDE_TOKENS)]
+    fine = fine & (held.copies == aims) & ((u.copied == 0) | (starts[0] == u.length0))
+    for count, kept in pool.asked[-1:]:
+        fine = fine & (count == asks) & (kept == set(pool.touched))
+    # What is taken stands in the tables, group by group: first for what is provided, then for the rest.
+    rounds = [[first for first, _ in parts], [last for _, last in parts]]
+    at = 0
+    for count in (count for each in rounds for count in each):
+        if count > 0:
+            if at == len(pool.taken):
+                return False
+            fine = fine & (pool.taken[at].count == count)
+            at += 1
+    gained = [each for entries in allocation.entries for each in entries]
+    fine = fine & (at == len(pool.taken) and sorted(map(id, gained)) == sorted(map(id, pool.taken)))
+    for which, table in enumerate(tables):
+        fine = fine & (sum(each.count for each in table.blocks) == ends[which])
+        behind = table.blocks[len(table.blocks) - len(allocation.entries[which]) :]
+        fine = fine & (behind == list(allocation.entries[which]) and not table.fresh)
+    return fine
+
+
+SIZES: Mapping[str, Unknown] = {
+    f"{name}{which}": Count(0) for which in GROUPS for name in ("length", "dead", "entries", "provided")
+}
+"""Of each group: how many blocks its hit or its table has, how many of a hit are not read, how many it is to have."""
+
+
+def _holds_late(self: Holdings, tables_: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
+    lost = self._fill(tables_, layouts)
+    self.pool.touch(block for table in tables_ for block in table.live())
+    return lost
+
+
+ALLOCATES = Obligation(
+    id="blocks-and-references.running-allocation",
+    statements=("KV-OP-04", "KV-OP-05", "KV-OP-19", "KV-OP-24", "KV-MEM-02"),
+    title="Over any number of groups, with hits and tables of any length, an allocation asks for exactly the blocks "
+    "that it then takes, those of its hit that are free included, and nothing happens if they cannot be had. Else each "
+    "block of the hit and each source of a copy is held, once, before any other is taken. Blocks are taken group by "
+    "group, first for what another node provides, and stand at the end of their tables. A copy goes into the first of "
+    "them, where the hit ends.",
+    unknowns={
+        **SIZES,
+        "way": Count(0, 2),
+        "copied": Count(0, 1),
+        "free": Count(0),
+        "room": Count(0),
+        "reserved": Count(0),
+        "computed": Count(1),
+        "tokens": Count(0),
+        "longest": Count(1),
+    },
+    # A hit that ends inside a block is read up to there, and has a token to compute in it.
+    assumes=lambda u: (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0)),
+    claim=_allocates,
+    witnesses={
+        "a hit in one group, and new blocks in another": lambda u: (
+            (u.way == COMPUTES)
+            & (u.length0 == 5)
+            & (u.dead0 == 2)
+            & (u.entries1 == u.length1 + 7)
+            & (u.room >= 100)
+            & (u.free == 2)
+        ),
+        "something is copied": lambda u: (
+            (u.copied == 1) & (u.length0 == 3) & (u.dead0 == 1) & (u.entries0 == 5) & (u.room >= 100)
+        ),
+        "one block is missing": lambda u: (
+            (u.way == RUNS) & (u.entries1 == u.length1 + 2) & (u.entries0 == 0) & (u.room == 1)
+        ),
+    },
+    mutants=(
+        only(
+            "hit-is-held-last",
+            "The blocks for what is loaded are taken before the hit is held.",
+            "kvreference.holdings:Holdings._begin",
+            _holds_late,
+        ),
+        only(
+            "copied-into-the-block-before",
+            "A copy goes into the last block of the hit.",
+            "kvreference.holdings:Holdings._copies_of",
+            lambda self, hit, tables_: [
+                Copy(each.group, each.source, tables_[each.group].blocks[1], each.tokens) for each in hit.partials
+            ],
+        ),
+        only(
+            "hit-is-not-counted",
+            "The free blocks of the hit are not counted among those that are needed.",
+            "kvreference.holdings:blocks_new",
+            lambda layouts, before: 0,
+        ),
+        only(
+            "planned-twice",
+            "What is provided for is planned again on top of what was there before.",
+            "kvreference.holdings:plan_provided",
+            lambda geometry, tables_, provided: [None] * len(tables_),
+        ),
+    ),
+)
+
+
+# Room with a pinned tier
+
+
+class Lacking(Term):
+    """How many blocks are missing. Python cuts a list of stretches there: the first of them, or both."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, number: Any, first: Any) -> None:
+        super().__init__(expression_of(number))
+        self.first = first
+
+    def __index__(self) -> int:
+        return 1 if self <= self.first else 2
+
+
+class Free(Term):
+    """How many blocks are free."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, number: Any, first: Any) -> None:
+        super().__init__(expression_of(number))
+        self.first = first
+
+    def __rsub__(self, other: Any) -> Lacking:
+        return Lacking(Term(expression_of(other)) - Term(self.z3), self.first)
+
+
+def _makes_room(u: Any) -> Any:
+    """In the pinned queue stand, from the oldest on: some that are kept, some that are not, and so once more."""
+    kept, others = [Stretch(u.kept0, "kept"), Stretch(u.kept1, "kept")], [Stretch(u.one, "one"), Stretch(u.two, "two")]
+    pool: Any = object.__new__(PinnedPool)
+    pool.free, pool.pinned = SimpleNamespace(length=u.free), [kept[0], others[0], kept[1], others[1]]
+    demoted: list[Stretch] = []
+    pool._unpin = demoted.append
+
+    def length(of: Any) -> Any:
+        return Free(of.length, u.one) if hasattr(of, "length") else _length(of)
+
+    with ExitStack() as stack:
+        for module in (pinned_tier, block_pool):
+            stack.enter_context(patch.object(module, "len", length, create=True))
+        answer = bool(pool.make_room(u.count, set(kept)))
+    missing = u.count - u.free
+    fine = (missing <= u.one + u.two) == answer
+    if not answer or missing <= 0:
+        return fine & (demoted == [])
+    # Of the last one as many as are missing then: Python cuts the list of blocks there.
+    return fine & (demoted == (others[:1] if missing <= u.one else others))
+
+
+def _demotes_in_vain(self: Any, count: Any, kept: Any) -> bool:
+    missing = count - self.free.length
+    for block in [block for block in self.pinned if block not in kept] if missing > 0 else []:
+        self._unpin(block)
+    return bool(missing <= sum(block.count for block in self.pinned if block not in kept))
+
+
+MAKES_ROOM = Obligation(
+    id="pinned-tier.makes-room-if-possible",
+    statements=("KV-OP-23", "KV-OP-04"),
+    title="With queues of any length, the blocks that are asked for can be had if and only if they are free or can be "
+    "demoted. Then the oldest are demoted that the request does not use, as many as were missing, and else none.",
+    unknowns={name: Count(0) for name in ("free", "count", "kept0", "kept1", "one", "two")},
+    claim=_makes_room,
+    witnesses={
+        "some are kept, and enough others are demoted": lambda u: (
+            (u.kept0 == 1) & (u.one == 2) & (u.two == 2) & (u.free == 1) & (u.count == 4)
+        )
+    },
+    mutants=(
+        only(
+            "gate-does-not-know-the-tier",
+            "The gate asks only what is free.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            BlockPool.make_room,
+        ),
+        only(
+            "demotes-in-vain",
+            "Blocks are demoted even where that is not enough.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            _demotes_in_vain,
+        ),
+    ),
+)
+
+OBLIGATIONS = (ALLOCATES, MAKES_ROOM)
