@@ -29,6 +29,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kvgate.report.data_file import csv_text, data_name, write
 from kvgate.report.document import Section, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
@@ -165,22 +166,21 @@ def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def page(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str], command: str) -> str:
-    """The tables, as a Markdown file."""
-    lines = ["# Independent mutants of the reference", "", _HEAD, "", f"Written by `{command}`; not edited.", ""]
-    lines += [*_layers(proofs, tested, checked), ""]
-    lines += [*_by_file(proofs), ""]
-    shown = columns("mutant", "function", "proofs", "obligation", "obligations that execute it", "seconds")
-    rows = [
-        (each.mutant.name, function_of(each.mutant), each.verdict, each.by, each.asked, f"{each.seconds:.1f}")
-        for each in proofs
-    ]
-    lines += [*_table(shown, rows), "", "Not killed by the proofs:", ""]
-    left = [each for each in proofs if each.verdict != "killed"]
-    others = [(each.mutant.name, tested[each.mutant.name], checked[each.mutant.name]) for each in left]
-    lines += [*_table(columns("mutant", TESTS, "check of vLLM"), others), "", "Survivors:", ""]
-    lines += [f"- `{each.mutant.name}`: {each.mutant.sentence} {each.mutant.survives or ''}".strip() for each in left]
-    return "\n".join((*lines, ""))
+def page(
+    proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str], command: str, data: str
+) -> tuple[str, str]:
+    """The sums as a page, and the rows as its data file ``data``; what the proofs leave has its argument."""
+    lines = ["# Independent mutants of the reference", "", _HEAD, ""]
+    lines += [f"Each mutant has a row in [{data}]({data}). Written by `{command}`; not edited.", ""]
+    lines += [*_layers(proofs, tested, checked), "", *_by_file(proofs), ""]
+    names = ("mutant", "function", "proofs", "obligation", "obligations that execute it", "seconds")
+    rows = []
+    for each in proofs:
+        name, killed = each.mutant.name, each.verdict == "killed"
+        survives = "" if killed else each.mutant.survives or "not argued"
+        proved = name, function_of(each.mutant), each.verdict, each.by, str(each.asked), f"{each.seconds:.1f}"
+        rows.append((*proved, tested.get(name, ""), checked.get(name, ""), survives, each.mutant.sentence))
+    return "\n".join(lines), csv_text((*names, TESTS, "check of vLLM", "survives", "what is broken"), rows)
 
 
 def _layers(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str]) -> Iterator[str]:
@@ -225,7 +225,7 @@ def main() -> None:
     """Run the mutants that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m kvgate_mutants.independent")
     parser.add_argument("names", nargs="*", metavar="MUTANT", help="only these mutants")
-    parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write the tables as a Markdown file")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write the page, and its rows as FILE.csv")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in _BY_NAME]
     if unknown:
@@ -244,10 +244,11 @@ def main() -> None:
         report(f"{mutant.name}: {TESTS}: {tested[mutant.name]}")
     command = "python -m kvgate_mutants.independent"
     written = f"{command} --write {options.write.name}" if options.write else command
-    text = page(proofs, tested, checked_with(left), written)
+    data = data_name(options.write or Path("mutants-independent.md"))
+    text, rows = page(proofs, tested, checked_with(left), written, data)
     print(text)
     if options.write:
-        options.write.write_text(text, encoding="utf-8")
+        write(options.write, text, rows)
 
 
 if __name__ == "__main__":

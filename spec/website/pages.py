@@ -28,17 +28,6 @@ PAGES = (
 LOOK = "spec/website/look.css"
 WIDE = (
     "difftest/corpus/README.md",
-    "difftest/mutants.md",
-    "difftest/mutants-of-reference.md",
-    "difftest/mutants-independent.md",
-    "difftest/mutants-layers.md",
-    "difftest/mutants-of-checkers.md",
-    "difftest/mutants-ascend-worker.md",
-    "difftest/mutants-ascend-worker@0.23.0.md",
-    "difftest/mutants-ascend-worker@0.30.0rc2.md",
-    "difftest/mutants-ascend@0.23.0.md",
-    "difftest/mutants-ascend-recompute@0.23.0.md",
-    "difftest/mutants-ascend@0.30.0rc2.md",
     "spec/traceability.md",
     "benchmarks/headlines/TABLE.md",
     "benchmarks/RECORD.md",
