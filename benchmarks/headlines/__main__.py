@@ -28,9 +28,9 @@ from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import jobs_of, lines_of
 
 from kvgate.cli.writable import make_writable
+from kvgate.kernel.data_file import csv_text, write_both
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.progress import progress_line
-from kvgate.report.data_file import csv_text, write
 from kvgate.simulation.sweep import run_all
 
 PARTS = ("repeat_rate", "long_prompts", "pinning", "traces")
@@ -91,7 +91,7 @@ def main() -> int:
     told = document(lines, OUT_OF_REACH)
     data = json.dumps(told, indent=1)
     if arguments.out is not None:
-        write(arguments.out / "TABLE.md", page(told), csv_text(COLUMNS, rows(told)))
+        write_both(arguments.out / "TABLE.md", page(told), csv_text(COLUMNS, rows(told)))
         (arguments.out / "table.json").write_text(data + "\n")
     print(data if arguments.json else markdown(told))
     if not completed:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvgate.report.data_file import csv_text, data_name, write
+from kvgate.kernel.data_file import csv_text, data_name, write_both
 from kvgate.report.document import Section, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
@@ -248,7 +248,7 @@ def main() -> None:
     text, rows = page(proofs, tested, checked_with(left), written, data)
     print(text)
     if options.write:
-        write(options.write, text, rows)
+        write_both(options.write, text, rows)
 
 
 if __name__ == "__main__":

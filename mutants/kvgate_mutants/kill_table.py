@@ -10,7 +10,6 @@ from attrs import frozen
 
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.kernel.text import counted
-from kvgate.report.data_file import section_csv
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import Kill, MutantResult
@@ -177,7 +176,7 @@ def list_page(section: Section, command: str, data: str) -> tuple[str, str]:
         f"Written by `{command}`.",
         "",
     )
-    return "\n".join(lines), section_csv(section)
+    return "\n".join(lines), section.csv()
 
 
 def page(tables: Sequence[Killed], command: str, data: str) -> tuple[str, str]:
@@ -188,7 +187,7 @@ def page(tables: Sequence[Killed], command: str, data: str) -> tuple[str, str]:
         for each in killed.results
     )
     section = Section("", (Column("set"), *COLUMNS, Column("argument", optional=True)), rows)
-    return "\n".join(_page(tables, command, data)), section_csv(section)
+    return "\n".join(_page(tables, command, data)), section.csv()
 
 
 def _page(tables: Sequence[Killed], command: str, data: str) -> Iterator[str]:

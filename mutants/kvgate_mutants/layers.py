@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from kvgate.report.data_file import csv_text, data_name, read_csv, write
+from kvgate.kernel.data_file import csv_text, data_name, read_csv, write_both
 from kvgate.report.document import Section, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.independent import TESTS, report
@@ -123,7 +123,7 @@ def main() -> None:
         conform = kept[mutant.name][1] if mutant.name in kept else conformed_with(mutant)
         verdicts[mutant.name] = (proofs, conform, check, tests)
         report(f"{mutant.name}: {', '.join(verdicts[mutant.name])}")
-    write(options.write, *page(verdicts))
+    write_both(options.write, *page(verdicts))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,6 @@ from kvgate.kernel.models import load
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.levels.manager import DETECTORS, MONITORS, Bench
 from kvgate.levels.registry import LEVELS, certain_of
-from kvgate.report.data_file import section_csv
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvgate.shadow.sink_protocol import Passive
 from kvgate_mutants.mutants.mutant import Mutant
@@ -687,7 +686,7 @@ def page(of: str, results: Sequence[Result], command: str, data: str) -> tuple[s
     survives = [each.mutant.survives or "not argued" if each.survived else None for each in results]
     rows = tuple((*row, why) for row, why in zip(section.rows, survives, strict=True))
     argued = Section("", (*section.columns, Column("survives", optional=True)), rows)
-    return "\n".join(lines), section_csv(argued)
+    return "\n".join(lines), argued.csv()
 
 
 _HEADS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgate.report.data_file import data_name, read_csv
+from kvgate.kernel.data_file import data_name, read_csv
 from kvgate_mutants import layers
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (

@@ -16,8 +16,8 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
 from kvgate.gate.level import LevelChoice
+from kvgate.kernel.data_file import read_csv
 from kvgate.kernel.models import MODELS
-from kvgate.report.data_file import read_csv
 from kvgate.report.document import from_json
 from kvgate_mutants.cli import mutants
 from kvgate_mutants.mutants.mutant import Mutant, breaks

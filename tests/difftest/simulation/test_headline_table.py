@@ -21,8 +21,8 @@ from benchmarks.headlines.report import COLUMNS, FORMAT, VERSION, document, mark
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import RULE, Line, jobs_of, lines_of
 
+from kvgate.kernel.data_file import csv_text
 from kvgate.kernel.errors import UsageError
-from kvgate.report.data_file import csv_text
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Counters, Result, Soundness
 from kvgate.simulation.sweep import Job

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from kvgate.report.document import Section
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -15,11 +14,6 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([names, *rows])
     return file.getvalue()
-
-
-def section_csv(section: Section) -> str:
-    """The file of the visible columns of ``section``."""
-    return csv_text([column.name for column in section.visible], map(section.texts, section.rows))
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -34,10 +28,15 @@ def read_csv(text: str) -> list[dict[str, str]]:
 
 def data_name(page: Path) -> str:
     """The name of the data file of a page, which lies next to it."""
-    return page.with_name(f"{page.name.removesuffix('.md')}.csv").name
+    stem = page.resolve().parent.name if page.stem == "README" else page.name.removesuffix(".md")
+    return f"{stem}.csv"
 
 
-def write(page: Path, text: str, data: str) -> None:
-    """Write a page and its data file."""
-    page.write_text(text, encoding="utf-8")
-    page.with_name(data_name(page)).write_text(data, encoding="utf-8")
+def write_both(page: Path, text: str, data: str) -> None:
+    """Write a page and its data file; if that is impossible, print why: what was found counts for more than a file."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+        page.with_name(data_name(page)).write_text(data, encoding="utf-8")
+    except OSError as error:
+        print(f"kvgate: {page}: cannot be written: {error.strerror}", file=sys.stderr)
