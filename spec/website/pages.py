@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PAGES = (
     "*.md",
+    "docs/*.md",
     "spec/*.md",
     "impl/*.md",
     "difftest/*.md",
