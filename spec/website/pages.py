@@ -73,6 +73,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """``markdown`` with its issue numbers as links, the rows of its data files, and links to the pages of code."""
     del files
     here = Path(config.config_file_path).parent / page.file.src_uri
+    if page.file.src_uri.endswith(".py.md"):
+        page.meta["search"] = {"exclude": True}
     shown = dict.fromkeys(_DATA.findall(markdown))
     page.meta["hide"] = [
         *(["toc"] if shown or page.file.src_uri in WIDE else []),
