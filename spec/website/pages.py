@@ -28,6 +28,8 @@ PAGES = (
     "difftest/*.md",
     "difftest/*/*.md",
     "difftest/kvgate/findings/**/*.md",
+    "benchmarks/*.md",
+    "benchmarks/*/*.md",
 )
 ASSETS = ("spec/website/look.css", "spec/website/filter.js")
 WIDE = ("benchmarks/RECORD.md", "benchmarks/TABLE.md")
