@@ -206,11 +206,11 @@ def _table(shown: Sequence[object], rows: Sequence[tuple[object, ...]]) -> Seque
 _HEAD = """\
 These mutants of `kvreference` were written before any obligation or test was read. For each, every obligation that
 executes the mutated function is proved until one is refuted or says nothing any more. "Unproved": the solver no longer
-decides one. "Stopped": a proof ends with an error that the reference does not raise by itself. Neither counts as killed.
-For those that the proofs leave, the tests of the reference and one short check of vLLM are run.
+decides one. "Stopped": a proof ends with an error that the reference does not raise by itself. Neither is a kill. For
+those that the proofs leave, the tests of the reference and one short check of vLLM are run.
 
-The proofs killed 39 when the survivors were first looked at. Obligations were then written for what the others break, so
-the figure says what is proved now, and not what the proofs find in mutants that nobody has seen."""
+The proofs killed 39 when the survivors were first looked at. Obligations were then written for what the others break.
+So the figure says what is proved now, and not what the proofs find in mutants that nobody has seen."""
 
 
 def main() -> None:
