@@ -193,11 +193,8 @@ def page(tables: Sequence[Killed], command: str, data: str) -> tuple[str, str]:
 def _page(tables: Sequence[Killed], command: str, data: str) -> Iterator[str]:
     yield "# The kill table"
     yield ""
-    yield "Known faults, injected one at a time, and what found each. Operations are those of the block manager, over"
-    yield "all cases until the fault was seen; seconds are those of the run, on a machine with other work next to it."
-    kills = [result.kills["gate"] for killed in tables for result in killed.results]
-    if any(kill is not None and kill.smallest is not None for kill in kills):
-        yield "The smallest case counts what is done to the block manager, or to the engine of a broken scheduler."
+    yield "Known faults, injected one at a time, and what found each. Operations are counted over all cases until the"
+    yield "fault was seen, a smallest case in what was done to the system. The machine had other work."
     yield f"Each mutant has a row in [{data}]({data})."
     yield ""
     yield from (f"- {alarm_line(killed)}. {summary(killed)}." for killed in tables)
