@@ -1,8 +1,9 @@
 """All benchmarks in one go, one table of what they showed, and a history of all runs.
 
 Each benchmark runs in a process of its own, one at a time. Each row is kept as soon as it is measured, so an interrupt
-loses none of them. The history is a line of JSON for every run (benchmarks/history.jsonl). The table
-(benchmarks/TABLE.md) shows the newest run of each benchmark, and prefers one that was complete and not quick.
+loses none of them. The history is a line of JSON for every run (benchmarks/history.jsonl). The page
+(benchmarks/TABLE.md) and its rows (benchmarks/benchmarks.csv) show the newest run of each benchmark, and prefer one
+that was complete and not quick.
 
     python -m benchmarks                               # all of them; the headlines alone take minutes a row
     python -m benchmarks --quick                       # briefly, and of long lists a part
@@ -26,13 +27,13 @@ from benchmarks.harness import Row, figure
 from benchmarks.history import Entry, State, append, latest, line_of, read
 from benchmarks.registry import chosen
 from benchmarks.running import ROOT, Job, run
-from benchmarks.table import markdown
+from benchmarks.table import data, markdown, page
 
 from kvgate.cli.writable import make_writable, see_writable
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.progress import progress_line
 
-HISTORY, TABLE = "history.jsonl", "TABLE.md"
+HISTORY, TABLE, DATA = "history.jsonl", "TABLE.md", "benchmarks.csv"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.out.is_dir():
         raise UsageError(f"{options.out}: no such folder")
     make_writable(options.out, "--out")
-    for name in (TABLE,) if options.table else (HISTORY, TABLE):
+    for name in (TABLE, DATA) if options.table else (HISTORY, TABLE, DATA):
         see_writable(options.out / name, "--out")
     history = options.out / HISTORY
     before = read(history)
@@ -90,8 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.table:
         with progress_line() as line:
             entries = measure([Job(each.name, options.quick) for each in picked], history, line.say)
-    reported = markdown(latest([*before, *entries]).values())
-    (options.out / TABLE).write_text(reported, encoding="utf-8")
+    newest = latest([*before, *entries]).values()
+    reported = markdown(newest)
+    (options.out / TABLE).write_text(page(newest), encoding="utf-8")
+    (options.out / DATA).write_text(data(newest), encoding="utf-8")
     print("\n".join(map(line_of, entries)) if options.json else reported)
     for entry in entries:
         if entry.state is State.FAILED:

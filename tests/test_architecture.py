@@ -99,7 +99,7 @@ def test_each_contract_can_be_broken(breaks: bool, tmp_path: Path) -> None:
 
 def written() -> Iterator[tuple[str, str]]:
     """Everything that people wrote, by its path from the root."""
-    folders = ("spec", "reference", "impl", "difftest", "mutants", "tests", "benchmarks")
+    folders = ("docs", "spec", "reference", "impl", "difftest", "mutants", "tests", "benchmarks")
     files = [path for each in folders for path in (ROOT / each).rglob("*") if path.suffix in {".py", ".md", ".toml"}]
     files += [*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / ".ci" / "run"]
     for path in sorted(files):

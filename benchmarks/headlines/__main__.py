@@ -4,11 +4,11 @@ From the repository's root:
 
     python -m benchmarks.headlines --list
     python -m benchmarks.headlines --row 2 --row 4
-    python -m benchmarks.headlines --out benchmarks/headlines   # all of it: writes TABLE.md and table.json
+    python -m benchmarks.headlines --out benchmarks/headlines   # all of it: writes TABLE.md, TABLE.csv and table.json
 
 Each result is stored at once (``--store``) and reused while the code is the same; ``--keep`` also reuses results of
 earlier code, and marks them. README.md of this folder says how long each part takes. Exit 0 if every case is accepted;
-1 if one is not (TABLE.md begins with the rule); 130 if interrupted: what is done is kept and printed. A published
+1 if one is not (TABLE.md has the rule); 130 if interrupted: what is done is kept and printed. A published
 figure outside its bracket is reported, and exits 0. Exit 2 for invalid arguments, 3 where vLLM is not installed.
 """
 
@@ -22,11 +22,12 @@ from pathlib import Path
 
 from benchmarks.harness import at_least_one, end_with, options_of
 from benchmarks.headlines.figure import OUT_OF_REACH, Figure
-from benchmarks.headlines.report import document, markdown
+from benchmarks.headlines.report import COLUMNS, document, markdown, page, rows
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import jobs_of, lines_of
 
 from kvgate.cli.writable import make_writable
+from kvgate.kernel.data_file import csv_text, write_both
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.progress import progress_line
 from kvgate.simulation.sweep import run_all
@@ -68,7 +69,7 @@ def main() -> int:
         help=f"keep results in FILE ({STORE}), and do not simulate them again",
     )
     parser.add_argument("--keep", action="store_true", help="take from the store what earlier code computed")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write TABLE.md and table.json to DIR")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write TABLE.md, TABLE.csv and table.json to DIR")
     parser.add_argument("--processes", type=at_least_one, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     arguments = parser.parse_args()
@@ -86,11 +87,12 @@ def main() -> int:
     names = arguments.arm or sorted({arm for figure in chosen for case in figure.cases for arm in case.arms})
     completed = run(chosen, store, names, arguments.processes)
     lines = lines_of(chosen, store)
-    text, data = markdown(lines, OUT_OF_REACH), json.dumps(document(lines, OUT_OF_REACH), indent=1)
+    told = document(lines, OUT_OF_REACH)
+    data = json.dumps(told, indent=1)
     if arguments.out is not None:
-        (arguments.out / "TABLE.md").write_text(text)
+        write_both(arguments.out / "TABLE.md", page(told), csv_text(COLUMNS, rows(told)))
         (arguments.out / "table.json").write_text(data + "\n")
-    print(data if arguments.json else text)
+    print(data if arguments.json else markdown(told))
     if not completed:
         return 130
     return int(any(line.is_wrong for line in lines))

@@ -1,12 +1,13 @@
-"""The headline table, as Markdown and as JSON."""
+"""The headline table: as JSON, and of that JSON its rows and the page that sums them up."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.headlines.figure import TOLERANCE_POINTS, OutOfReach
-from benchmarks.headlines.store import REAL, vllm_version
+from benchmarks.headlines.store import vllm_version
 from benchmarks.headlines.table import RULE, Line, codes_of
 
 from kvgate.simulation.result import Result
@@ -21,66 +22,61 @@ SENT = (
 )
 USUAL = ("reference", "retention")
 """The arms whose names are left out."""
+COLUMNS = (
+    *("#", "figure", "published", "case", "sent", "reference", "vLLM's scheduler", "off, points", "arms agree on"),
+    *("blocks checked when read", "verdict", "process seconds", "source", "assumptions"),
+)
+SHOWN = COLUMNS.index("verdict") + 1
+"""How many columns are printed; the data file has all."""
 
 
-def markdown(lines: Sequence[Line], out_of_reach: Sequence[OutOfReach]) -> str:
-    """The table for readers."""
-    rows = [
-        RULE,
-        "",
-        "| # | figure | published | case | sent | reference | vLLM's scheduler | off, points "
-        "| arms agree on | blocks checked when read | verdict |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-        *(_row(line) for line in lines),
-        "",
-        *_agreements(lines),
-        SENT,
-        "",
-        *_origins(lines),
-        "",
-        *_times(lines),
-        "",
-        "Assumptions:",
-        "",
+def rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The rows of the table: the cases of a document, then what no scheduler alone can show."""
+    beyond = "not to be had from a scheduler alone"
+    return [
+        *map(_row, document["cases"]),
+        *(
+            ("", each["what"], each["published"], *[""] * 7, f"{beyond}: {each['why']}", "", "", "")
+            for each in document["out_of_reach"]
+        ),
     ]
-    figures = {line.figure.number: line.figure for line in lines}
-    rows += [f"- {each.number} ({each.source}): {'; '.join(each.assumptions)}." for each in figures.values()]
-    rows += ["", "Not to be had from a scheduler alone:", "", "| figure | published | why |", "|---|---|---|"]
-    rows += [f"| {each.what} | {each.published} | {each.why} |" for each in out_of_reach]
-    return "\n".join(rows) + "\n"
 
 
-def _agreements(lines: Sequence[Line]) -> list[str]:
+def markdown(told: dict[str, Any]) -> str:
+    """The table for a terminal: the first columns of all rows, and the page."""
+    lines = [f"| {' | '.join(each[:SHOWN])} |" for each in (COLUMNS, ("---",) * SHOWN, *rows(told))]
+    return "\n".join((*lines, "", page(told)))
+
+
+def page(told: dict[str, Any]) -> str:
+    """What the rows come to."""
+    verdicts = Counter(each["verdict"].partition(":")[0] for each in told["cases"])
+    figures = len({each["number"] for each in told["cases"]})
+    lines = ["# Published hit rates, simulated", "", f"{len(told['cases'])} cases of {figures} published figures, and"]
+    lines += [f"{len(told['out_of_reach'])} figures that no scheduler alone can show: [TABLE.csv](TABLE.csv)."]
+    lines += ["", "| verdict | cases |", "|---|--:|"]
+    lines += [f"| {verdict} | {count} |" for verdict, count in verdicts.most_common()]
+    return "\n".join((*lines, "", *_agreements(told), told["rule"], "", SENT, "", *_origins(told), ""))
+
+
+def _agreements(told: dict[str, Any]) -> list[str]:
     """What comparing the arms came to, in a sentence."""
-    several = [line for line in lines if len(line.done) > 1]
+    several = [each for each in told["cases"] if sum(arm["run"] for arm in each["arms"]) > 1]
     if not several:
         return []
-    agreed = [line for line in several if line.compared is not None]
-    requests = sum(line.compared or 0 for line in agreed)
+    agreed = [each["requests_agreed_on"] for each in several if each["requests_agreed_on"] is not None]
     reported = f"{len(several)} cases were served by more than one arm: in {len(agreed)} of them the arms agree, "
-    return [reported + f"on each of {requests:,} requests.", ""]
+    return [reported + f"on each of {sum(agreed):,} requests.", ""]
 
 
-def _times(lines: Sequence[Line]) -> list[str]:
-    """What it took, per row: process time of one core."""
-    rows = ["| # | reference, s | vLLM's scheduler, s |", "|---|--:|--:|"]
-    sums = {False: 0.0, True: 0.0}
-    for number in dict.fromkeys(line.figure.number for line in lines):
-        done = {
-            (each.arm, line.case.setting): each for line in lines if line.figure.number == number for each in line.done
-        }
-        took = {real: sum(each.seconds for each in done.values() if (each.arm in REAL) is real) for real in sums}
-        rows.append(f"| {number} | {took[False]:,.0f} | {took[True]:,.0f} |")
-        sums = {real: sums[real] + took[real] for real in sums}
-    rows.append(f"| all | {sums[False]:,.0f} | {sums[True]:,.0f} |")
-    return ["What simulating took, process time on one core:", "", *rows]
-
-
-def _origins(lines: Sequence[Line]) -> list[str]:
+def _origins(told: dict[str, Any]) -> list[str]:
     """By which code all this was computed."""
-    earlier = sum(used for line in lines for used in line.marks)
-    code = ", ".join(f"{digest} ({', '.join(arms)})" for digest, arms in codes_of(lines).items())
-    reported = [f"Computed by code {code}, vLLM {vllm_version() or 'not installed'}."]
+    earlier = sum(arm.get("earlier_code", False) for each in told["cases"] for arm in each["arms"])
+    arms: dict[str, list[str]] = {}
+    for arm, digest in told["code"].items():
+        arms.setdefault(digest, []).append(arm)
+    code = ", ".join(f"{digest} ({', '.join(names)})" for digest, names in arms.items())
+    reported = [f"Computed by code {code}, vLLM {told['vllm'] or 'not installed'}."]
     if earlier:
         reported += [
             "",
@@ -90,42 +86,38 @@ def _origins(lines: Sequence[Line]) -> list[str]:
     return reported
 
 
-def _row(line: Line) -> str:
-    reported = [
-        _rate(each, arm) + f" {EARLIER}" * mark
-        for each, arm, mark in zip(line.results, line.case.arms, line.marks, strict=True)
-    ]
-    off = line.farthest
-    cells = (
-        line.figure.number,
-        line.figure.what,
-        line.figure.published,
-        line.case.name,
-        _sent(line),
-        reported[0],
-        ", ".join(reported[1:]) or "—",
-        "" if off is None else f"{off:+.2f}",
-        "" if line.compared is None else f"{line.compared:,} requests",
-        " / ".join(f"{each.soundness.reads:,}" for each in line.done),
-        line.verdict,
+def _row(case: dict[str, Any]) -> tuple[str, ...]:
+    done = [arm for arm in case["arms"] if arm["run"]]
+    rates = list(map(_rate, case["arms"]))
+    off = max((arm["points_off"] for arm in done if arm["points_off"] is not None), key=abs, default=None)
+    agreed = case["requests_agreed_on"]
+    return (
+        *(case["number"], case["figure"], case["published"], case["case"], _sent(done)),
+        *(rates[0], ", ".join(rates[1:]) or "—", "" if off is None else f"{off:+.2f}"),
+        "" if agreed is None else f"{agreed:,} requests",
+        " / ".join(f"{arm['reads_judged']:,}" for arm in done),
+        case["verdict"],
+        f"{sum(arm['process_seconds'] for arm in done):,.0f}",
+        case["source"],
+        "; ".join(case["assumptions"]),
     )
-    return "| " + " | ".join(cells) + " |"
 
 
-def _sent(line: Line) -> str:
+def _sent(done: Sequence[dict[str, Any]]) -> str:
     """How many prompts are counted, and how long they are."""
-    if not line.done:
+    if not done:
         return ""
-    first = line.done[0]
-    return f"{len(first.counted):,} x {first.prompt_tokens / len(first.counted):,.0f}"
+    counted = done[0]["requests_counted"]
+    return f"{counted:,} x {done[0]['prompt_tokens_counted'] / counted:,.0f}"
 
 
-def _rate(result: Result | None, arm: str) -> str:
-    name = "" if arm in USUAL else f"{arm}: "
-    if result is None:
+def _rate(arm: dict[str, Any]) -> str:
+    name = "" if arm["arm"] in USUAL else f"{arm['arm']}: "
+    if not arm["run"]:
         return f"{name}not run"
-    server, each = f"{100 * result.server.hit_rate:.2f} %", f"{100 * result.hit_rate:.2f} %"
-    return f"{name}{server}" if server == each else f"{name}{server} ({each})"
+    server, each = f"{arm['server_percent']:.2f} %", f"{arm['per_request_percent']:.2f} %"
+    shown = f"{name}{server}" if server == each else f"{name}{server} ({each})"
+    return f"{shown} {EARLIER}" if arm["earlier_code"] else shown
 
 
 FORMAT = "kvgate-headlines"

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kvgate.kernel.data_file import csv_text, data_name, write_both
 from kvgate.report.document import Section, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
@@ -165,22 +166,21 @@ def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def page(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str], command: str) -> str:
-    """The tables, as a Markdown file."""
-    lines = ["# Independent mutants of the reference", "", _HEAD, "", f"Written by `{command}`; not edited.", ""]
+def page(
+    proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str], command: str, data: str
+) -> tuple[str, str]:
+    """The sums as a page, and the rows as its data file ``data``; what the proofs leave has its argument."""
+    lines = ["# Independent mutants of the reference", "", _HEAD, ""]
+    lines += [f"Each mutant has a row in [{data}]({data}). Written by `{command}`; not edited.", ""]
     lines += [*_layers(proofs, tested, checked), ""]
-    lines += [*_by_file(proofs), ""]
-    shown = columns("mutant", "function", "proofs", "obligation", "obligations that execute it", "seconds")
-    rows = [
-        (each.mutant.name, function_of(each.mutant), each.verdict, each.by, each.asked, f"{each.seconds:.1f}")
-        for each in proofs
-    ]
-    lines += [*_table(shown, rows), "", "Not killed by the proofs:", ""]
-    left = [each for each in proofs if each.verdict != "killed"]
-    others = [(each.mutant.name, tested[each.mutant.name], checked[each.mutant.name]) for each in left]
-    lines += [*_table(columns("mutant", TESTS, "check of vLLM"), others), "", "Survivors:", ""]
-    lines += [f"- `{each.mutant.name}`: {each.mutant.sentence} {each.mutant.survives or ''}".strip() for each in left]
-    return "\n".join((*lines, ""))
+    names = ("mutant", "function", "proofs", "obligation", "obligations that execute it", "seconds")
+    rows = []
+    for each in proofs:
+        name, killed = each.mutant.name, each.verdict == "killed"
+        survives = "" if killed else each.mutant.survives or "not argued"
+        proved = name, function_of(each.mutant), each.verdict, each.by, str(each.asked), f"{each.seconds:.1f}"
+        rows.append((*proved, tested.get(name, ""), checked.get(name, ""), survives, each.mutant.sentence))
+    return "\n".join(lines), csv_text((*names, TESTS, "check of vLLM", "survives", "what is broken"), rows)
 
 
 def _layers(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str]) -> Iterator[str]:
@@ -198,24 +198,16 @@ def _layers(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mappin
     yield from _table(columns("layer", "mutants", "killed", "note"), rows)
 
 
-def _by_file(proofs: Sequence[Proofs]) -> Iterator[str]:
-    of = Counter(function_of(each.mutant).partition(":")[0] for each in proofs)
-    killed = Counter(function_of(each.mutant).partition(":")[0] for each in proofs if each.verdict == "killed")
-    yield from _table(columns("file", "mutants", "killed by proofs"), [(name, of[name], killed[name]) for name in of])
-
-
 def _table(shown: Sequence[object], rows: Sequence[tuple[object, ...]]) -> Sequence[str]:
     section = Section("", tuple(shown), tuple(rows))  # type: ignore[arg-type]  # cells of any kind
     return list(markdown_table(section, map(section.texts, section.rows)))
 
 
 _HEAD = """\
-These mutants of `kvreference` were written before any obligation or test was read. What was known is the format, from
-the first two entries of the other set, and which functions the obligations execute. One turned out to be equivalent to
-the original, and was replaced. For each mutant, every obligation that executes the mutated function is proved until one
-is refuted or says nothing any more. "Unproved": the solver no longer decides one. "Stopped": a proof ends with an error
-that the reference does not raise by itself. Neither counts as killed. For those that the proofs leave, the tests of the
-reference and one short check of vLLM are run; "stopped" there says that kvgate itself failed: no kill either.
+These mutants of `kvreference` were written before any obligation or test was read. For each, every obligation that
+executes the mutated function is proved until one is refuted or says nothing any more. "Unproved": the solver no longer
+decides one. "Stopped": a proof ends with an error that the reference does not raise by itself. Neither is a kill. For
+those that the proofs leave, the tests of the reference and one short check of vLLM are run.
 
 The proofs killed 39 of them when the survivors were first looked at. Obligations were then written for what the others
 break, so the figure says what is proved now, and not what the proofs find in unseen mutants."""
@@ -225,7 +217,7 @@ def main() -> None:
     """Run the mutants that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m kvgate_mutants.independent")
     parser.add_argument("names", nargs="*", metavar="MUTANT", help="only these mutants")
-    parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write the tables as a Markdown file")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write the page, and its rows as FILE.csv")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in _BY_NAME]
     if unknown:
@@ -244,10 +236,11 @@ def main() -> None:
         report(f"{mutant.name}: {TESTS}: {tested[mutant.name]}")
     command = "python -m kvgate_mutants.independent"
     written = f"{command} --write {options.write.name}" if options.write else command
-    text = page(proofs, tested, checked_with(left), written)
+    data = data_name(options.write or Path("mutants-independent.md"))
+    text, rows = page(proofs, tested, checked_with(left), written, data)
     print(text)
     if options.write:
-        options.write.write_text(text, encoding="utf-8")
+        write_both(options.write, text, rows)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from typing import Any
 from attrs import frozen
 
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
+from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
-from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutation_run import Kill, MutantResult
 
@@ -166,32 +166,38 @@ def list_of(mutants: Iterable[Mutant]) -> Section:
     return Section("", head, rows)
 
 
-def list_page(section: Section, command: str) -> str:
-    """The list as a Markdown file."""
-    table = markdown_table(section, map(section.texts, section.rows))
-    return "\n".join(("# Mutants", "", f"Written by `{command}`.", "", *table, ""))
+def list_page(section: Section, command: str, data: str) -> tuple[str, str]:
+    """The list as a page, and its data file ``data``."""
+    lines = (
+        "# Mutants",
+        "",
+        f"{counted(len(section.rows), 'mutant')}: [{data}]({data}).",
+        "",
+        f"Written by `{command}`.",
+        "",
+    )
+    return "\n".join(lines), section.csv()
 
 
-def page(tables: Sequence[Killed], command: str) -> str:
-    """The tables as a Markdown file."""
-    return "\n".join(_page(tables, command))
+def page(tables: Sequence[Killed], command: str, data: str) -> tuple[str, str]:
+    """The sums of the tables as a page, and the rows as its data file ``data``."""
+    rows = tuple(
+        (killed.title, *_row(each), each.mutant.equivalent or (each.mutant.survives if each.survived else None))
+        for killed in tables
+        for each in killed.results
+    )
+    section = Section("", (Column("set"), *COLUMNS, Column("argument", optional=True)), rows)
+    return "\n".join(_page(tables, command, data)), section.csv()
 
 
-def _page(tables: Sequence[Killed], command: str) -> Iterator[str]:
+def _page(tables: Sequence[Killed], command: str, data: str) -> Iterator[str]:
     yield "# The kill table"
     yield ""
-    yield "Known faults, injected one at a time, and what found each. Operations are those of the block manager, over"
-    yield "all cases until the fault was seen; seconds are those of the run, on a machine that also did other work."
-    kills = [result.kills["gate"] for killed in tables for result in killed.results]
-    if any(kill is not None and kill.smallest is not None for kill in kills):
-        yield "The smallest case counts what is done to the block manager, or to the engine of a broken scheduler."
+    yield "Known faults, injected one at a time, and what found each. Operations are counted over all cases until the"
+    yield "fault was seen, a smallest case in what was done to the system. The machine had other work."
+    yield f"Each mutant has a row in [{data}]({data})."
+    yield ""
+    yield from (f"- {alarm_line(killed)}. {summary(killed)}." for killed in tables)
     yield ""
     yield f"Written by `{command}`, as seen; not edited."
-    for killed in tables:
-        yield from ("", f"## {killed.title}", "", f"{alarm_line(killed)}. {summary(killed)}.", "")
-        section = Section("", COLUMNS, tuple(map(_row, killed.results)))
-        yield from markdown_table(section, map(section.texts, section.rows))
-        argued = _argued(killed)
-        if argued:
-            yield from ("", *(f"- {each}" for each in argued))
     yield ""

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from kvgate.kernel.data_file import csv_text, data_name, read_csv, write_both
 from kvgate.report.document import Section, columns
 from kvgate.report.github import markdown_table
-from kvgate_mutants.independent import report
+from kvgate_mutants.independent import TESTS, report
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import INDEPENDENT_MUTANTS
 from kvgate_mutants.own_code_run import has_stopped, probed
@@ -27,31 +28,27 @@ PROVED = "mutants-independent.md"
 MODELS = ("gemma-hybrid+eagle", "compressed+partial", "mamba-align", "gpt-oss-hybrid+retention+scratch+pinned=2")
 """What ``kvgate conform`` is run on; so many operations on each."""
 STEPS = 1_500
-LAYERS = ("proofs", "conform", "check of vLLM", "tests/reference")
+LAYERS = ("proofs", "conform", "check of vLLM", TESTS)
 KILLED, NO, NOT_RUN = "killed", "no", "not run"
 _KILLS = {"yes": KILLED, "no": NO}
 
 
-def independent(text: str) -> dict[str, list[str]]:
-    """Per mutant, what proofs, a check of vLLM and tests make of it, as ``PROVED`` says."""
-    all_of_them, _, left = text.partition("\nNot killed by the proofs:\n")
-    others = {name: (check, tests) for name, (tests, check) in stored(left).items()}
+def independent(data: str) -> dict[str, list[str]]:
+    """Per mutant, what proofs, a check of vLLM and tests make of it, as the data file of ``PROVED`` says."""
     found = {}
-    for name, cells in stored(all_of_them).items():
-        check, tests = others.get(name, (NOT_RUN, NOT_RUN))
-        found[name] = [
-            cells[1],
+    for row in read_csv(data):
+        check, tests = row["check of vLLM"] or NOT_RUN, row[TESTS] or NOT_RUN
+        found[row["mutant"]] = [
+            row["proofs"],
             _KILLS.get(check, check if check in (NOT_RUN, "stopped") else KILLED),
             _KILLS.get(tests, tests),
         ]
     return found
 
 
-def stored(text: str) -> dict[str, list[str]]:
-    """Per mutant, the cells of its row on a page."""
-    names = {each.name for each in INDEPENDENT_MUTANTS}
-    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|"))
-    return {name: cells for name, *cells in rows if name in names}
+def stored(data: str) -> dict[str, list[str]]:
+    """Per mutant, the verdicts of ``LAYERS``, as a data file of this page has them."""
+    return {row["mutant"]: [row[layer] for layer in LAYERS] for row in read_csv(data)}
 
 
 def conformed_with(mutant: Mutant) -> str:
@@ -73,9 +70,10 @@ def _is_quiet(probe: str) -> bool:
     return probed(None, probe, STEPS) is None
 
 
-def page(verdicts: Mapping[str, Sequence[str]]) -> str:
-    """The tables, as a Markdown file: per mutant, the verdicts of ``LAYERS``."""
-    return "\n".join((_HEAD, *_sums(verdicts), "", *_rows(verdicts), ""))
+def page(verdicts: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """The sums as a page, and the rows as its data file: per mutant, the verdicts of ``LAYERS``."""
+    rows = [(name, *each) for name, each in verdicts.items()]
+    return "\n".join((_HEAD, *_sums(verdicts), "")), csv_text(("mutant", *LAYERS), rows)
 
 
 def _sums(verdicts: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -88,10 +86,6 @@ def _sums(verdicts: Mapping[str, Sequence[str]]) -> Iterator[str]:
     found = sum(KILLED in each for each in verdicts.values())
     rows.append(("any of them", len(verdicts), found, ""))
     yield from _table(("layer", "mutants run", "killed", "killed by no other that was run"), rows)
-
-
-def _rows(verdicts: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    yield from _table(("mutant", *LAYERS), [(name, *each) for name, each in verdicts.items()])
 
 
 def _table(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> Iterator[str]:
@@ -107,7 +101,8 @@ obligation that executes the mutated function. Conform: `kvgate conform` on {len
 operations each. Check of vLLM and `tests/reference`: run with the mutants that the proofs leave, as that page says, and
 with no other. "Stopped": the layer failed itself, which is not a kill. "Survived" and "no": nothing was found.
 
-Written by `python -m kvgate_mutants.layers --write mutants-layers.md`; not edited.
+Each mutant has a row in [mutants-layers.csv](mutants-layers.csv). Written by
+`python -m kvgate_mutants.layers --write mutants-layers.md`; not edited.
 """
 
 
@@ -119,15 +114,16 @@ def main() -> None:
     )
     parser.add_argument("--keep", action="store_true", help="keep what conform killed, and read the other layers anew")
     options = parser.parse_args()
-    others = independent((options.write.parent / PROVED).read_text(encoding="utf-8"))
-    kept = stored(options.write.read_text(encoding="utf-8")) if options.keep else {}
+    folder = options.write.parent
+    others = independent((folder / data_name(Path(PROVED))).read_text(encoding="utf-8"))
+    kept = stored((folder / data_name(options.write)).read_text(encoding="utf-8")) if options.keep else {}
     verdicts = {}
     for mutant in INDEPENDENT_MUTANTS:
         proofs, check, tests = others[mutant.name]
         conform = kept[mutant.name][1] if mutant.name in kept else conformed_with(mutant)
         verdicts[mutant.name] = (proofs, conform, check, tests)
         report(f"{mutant.name}: {', '.join(verdicts[mutant.name])}")
-    options.write.write_text(page(verdicts), encoding="utf-8")
+    write_both(options.write, *page(verdicts))
 
 
 if __name__ == "__main__":

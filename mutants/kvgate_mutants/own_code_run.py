@@ -58,7 +58,6 @@ from kvgate.kernel.output import AGREEMENT, DIVERGENCE, INTERRUPTED
 from kvgate.levels.manager import DETECTORS, MONITORS, Bench
 from kvgate.levels.registry import LEVELS, certain_of
 from kvgate.report.document import Column, Report, Section, Story, columns
-from kvgate.report.github import markdown_table
 from kvgate.shadow.sink_protocol import Passive
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (
@@ -781,17 +780,15 @@ def report_of(of: str, results: Sequence[Result], interrupted: bool) -> Report:
     )
 
 
-def page(of: str, results: Sequence[Result], command: str) -> str:
-    """The table as a Markdown file."""
+def page(of: str, results: Sequence[Result], command: str, data: str) -> tuple[str, str]:
+    """The sums as a page, and the rows as its data file ``data``; a survivor has its argument."""
     section = section_of(results, of)
-    lines = [f"# Mutants of the {of}", "", _HEADS[of], "", f"Written by `{command}`; not edited."]
-    lines += ["", f"{summary(results, of)}.", "", *markdown_table(section, map(section.texts, section.rows))]
-    survivors = [each for each in results if each.survived]
-    lines += ["", "Survivors:", ""] if survivors else []
-    lines += [
-        f"- `{each.mutant.name}`: {each.mutant.sentence} {each.mutant.survives or ''}".strip() for each in survivors
-    ]
-    return "\n".join((*lines, ""))
+    lines = [f"# Mutants of the {of}", "", _HEADS[of], "", f"{summary(results, of)}.", ""]
+    lines += [f"Each mutant has a row in [{data}]({data}). Written by `{command}`; not edited.", ""]
+    survives = [each.mutant.survives or "not argued" if each.survived else None for each in results]
+    rows = tuple((*row, why) for row, why in zip(section.rows, survives, strict=True))
+    argued = Section("", (*section.columns, Column("survives", optional=True)), rows)
+    return "\n".join(lines), argued.csv()
 
 
 _HEADS = {

@@ -32,8 +32,8 @@ from benchmarks.history import (
 )
 from benchmarks.registry import BENCHMARKS
 from benchmarks.running import Job, run
+from benchmarks.table import data, markdown, page
 from benchmarks.table import line_of as table_line
-from benchmarks.table import markdown
 
 from kvgate.kernel.errors import UsageError
 
@@ -162,6 +162,9 @@ def test_the_table_says_what_was_measured_when_and_on_what() -> None:
     assert "| a load: an arm | 1.25 | of the base | 1 to 1.5 | 3 |" in printed
     assert "x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core, 61 s, interrupted after 1 rows." in printed
     assert "Not measured yet: reference, explore" in printed
+    summed = page([evolve(ENTRY, state=State.INTERRUPTED)])
+    assert ", interrupted | " in summed
+    assert "| x86_64, 2 cores, Python 3.11.7, vLLM 0.20.2, load 0.1 a core |\n\nNot measured yet: reference, " in summed
 
 
 def test_table_cells_hold_what_they_are_given() -> None:
@@ -236,7 +239,7 @@ def test_the_command_writes_history_and_table(
     assert code == program.main(["--only", "lockstep", "--only", "explore", "--quick", "--out", str(tmp_path)])
     assert count == len(read(tmp_path / "history.jsonl"))
     out = capsys.readouterr()
-    assert (tmp_path / "TABLE.md").read_text() + "\n" == out.out
+    assert len((tmp_path / "benchmarks.csv").read_text().splitlines()) == 1 + count * len(ENTRY.rows)
     assert out.out.count("| a load: an arm |") == count
     assert ("explore failed: no engine" in out.err) == (State.FAILED in ends)
 
@@ -245,8 +248,16 @@ def test_the_table_can_be_written_again(tmp_path: Path, capsys: pytest.CaptureFi
     """Goal: the table follows from the history. Method: a history of one entry, and no measuring."""
     append(tmp_path / "history.jsonl", ENTRY)
     assert 0 == program.main(["--table", "--out", str(tmp_path)])
-    assert markdown([ENTRY]) == (tmp_path / "TABLE.md").read_text()
+    assert page([ENTRY]) == (tmp_path / "TABLE.md").read_text()
+    assert data([ENTRY]) == (tmp_path / "benchmarks.csv").read_text()
     assert "## lockstep" in capsys.readouterr().out
+
+
+def test_the_committed_table_is_that_of_the_history() -> None:
+    """Goal: no figure is stale or written by hand. Method: generate the page and its rows again."""
+    folder, newest = ROOT / "benchmarks", latest(read(ROOT / "benchmarks" / "history.jsonl")).values()
+    assert page(newest) == (folder / "TABLE.md").read_text(), "run: python -m benchmarks --table"
+    assert data(newest) == (folder / "benchmarks.csv").read_text(), "run: python -m benchmarks --table"
 
 
 def test_an_unknown_benchmark_is_rejected(tmp_path: Path) -> None:

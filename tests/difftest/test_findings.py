@@ -24,11 +24,12 @@ from kvgate.adapters.releases import release_named
 from kvgate.adapters.releases.description import Release
 from kvgate.cli.replay import where_the_reference_changed
 from kvgate.findings import register
-from kvgate.findings.__main__ import PAGE, page
+from kvgate.findings.__main__ import TABLE, table
 from kvgate.findings.gate_counts import all_at_once, blocks_to_take, counted_with, counts_by
 from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.trace_codec import Trace, Violated, level_of
+from kvgate.kernel.data_file import read_csv
 from kvgate.levels.manager import Bench
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.level import SCHEDULER
@@ -127,18 +128,16 @@ def test_every_folder_is_a_finding() -> None:
         assert finding.condition
 
 
-def test_the_page_has_a_row_for_every_finding() -> None:
-    """Goal: the page is complete and true. Method: write it again; compare with the headers of the traces."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page(text)
-    rows = {
-        cells[0].strip("| [").partition("]")[0]: cells for line in text.splitlines() if (cells := line.split(" | "))
-    }
+def test_the_table_has_a_row_for_every_finding() -> None:
+    """Goal: the table is complete and true. Method: make it again; compare with the headers of the traces."""
+    text = TABLE.read_text(encoding="utf-8")
+    assert text == table(), "run: python -m kvgate.findings"
+    rows = {row["id"]: row for row in read_csv(text)}
     for path in (path for path in TRACES if path.stem == "trace"):
         header, cells = trace_at(path).header, rows[id_of(path.parent.name)]
         assert header.violates is not None
-        assert header.violates.statement == cells[1]
-        assert header.system_version in cells[3]
+        assert header.violates.statement == cells["guarantee"]
+        assert header.system_version in cells["versions"]
 
 
 @of_every_trace

@@ -6,10 +6,12 @@ each survivor.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kvgate.kernel.data_file import data_name, read_csv
 from kvgate_mutants import layers
 from kvgate_mutants.mutants.mutant import Mutant
 from kvgate_mutants.mutants.registry import (
@@ -46,52 +48,62 @@ TABLES = {
 }
 
 
-def rows(page: str) -> dict[str, list[str]]:
-    """The rows of a page's tables, by name."""
-    table = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
-    named = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in table}
-    return {name: cells for name, cells in named.items() if name != "mutant" and not name.startswith("---")}
+def rows(page: str) -> list[dict[str, str]]:
+    """The rows of a page's data file."""
+    return read_csv((ROOT / data_name(Path(page))).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_has_every_mutant(name: str) -> None:
-    """And no other."""
-    assert {each.name for each in TABLES[name]} == rows((ROOT / name).read_text(encoding="utf-8")).keys()
+    """And no other, and each once."""
+    assert sorted(each.name for each in TABLES[name]) == sorted(row["mutant"] for row in rows(name))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_survivor_has_a_reason(name: str) -> None:
     """And nothing is argued that was killed when the table was written."""
-    page = (ROOT / name).read_text(encoding="utf-8")
     argued = {each.name for each in TABLES[name] if each.survives}
-    assert argued == survivors(page)
+    assert argued == survivors(rows(name))
 
 
-def survivors(page: str) -> set[str]:
-    """The mutants that a page says survived."""
-    listed = page.partition("\nSurvivors:\n")[2]
-    in_list = {line.split("`")[1] for line in listed.splitlines() if line.startswith("- `")}
-    return in_list | {name for name, cells in rows(page).items() if cells[0] == "SURVIVED"}
+def survivors(table: list[dict[str, str]]) -> set[str]:
+    """The mutants that a table says survived."""
+    return {row["mutant"] for row in table if row.get("survives") or row.get("killed by") == "SURVIVED"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_sums_up_its_rows(name: str) -> None:
+    """Goal: no figure of a page is stale. Method: count the rows of its data file again."""
+    table, page = rows(name), (ROOT / name).read_text(encoding="utf-8")
+    if "set" not in table[0]:
+        assert re.search(rf"^\d+ of {len(table)} mutants of the ", page, re.MULTILINE)
+        return
+    for title in {row["set"] for row in table}:
+        verdicts = [row["killed by"] for row in table if row["set"] == title]
+        equivalent = verdicts.count("equivalent")
+        expected = len(verdicts) - equivalent
+        killed = expected - verdicts.count("SURVIVED")
+        assert f"- {title}: nothing found. {killed} of {expected} killed, {equivalent} equivalent;" in page
 
 
 def test_independent_mutants_are_listed_and_survivors_argued() -> None:
-    """Goal: every survivor has an argument, and nothing else has. Method: the table's verdicts against the
-    arguments.
-    """
-    page = (ROOT / "mutants-independent.md").read_text(encoding="utf-8")
-    proofs = rows(page.partition("\nNot killed by the proofs:\n")[0])
-    left = {each.name for each in INDEPENDENT_MUTANTS if proofs[each.name][1] != "killed"}
-    assert left == survivors(page) == {each.name for each in INDEPENDENT_MUTANTS if each.survives}
+    """Goal: only survivors have an argument, and each has. Method: the table's verdicts against the arguments."""
+    table = rows(layers.PROVED)
+    assert sorted(each.name for each in INDEPENDENT_MUTANTS) == sorted(row["mutant"] for row in table)
+    left = {row["mutant"] for row in table if row["proofs"] != "killed"}
+    assert left == survivors(table) == {each.name for each in INDEPENDENT_MUTANTS if each.survives}
 
 
 def test_every_layer_says_what_it_kills() -> None:
-    """Goal: no layer is left out of a mutant. Method: the page's rows, and the proofs' own page."""
-    text = (ROOT / "mutants-layers.md").read_text(encoding="utf-8")
-    verdicts = layers.stored(text)
-    assert layers.page(verdicts) == text
+    """Goal: no layer is left out of a mutant. Method: the page's rows, and the proofs' own table."""
+    page = ROOT / "mutants-layers.md"
+    data = page.with_name(data_name(page)).read_text(encoding="utf-8")
+    verdicts = layers.stored(data)
+    assert layers.page(verdicts) == (page.read_text(encoding="utf-8"), data)
     assert {each.name for each in INDEPENDENT_MUTANTS} == set(verdicts)
     assert all(len(layers.LAYERS) == len(cells) for cells in verdicts.values())
-    others = layers.independent((ROOT / layers.PROVED).read_text(encoding="utf-8"))
+    proved = ROOT / data_name(Path(layers.PROVED))
+    others = layers.independent(proved.read_text(encoding="utf-8"))
     assert others == {name: [cells[0], *cells[2:]] for name, cells in verdicts.items()}, (
         "run: python -m kvgate_mutants.layers --keep --write difftest/mutants-layers.md"
     )

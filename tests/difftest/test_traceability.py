@@ -14,6 +14,7 @@ import pytest
 from attrs import evolve
 
 from kvgate.explore.designs import DESIGNS
+from kvgate.kernel.data_file import read_csv
 from kvgate_mutants.corpus.bug import Sort
 from kvgate_mutants.corpus.register import BUGS
 from kvgate_mutants.mutants.registry import BLOCK_MANAGER_MUTANTS, SCHEDULER_MUTANTS
@@ -29,8 +30,8 @@ from kvgate_mutants.traceability import (
     of_chapters,
     of_findings,
     of_proofs,
-    page,
     read,
+    table,
     watched,
 )
 from kvreference.statements import STATEMENTS
@@ -52,12 +53,12 @@ def test_nothing_is_missing_dangling_or_stale(references: Sequence[Reference]) -
     assert [] == complaints(references)
 
 
-def test_the_page_is_current() -> None:
-    """Goal: the page shows what is there. Method: print it as its head says, and compare."""
+def test_the_table_is_current() -> None:
+    """Goal: the table shows what is there. Method: print it as its page says, and compare."""
     command = [sys.executable, "-m", "kvgate_mutants.traceability"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    written = (HOME / "traceability.md").read_text(encoding="utf-8")
-    assert written == printed.stdout, "run: python -m kvgate_mutants.traceability > spec/traceability.md"
+    written = (HOME / "traceability.csv").read_text(encoding="utf-8")
+    assert written == printed.stdout, "run: python -m kvgate_mutants.traceability > spec/traceability.csv"
 
 
 def test_evidence_of_the_explorer_is_what_its_checks_name() -> None:
@@ -195,9 +196,8 @@ def test_of_several_trials_the_one_that_says_most_counts() -> None:
 
 
 def test_findings_are_read_from_their_register() -> None:
-    """Goal: the second column counts, and no other line. Method: a row, its head, and prose."""
-    row = "| [001-a](001-a/README.md) | KV-OP-01, KV-MEM-02 | t KV-OP-09 |"
-    register = f"| id | guarantee | title |\n|---|---|---|\n{row}\nKV-OP-03\n"
+    """Goal: the column of guarantees counts, and no other. Method: a row with ids in two columns."""
+    register = 'id,guarantee,title\n001-a,"KV-OP-01, KV-MEM-02",t KV-OP-09\n'
     assert [("001-a", ("KV-OP-01", "KV-MEM-02"))] == [(each.name, each.statements) for each in of_findings(register)]
 
 
@@ -211,7 +211,10 @@ def test_the_table_says_what_there_is() -> None:
         *(Reference("mutant", f"m{n}", ("KV-OP-01",), "mutant", f"`m{n}`") for n in range(3)),
         *(Reference("known bug", f"k{n}", ("KV-OP-01",), "finding", "[reported](a.md)") for n in range(2)),
     ]
-    rows = page(its, [Exemption("proof", ("KV-OP-02",), BECAUSE)]).splitlines()
-    one = "[a](a.md#proofs) (2 P, 1 B) | `ghost`, explorer | `m0`, `m1` and 1 more | [reported](a.md) (2 cases)"
-    assert f"| [KV-OP-01](statements.md#kv-op-01) | {one} |" in rows
-    assert f"| [KV-OP-02](statements.md#kv-op-02) | none: {BECAUSE} | none | none | none |" in rows
+    rows = {
+        row.pop("guarantee"): [*row.values()]
+        for row in read_csv(table(its, [Exemption("proof", ("KV-OP-02",), BECAUSE)]))
+    }
+    one = ["[a](a.md#proofs) (2 P, 1 B)", "`ghost`, explorer", "`m0`, `m1` and 1 more", "[reported](a.md) (2 cases)"]
+    assert one == rows["KV-OP-01"]
+    assert [f"none: {BECAUSE}", "none", "none", "none"] == rows["KV-OP-02"]

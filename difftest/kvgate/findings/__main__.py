@@ -1,29 +1,28 @@
-"""``python -m kvgate.findings`` writes the table of the findings' page again, from the write-ups in their folders."""
+"""``python -m kvgate.findings`` writes the table of the findings again, from the write-ups in their folders."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from kvgate.findings.register import FOLDER, folders, id_of
+from kvgate.kernel.data_file import csv_text
 
-PAGE = FOLDER / "README.md"
-_HEAD = "| id | guarantee | title | versions | upstream | status |\n|---|---|---|---|---|---|\n"
+TABLE = FOLDER / "findings.csv"
+COLUMNS = ("id", "guarantee", "title", "versions", "upstream", "status")
 
 
-def row(folder: Path) -> str:
+def row(folder: Path) -> tuple[str, ...]:
     """The row of a finding: the title of its write-up, and the row of the table below the title."""
     lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     title = lines[0].partition(": ")[2]
-    guarantee, _, rest = lines[4].strip("| ").partition(" | ")
-    return f"| [{id_of(folder.name)}]({folder.name}/README.md) | {guarantee} | {title} | {rest} |\n"
+    guarantee, *rest = (cell.strip() for cell in lines[4].strip().strip("|").split(" | "))
+    return id_of(folder.name), guarantee, title, *rest
 
 
-def page(text: str) -> str:
-    """The page, with the rows of the findings that there are."""
-    before, _, after = text.partition(_HEAD)
-    rows = (row(FOLDER / name) for name in sorted(folders()))
-    return f"{before}{_HEAD}{''.join(rows)}\n{after.partition(chr(10) * 2)[2]}"
+def table() -> str:
+    """The data file: a row for each finding that there is."""
+    return csv_text(COLUMNS, (row(FOLDER / name) for name in sorted(folders())))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    TABLE.write_text(table(), encoding="utf-8")

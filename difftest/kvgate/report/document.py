@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import cattrs
 from attrs import Attribute, asdict, field, frozen
 
+from kvgate.kernel.data_file import csv_text
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import AGREEMENT
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, strict_converter
@@ -109,6 +110,10 @@ class Section:
     def texts(self, row: tuple[Cell, ...]) -> list[str]:
         """The visible cells of a row, as text."""
         return [self.columns[place].show(row[place]) for place in self._places]
+
+    def csv(self) -> str:
+        """The visible columns as a data file."""
+        return csv_text([column.name for column in self.visible], map(self.texts, self.rows))
 
     def is_number(self, column: Column) -> bool:
         """Whether a column is aligned to the right."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,10 @@ def corpus(
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what there is, and run nothing.")] = False,
     as_page: Annotated[bool, typer.Option("--page", help="Print the page of the corpus, in Markdown.")] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE.md", help="Also write that page, and its rows as FILE.csv."),
+    ] = None,
     draw_seconds: Annotated[
         float,
         typer.Option(
@@ -49,8 +54,11 @@ def corpus(
 
       kvgate corpus --draw-seconds 20
 
+      kvgate corpus 21 --write corpus.md
+
       kvgate corpus --list
     """
+    from kvgate.kernel.data_file import write_both
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
     from kvgate_mutants.corpus import page, tables
@@ -69,6 +77,8 @@ def corpus(
                 results.append(result)
         except KeyboardInterrupt:
             interrupted = True
+    if write is not None:
+        write_both(write, page.page(bugs, results), page.data(bugs, results))
     report = tables.report_of(bugs, results, interrupted)
     if as_page and output is TableFormat.TEXT:
         typer.echo(page.page(bugs, results), nl=False)

@@ -223,7 +223,8 @@ def mutants(
         bool, typer.Option("--minimise", help="Also search for the smallest case that kills each.")
     ] = False,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FILE.md", help="Also write the table as a Markdown file.")
+        Path | None,
+        typer.Option("--write", metavar="FILE.md", help="Also write the sums as a page, and the rows as FILE.csv."),
     ] = None,
     seed: Seed = 0,
     output: TableOutput = TableFormat.TEXT,
@@ -271,29 +272,32 @@ def mutants(
             finished = [*(other for other in finished if other.title != each.title), each]
     except KeyboardInterrupt:
         interrupted = True
+    from kvgate.kernel.data_file import data_name, write_both
     from kvgate.report.formats import echo
     from kvgate_mutants.kill_table import page, report_of
 
     if write is not None:
-        _write(page(finished, f"{command} --write {write.name}"), write)
+        write_both(write, *page(finished, f"{command} --write {write.name}", data_name(write)))
     report = report_of(finished, interrupted)
     echo(report, output)
     raise typer.Exit(report.exit_code)
 
 
 def _list(known: Sequence[Mutant], output: TableFormat, write: Path | None, command: str) -> None:
+    from kvgate.kernel.data_file import data_name, write_both
     from kvgate.report.document import Report
     from kvgate.report.formats import echo
     from kvgate_mutants.kill_table import list_of, list_page
 
     section = list_of(known)
     if write is not None:
-        _write(list_page(section, f"{command} --list --write {write.name}"), write)
+        write_both(write, *list_page(section, f"{command} --list --write {write.name}", data_name(write)))
     echo(Report("mutants --list", tested=(section,)), output)
 
 
 def _run_own(of: str, chosen: Sequence[Mutant], every: bool, write: Path | None, output: TableFormat) -> NoReturn:
     """Run mutants of kvgate's own code, and end."""
+    from kvgate.kernel.data_file import data_name, write_both
     from kvgate.kernel.progress import progress_line
     from kvgate.report.formats import echo
     from kvgate_mutants import own_code_run
@@ -310,7 +314,7 @@ def _run_own(of: str, chosen: Sequence[Mutant], every: bool, write: Path | None,
             interrupted = True
     if write is not None:
         command = " ".join(["kvgate mutants --of", of, *(["--each-detector"] if every else []), "--write", write.name])
-        _write(own_code_run.page(of, results, command), write)
+        write_both(write, *own_code_run.page(of, results, command, data_name(write)))
     report = own_code_run.report_of(of, results, interrupted)
     echo(report, output)
     raise typer.Exit(report.exit_code)
@@ -400,12 +404,3 @@ def _beyond(models: Sequence[Model], named_by: Iterable[Mutant]) -> list[Model]:
     there = {name for model in models for name in (model.name, model.name.split("+")[0])}
     beyond = dict.fromkeys(name for mutant in named_by for name in mutant.models or () if name not in there)
     return models_named(tuple(beyond)) if beyond else []
-
-
-def _write(page: str, path: Path) -> None:
-    """Write a Markdown file. What was found counts for more than a file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        typer.echo(f"kvgate: --write {path}: cannot be written: {error.strerror}", err=True)

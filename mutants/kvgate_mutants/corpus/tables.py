@@ -1,4 +1,4 @@
-"""The corpus as a report: a row for each trial; and as a table in Markdown for its page."""
+"""The corpus as a report: a row for each trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from attrs import asdict
 
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT, INTERRUPTED, NOT_EXHAUSTIVE
 from kvgate.report.document import Column, Report, Section, Story, columns
-from kvgate.report.github import markdown_table
 from kvgate_mutants.corpus.bug import Bug, Contrast, Sort, Trial
 from kvgate_mutants.corpus.probe import Result, State
 from kvgate_mutants.corpus.running import state_of
@@ -171,19 +170,3 @@ def list_of(bugs: Sequence[Bug]) -> Report:
     return Report(
         "corpus --list", tested=(Section("", columns("number", "id", "class", "code", "thread", "title"), entries),)
     )
-
-
-def markdown(bugs: Sequence[Bug], results: Sequence[Result]) -> str:
-    """The table for a page, with links and commands."""
-    names = ("#", "defect", "class", "affected", "code that was run", "what it is", "control")
-    figures = ("found by", "guarantee", "operations", "seconds", "drawn")
-    lines = []
-    for bug in bugs:
-        lead = str(bug.number), f"[{bug.id}](#{bug.id})", bug.kind.value, bug.affected
-        for row in rows(bug, results):
-            code, sort, control, by, statement, operations, seconds, by_chance, said = row[2:11]
-            found = by or said.partition(":")[0].lower()
-            cells = (code or "none", sort or "", control or "", found, statement or "")
-            lines.append((*lead, *cells, operations, seconds, by_chance or ""))
-    section = Section("", (*columns(*names, *figures[:3]), Column("seconds", ".3f"), Column("drawn")), tuple(lines))
-    return "\n".join(markdown_table(section, map(section.texts, section.rows)))

@@ -6,9 +6,11 @@ Goal: the exit code and every format say what became of the defects. Method: res
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from kvgate.kernel.data_file import read_csv
 from kvgate_mutants.corpus import running
 from kvgate_mutants.corpus.probe import Result, State
 from kvgate_mutants.corpus.register import BUGS
@@ -107,13 +109,14 @@ def test_as_json(kvgate: Kvgate, became: Callable[[State], None]) -> None:
     assert ("KV-LIVE-03", 4) == tuple(rows_of(out)[0]["detail"][name] for name in ("statement", "operations"))
 
 
-def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None]) -> None:
-    """Goal: the page in difftest/corpus can be generated again. Method: generate the page of one defect."""
+def test_as_a_page(kvgate: Kvgate, became: Callable[[State], None], tmp_path: Path) -> None:
+    """Goal: the page in difftest/corpus and its rows can be generated again. Method: generate those of a defect."""
     became(State.CAUGHT)
-    text = kvgate("corpus", "21", "--page").out
+    text = kvgate("corpus", "21", "--page", "--write", str(tmp_path / "c.md")).out
     assert text.startswith("# The corpus\n")
-    assert f"| 21 | [{OVERSIZE.id}](#{OVERSIZE.id}) |" in text
-    assert "`kvgate corpus oversize-request-blocks-queue`" in text
+    assert text == (tmp_path / "c.md").read_text(encoding="utf-8")
+    (row,) = read_csv((tmp_path / "c.csv").read_text(encoding="utf-8"))
+    assert ("21", OVERSIZE.id, "KV-LIVE-03", "4") == tuple(row[n] for n in ("#", "defect", "guarantee", "operations"))
 
 
 def test_an_interrupt_loses_nothing(kvgate: Kvgate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from attrs import evolve
 from kvgate.adapters.reference import Reference
 from kvgate.adapters.registry import Loaded
 from kvgate.gate.level import LevelChoice
+from kvgate.kernel.data_file import read_csv
 from kvgate.kernel.models import MODELS
 from kvgate.report.document import from_json
 from kvgate_mutants.cli import mutants
@@ -230,13 +231,14 @@ def test_all_sets_are_run_and_the_plug_in_last() -> None:
 
 @pytest.mark.parametrize("other", [("--sut", "retention"), ("--level", "scheduler"), ("--all",)], ids=" ".join)
 def test_a_subject_has_a_set_of_its_own(other: tuple[str, ...], kvgate: Kvgate, tmp_path: Path) -> None:
-    """Listed alone, also as a page; and no other option chooses among its mutants."""
+    """Listed alone, also as a data file next to its page; and no other option chooses among its mutants."""
     written = tmp_path / "features.md"
     ended = kvgate("mutants", "--of", "features", "--list", "--write", str(written), "--format", "json")
     names = [mutant.name for mutant in FEATURE_MUTANTS]
     assert (0, names) == (ended.code, [row["name"] for row in rows_of(ended.out)])
-    page = written.read_text("utf-8")
-    assert all(f"\n| {name} | KV-" in page for name in names)
+    assert "[features.csv](features.csv)" in written.read_text("utf-8")
+    table = read_csv(written.with_suffix(".csv").read_text("utf-8"))
+    assert [(name, "KV-") for name in names] == [(row["name"], row["violates"][:3]) for row in table]
     assert 2 == kvgate("mutants", "--of", "features", "--list", *other).code
 
 

@@ -30,7 +30,7 @@ from kvgate.report.document import from_json
 from .stage import Ended
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = (".", "spec", "impl", "benchmarks", "difftest", "difftest/corpus")
+FOLDERS = (".", "docs", "spec", "impl", "benchmarks", "difftest", "difftest/corpus")
 """Where pages are that show calls of kvgate."""
 SENTENCE_CHARACTERS_MAX = 60
 """A line of the help is never cut off on a terminal of 80 characters."""
@@ -101,7 +101,7 @@ def test_every_call_on_a_page_parses(page: Path) -> None:
 def test_pages_show_calls() -> None:
     """Those that are there to be typed from."""
     pages = {page.relative_to(ROOT).as_posix() for page in PAGES}
-    assert {"README.md", "INSTALL.md", "CONTRIBUTING.md", "difftest/COMMANDS.md", "difftest/LIVE.md"} <= pages
+    assert {"README.md", "INSTALL.md", "docs/attention-kind.md", "difftest/COMMANDS.md", "difftest/LIVE.md"} <= pages
 
 
 @pytest.mark.parametrize(

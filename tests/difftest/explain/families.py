@@ -1,9 +1,9 @@
 """Which groups ``kvgate explain`` reads out of a ``config.json``, next to those that each release of vLLM makes of it.
 
-    python -m tests.difftest.explain.families > difftest/families.md
+    python -m tests.difftest.explain.families
 
-prints the table from ``configs`` and from ``asked.json``, which has the answers of the releases. To ask them again,
-each in a process of its own, and to write that file:
+writes ``difftest/families.md`` and its rows, ``families.csv``, from ``configs`` and from ``asked.json``, which has the
+releases' answers. To ask them again, each in a process of its own, and to write that file:
 
     python -m tests.difftest.explain.families --ask [VERSION…]
 """
@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -27,11 +26,13 @@ from kvgate.adapters.releases import INSTALLED, RELEASES
 from kvgate.explain.layers import Placed
 from kvgate.explain.load import load
 from kvgate.explain.serving import Serving
+from kvgate.kernel.data_file import csv_text, write_both
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import version_of
 
 CONFIGS = Path(__file__).parent / "configs"
 ASKED = Path(__file__).parent / "asked.json"
+PAGE = Path(__file__).parents[3] / "difftest" / "families.md"
 NAMES = sorted(path.name for path in CONFIGS.iterdir())
 REFUSED = "refused: "
 REFUSED_CHARACTERS_MAX = 160
@@ -196,61 +197,49 @@ def _row(name: str, answers: Mapping[str, Sequence[str]]) -> Row:
 
 HEAD = """# Families of models: the groups of their cache, and whether vLLM makes the same
 
-Each row is a `config.json` in `tests/difftest/explain/configs`. A configuration with a *checkpoint* has the values that
-this published model has in all that decides about the cache; one without is made up, small or with a case of its own.
-*Groups* are those that vLLM makes: it builds the model without weights, on a CPU with the block sizes of attention on a
-GPU, and its own functions make groups of what its layers say (`kvgate.adapters.kv_cache_groups`). *Equal* are the
-releases whose groups are those that `kvgate explain --vllm-version` reads out of the file, with all blocks, windows and
-layers, in order. A release that makes no groups of a file here is *not compared*, with the reason below.
-*kvgate refuses* are the releases that make groups of a file of which `kvgate explain` makes none, with its message.
+[families.csv](families.csv) has a row for each `config.json` in `tests/difftest/explain/configs`. A configuration with
+a *checkpoint* has the values of this published model in all that decides about the cache; one without is made up.
+*Groups* are those that vLLM makes: it builds the model without weights on a CPU, with the block sizes of attention on a
+GPU, and its own functions make groups of what its layers say. *Equal* are the releases whose groups are those that
+`kvgate explain --vllm-version` reads out of the file, with all blocks, windows and layers, in order. *kvgate refuses*
+and *not compared* name the releases of which kvgate, or the release, makes no groups here, with its message.
 
 Latent attention is asked with the back-end FlashMLA, as on a GPU of the Hopper generation, whose blocks have 64 tokens.
 DeepSeek-V4 is not in the table: no CPU builds it, and its layers are asked one by one
 (`tests/difftest/explain/test_groups_vllm.py`). Draft layers are not asked.
 
-This page is generated: `python -m tests.difftest.explain.families > difftest/families.md`. What the releases said is in
+Written by `python -m tests.difftest.explain.families`. What the releases said is in
 `tests/difftest/explain/asked.json`; `--ask` asks them again.
 """
+COLUMNS = (
+    *("family", "configuration", "checkpoint", "groups", "equal", "different", "why different"),
+    *("kvgate refuses", "not compared"),
+)
 
 
 def page(found: Sequence[Row]) -> str:
-    """The table."""
+    """What the rows come to."""
     families = {row.family for row in found if row.equal}
-    lines = [
-        HEAD,
-        f"{len(found)} configurations of {len(families)} families, {sum(bool(row.checkpoint) for row in found)} with "
-        f"the values of a published checkpoint. Of the answers of {len(VERSIONS)} releases "
-        f"{sum(len(row.equal) for row in found)} are equal, {sum(len(row.different) for row in found)} are not, "
-        f"{_times(row.not_read for row in found)} times kvgate refuses and vLLM does not, and "
-        f"{_times(row.refused for row in found)} times a release makes none here.\n",
-        "| family | configuration | checkpoint | groups | equal | different | kvgate refuses | not compared |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    numbers: dict[str, int] = {}
-    letters: dict[str, str] = {}
-    for row in found:
-        groups = "<br>".join(_with_releases(text, said_by, row) for text, said_by in row.groups.items())
-        refused = ", ".join(
-            f"{spans(said_by)} [{numbers.setdefault(why, len(numbers) + 1)}]" for why, said_by in row.refused.items()
-        )
-        not_read = ", ".join(
-            f"{spans(versions)} [{letters.setdefault(message, ascii_lowercase[len(letters)])}]"
-            for message, versions in row.not_read.items()
-        )
-        compared = (spans(row.equal), spans(row.different), not_read, refused)
-        cells = (row.family, row.name, row.checkpoint, groups, *compared)
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["\n## What is different\n"]
-    lines += [
-        f"- {row.name}, {spans(row.different)}: {CAUSES.get(row.name, 'the cause is not known.')}"
-        for row in found
-        if row.different
-    ]
-    lines += ["\n## kvgate refuses, vLLM does not\n"]
-    lines += [f"- [{letter}] {message}" for message, letter in letters.items()]
-    lines += ["\n## Why a release makes no groups of a file here\n"]
-    lines += [f"{number}. {why.replace('|', '/').rstrip()}" for why, number in numbers.items()]
-    return "\n".join(lines) + "\n"
+    return (
+        f"{HEAD}\n{len(found)} configurations of {len(families)} families, "
+        f"{sum(bool(row.checkpoint) for row in found)} with the values of a published checkpoint. Of the answers of "
+        f"{len(VERSIONS)} releases {sum(len(row.equal) for row in found)} are equal, "
+        f"{sum(len(row.different) for row in found)} are not, {_times(row.not_read for row in found)} times kvgate "
+        f"refuses and vLLM does not, and {_times(row.refused for row in found)} times a release makes none here.\n"
+    )
+
+
+def data(found: Sequence[Row]) -> str:
+    """The data file."""
+    return csv_text(COLUMNS, map(_cells, found))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    groups = "; or ".join(_with_releases(text, said_by, row) for text, said_by in row.groups.items())
+    why = CAUSES.get(row.name, "the cause is not known.") if row.different else ""
+    not_read = "; ".join(f"{spans(versions)}: {message}" for message, versions in row.not_read.items())
+    refused = "; ".join(f"{spans(said_by)}: {reason.rstrip()}" for reason, said_by in row.refused.items())
+    return row.family, row.name, row.checkpoint, groups, spans(row.equal), spans(row.different), why, not_read, refused
 
 
 def _times(found: Iterable[Mapping[str, Sequence[str]]]) -> int:
@@ -280,9 +269,10 @@ def _versions(words: Sequence[str]) -> Iterator[str]:
 
 
 def main(words: list[str]) -> None:
-    """Print the table, or ask."""
+    """Write the table, or ask."""
     if words[:1] != ["--ask"]:
-        sys.stdout.write(page(rows()))
+        found = rows()
+        write_both(PAGE, page(found), data(found))
         return
     answers = asked() if ASKED.is_file() else {}
     for version in _versions(words[1:]):

@@ -8,7 +8,6 @@ now; a family read wrongly must show; one release asked again in a process of it
 from __future__ import annotations
 
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,28 @@ from kvgate.explain import families as read
 from kvgate.explain import load, states
 from kvgate.explain.families import FAMILIES
 from kvgate.explain.layers import Layer
+from kvgate.kernel.data_file import data_name
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import Span
 
-from .families import CAUSES, KNOWN, NAMES, REFUSED, REFUSED_BY_KVGATE, VERSIONS, Row, ask, asked, page, rows, spans
+from .families import (
+    CAUSES,
+    KNOWN,
+    NAMES,
+    PAGE,
+    REFUSED,
+    REFUSED_BY_KVGATE,
+    VERSIONS,
+    Row,
+    ask,
+    asked,
+    data,
+    page,
+    rows,
+    spans,
+)
 
-TABLE = Path(__file__).parents[3] / "difftest" / "families.md"
+TABLE = PAGE.with_name(data_name(PAGE))
 FAMILIES_MIN = 60
 
 
@@ -34,7 +49,8 @@ def found_rows() -> list[Row]:
 
 def test_the_table_is_current(found: list[Row]) -> None:
     """Generated from the configurations, what is read of them now, and the releases' answers."""
-    assert page(found) == TABLE.read_text(encoding="utf-8")
+    assert page(found) == PAGE.read_text(encoding="utf-8"), "run: python -m tests.difftest.explain.families"
+    assert data(found) == TABLE.read_text(encoding="utf-8"), "run: python -m tests.difftest.explain.families"
 
 
 def test_no_release_makes_other_groups(found: list[Row]) -> None:
@@ -61,7 +77,7 @@ def test_a_rejected_family_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = [row for row in found if row.name == "gpt2"]
     assert {"it is not read": VERSIONS} == row.not_read
     assert not row.refused
-    assert "it is not read" in page(found)
+    assert "it is not read" in data(found)
 
 
 def test_every_release_was_asked() -> None:
@@ -88,7 +104,7 @@ def test_a_family_that_is_read_wrongly_shows(family: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(read, "FAMILIES", broken)
     found = rows()
     assert {family, "qwen2_moe"} == {row.family for row in found if row.different}
-    assert page(found) != TABLE.read_text(encoding="utf-8")
+    assert data(found) != TABLE.read_text(encoding="utf-8")
 
 
 @pytest.mark.ci

@@ -17,10 +17,11 @@ from attrs import evolve
 from benchmarks.headlines import __main__ as program
 from benchmarks.headlines import repeat_rate, store
 from benchmarks.headlines.figure import TOLERANCE_POINTS, Accepts, Case, Figure, OutOfReach
-from benchmarks.headlines.report import FORMAT, VERSION, document, markdown
+from benchmarks.headlines.report import COLUMNS, FORMAT, VERSION, document, markdown, page, rows
 from benchmarks.headlines.store import Store
 from benchmarks.headlines.table import RULE, Line, jobs_of, lines_of
 
+from kvgate.kernel.data_file import csv_text
 from kvgate.kernel.errors import UsageError
 from kvgate.simulation.arm import Setting, arm_of
 from kvgate.simulation.result import Counters, Result, Soundness
@@ -108,9 +109,9 @@ def test_on_how_many_requests_arms_agree(result: Result) -> None:
         ((result, result, spoilt), None),
     ):
         assert expected == line(None, *results).compared
-    text = markdown([line(None, result, result), line(None, result, spoilt), line(None, result)], ())
+    text = markdown(document([line(None, result, result), line(None, result, spoilt), line(None, result)], ()))
     assert f"2 cases were served by more than one arm: in 1 of them the arms agree, on each of {several} req" in text
-    assert [f"{several} requests", "", ""] == [row.split(" | ")[8].strip() for row in text.splitlines()[4:7]]
+    assert [f"{several} requests", "", ""] == [row.split(" | ")[8].strip() for row in text.splitlines()[2:5]]
 
 
 def test_a_bracket_holds_what_was_published_or_this_is_reported(result: Result) -> None:
@@ -174,16 +175,17 @@ def test_the_table_says_it(result: Result) -> None:
     took = evolve(result, seconds=60.0)
     lines += [line(None, took, evolve(took, arm="retention", seconds=7.0))]
     beyond = [OutOfReach("TTFT", "14 s", "a time on a device")]
-    text, data = markdown(lines, beyond), document(lines, beyond)
+    data = document(lines, beyond)
+    text = markdown(data)
     for words in (
         f"| {rate:.2f} % | not run | -0.25 |",
-        "- 1 (a report): an assumption.",
-        "| TTFT | 14 s | a time",
-        # Both rows have one setting, which is simulated once.
-        "| 1 | 60 | 7 |\n| all | 60 | 7 |",
+        "| TTFT | 14 s |",
+        "not to be had from a scheduler alone: a time on a device",
+        "2 cases of 1 published figures, and\n1 figures",
         RULE,
     ):
         assert words in text
+    assert [("67", "a report", "an assumption")] == [row[-3:] for row in rows(data)][1:2]
     case, other = data["cases"]
     assert ("not run: retention", rate + 0.25) == (case["verdict"], case["expected_percent"])
     assert [True, False] == [each["run"] for each in case["arms"]]
@@ -197,7 +199,7 @@ def test_arms_stand_side_by_side(result: Result) -> None:
     """Goal: the table says which arm served what. Method: three arms, one of them not run."""
     case = Case("small", SETTING, arms=("ranges", "stock", "retention"))
     found = Line(figure(None), case, (result, result, None))
-    row = markdown([found], ()).splitlines()[4].split(" | ")
+    row = markdown(document([found], ())).splitlines()[2].split(" | ")
     rate = f"{100 * result.server.hit_rate:.2f} %"
     assert [f"ranges: {rate}", f"stock: {rate}, not run"] == row[5:7]
     assert f"{len(result.counted)} x {result.prompt_tokens / len(result.counted):,.0f}" == row[4]
@@ -247,7 +249,7 @@ def test_what_other_code_computed_is_simulated_again(
     assert keeping.get(job) is not None
     lines_ = lines_of([figure(None)], keeping)
     marked = {"vllm": 1}.get(change, 2)
-    assert f"†: {marked} results were computed by earlier code" in markdown(lines_, ())
+    assert f"†: {marked} results were computed by earlier code" in page(document(lines_, ()))
     (shown,) = document(lines_, ())["cases"]
     assert [change != "vllm", True] == [each["earlier_code"] for each in shown["arms"]]
     keeping.put(job, evolve(result, arm="retention"))
@@ -280,10 +282,11 @@ def test_the_committed_table() -> None:
         # Arms that were compared agree on every request.
         requests = ran[0]["requests"] if len(ran) > 1 else None
         assert requests == shown["requests_agreed_on"]
-    rows = (folder / "TABLE.md").read_text().split("\n\n")[1].splitlines()[2:]
-    shown = [tuple(cell.strip() for cell in row.strip("|").split(" | ")) for row in rows]
+    # The page and the rows are those of the document.
+    assert page(data) == (folder / "TABLE.md").read_text()
+    assert csv_text(COLUMNS, rows(data)) == (folder / "TABLE.csv").read_text()
     assert [(each["number"], each["case"], each["verdict"]) for each in data["cases"]] == [
-        (cells[0], cells[3], cells[-1]) for cells in shown
+        (cells[0], cells[3], cells[10]) for cells in rows(data)[: len(data["cases"])]
     ]
 
 
@@ -303,7 +306,8 @@ def test_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
 
     code, data = run(rate, "--out", str(tmp_path))
     assert (0, "within a point") == (code, data["cases"][0]["verdict"])
-    assert (tmp_path / "TABLE.md").read_text().startswith(f"{RULE}\n\n| # | figure |")
+    assert (tmp_path / "TABLE.md").read_text() == page(data)
+    assert (tmp_path / "TABLE.csv").read_text().startswith("#,figure,published,")
     assert data == json.loads((tmp_path / "table.json").read_text())
     # It is in the store now, so it is not simulated again.
     monkeypatch.setattr("kvgate.simulation.sweep.arm_of", lambda name: pytest.fail(f"{name} served again"))

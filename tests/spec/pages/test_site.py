@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from kvgate.kernel.data_file import read_csv
+
 from .lints import SPEC
 
 pytestmark = pytest.mark.ci
 
 ROOT = SPEC.parent
 SECONDS_MAX = 120
+ENTRIES_MAX = 12
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """What a browser fetches by itself, by tag. A link to click on does not count."""
 
@@ -90,6 +93,33 @@ def test_all_that_a_page_loads_is_there(site: Path) -> None:
             if not each.startswith("data:") and not ((site / name).parent / each.partition("?")[0]).is_file():
                 missing.append((name, each))
     assert [] == missing
+
+
+def test_a_data_file_is_a_table_that_can_be_searched(site: Path) -> None:
+    """Goal: no row is left out of the site. Method: the rows of each data file against those of its page."""
+    for name in ("difftest/mutants", "difftest/families", "spec/traceability", "benchmarks/headlines/TABLE"):
+        text = (site / f"{name}.html").read_text(encoding="utf-8")
+        table = text.partition('<div class="searchable">')[2].partition("</table>")[0]
+        assert len(read_csv((ROOT / f"{name}.csv").read_text(encoding="utf-8"))) == table.count("<tr>") - 1, name
+        assert "filter.js" in text
+
+
+def test_issues_and_ids_are_links(site: Path) -> None:
+    """Goal: a number leads to its thread, and an id to its sentence. Method: one of each kind, and code without any."""
+    findings = (site / "difftest" / "kvgate" / "findings" / "index.html").read_text(encoding="utf-8")
+    tutorial = (site / "docs" / "tutorial.html").read_text(encoding="utf-8")
+    assert 'href="https://github.com/vllm-project/vllm/issues/44701">vllm#44701</a>' in tutorial
+    assert 'href="https://github.com/vllm-project/vllm/issues/35219">#35219</a>' in findings
+    assert 'href="https://github.com/vllm-project/vllm-ascend/issues/14055">vllm-ascend#14055</a>' in findings
+    assert 'statements.html#kv-leak-02">KV-LEAK-02</a>' in findings
+    assert 'href="f001_new_block_ids_never_drained/index.html">001-new-block-ids-never-drained</a>' in findings
+    assert not re.search(r"<code>[^<]*<a [^>]*issues/", findings + tutorial)
+
+
+def test_few_entries_lead_everywhere() -> None:
+    """Goal: a reader can choose. Method: count the entries of the highest level."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    assert 5 < len(re.findall(r"^  - ", nav, re.MULTILINE)) <= ENTRIES_MAX
 
 
 @pytest.mark.parametrize(

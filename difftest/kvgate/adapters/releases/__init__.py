@@ -1,6 +1,6 @@
 """The releases that the gate can drive, one file each; each file says what changed since the release before it.
 
-To add one, see "support another version of vLLM" in CONTRIBUTING.md: ``python -m kvgate.adapters.signatures FOLDER``
+To add one, see "Add a release of vLLM" in docs/extending.md: ``python -m kvgate.adapters.signatures FOLDER``
 prints a draft of the new file, which is then listed here.
 """
 
