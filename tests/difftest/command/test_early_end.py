@@ -24,7 +24,7 @@ CHECK = ("check", "--sut", "reference", "--time-budget", "0.1s")
 USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "model": ((*CHECK, "--model", "llama"), "unknown model 'llama': give one of full, "),
     "second model": ((*CHECK, "--model", "full", "--model", "no.json"), "unknown model 'no.json'"),
-    "model that is not a model": ((*CHECK, "--model", "junk"), "junk: "),
+    "model that is not a model": ((*CHECK, "--model", "junk"), "junk is not valid JSON: "),
     "system": (
         ("check", "--sut", "vllm"),
         "unknown system 'vllm': give one of installed, stock, reference, retention, ascend, ascend-retention, "

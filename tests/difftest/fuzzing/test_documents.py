@@ -122,5 +122,5 @@ def test_a_result_is_kept_once(tmp_path: Path) -> None:
 
 def test_without_a_run_none_is_resumed(tmp_path: Path) -> None:
     """Goal: a mistyped directory is reported. Method: resume an empty one."""
-    with pytest.raises(UsageError, match=r"there is no manifest\.json"):
+    with pytest.raises(UsageError, match=r"the folder has no manifest\.json"):
         RunFolder(tmp_path).plan()

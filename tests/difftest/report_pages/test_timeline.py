@@ -55,7 +55,7 @@ def test_a_block_that_no_request_names_has_no_holder() -> None:
     """It counts a holder; and the sides differ in it from then on."""
     recording, _ = recorded(KeepsABlock, ENDED, FULL, ("leak",))
     lane = of(recording)[0]
-    assert [(2, 5, "nobody's")] == pieces_of(lane, "orphan")
+    assert [(2, 5, "no holder")] == pieces_of(lane, "orphan")
     assert [(2, 5, "")] == pieces_of(lane, "differs")
 
 

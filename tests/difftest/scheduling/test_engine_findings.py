@@ -31,6 +31,7 @@ from kvgate.findings.register import FOLDER, all_findings, id_of, with_ids
 from kvgate.gate.case_runner import CaseRun, run_case
 from kvgate.gate.level import Case
 from kvgate.gate.trace_codec import Violated, level_of
+from kvgate.kernel.data_file import read_csv
 from kvgate.kernel.models import load
 from kvgate.levels.registry import read
 from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
@@ -132,13 +133,13 @@ def test_every_finding_of_the_scheduler_has_a_trace() -> None:
     of_engines = {each.id for each in all_findings() if each.explains_engine or each.unrecognised} - OF_BLOCKS
     of_engines -= {id_of(path.parent.name) for path in (*ELSEWHERE, *OF_ASCEND) if path.stem == "trace"}
     assert of_engines | MARKED == set(map(id_of, folders))
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    rows = {row["id"]: row for row in read_csv((FOLDER / "findings.csv").read_text(encoding="utf-8"))}
     for folder in folders | {path.parent.name for path in ELSEWHERE if path.stem == "trace"}:
         header = read(FOLDER / folder / "trace.jsonl").header
         assert header.violates is not None
-        row = next(line for line in page.splitlines() if line.startswith(f"| [{id_of(folder)}]({folder}/README.md) |"))
-        _, statement, _, versions, *_ = row.split(" | ")
-        assert (header.violates.statement, header.system_version) == (statement, versions.partition(", ")[0])
+        row = rows[id_of(folder)]
+        shown = row["guarantee"], row["versions"].partition(", ")[0]
+        assert (header.violates.statement, header.system_version) == shown
 
 
 @pytest.mark.parametrize("path", [*TRACES, *ELSEWHERE], ids=lambda path: f"{id_of(path.parent.name)[:3]}-{path.stem}")

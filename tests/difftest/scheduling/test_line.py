@@ -120,8 +120,8 @@ def test_the_first_request_set_aside_comes_back_first() -> None:
 
 def test_a_missing_request_is_not_asked_for() -> None:
     """Nor preempted."""
-    assert "KV-LIVE-01: somebody who waits" == violated(Observed(serve(0)).admit(1))
-    assert "KV-LIVE-02: somebody who runs" == violated(Observed(serve(0)).line.observe(Preempt(0), Done()))
+    assert "KV-LIVE-01: a waiting request" == violated(Observed(serve(0)).admit(1))
+    assert "KV-LIVE-02: a running request" == violated(Observed(serve(0)).line.observe(Preempt(0), Done()))
 
 
 def test_the_last_is_preempted_and_is_first_in_line() -> None:

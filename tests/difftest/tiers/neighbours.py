@@ -114,6 +114,16 @@ def _other_blocks(_divergence: Divergence, engine: Any) -> None:
     }
 
 
+def _named_once(_divergence: Divergence, engine: Any) -> None:
+    """No store has named a block twice."""
+    engine.connector.simple.stored_again.clear()
+
+
+def _in_step(_divergence: Divergence, engine: Any) -> None:
+    """Steps are not asynchronous."""
+    engine.stage = evolve(engine.stage, asynchronous=False)
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (_other_blocks, _with(subject="AssertionError in build_connector_meta")),
     "024": (_blocks_are_taken, _one_load_has_not_ended, _with(statement="KV-TIER-05")),
@@ -131,4 +141,9 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
+    "096": (_named_once, _with(statement="KV-INV-02")),
+    "098": (_a_block_is_taken, _with(statement="KV-TIER-05")),
+    "097": (_in_step, _with(subject="a block of the device that a load uses")),
 }
+OF_OWN = {"021", "034", "062", "063", "066"}
+"""Findings that only loads that fail show, with connectors of one's own: see test_own_connector.py."""

@@ -252,5 +252,4 @@ def test_nearly_every_size_is_open() -> None:
     assert [
         "compressed-groups.published-alignments",
         "compressed-groups.unit-is-the-alignment",
-        "hit-lookup.least-common-multiple",
     ] == bounded

@@ -53,6 +53,7 @@ RELEASE = evolve(
         "092-stores-wait-for-no-step",
         "096-block-stored-twice",
         "097-loads-wait-for-no-step",
+        "098-idle-engine-keeps-an-aborted-load",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions("0.20.2", reason="it adds no name"),
