@@ -121,6 +121,7 @@ RELEASE = evolve(
         "050-later-item-after-a-failed-load",
         "053-no-end-before-its-shortest",
         "072-state-before-a-gap-stays-held",
+        "091-stores-of-an-idle-engine-are-kept",
     }
     | {
         "016-look-ahead-kept-at-zero",
