@@ -121,7 +121,9 @@ def sentences(text: str) -> Iterator[str]:
 def retired(text: str) -> Counter[str]:
     """The retired words of a plain text, and how often."""
     lower = " ".join(text.lower().split())
-    found = ((word, len(re.findall(rf"\b{re.escape(word)}\b", lower))) for word in RETIRED)
+    # Hyphens are of names, such as that of a finding. "There is no" and "is no longer" are plain.
+    lower = re.sub(r"\bthere is no\b|\bis no (?=more|less|longer)", " ", lower)
+    found = ((word, len(re.findall(rf"(?<![\w-]){re.escape(word)}(?![\w-])", lower))) for word in RETIRED)
     return Counter({word: times for word, times in found if times})
 
 

@@ -42,26 +42,30 @@ def rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def markdown(told: dict[str, Any]) -> str:
+def markdown(document: dict[str, Any]) -> str:
     """The table for a terminal: the first columns of all rows, and the page."""
-    lines = [f"| {' | '.join(each[:SHOWN])} |" for each in (COLUMNS, ("---",) * SHOWN, *rows(told))]
-    return "\n".join((*lines, "", page(told)))
+    lines = [f"| {' | '.join(each[:SHOWN])} |" for each in (COLUMNS, ("---",) * SHOWN, *rows(document))]
+    return "\n".join((*lines, "", page(document)))
 
 
-def page(told: dict[str, Any]) -> str:
+def page(document: dict[str, Any]) -> str:
     """What the rows come to."""
-    verdicts = Counter(each["verdict"].partition(":")[0] for each in told["cases"])
-    figures = len({each["number"] for each in told["cases"]})
-    lines = ["# Published hit rates, simulated", "", f"{len(told['cases'])} cases of {figures} published figures, and"]
-    lines += [f"{len(told['out_of_reach'])} figures that no scheduler alone can show: [TABLE.csv](TABLE.csv)."]
+    verdicts = Counter(each["verdict"].partition(":")[0] for each in document["cases"])
+    figures = len({each["number"] for each in document["cases"]})
+    lines = [
+        "# Published hit rates, simulated",
+        "",
+        f"{len(document['cases'])} cases of {figures} published figures, and",
+    ]
+    lines += [f"{len(document['out_of_reach'])} figures that no scheduler alone can show: [TABLE.csv](TABLE.csv)."]
     lines += ["", "| verdict | cases |", "|---|--:|"]
     lines += [f"| {verdict} | {count} |" for verdict, count in verdicts.most_common()]
-    return "\n".join((*lines, "", *_agreements(told), told["rule"], "", SENT, "", *_origins(told), ""))
+    return "\n".join((*lines, "", *_agreements(document), document["rule"], "", SENT, "", *_origins(document), ""))
 
 
-def _agreements(told: dict[str, Any]) -> list[str]:
+def _agreements(document: dict[str, Any]) -> list[str]:
     """What comparing the arms came to, in a sentence."""
-    several = [each for each in told["cases"] if sum(arm["run"] for arm in each["arms"]) > 1]
+    several = [each for each in document["cases"] if sum(arm["run"] for arm in each["arms"]) > 1]
     if not several:
         return []
     agreed = [each["requests_agreed_on"] for each in several if each["requests_agreed_on"] is not None]
@@ -69,14 +73,14 @@ def _agreements(told: dict[str, Any]) -> list[str]:
     return [reported + f"on each of {sum(agreed):,} requests.", ""]
 
 
-def _origins(told: dict[str, Any]) -> list[str]:
+def _origins(document: dict[str, Any]) -> list[str]:
     """By which code all this was computed."""
-    earlier = sum(arm.get("earlier_code", False) for each in told["cases"] for arm in each["arms"])
+    earlier = sum(arm.get("earlier_code", False) for each in document["cases"] for arm in each["arms"])
     arms: dict[str, list[str]] = {}
-    for arm, digest in told["code"].items():
+    for arm, digest in document["code"].items():
         arms.setdefault(digest, []).append(arm)
     code = ", ".join(f"{digest} ({', '.join(names)})" for digest, names in arms.items())
-    reported = [f"Computed by code {code}, vLLM {told['vllm'] or 'not installed'}."]
+    reported = [f"Computed by code {code}, vLLM {document['vllm'] or 'not installed'}."]
     if earlier:
         reported += [
             "",

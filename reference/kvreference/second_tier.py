@@ -1,7 +1,7 @@
 """A second tier: chunks of the host, to which jobs store blocks of the device, and from which they load them.
 
 The tier is a pool like that of the device: its blocks are called chunks, and its holders are jobs. A job copies one
-block. It holds the block and the chunk from its beginning to its end, whatever becomes of the request: neither is used
+block. It holds the block and the chunk from its beginning to its end, also if the request ends: neither is used
 for anything else before, and if the job never ends, neither ever is. What a job copies is known at the other side once
 it has succeeded, and not at all if it has failed. A transfer of several blocks is as many jobs.
 
@@ -92,7 +92,7 @@ class _Both(CachedMap):
 
 
 class SecondTier:
-    """A tier of so many chunks behind the blocks of a device.
+    """A tier of so many chunks after the blocks of a device.
 
     Raises:
         ValueError: what is to be stored is not cached, or is there; what is to be loaded is not there, or the block

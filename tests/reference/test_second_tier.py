@@ -16,7 +16,7 @@ PREFIXES = [Prefix(None, piece, 1) for piece in range(9)]
 
 
 def tier_of(chunks: int, cached: int = 8) -> SecondTier:
-    """A tier behind a device whose blocks 1 to ``cached`` hold a content each, of the prefix of the same number."""
+    """A tier next to a device whose blocks 1 to ``cached`` hold a content each, of the prefix of the same number."""
     device = BlockPool(10)
     for block in range(1, cached + 1):
         device.cached.register(content(block), block)

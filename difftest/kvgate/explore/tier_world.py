@@ -1,7 +1,7 @@
 """The world of a second tier: a device of a few blocks, a host of a few chunks, jobs that succeed, fail or never end.
 
 What is in the slots of either tier is part of the state. While a job copies, what it writes is junk; what it copies is
-what it finds at its end. So whatever is reused too early, or known too early, is seen. A reset stands for new weights:
+what it finds at its end. So a block that is reused or known too early is seen. A reset stands for new weights:
 what was computed before is not what its tokens stand for afterwards.
 
 Blocks hold one token. A request asks for its prompt and one token more, so that a hit may cover all of the prompt.
@@ -68,7 +68,7 @@ Move: TypeAlias = Start | Store | End | Leave | Reset
 
 @frozen
 class Ordered:
-    """A job as it was ordered, whatever the tier makes of it."""
+    """A job as it was ordered."""
 
     number: int
     content: Content
@@ -92,7 +92,7 @@ class Row:
 
 @frozen(eq=False)
 class Moment:
-    """A state, which nobody changes any more."""
+    """A state; it is not changed any more."""
 
     tier: SecondTier
     rows: tuple[Row, ...] = ()
@@ -178,7 +178,7 @@ class TierWorld:
         return len(pool.free) - free >= new
 
     def step(self, state: Moment, move: Move) -> Outcome[Moment]:
-        # Whatever a move changes is a copy.
+        # What a move changes is a copy.
         now = evolve(state, tier=state.tier.copy(), device=dict(state.device), host=dict(state.host))
         if isinstance(move, Start):
             after, wrong = self._start(now, move.prompt)

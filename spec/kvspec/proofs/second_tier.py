@@ -109,7 +109,7 @@ def _initial(u: Any) -> Any:
 
 
 def _is_sound(u: Any) -> Any:
-    """Wherever the step or whoever looks comes."""
+    """At any place that the step or the look-up reaches."""
     state = _before(u)
     u.named.sees(u.entry, u.named[u.entry])
     own, other = (u.block, u.any_chunk), (u.any_block, u.any_chunk)
@@ -247,7 +247,7 @@ def _after(u: Any) -> Any:
     block = key(u.block)
     step = u.step.__index__()
     if step in (STORE, LOAD):
-        # What is refused must have changed nothing.
+        # A rejected call must have changed nothing.
         with suppress(ValueError):
             tier.store(block) if step == STORE else tier.load(key(u.content), block)
     elif step == END:
@@ -319,8 +319,8 @@ def _fenced(u: Any) -> Any:
 FENCE = Obligation(
     id="second-tier.fence",
     statements=("KV-TIER-02", "KV-TIER-05"),
-    title="While a job is under way, its block and its chunk have a holder and nothing takes them, whatever else "
-    "begins, ends, fails, never ends, is given up or reset; a chunk has as many holders as jobs that are under way.",
+    title="While a job is under way, its block and its chunk have a holder and nothing takes them while others "
+    "begin, end, fail, never end, are dropped or reset; a chunk has as many holders as jobs that are under way.",
     unknowns=ANY_TIER,
     assumes=_is_sound,
     claim=_fenced,
@@ -497,10 +497,10 @@ def _covers(u: Any) -> Any:
     first, end = groups[watched].blocks_needed(hit)
     asked: list[Any] = []
 
-    def looked(begin: Any, behind: Any) -> list[Any]:
+    def looked(begin: Any, end: Any) -> list[Any]:
         # The groups are asked for in order. Of the one that is looked at, it is the place that is looked at.
         asked.append(begin)
-        return [place] if len(asked) == watched + 1 and (begin <= place) & (place < behind) else []
+        return [place] if len(asked) == watched + 1 and (begin <= place) & (place < end) else []
 
     with patch.object(second_tier, "range", looked, create=True):
         missing = tier.lacks(_geometry(groups), prefixes, hit)

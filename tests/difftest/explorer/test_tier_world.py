@@ -41,7 +41,7 @@ def _without(column: int) -> Callable[[Any], Hashable]:
     ids=["jobs", "blocks", "chunks"],
 )
 def test_a_form_that_leaves_something_out_is_caught(column: int, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of requests nothing need be kept near the initial state: what blocks hold, and who holds them, tells."""
+    """Of requests nothing need be kept near the initial state: what blocks hold, and their holders, decide."""
     whole, forget = TierWorld.key, _without(column)
     monkeypatch.setattr(TierWorld, "key", lambda self, state: forget(whole(self, state)))
     assert unlike(MODELS[model].world(), states_max=400, pairs_max=400) is not None

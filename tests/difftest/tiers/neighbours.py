@@ -19,18 +19,18 @@ def _with(**changed: str) -> Neighbour:
 
 
 def _blocks_are_taken(_divergence: Divergence, engine: Any) -> None:
-    """Somebody holds all blocks that were free, so no request can run."""
+    """All blocks that were free are held, so no request can run."""
     pool = engine.scheduler.kv_cache_manager.block_pool
     pool.get_new_blocks(pool.get_num_free_blocks())
 
 
 def _a_block_is_taken(_divergence: Divergence, engine: Any) -> None:
-    """Somebody holds a block that no store reads."""
+    """A block is held that no store reads."""
     engine.scheduler.kv_cache_manager.block_pool.get_new_blocks(1)
 
 
 def _a_block_is_held_twice(_divergence: Divergence, engine: Any) -> None:
-    """Somebody holds a block that a store reads."""
+    """A block that a store reads is held once more."""
     pool = engine.scheduler.kv_cache_manager.block_pool
     next(each for each in pool.blocks if each.ref_cnt > 0 and not each.is_null).ref_cnt += 1
 

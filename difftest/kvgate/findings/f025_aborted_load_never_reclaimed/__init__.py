@@ -1,4 +1,4 @@
-"""Finding 025: The blocks of a load that was given up are never reclaimed if its end is never told."""
+"""Finding 025: The blocks of an aborted load are never reclaimed if its end is never reported."""
 
 from kvgate.findings.finding import Finding
 
@@ -6,6 +6,6 @@ FINDING = Finding(
     id="025-aborted-load-never-reclaimed",
     rank=25,
     statement="KV-LEAK-01",
-    condition="a load that is given up and never ends",
+    condition="a load that is aborted and never ends",
     unrecognised="No mark distinguishes it from another leak; every transfer that kvgate check draws ends.",
 )

@@ -128,7 +128,7 @@ def see_connector(file: Path, stage: Any, connector: str | None) -> None:
     """Reject a stored case whose connector is not named: a trace is not trusted to name code.
 
     Raises:
-        UsageError: the case has a connector of somebody's own, which is not named; or it has none, and one is.
+        UsageError: the case has a user's own connector, which is not named; or it has none, and one is.
     """
     has_own = getattr(stage, "connector", "") == OWN
     if connector is not None and not has_own:
@@ -139,7 +139,7 @@ def see_connector(file: Path, stage: Any, connector: str | None) -> None:
 
 
 def take_connector(stage: Any, connector: str | None) -> None:
-    """Let a stored case run with this connector of somebody's own, configured as it was.
+    """Let a stored case run with this connector of the user's own, configured as it was.
 
     Raises:
         UsageError: it cannot be used.

@@ -98,7 +98,7 @@ class Failure:
     is_known: bool = False
     """Whether the scheduler has taken the report."""
     is_late: bool = False
-    """Whether its request had given up its blocks by then."""
+    """Whether its request had freed its blocks by then."""
 
 
 @frozen(eq=False)

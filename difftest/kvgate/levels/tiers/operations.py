@@ -48,9 +48,9 @@ class TierStage:
     asynchronous: bool = False
     """Whether steps are scheduled before the output of the step before is known."""
     failed_loads_end: bool = False
-    """Whether a load of somebody's own connector that fails ends its request; if not, it is computed again."""
+    """Whether a load of a user's own connector that fails ends its request; if not, it is computed again."""
     own: str = field(default="", validator=[instance_of(str), max_len(NAME_CHARACTERS_MAX)])
-    """Which connector of somebody's own, as MODULE:CLASS."""
+    """Which connector of the user's own, as MODULE:CLASS."""
     own_config: str = field(default="", validator=[instance_of(str), max_len(CONFIG_CHARACTERS_MAX)])
     """How that is configured, as JSON."""
 
