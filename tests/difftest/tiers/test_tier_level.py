@@ -42,7 +42,8 @@ for model in models:
             new += [str(each.divergence.difference) for each in run.found() if each.finding is None]
             loaded, stored = loaded + run.world.memory.blocks_loaded, stored + run.world.memory.blocks_stored
             ran += run.operations
-            configured = run.world.connector.offloading.half.config
+            offloading = run.world.connector.offloading
+            configured = offloading.half.config if offloading else None
             asked = case.settings.retention_interval_tokens
             same_interval &= getattr(configured, "retention_interval", asked) == asked
             same &= number > 0 or run.world.lockstep.digest == run_case(bench, case).world.lockstep.digest
