@@ -7,9 +7,9 @@ holds the unpacked wheel of an unknown release, it prints a draft of its file.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from kvgate.adapters.fetching import enter_version, fetch
 from kvgate.adapters.releases import NEWEST, RELEASES, release_named
 from kvgate.adapters.releases.description import Release, Signatures
+from kvgate.kernel.errors import UsageError
 
 
 def drift(expected: Signatures) -> list[str]:
@@ -133,4 +134,9 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("name", help="a release, such as native@0.33.0, or a folder that holds vllm")
+    try:
+        main(parser.parse_args().name)
+    except UsageError as error:
+        parser.error(str(error))

@@ -29,6 +29,7 @@ from kvgate.cli.served import ServingFlags, asking, flags_of, models_on, sources
 from kvgate.gate.level import LevelChoice
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import Format
+from kvgate.kernel.text import counted
 
 if TYPE_CHECKING:
     from kvgate.adapters.registry import Loaded
@@ -232,7 +233,7 @@ def check(
         left_out += unbounded(preparations)
     if (preload or tree) and measure is None:
         why = "--corpus measures vLLM" if corpus is not None else "coverage is not installed"
-        left_out += (f"Which lines of the patch ran: {why if patch else 'nothing in a function is new'}.",)
+        left_out += (f"Which lines of the patch ran: {why if patch else 'no line inside a def is new'}.",)
     code = publish(verdict, report, output, left_out, once_more(system, checkers))
     if failed is not None:
         report_fault(fault_of(failed, system.name, system.version, checkers), report)
@@ -256,8 +257,8 @@ def _run(
         with trials_of(each) as trials, progress_line() as line:
 
             def say(progress: Progress, of: int = each.plan.operations, tell: Callable[[str], None] = line.say) -> None:
-                counted = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
-                tell(f"{counted}, {progress.found} divergences")
+                done = f"{progress.operations:,} of {of:,} operations, {progress.cases:,} cases"
+                tell(f"{done}, {counted(progress.found, 'divergence')}")
 
             campaign = Campaign(trials, each.plan, each.trials.diagnosed)
             try:

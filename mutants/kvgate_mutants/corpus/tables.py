@@ -143,7 +143,7 @@ def report_of(bugs: Sequence[Bug], results: Sequence[Result], interrupted: bool 
             for result in results
             if result.state is not State.CAUGHT
         ),
-        found_noun="defect that should be caught and is not",
+        found_noun="missed defect",
     )
 
 

@@ -11,6 +11,7 @@ of another vLLM's package, what is new there since the newest of them, and what 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sys
 from collections import Counter
@@ -141,4 +142,6 @@ def _print(name: str, package: Path, older: Release, mechanisms: Iterable[Mechan
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else None))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", help="the package of another vLLM")
+    sys.exit(main(parser.parse_args().folder))
