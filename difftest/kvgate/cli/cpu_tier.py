@@ -18,8 +18,8 @@ CpuTier: TypeAlias = Annotated[
         "--cpu-tier",
         metavar="SIZE",
         help="Also say what a tier of that size on the host adds: 64GiB (of each worker), or 8000blocks. The tier is "
-        "ideal: it has every full block at once, evicts what was used longest ago, and loads in no time. A connector "
-        "brings at most that.",
+        "ideal: it has every full block at once, evicts what was used longest ago, and loads in no time. What a "
+        "connector brings depends on its eviction, and is mostly less.",
     ),
 ]
 

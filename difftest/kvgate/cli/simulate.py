@@ -233,7 +233,7 @@ def _tier(size: str | None, model: str, served: Served) -> int:
     """How many blocks the tier has; 0 if there is none."""
     from kvgate.explain.load import load
 
-    return (size and blocks_of(size, load(model, served).block_bytes)) or 0
+    return 0 if size is None else blocks_of(size, load(model, served).block_bytes) or 0
 
 
 def _policy(served: Served, geometry: Geometry) -> str:

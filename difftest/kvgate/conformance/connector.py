@@ -18,7 +18,7 @@ from kvgate.gate.verdict import Verdict
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.text import printable
 from kvgate.levels.registry import prepare
-from kvgate.levels.tiers.adapter.own import not_seen
+from kvgate.levels.tiers.adapter.own import LOADS, WAITING_LOADS, Chosen, not_seen
 from kvgate.levels.tiers.level import SYSTEMS, TIERS, with_connector
 from kvgate.levels.tiers.operations import NAME_CHARACTERS_MAX
 
@@ -69,7 +69,10 @@ def check_connector(
         prepared = with_connector(prepared, connector, config)
         plan = evolve(prepared.plan, operations=operations or prepared.plan.operations)
         outcome = Campaign(prepared.trials, plan).run()
-        return reported(evolve(outcome.of(nothing), version=loaded.version))
+        verdict = evolve(outcome.of(nothing), version=loaded.version)
+        if not verdict.found and not (Chosen.seen[LOADS] or Chosen.seen[WAITING_LOADS]):
+            return reported(verdict, error=f"the connector brought nothing in {verdict.operations:,} operations")
+        return reported(verdict)
     except (UsageError, SystemUnavailableError) as error:
         return reported(nothing, error=str(error))
     except Exception as error:

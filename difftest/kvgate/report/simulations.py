@@ -63,7 +63,7 @@ def _sections(results: Sequence[Result], of_all: Sequence[str]) -> Iterator[Sect
 def _of_tier(results: Sequence[Result]) -> Iterator[str]:
     if any(each.hit_rate_with_tier is not None for each in results):
         yield "with the tier: what could have been hit on the device and in an ideal tier on the host, which has every"
-        yield "full block at once and evicts what was used longest ago. A connector brings at most that."
+        yield "full block at once and evicts what was used longest ago. A connector may differ."
 
 
 def _notes(results: Sequence[Result]) -> Iterator[str]:

@@ -89,3 +89,67 @@ class Half(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: Any) -> Copies:
         del scheduler_output
         return Copies()
+
+
+class Asynchronous(HostStore):
+    """Sound: a request waits for its load, whose end is reported in the step that copies."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.waiting: list[str] = []
+        self.ended: set[str] = set()
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        tokens, _ = super().get_num_new_matched_tokens(request, num_computed_tokens)
+        return tokens, bool(tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        self.waiting += [request.request_id] * bool(num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        copies: Any = super().build_connector_meta(scheduler_output)
+        copies.names, self.waiting = self.waiting, []
+        return copies
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        super().start_load_kv(forward_context, **kwargs)
+        self.report_loaded()
+
+    def report_loaded(self) -> None:
+        copies: Any = self.copies()
+        self.ended |= set(copies.names)
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        del finished_req_ids
+        ended, self.ended = self.ended, set()
+        return None, ended or None
+
+
+class ReportsALostLoad(Asynchronous):
+    """A load is reported to have ended, and brought nothing."""
+
+    def start_load_kv(self, *_arguments: Any, **_named: Any) -> None:
+        self.report_loaded()
+
+
+class NeverReports(Asynchronous):
+    """The end of a load is never reported."""
+
+    def report_loaded(self) -> None:
+        """It is not."""
+
+
+class KeepsBlocks(HostStore):
+    """Blocks of an ended request are kept for a store whose end is never reported."""
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, Any]:
+        super().request_finished(request, block_ids)
+        return True, None
+
+
+class DoesNothing(HostStore):
+    """It offers and stores nothing."""
+
+    def get_num_new_matched_tokens(self, *_arguments: Any) -> tuple[int, bool]:
+        return 0, False

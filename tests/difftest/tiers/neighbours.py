@@ -124,17 +124,43 @@ def _in_step(_divergence: Divergence, engine: Any) -> None:
     engine.stage = evolve(engine.stage, asynchronous=False)
 
 
+def _blocks_come_free(_divergence: Divergence, engine: Any) -> None:
+    """Enough blocks are free for the next step of any request."""
+    engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks = lambda: engine.settings.blocks
+
+
+def _not_aborted(_divergence: Divergence, engine: Any) -> None:
+    """No request was aborted while it loaded."""
+    for load in engine.connector.simple.half._reqs_to_load.values():
+        load.finished = False
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
-    "008": (_other_blocks, _with(subject="AssertionError in build_connector_meta")),
+    "008": (
+        _other_blocks,
+        _with(statement="KV-TIER-03", subject="what a hit of the tier brings in group 0"),
+        _with(subject="AssertionError in build_connector_meta"),
+    ),
+    "023": (_one_load_has_not_ended, _blocks_come_free, _with(statement="KV-TIER-05")),
     "024": (_blocks_are_taken, _one_load_has_not_ended, _with(statement="KV-TIER-05")),
     "076": (_blocks_are_taken, _one_load_has_not_ended),
     "077": (_stores_have_ended, _with(subject="AssertionError in build_connector_meta")),
     "084": (_one_reset_less, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
-    "085": (_made_before_a_reset, _in_the_window, _with(statement="KV-TIER-01")),
-    "086": (_not_from_before, _with(got="KeyError: 99"), _with(statement="KV-TIER-05", got="{'_req_status': 99}")),
+    "085": (
+        _with(subject="a chunk of the host that a store uses"),
+        _made_before_a_reset,
+        _in_the_window,
+        _with(statement="KV-TIER-01"),
+    ),
+    "086": (
+        _with(subject="AssertionError in update_state_after_alloc", got="AssertionError: "),
+        _not_from_before,
+        _with(got="KeyError: 99"),
+        _with(statement="KV-TIER-05", got="{'_req_status': 99}"),
+    ),
     "087": (_not_preempted, _with(subject="AssertionError in update_state_after_alloc")),
     "088": (_stored_in_full, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
-    "089": (_not_interrupted, _with(statement="KV-TIER-04")),
+    "089": (_with(subject="a chunk of the host that a store uses"), _not_interrupted, _with(statement="KV-TIER-04")),
     "090": (_a_block_is_taken, _a_block_is_held_twice, _with(subject="RuntimeError in schedule")),
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
     "092": (_with(subject="what a store takes of group 0"), _with(statement="KV-TIER-02")),
@@ -142,7 +168,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),
-    "098": (_a_block_is_taken, _with(statement="KV-TIER-05")),
+    "098": (_a_block_is_held_twice, _not_aborted, _a_block_is_taken, _with(statement="KV-TIER-05")),
     "097": (_in_step, _with(subject="a block of the device that a load uses")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}

@@ -93,6 +93,16 @@ def test_a_sound_connector_passes() -> None:
     assert {"034"} <= {each[:3] for each in windows[4]} <= {"021", "034", "062", "063", "066"}
 
 
+@pytest.mark.ci
+def test_loads_that_a_request_waits_for_pass_and_no_loads_do_not() -> None:
+    """A connector that brings nothing was not tested."""
+    waiting, nothing = results((BROKEN + "Asynchronous", {}, {}), (BROKEN + "DoesNothing", {}, {"operations": 1000}))
+    assert waiting[0], waiting
+    assert "Loads that a request waits for: none happened." not in waiting[-1]
+    assert (False, []) == (nothing[0], nothing[1])
+    assert "brought nothing" in nothing[3]
+
+
 BROKEN_LOADS = {"ReportsNoFailure": "KV-TIER-01", "StoresAfterFailure": "KV-TIER-04", "StoresWhatFailed": "KV-TIER-04"}
 
 
@@ -101,6 +111,7 @@ def test_a_broken_connector_is_found() -> None:
     names = "LoadsTheBlockBefore", "SavesTooEarly", "LoadsTooLate", "HitsTheLastToken"
     broken = {name: {"KV-TIER-01", "KV-MEM-01", "KV-SYS-01"} for name in names}
     broken |= {name: {statement} for name, statement in BROKEN_LOADS.items()}
+    broken |= {"ReportsALostLoad": {"KV-TIER-01"}, "NeverReports": {"KV-TIER-06"}, "KeepsBlocks": {"KV-TIER-06"}}
     # What is stored after a failed load is seldom loaded again.
     operations = {"StoresAfterFailure": 10_000}
     asked = [

@@ -80,6 +80,8 @@ def _takes_what_a_group_hit(divergence: Divergence, engine: Any) -> bool:
     if not is_shown and difference.statement not in ("KV-TIER-01", "KV-TIER-03"):
         return False
     jobs = {job.request for job, _ in engine.memory.culprits}
+    if not (jobs or is_shown):
+        return False
     claims = [claim for name, claim in engine.memory.claims.items() if not jobs or name in jobs]
     blocks = [[block for table in claim.tables for block in table if block] for claim in claims]
     return any(len(each) != len(set(each)) for each in blocks)

@@ -15,7 +15,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
 
     The block holds what was written there later, or a load writes it.
     """
-    is_of_it = divergence.difference.statement in ("KV-TIER-04", "KV-TIER-02")
+    difference = divergence.difference
+    is_of_it = difference.statement in ("KV-TIER-04", "KV-TIER-02") and not difference.subject.startswith("a chunk ")
     return is_of_it and any(_is_stale(engine, *culprit) for culprit in engine.memory.culprits)
 
 

@@ -22,10 +22,12 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     gone = named - half._jobs.keys()
     if not gone or not gone <= forgotten:
         return False
+    stale = {name for name, each in half._req_status.items() if each.transfer_jobs & gone}
     if difference.statement == "KV-SYS-01":
         is_asked_for = difference.got in [f"KeyError: {number}" for number in gone]
-        return is_asked_for or difference.subject.startswith("AssertionError in update_state_after_alloc")
-    stale = {name for name, each in half._req_status.items() if each.transfer_jobs & gone}
+        # The claim that came last is of the request that is given blocks.
+        loads = next(reversed(engine.memory.claims), None) in stale
+        return is_asked_for or (loads and difference.subject == "AssertionError in update_state_after_alloc")
     if difference.statement == "KV-TIER-06":
         return bool(engine.alive <= stale)
     is_all = stale == half._req_status.keys() and difference.got == str({"_req_status": len(stale)})

@@ -10,7 +10,8 @@ from kvgate.kernel.difference import Divergence
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """A store under way reads a block that is used again, and a reset has preempted its request."""
-    is_used = divergence.difference.statement == "KV-TIER-02"
+    difference = divergence.difference
+    is_used = difference.statement == "KV-TIER-02" and not difference.subject.startswith("a chunk ")
     return is_used and any(job.number in engine.interrupted and not job.loads for job, _ in engine.memory.culprits)
 
 

@@ -152,7 +152,7 @@ def take_connector(stage: Any, connector: str | None) -> None:
 
 def _preempting(case: Case) -> int:
     """Of a hundred resets, how many preempt: with ``SimpleCPUOffloadConnector`` few, for most of them raise (090)."""
-    return 50 if case.stage.connector == "offloading" else 4
+    return 4 if case.stage.connector in ("simple", "multi") else 50
 
 
 class TierLevel(DrivenLevel):

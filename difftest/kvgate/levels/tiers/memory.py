@@ -452,7 +452,8 @@ class TierMemory:
         size = self.settings.geometry.groups[copy.group].block_size_tokens
         own = tuple(self.tokens[job.request][copy.index * size : (copy.index + 1) * size])
         if named != (copy.group, own):
-            self._find("KV-TIER-01", f"where a load goes in group {copy.group}", "tokens of its request", "others")
+            subject = f"where a load goes in group {copy.group}"
+            self._find("KV-TIER-01", subject, "tokens of its request", "others", (job, copy))
 
     def _check_claim(self, job: Job, claim: Claim) -> None:
         for group, table in enumerate(claim.tables):
@@ -460,7 +461,7 @@ class TierMemory:
             wrong = self._wrong(group, table, first, self.tokens[job.request][: claim.tokens])
             if wrong is not None:
                 subject = f"what a hit of the tier brings in group {group}"
-                self._find("KV-TIER-03", subject, wrong.expected, wrong.got)
+                self._find("KV-TIER-03", subject, wrong.expected, wrong.got, *((job, each) for each in job.copies))
 
     def under_way(self, loads: bool, tier: int | None = None) -> Iterator[Number]:
         """The jobs of one direction, of one tier or of all, in the order in which they began."""
