@@ -170,6 +170,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "096": (_named_once, _with(statement="KV-INV-02")),
     "098": (_a_block_is_held_twice, _not_aborted, _a_block_is_taken, _with(statement="KV-TIER-05")),
     "097": (_in_step, _with(subject="a block of the device that a load uses")),
+    "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}
 """Findings that only loads that fail show, with connectors of one's own: see test_own_connector.py."""

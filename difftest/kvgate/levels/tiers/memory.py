@@ -389,7 +389,7 @@ class TierMemory:
                     if (mine.block == theirs.block and (job.loads or other.loads)) or (
                         is_chunk and not (job.loads and other.loads)
                     ):
-                        tier = "block of the device" if mine.block == theirs.block else "chunk of the host"
+                        tier = "chunk of the host" if is_chunk else "block of the device"
                         kind = "load" if job.loads else "store"
                         self._find(
                             "KV-TIER-02",
