@@ -186,8 +186,8 @@ class TierLevel(DrivenLevel):
         "copies what slots hold. It ends jobs of one direction in the order in which they began.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked.",
-        "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two engines "
-        "on one tier, several workers, KV events of the tier.",
+        "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
+        "engines on one tier, several workers, KV events of the tier.",
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
