@@ -258,7 +258,8 @@ def _looks_at_ends_of_blocks(u: Any) -> Any:
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
     statements=("KV-OP-01", "KV-OP-10"),
-    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones.",
+    title="A look-up asks for a block of a group by the prefix that ends with it, and counts it if it is missing.",
+    bound="a prompt of one block, of any size: the prefixes that are looked up are a list",
     unknowns={"block": Count(1), "grain": Count(1), "there": Count(0, 1)},
     assumes=lambda u: u.block % u.grain == 0,
     claim=_looks_at_ends_of_blocks,
@@ -288,22 +289,22 @@ STATES = _satisfies(
 
 _longest_length = hit_lookup.longest_length
 BEFORE, LOOKED, AFTER = range(3)
-"""The groups before the one that is looked at, that one, and the groups after it."""
+"""A group before the one that is looked at, that one, and one after it: the code goes through a list of three."""
 
 
 class Some:
-    """A group, or any number of them: where it can be resumed, all of them, and where one is hit inside a block."""
+    """A group: where it can be resumed, and where it is hit inside a block."""
 
     def __init__(self, u: Any, which: int) -> None:
         self.u, self.which = u, which
         self.group = self
 
     def satisfies(self, hit_tokens: Any, tokens: Any) -> bool:
-        """Whether all of them can be resumed there by a request of so many tokens."""
+        """Whether it can be resumed there by a request of so many tokens."""
         return bool((hit_tokens == 0) | ((tokens == self.u.readable) & (self.u.serves[self.which, hit_tokens] != 0)))
 
     def ends_inside(self, hit_tokens: Any) -> bool:
-        """Whether a hit ends inside a block of one."""
+        """Whether a hit ends inside one of its blocks."""
         return bool((hit_tokens != 0) & (self.u.inside[self.which, hit_tokens] != 0))
 
 
@@ -410,14 +411,14 @@ def _served_by(groups: int) -> Any:
 LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
-    title="The running look-up comes to a length at which all groups can be resumed, however many, and none is "
-    "longer: it tries the multiples of the alignment before the last token, the longest first. At each it ends if "
+    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it tries the multiples of the alignment before the last token, the longest first. At each it ends if "
     "all groups can be resumed there, and continues with the next one if not.",
     unknowns=ALL,
     assumes=lambda u: (
         (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & _none_longer(u, u.tried)
     ),
     claim=_is_longest,
+    bound="three groups, and prompts, hits and alignments of any length: groups are a list",
     witnesses={
         "the longest": lambda u: (
             (u.tried > 0) & (u.other > u.tried) & _is_served(u, u.tried * u.alignment) & (u.alignment == 4)
@@ -533,8 +534,8 @@ def _table_of_hit(u: Any) -> Any:
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
     statements=("KV-OP-01", "KV-OP-04"),
-    title="The table of a hit has a place for each of its blocks, however many: there stands the block that was found, "
-    "or the null block where no token after the hit reads, for every kind of group.",
+    title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands the "
+    "block that was found, or the null block where no token after the hit reads, for every kind of group.",
     unknowns={
         "kind": Count(0, len(TABLE_KINDS) - 1),
         "block": Count(1),
