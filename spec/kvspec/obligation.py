@@ -27,7 +27,7 @@ class Tier(Enum):
     ALL = "P"
     """For all sizes, of functions of the reference that run."""
     MODEL = "M"
-    """For all sizes, of a model: no function of the reference is executed, or something that is transcribed from one."""
+    """For all sizes, of a model: no function of the reference is executed, or a transcription is."""
     BOUNDED = "B"
     """For all sizes up to a bound."""
 

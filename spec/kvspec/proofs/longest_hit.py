@@ -411,8 +411,9 @@ def _served_by(groups: int) -> Any:
 LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
-    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it tries the multiples of the alignment before the last token, the longest first. At each it ends if "
-    "all groups can be resumed there, and continues with the next one if not.",
+    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it tries the "
+    "multiples of the alignment before the last token, the longest first. At each it ends if all groups can be resumed "
+    "there, and continues with the next one if not.",
     unknowns=ALL,
     assumes=lambda u: (
         (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & _none_longer(u, u.tried)
@@ -534,8 +535,8 @@ def _table_of_hit(u: Any) -> Any:
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
     statements=("KV-OP-01", "KV-OP-04"),
-    title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands the "
-    "block that was found, or the null block where no token after the hit reads, for every kind of group.",
+    title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands "
+    "the block that was found, or the null block where no token after the hit reads, for every kind of group.",
     unknowns={
         "kind": Count(0, len(TABLE_KINDS) - 1),
         "block": Count(1),
