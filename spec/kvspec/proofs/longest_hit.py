@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -226,50 +227,81 @@ LOCAL = _satisfies(
 
 
 class _Cut:
-    """The prefixes of a request, of which only each so many-th is taken: kept is which, and one of them is met."""
+    """The prefixes of a request, of which only each so many-th is taken: kept is which, and they are numbered."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
 
     def __getitem__(self, which: slice) -> list[int]:
         self.which = which
-        return [0]
+        return list(range(self.count))
 
 
-class _OneBlock:
-    """A cached map in which one prefix of a group is looked up."""
+BLOCKS_MOST = 4
 
-    def __init__(self, there: Any) -> None:
-        self.there = there
 
-    def find(self, _content: Any) -> int | None:
+def _with_the_first(missing: Iterator[Any]) -> list[tuple[Any, Any]]:
+    every = list(missing)
+    return [(every[0], 1) for _ in every]
+
+
+class _SomeBlocks:
+    """A cached map in which a few prefixes of a group are looked up."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def find(self, content: Any) -> int | None:
         """The block, if it is there."""
-        return 7 if self.there != 0 else None
+        index, place = content
+        assert index == 0, "of another group"
+        return 7 if getattr(self.u, f"there{place}") != 0 else None
 
 
 def _looks_at_ends_of_blocks(u: Any) -> Any:
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
-    prefixes: Any = _Cut()
-    maps: Any = _OneBlock(u.there), None
+    prefixes: Any = _Cut(u.blocks.__index__())
+    maps: Any = _SomeBlocks(u), None
     found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
-    before, after = found.absent
-    return (first == u.block) & (step == u.block) & (before == 0) & (after == either(u.there == 0, 1, 0))
+    right: Any = (first == u.block) & (step == u.block) & (len(found.absent) == prefixes.count + 1)
+    missing: Any = 0
+    for place, counted in enumerate(found.absent):
+        right = right & (counted == missing)
+        if place < prefixes.count:
+            missing = missing + either(getattr(u, f"there{place}") == 0, 1, 0)
+    return right
 
 
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
     statements=("KV-OP-01", "KV-OP-10"),
-    title="A look-up asks for a block of a group by the prefix that ends with it, and counts it if it is missing.",
-    bound="a prompt of one block, of any size: the prefixes that are looked up are a list",
-    unknowns={"block": Count(1), "grain": Count(1), "there": Count(0, 1)},
+    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones.",
+    bound=f"prompts of up to {BLOCKS_MOST} blocks, of any size: the prefixes that are looked up are a list",
+    unknowns={
+        "block": Count(1),
+        "grain": Count(1),
+        "blocks": Count(0, BLOCKS_MOST),
+        **{f"there{place}": Count(0, 1) for place in range(BLOCKS_MOST)},
+    },
     assumes=lambda u: u.block % u.grain == 0,
     claim=_looks_at_ends_of_blocks,
-    witnesses={"blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.there == 0)},
+    witnesses={
+        "blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.blocks == 3) & (u.there1 == 0)
+    },
     mutants=(
         only(
             "counts-what-is-there",
             "What is there is counted.",
             f"{LOOK_UP}:accumulate",
-            lambda missing, initial: [initial, *(1 - each for each in missing)],
+            lambda missing, initial: accumulate((1 - each for each in missing), initial=initial),
+        ),
+        only(
+            "counts-the-first",
+            "Only the first block is asked for.",
+            f"{LOOK_UP}:accumulate",
+            lambda missing, initial: [initial, *(min(count, each) for count, each in _with_the_first(missing))],
         ),
     ),
 )
