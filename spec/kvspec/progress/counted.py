@@ -56,7 +56,7 @@ class Counted:
     def __add__(self, other: Sequence[int]) -> Counted:
         return Counted(self.number + length_of(other))
 
-    def __getitem__(self, which: slice) -> list[Counted]:
+    def __getitem__(self, which: Any) -> Any:
         """Its first elements, as one that stands for them all."""
         assert which.start is None, "from the first on"
         return [Counted(least(self.number, which.stop))]
@@ -84,7 +84,7 @@ class Growing(Counted):
 
     longest: Longest
 
-    def __iadd__(self, more: Sequence[Any]) -> Counted:
+    def __iadd__(self, more: Sequence[Any]) -> Counted:  # type: ignore[misc]  # as a list does
         count: Any = sum(each.number if isinstance(each, Counted) else 1 for each in more)
         return Counted(self.number + least(count, self.longest.room))
 
