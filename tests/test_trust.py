@@ -20,7 +20,8 @@ def imported_by(files: list[str]) -> set[str]:
     """The files of ``kvspec`` that these files import from."""
     nodes = (node for file in files for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))))
     names = (node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module)
-    return {f"spec/{name.replace('.', '/')}.py" for name in names if name.startswith("kvspec.")}
+    modules = [f"spec/{name.replace('.', '/')}" for name in names if name.startswith("kvspec.")]
+    return {f"{each}/__init__.py" if (ROOT / each).is_dir() else f"{each}.py" for each in modules}
 
 
 def test_the_prover_rests_on_no_other_file() -> None:

@@ -1,8 +1,9 @@
 """Which functions of the reference each obligation executes while it is proved.
 
 An obligation that executes none is about a model that stands next to the reference, and not about the code that runs:
-its tier is M. ``python -m kvspec.executed`` writes the trace to ``executed.json``, for all obligations or for those
-that are named. A test compares the two.
+its tier is M. So is one that executes a transcription: a method of ``kvspec.progress`` that stands in the place of the
+reference's own. The trace names it, too, as ``kvspec.module:name``. ``python -m kvspec.executed`` writes the trace to
+``executed.json``, for all obligations or for those that are named. A test compares the two.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from __future__ import annotations
 import ast
 import json
 import os
+import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any
 
 from attrs import frozen
 
 import kvreference
-from kvspec.obligation import EXECUTED_FILE, Obligation, executed
+from kvspec import progress
+from kvspec.obligation import EXECUTED_FILE, Obligation, executed, is_transcription
 
 ROOT = Path(kvreference.__file__).parent
 _WRITES = frozenset({"append", "add", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"})
@@ -130,17 +134,43 @@ def _by_line() -> Mapping[str, Mapping[int, str]]:
     return lines
 
 
+@cache
+def transcriptions() -> Mapping[CodeType, str]:
+    """The methods of ``kvspec.progress`` that redefine one of a class of the reference, makers left out."""
+    names = [each.name for each in pkgutil.iter_modules(progress.__path__, f"{progress.__name__}.")]
+    classes = {each for name in names for each in vars(import_module(name)).values() if isinstance(each, type)}
+    return {
+        method.__code__: f"{owner.__module__}:{owner.__name__}.{name}"
+        for owner in classes
+        if owner.__module__ in names
+        for name, method in vars(owner).items()
+        if isinstance(method, FunctionType) and not name.startswith("__") and _is_of_the_reference(owner, name)
+    }
+
+
+def _is_of_the_reference(owner: type, name: str) -> bool:
+    """Whether a class of the reference, above ``owner``, defines a method ``name``."""
+    package = kvreference.__name__
+    return any(name in vars(each) for each in owner.__mro__[1:] if each.__module__.partition(".")[0] == package)
+
+
 @contextmanager
 def traced() -> Iterator[set[str]]:
-    """The functions of the reference that are called within, lambdas and comprehensions by the function around them."""
-    lines, found, seen = _by_line(), set[str](), dict[Any, str | None]()
+    """The functions of the reference that are called within, lambdas and comprehensions by the function around them.
+
+    Transcriptions are among them.
+    """
+    lines, found, seen = _by_line(), set[str](), dict[Any, str | None](transcriptions())
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame.f_code not in seen:
-            code = frame.f_code
-            name = seen[code] = lines.get(code.co_filename, {}).get(code.co_firstlineno)
-            if name is not None:
-                found.add(name)
+        if event != "call":
+            return
+        code = frame.f_code
+        if code not in seen:
+            seen[code] = lines.get(code.co_filename, {}).get(code.co_firstlineno)
+        name = seen[code]
+        if name is not None:
+            found.add(name)
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -151,7 +181,10 @@ def traced() -> Iterator[set[str]]:
 
 
 def functions_executed(obligation: Obligation, ways: int | None = None) -> tuple[str, ...]:
-    """The functions that ``obligation`` executes while it is proved: on all paths, or on the first ``ways``."""
+    """The functions that ``obligation`` executes while it is proved: on all paths, or on the first ``ways``.
+
+    Transcriptions are among them.
+    """
     from kvspec.prover import run
 
     with traced() as found:
@@ -180,8 +213,13 @@ def never_executed(by_obligation: Mapping[str, Sequence[str]]) -> list[Function]
 
 
 def stored() -> Mapping[str, Sequence[str]]:
-    """The trace in ``executed.json``."""
+    """The trace in ``executed.json``, transcriptions among it."""
     return MappingProxyType(executed())
+
+
+def of_the_reference(names: Sequence[str]) -> list[str]:
+    """Those that are functions of the reference, and no transcriptions."""
+    return [each for each in names if not is_transcription(each)]
 
 
 def written(by_obligation: Mapping[str, Sequence[str]]) -> str:

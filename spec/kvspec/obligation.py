@@ -27,7 +27,7 @@ class Tier(Enum):
     ALL = "P"
     """For all sizes, of functions of the reference that run."""
     MODEL = "M"
-    """For all sizes, of a model: no function of the reference is executed."""
+    """For all sizes, of a model: no function of the reference is executed, or a transcription is."""
     BOUNDED = "B"
     """For all sizes up to a bound."""
 
@@ -138,7 +138,15 @@ class Obligation:
         """How far it reaches, and whether it is about the code that runs."""
         if self.bound:
             return Tier.BOUNDED
-        return Tier.ALL if executed().get(self.id, True) else Tier.MODEL
+        names = executed().get(self.id)
+        if names is None:
+            return Tier.ALL
+        return Tier.MODEL if not names or any(map(is_transcription, names)) else Tier.ALL
+
+
+def is_transcription(name: str) -> bool:
+    """Whether ``name``, of the trace, stands in the place of a function of the reference and is none itself."""
+    return name.startswith("kvspec.")
 
 
 EXECUTED_FILE = Path(__file__).with_name("executed.json")
@@ -146,7 +154,7 @@ EXECUTED_FILE = Path(__file__).with_name("executed.json")
 
 @cache
 def executed() -> Mapping[str, Sequence[str]]:
-    """By the id of an obligation, the functions of the reference that it executes; see ``kvspec.executed``."""
+    """By the id of an obligation, what of the reference it executes, and what in its place; see ``kvspec.executed``."""
     known: dict[str, Sequence[str]] = json.loads(EXECUTED_FILE.read_text(encoding="utf-8"))
     return known
 

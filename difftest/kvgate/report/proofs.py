@@ -13,7 +13,7 @@ from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvreference.statements import STATEMENTS
 from kvspec.cores import CoreCheck
-from kvspec.executed import functions, never_executed, stored
+from kvspec.executed import functions, never_executed, of_the_reference, stored
 from kvspec.proof_result import Outcome, ProofResult
 from kvspec.prover import Verdict
 from kvspec.refuted.designs import DESIGNS
@@ -270,7 +270,8 @@ def report_of_cores(checked: Sequence[CoreCheck]) -> Report:
 
 def functions_of() -> Report:
     """Which functions of the reference the obligations execute, and which no obligation does."""
-    by_obligation = stored()
+    by_trace = stored()
+    by_obligation = {name: of_the_reference(names) for name, names in by_trace.items()}
     left = never_executed(by_obligation)
     known = functions()
     changing = sum(each.changes_state for each in known)
@@ -283,8 +284,11 @@ def functions_of() -> Report:
     without = Section("executed by no obligation:", columns("function", "changes state"), rows, notes=summary, keys=1)
     executes = Section(
         "obligations:",
-        columns("tier", "id", "functions"),
-        tuple((each.tier.value, name, len(by_obligation[name])) for name, each in obligations().items()),
+        columns("tier", "id", "functions", "transcribed"),
+        tuple(
+            (each.tier.value, name, len(by_obligation[name]), len(by_trace[name]) - len(by_obligation[name]))
+            for name, each in obligations().items()
+        ),
         keys=2,
     )
     return Report("prove --functions", tested=(without, executes))

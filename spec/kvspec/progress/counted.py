@@ -13,6 +13,7 @@ where Python's own would fork the run. Nothing else of their code is touched.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
@@ -54,6 +55,38 @@ class Counted:
 
     def __add__(self, other: Sequence[int]) -> Counted:
         return Counted(self.number + length_of(other))
+
+    def __getitem__(self, which: Any) -> Any:
+        """Its first elements, as one that stands for them all."""
+        assert which.start is None, "from the first on"
+        return [Counted(least(self.number, which.stop))]
+
+
+class Longest:
+    """The most tokens that a request may have.
+
+    What is more is cut from a list of new ones. Here one of its elements may stand for many: so the list is not cut,
+    and when it is added to the tokens no more of it is than there is room for.
+    """
+
+    def __init__(self, most: Any) -> None:
+        self.most = most
+        self.room: Any = 0
+
+    def __sub__(self, tokens: Any) -> int:
+        self.room = self.most - tokens
+        return sys.maxsize
+
+
+@frozen(eq=False)
+class Growing(Counted):
+    """The tokens of a request that is answered."""
+
+    longest: Longest
+
+    def __iadd__(self, more: Sequence[Any]) -> Counted:  # type: ignore[misc]  # as a list does
+        count: Any = sum(each.number if isinstance(each, Counted) else 1 for each in more)
+        return Counted(self.number + least(count, self.longest.room))
 
 
 def length_of(value: Any) -> Any:
@@ -118,6 +151,16 @@ def scheduler_of(
     made.manager = blocks
     made._performed = []
     return made
+
+
+def answer_of(population: Population, request: Request, accepted: Any) -> None:
+    """Some drafts hold, and one token more is answered, by the reference's own rule; nothing is drafted."""
+    longest = Longest(population.settings.tokens_max)
+    tokens: Any = Growing(length_of(request.tokens), longest)
+    request.tokens = tokens
+    sample: Any = SimpleNamespace(accepted=accepted, drafts=0, token=0, beyond=0)
+    with patch.object(population, "settings", SimpleNamespace(tokens_max=longest)):
+        population._answer(request, sample)
 
 
 def tables_of(held: Mapping[int, Any]) -> dict[int, list[Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -226,49 +227,81 @@ LOCAL = _satisfies(
 
 
 class _Cut:
-    """The prefixes of a request, of which only each so many-th is taken: kept is which, and one of them is met."""
+    """The prefixes of a request, of which only each so many-th is taken: kept is which, and they are numbered."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
 
     def __getitem__(self, which: slice) -> list[int]:
         self.which = which
-        return [0]
+        return list(range(self.count))
 
 
-class _OneBlock:
-    """A cached map in which one prefix of a group is looked up."""
+BLOCKS_MOST = 4
 
-    def __init__(self, there: Any) -> None:
-        self.there = there
 
-    def find(self, _content: Any) -> int | None:
+def _with_the_first(missing: Iterator[Any]) -> list[tuple[Any, Any]]:
+    every = list(missing)
+    return [(every[0], 1) for _ in every]
+
+
+class _SomeBlocks:
+    """A cached map in which a few prefixes of a group are looked up."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def find(self, content: Any) -> int | None:
         """The block, if it is there."""
-        return 7 if self.there != 0 else None
+        index, place = content
+        assert index == 0, "of another group"
+        return 7 if getattr(self.u, f"there{place}") != 0 else None
 
 
 def _looks_at_ends_of_blocks(u: Any) -> Any:
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
-    prefixes: Any = _Cut()
-    maps: Any = _OneBlock(u.there), None
+    prefixes: Any = _Cut(u.blocks.__index__())
+    maps: Any = _SomeBlocks(u), None
     found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
-    before, after = found.absent
-    return (first == u.block) & (step == u.block) & (before == 0) & (after == either(u.there == 0, 1, 0))
+    right: Any = (first == u.block) & (step == u.block) & (len(found.absent) == prefixes.count + 1)
+    missing: Any = 0
+    for place, counted in enumerate(found.absent):
+        right = right & (counted == missing)
+        if place < prefixes.count:
+            missing = missing + either(getattr(u, f"there{place}") == 0, 1, 0)
+    return right
 
 
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
     statements=("KV-OP-01", "KV-OP-10"),
     title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones.",
-    unknowns={"block": Count(1), "grain": Count(1), "there": Count(0, 1)},
+    bound=f"prompts of up to {BLOCKS_MOST} blocks, of any size: the prefixes that are looked up are a list",
+    unknowns={
+        "block": Count(1),
+        "grain": Count(1),
+        "blocks": Count(0, BLOCKS_MOST),
+        **{f"there{place}": Count(0, 1) for place in range(BLOCKS_MOST)},
+    },
     assumes=lambda u: u.block % u.grain == 0,
     claim=_looks_at_ends_of_blocks,
-    witnesses={"blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.there == 0)},
+    witnesses={
+        "blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.blocks == 3) & (u.there1 == 0)
+    },
     mutants=(
         only(
             "counts-what-is-there",
             "What is there is counted.",
             f"{LOOK_UP}:accumulate",
-            lambda missing, initial: [initial, *(1 - each for each in missing)],
+            lambda missing, initial: accumulate((1 - each for each in missing), initial=initial),
+        ),
+        only(
+            "counts-the-first",
+            "Only the first block is asked for.",
+            f"{LOOK_UP}:accumulate",
+            lambda missing, initial: [initial, *(min(count, each) for count, each in _with_the_first(missing))],
         ),
     ),
 )
@@ -288,22 +321,22 @@ STATES = _satisfies(
 
 _longest_length = hit_lookup.longest_length
 BEFORE, LOOKED, AFTER = range(3)
-"""The groups before the one that is looked at, that one, and the groups after it."""
+"""A group before the one that is looked at, that one, and one after it: the code goes through a list of three."""
 
 
 class Some:
-    """A group, or any number of them: where it can be resumed, all of them, and where one is hit inside a block."""
+    """A group: where it can be resumed, and where it is hit inside a block."""
 
     def __init__(self, u: Any, which: int) -> None:
         self.u, self.which = u, which
         self.group = self
 
     def satisfies(self, hit_tokens: Any, tokens: Any) -> bool:
-        """Whether all of them can be resumed there by a request of so many tokens."""
+        """Whether it can be resumed there by a request of so many tokens."""
         return bool((hit_tokens == 0) | ((tokens == self.u.readable) & (self.u.serves[self.which, hit_tokens] != 0)))
 
     def ends_inside(self, hit_tokens: Any) -> bool:
-        """Whether a hit ends inside a block of one."""
+        """Whether a hit ends inside one of its blocks."""
         return bool((hit_tokens != 0) & (self.u.inside[self.which, hit_tokens] != 0))
 
 
@@ -410,14 +443,15 @@ def _served_by(groups: int) -> Any:
 LONGEST = Obligation(
     id="hit-lookup.running-longest-hit",
     statements=("KV-OP-01",),
-    title="The running look-up comes to a length at which all groups can be resumed, however many, and none is "
-    "longer: it tries the multiples of the alignment before the last token, the longest first. At each it ends if "
-    "all groups can be resumed there, and continues with the next one if not.",
+    title="The running look-up comes to a length at which all groups can be resumed, and none is longer: it tries the "
+    "multiples of the alignment before the last token, the longest first. At each it ends if all groups can be resumed "
+    "there, and continues with the next one if not.",
     unknowns=ALL,
     assumes=lambda u: (
         (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & _none_longer(u, u.tried)
     ),
     claim=_is_longest,
+    bound="three groups, and prompts, hits and alignments of any length: groups are a list",
     witnesses={
         "the longest": lambda u: (
             (u.tried > 0) & (u.other > u.tried) & _is_served(u, u.tried * u.alignment) & (u.alignment == 4)
@@ -533,8 +567,8 @@ def _table_of_hit(u: Any) -> Any:
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
     statements=("KV-OP-01", "KV-OP-04"),
-    title="The table of a hit has a place for each of its blocks, however many: there stands the block that was found, "
-    "or the null block where no token after the hit reads, for every kind of group.",
+    title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands "
+    "the block that was found, or the null block where no token after the hit reads, for every kind of group.",
     unknowns={
         "kind": Count(0, len(TABLE_KINDS) - 1),
         "block": Count(1),

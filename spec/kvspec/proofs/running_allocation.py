@@ -1,9 +1,9 @@
-"""Chapters 01, 10 and 13: an allocation of any size, over any number of groups, and the room for it.
+"""Chapters 01, 10 and 13: an allocation of any size, over two groups, and the room for it.
 
 ``Holdings.allocate`` is run over something that stands for a pool, and records what it is asked for. A table is a list
-of stretches: neighbouring entries, of which only the number is known. Any number of groups stand there as one, and so
-do all that follow them: what is done group by group is done to the first of them and then to the rest. What the pool
-does with what it is asked for is proved of the running pool by itself (``running_pool``).
+of stretches: neighbouring entries, of which only the number is known. The code goes through two groups: it is not
+proved that it would go through a third one, too. What the pool does with what it is asked for is proved of the running
+pool by itself (``running_pool``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kvspec.symbolic import Term, either, expression_of
 
 OWNER = 1
 GROUPS = range(2)
-"""Some groups, as one, and all that follow them."""
+"""Two groups: the code goes through a list of them."""
 INSIDE_TOKENS = 2
 """How many tokens of a block are copied where a hit ends inside one."""
 COMPUTES, LOADS, RUNS = range(3)
@@ -252,11 +252,12 @@ def _holds_late(self: Holdings, tables_: Any, _hit: Any, layouts: Any, _provided
 ALLOCATES = Obligation(
     id="blocks-and-references.running-allocation",
     statements=("KV-OP-04", "KV-OP-05", "KV-OP-19", "KV-OP-24", "KV-MEM-02"),
-    title="Over any number of groups, with hits and tables of any length, an allocation asks for exactly the blocks "
-    "that it then takes, those of its hit that are free included, and nothing happens if they cannot be had. Else each "
-    "block of the hit and each source of a copy is held, once, before any other is taken. Blocks are taken group by "
-    "group, first for what another node provides, and stand at the end of their tables. A copy goes into the first of "
-    "them, where the hit ends.",
+    title="Over two groups, with hits and tables of any length, an allocation asks for exactly the blocks that it "
+    "then takes, those of its hit that are free included, and nothing happens if they cannot be had. Else each block "
+    "of the hit and the source of a copy is held, once, before any other is taken. Blocks are taken group by group, "
+    "first for what another node provides, and stand at the end of their tables. A copy goes into the first of them, "
+    "where the hit ends.",
+    bound="two groups and one copy at most, with hits and tables of any length: groups and copies are lists",
     unknowns={
         **SIZES,
         "way": Count(0, 2),
@@ -380,8 +381,10 @@ def _demotes_in_vain(self: Any, count: Any, kept: Any) -> bool:
 MAKES_ROOM = Obligation(
     id="pinned-tier.makes-room-if-possible",
     statements=("KV-OP-23", "KV-OP-04"),
-    title="With queues of any length, the blocks that are asked for can be had if and only if they are free or can be "
-    "demoted. Then the oldest are demoted that the request does not use, as many as were missing, and else none.",
+    title="The blocks that are asked for can be had if and only if they are free or can be demoted. Then the oldest "
+    "are demoted that the request does not use, as many as were missing, and else none.",
+    bound="a pinned queue of four stretches, each of any number of blocks, of which the request uses the first and the "
+    "third: the queue is a list",
     unknowns={name: Count(0) for name in ("free", "count", "kept0", "kept1", "one", "two")},
     claim=_makes_room,
     witnesses={

@@ -4,8 +4,8 @@ A step that is not held up takes at least one from the first request, and no ope
 this is proved of one request at a time. A request waits for a sum over those ahead of it; ``scheduler_line`` proves
 that this sum falls for any number of them.
 
-``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own ``Population._compute``;
-the number of accepted drafts is unknown.
+``steps_to_end`` of the reference is run as it is. A chunk is computed by the reference's own ``Population._compute``
+and answered by its ``Population._answer``; the number of accepted drafts is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvreference.scheduler.progress import steps_to_end
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import Count, Obligation, only
-from kvspec.progress.counted import CountedPopulation, counted, least, length_of, request_of, scheduler_of, settings_of
+from kvspec.progress.counted import answer_of, counted, least, length_of, request_of, scheduler_of, settings_of
 
 
 def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
@@ -50,9 +50,7 @@ def compute(scheduler: Scheduler, number: int, budget_tokens: Any) -> None:
 def answer(scheduler: Scheduler, number: int, accepted: Any) -> Any:
     """Drafts hold and one token more is answered; whether the request is over."""
     request = scheduler.manager.population[number]
-    answer: Any = SimpleNamespace(accepted=accepted, drafts=0)
-    population: Any = scheduler.manager.population
-    CountedPopulation._answer(population, request, answer)
+    answer_of(scheduler.manager.population, request, accepted)
     return length_of(request.tokens) == scheduler.queues.terms[number].limit_tokens
 
 

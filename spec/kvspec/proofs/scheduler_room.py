@@ -447,8 +447,8 @@ GROWS = Obligation(
 ROOM = Obligation(
     id="scheduler-progress.room-is-enough",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="While there is room for it, the first request always gets its blocks once all that run after it "
-    "freed theirs.",
+    title="While there is room for the first request, the blocks it wants are no more than those left once all that "
+    "run after it freed theirs.",
     unknowns={name: Count() for name in ("blocks", "needed", "parked", "wanted", "held")},
     assumes=lambda u: (u.held <= u.wanted) & (u.wanted <= u.needed) & (u.held + u.parked <= u.blocks),
     claim=finds_its_blocks,

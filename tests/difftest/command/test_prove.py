@@ -118,14 +118,17 @@ def test_some_are_asked_for(kvgate: Kvgate, registered: dict[str, Obligation]) -
 
 
 def test_what_runs_is_reported(kvgate: Kvgate) -> None:
-    """Which functions no obligation executes, and how many each executes, in its tier."""
+    """Which functions no obligation executes, and how many each executes, in its tier: without transcriptions if P."""
     ended = kvgate("prove", "--functions", "--format", "json")
     assert 0 == ended.code
     without, executes = json.loads(ended.out)["tested"]
     assert without["rows"]
-    assert {"P": True, "M": False} == {
-        row["tier"]: row["functions"] > 0 for row in executes["rows"] if row["tier"] in ("P", "M")
+    assert {("P", True), ("M", False)} == {
+        (row["tier"], row["functions"] > 0 and row["transcribed"] == 0)
+        for row in executes["rows"]
+        if row["tier"] in ("P", "M")
     }
+    assert any(row["transcribed"] for row in executes["rows"])
 
 
 def test_without_witnesses_and_mutants(kvgate: Kvgate, registered: dict[str, Obligation]) -> None:
