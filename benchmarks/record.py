@@ -28,8 +28,9 @@ from benchmarks.history import Machine, this_machine
 from benchmarks.running import ROOT, commit
 
 from kvgate.adapters.release_variants import release_of
-from kvgate.adapters.releases import RELEASES
+from kvgate.adapters.releases import OF_VLLM, RELEASES
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS
+from kvgate.adapters.releases.description import Release
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.output import AGREEMENT, DIVERGENCE, FAULT
 from kvgate.kernel.structure import DOCUMENT_ERRORS, explain, json_object, read_bytes, strict_converter
@@ -40,12 +41,13 @@ BYTES_MAX = 50_000_000
 LEVELS = ("blocks", "scheduler")
 HEAD = """# The record
 
-What `kvgate check` saw of each release, over all recorded runs. `python -m benchmarks.record` adds one of each, with a
-seed of its own. An alarm is a difference that no finding explains. Known are the findings that the release is declared
-to have, at any level. Operations a second are those of the last run: they compare within one machine.
+What `kvgate check` saw of each release, over all recorded runs. `python -m benchmarks.record` adds one of each, with
+a seed of its own. An alarm is a difference that no finding explains. Open are the findings that the release is
+declared to have, at any level; gone are those that an earlier release of vLLM has and this one has not: fixed, or out
+of reach of what is driven. Operations a second are those of the last run: they compare within one machine.
 
-| system | level | runs | operations | alarms | findings seen | known | last run | operations a second |
-|---|---|--:|--:|--:|--:|--:|---|--:|"""
+| system | level | runs | operations | alarms | findings seen | open | gone | last run | operations a second |
+|---|---|--:|--:|--:|--:|--:|--:|---|--:|"""
 _count = [instance_of(int), ge(0)]
 
 
@@ -137,6 +139,15 @@ def check(system: str, level: str, seconds: int, seed: int) -> tuple[Run | None,
     return run, ended.returncode
 
 
+def _gone(release: Release | None) -> str:
+    """How many findings of earlier releases of vLLM a release of vLLM does not have."""
+    if release not in OF_VLLM:
+        return ""
+    order = sorted(OF_VLLM, key=lambda each: [int(part) for part in each.version.split(".")])
+    earlier = frozenset[str]().union(*(each.findings for each in order[: order.index(release)]))
+    return str(len(earlier - release.findings))
+
+
 def page(runs: Iterable[Run]) -> str:
     """What all runs showed, a row for each release and level."""
     kept: dict[tuple[str, str], list[Run]] = {}
@@ -146,10 +157,10 @@ def page(runs: Iterable[Run]) -> str:
     for (system, level), its in kept.items():
         last, release = its[-1], release_of(system)
         seen = {finding for run in its for finding in run.findings}
-        known = "" if release is None else str(len(release.findings))
+        still = "" if release is None else str(len(release.findings))
         lines.append(
             f"| `{system}` | {level} | {len(its)} | {sum(run.operations for run in its):,} "
-            f"| {sum(len(run.alarms) for run in its)} | {len(seen)} | {known} "
+            f"| {sum(len(run.alarms) for run in its)} | {len(seen)} | {still} | {_gone(release)} "
             f"| {last.when[:10]}, {last.commit or 'no commit'} | {last.operations / max(last.seconds, 0.1):,.0f} |"
         )
     if not kept:
