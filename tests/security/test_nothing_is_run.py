@@ -56,6 +56,7 @@ ARGUED = {
     ("difftest/kvgate/adapters/ascend_wheel.py", "import_module"): _OURS,
     ("difftest/kvgate/levels/scheduler/adapter/stage.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/signatures.py", "import_module"): _OURS,
+    ("spec/kvspec/executed.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/runner.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/block_memory.py", "import_module"): _OURS,
     ("difftest/kvgate/adapters/model_runner/stand_ins.py", "import_module"): _OURS,

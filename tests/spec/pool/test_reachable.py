@@ -38,7 +38,10 @@ TRIES, TRIES_OF_A_MUTANT = 300_000, 2_000_000
 LEGS = (60, 400)
 """After how many tries a walk begins again, in turn: late everything is held, and early nothing is cached."""
 OF_STEPS = {name: each for name, each in obligations().items() if "transition" in each.unknowns}
-UNMET: set[tuple[str, str]] = set()
+UNMET = {
+    # A load must write over a range that a step in flight still reads, and that its request counts.
+    ("blocks-and-references.counted-is-written", "loaded-over-what-is-read"),
+}
 """Mutants that random walks of some million steps do not meet; z3 refutes them all."""
 MUTANTS = [
     (name, mutant.name)
@@ -56,9 +59,9 @@ SELDOM = {
     # Two copies, of which one has its destination.
     ("partial-hits.destination-is-own", "another copy is pending"),
     ("partial-hits.source-is-held", "one of two copies of one source is dispatched"),
-    ("partial-hits.destination-is-named", "another block is given up"),
+    ("partial-hits.destination-is-named", "another block is released"),
     # Two boundaries and a full block, all of them computed before.
-    ("content-and-cached-map.handed-out-is-forgotten", "a cached block is handed out"),
+    ("content-and-cached-map.handed-out-is-forgotten", "a cached block is allocated"),
     # Two blocks with the same content, computed side by side.
     ("content-and-cached-map.hit-holds-what-was-asked", "another block holds it too"),
 }
