@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvgate.monitors.slot_memory import first_read
+
+
+def block_tables(engine: Any) -> list[Mapping[str, Sequence[Any]]]:
+    """Of each group, the blocks of each request."""
+    return [each.req_to_blocks for each in engine.scheduler.kv_cache_manager.coordinator.single_type_managers]
+
+
+def blocks_held(engine: Any) -> Counter[int]:
+    """By block, how often it is held."""
+    blocks = engine.scheduler.kv_cache_manager.block_pool.blocks
+    return Counter({each.block_id: each.ref_cnt for each in blocks if each.ref_cnt > 0 and not each.is_null})
 
 
 def holders_waiting(engine: Any) -> list[Any]:
     """The requests that wait and hold blocks, in the order in which the scheduler looks at them."""
     scheduler = engine.scheduler
     queues = (getattr(scheduler, name, ()) for name in ("kv_holding_waiting", "skipped_waiting", "waiting"))
-    tables = [each.req_to_blocks for each in scheduler.kv_cache_manager.coordinator.single_type_managers]
+    tables = block_tables(engine)
     return [each for queue in queues for each in queue if any(table.get(each.request_id) for table in tables)]
 
 

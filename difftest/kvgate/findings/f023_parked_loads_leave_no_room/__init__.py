@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvgate.findings import tier_state
 from kvgate.findings.engine_state import can_run, holders_waiting, parked_beside_one_that_cannot_end
 from kvgate.findings.finding import Engine, Finding
-from kvgate.findings.tier_state import has_loaded, next_step_fits
 from kvgate.kernel.difference import Divergence
 
 
@@ -20,16 +20,12 @@ def _none_can_run(divergence: Divergence, engine: Engine) -> bool:
 
 def _loaded_and_none_fits(divergence: Divergence, engine: Any) -> bool:
     """With a second tier: several requests have loaded and hold all blocks that are not free; none has room to step."""
-    scheduler = engine.scheduler
-    queue = [*getattr(scheduler, "skipped_waiting", ()), *scheduler.waiting]
-    holders = [each for each in queue if each.num_computed_tokens]
-    stuck = all(has_loaded(engine, each) and not next_step_fits(engine, each) for each in holders)
-    tables = [each.req_to_blocks for each in scheduler.kv_cache_manager.coordinator.single_type_managers]
+    holders = tier_state.holders_waiting(engine)
+    stuck = all(tier_state.has_loaded(engine, each) and not tier_state.next_step_fits(engine, each) for each in holders)
+    tables = tier_state.block_tables(engine)
     theirs = {block.block_id for table in tables for each in holders for block in table.get(each.request_id, ())}
-    pool = scheduler.kv_cache_manager.block_pool
-    is_all = all(each.block_id in theirs for each in pool.blocks if each.ref_cnt > 0 and not each.is_null)
-    is_hang = divergence.difference.statement == "KV-TIER-06" and not scheduler.running
-    return is_hang and len(holders) > 1 and stuck and is_all
+    is_hang = divergence.difference.statement == "KV-TIER-06" and not engine.scheduler.running
+    return is_hang and len(holders) > 1 and stuck and tier_state.blocks_held(engine).keys() <= theirs
 
 
 FINDING = Finding(

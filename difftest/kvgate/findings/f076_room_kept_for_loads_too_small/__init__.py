@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Finding
-from kvgate.findings.tier_state import has_loaded, holders_waiting, next_step_fits
+from kvgate.findings.tier_state import block_tables, has_loaded, holders_waiting, next_step_fits
 from kvgate.kernel.difference import Divergence
 from kvreference.scheduler.room import blocks_to_run
 
@@ -22,7 +22,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     if not all(has_loaded(engine, each) and not next_step_fits(engine, each) for each in holders):
         return False
     free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    tables = [each.req_to_blocks for each in scheduler.kv_cache_manager.coordinator.single_type_managers]
+    tables = block_tables(engine)
     counted = {each.request_id: scheduler._request_remaining_blocks(each) for each in holders}
     lacking = {
         each.request_id: blocks_to_run(engine.settings, each.num_tokens)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import blocks_held
 from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """Every block that is still held is one that stores read, and is held by no more than these."""
-    simple, pool = engine.connector.simple, engine.scheduler.kv_cache_manager.block_pool
+    simple = engine.connector.simple
     if simple is None or not divergence.difference.subject.startswith("RuntimeError in reset_prefix_cache"):
         return False
-    held = Counter({each.block_id: each.ref_cnt for each in pool.blocks if each.ref_cnt > 0 and not each.is_null})
+    held = blocks_held(engine)
     return bool(held) and held <= simple.blocks_stored()
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import blocks_held
 from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """No job is under way, the engine asks for no step, and every block that is held is one that a store has read."""
-    simple, pool = engine.connector.simple, engine.scheduler.kv_cache_manager.block_pool
+    simple = engine.connector.simple
     if simple is None or divergence.difference.statement not in ("KV-LEAK-01", "KV-TIER-05"):
         return False
-    held = Counter({each.block_id: each.ref_cnt for each in pool.blocks if each.ref_cnt > 0 and not each.is_null})
+    held = blocks_held(engine)
     ended = not engine.memory.jobs and not engine.scheduler.has_requests()
     return ended and bool(held) and held == simple.blocks_stored()
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import block_tables, blocks_held
 from kvgate.kernel.difference import Divergence
 
 
@@ -15,13 +16,12 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     if simple is None or divergence.difference.statement != "KV-LEAK-01":
         return False
     loads = {name: load for name, load in simple.half._reqs_to_load.items() if load.finished}
-    tables = [each.req_to_blocks for each in scheduler.kv_cache_manager.coordinator.single_type_managers]
+    tables = block_tables(engine)
     of_loads = Counter(
         block.block_id for table in tables for name in loads for block in table.get(name, ()) if not block.is_null
     )
     of_loads += Counter(block for each in loads.values() for block in each.transfer_meta.gpu_block_ids)
-    pool = scheduler.kv_cache_manager.block_pool
-    held = Counter({each.block_id: each.ref_cnt for each in pool.blocks if each.ref_cnt > 0 and not each.is_null})
+    held = blocks_held(engine)
     is_idle = not engine.memory.jobs and not scheduler.has_requests()
     return is_idle and bool(of_loads) and held == of_loads + simple.blocks_stored()
 

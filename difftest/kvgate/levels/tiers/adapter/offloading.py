@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
 from kvgate.levels.tiers.adapter.transfers import BYTES_PER_BLOCK, Transfers, sizes_of
@@ -179,9 +178,6 @@ class Offloading:
         """Whether the tier has room for as many new chunks as it has chunks. By ARC it may keep what was used often."""
         base: Any = import_module("vllm.v1.kv_offload.base")
         keys = [base.make_offload_key(number.to_bytes(32, "big"), 0) for number in range(self._chunks)]
-        context = base.ReqContext(
-            **({"req_id": "of no request"} if "req_id" in signature(base.ReqContext).parameters else {})
-        )
-        if hasattr(self.manager, "on_new_request"):  # from 0.23 on
-            self.manager.on_new_request(context)
+        context = base.ReqContext(req_id="of no request")
+        self.manager.on_new_request(context)
         return self.manager.prepare_store(keys, context) is not None
