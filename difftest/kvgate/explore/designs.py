@@ -40,6 +40,8 @@ from kvgate.explore.refuted_tiers import (
     LoadsOneGroup,
     OneGroupIsEnough,
     ResetForgetsJobs,
+    StoresOverItsOwn,
+    StoresWhatFits,
 )
 from kvgate.kernel.errors import UsageError
 from kvreference.holdings import Holdings
@@ -427,6 +429,20 @@ _TIERS = (
         "tiny-tier",
         "KV-TIER-03",
         "The hit covers all groups, and only full attention is loaded.",
+    ),
+    Design(
+        "stores-what-fits",
+        StoresWhatFits,
+        "tiny-tier",
+        "KV-TIER-02",
+        "Of what a request needs together, as much is stored as there is room for.",
+    ),
+    Design(
+        "stores-over-its-own",
+        StoresOverItsOwn,
+        "tiny-tier",
+        "KV-TIER-02",
+        "A chunk of the same request is evicted to store another one.",
     ),
 )
 """Second tiers with one rule broken."""

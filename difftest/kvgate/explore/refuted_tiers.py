@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvreference.cached_map import Content
 from kvreference.content import Prefix
 from kvreference.geometry import Geometry
-from kvreference.second_tier import Job, SecondTier
+from kvreference.second_tier import Job, SecondTier, Stage
 
 
 class HoldsNoBlock(SecondTier):
@@ -96,3 +96,23 @@ class LoadsOneGroup(SecondTier):
 
     def lacks(self, geometry: Geometry, prefixes: Sequence[Prefix], hit_tokens: int) -> list[Content]:
         return super().lacks(Geometry(geometry.groups[:1]), prefixes, hit_tokens)
+
+
+class StoresWhatFits(SecondTier):
+    """Of several blocks as many are stored as there is room for."""
+
+    def store_all(self, blocks: Sequence[int]) -> list[int] | None:
+        return [
+            number
+            for each in range(len(blocks))
+            for number in super(StoresWhatFits, self).store_all(blocks[each : each + 1]) or ()
+        ]
+
+
+class StoresOverItsOwn(SecondTier):
+    """To store a block may evict what the tier has of the others."""
+
+    def store_all(self, blocks: Sequence[int]) -> list[int] | None:
+        contents = {block: self.device.cached.content_of(block) for block in blocks}
+        new = [block for block, content in contents.items() if content and self.stage(content) is Stage.MISSING]
+        return [self.store(block) for block in new] if self.host.make_room(len(new), ()) else None

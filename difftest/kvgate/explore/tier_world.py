@@ -44,6 +44,13 @@ class Store:
 
 
 @frozen
+class StoreAll:
+    """Jobs begin that store all that is known of a request, or none: the request at this place among those alive."""
+
+    place: int
+
+
+@frozen
 class End:
     """A job ends: the one at this place among those under way."""
 
@@ -63,7 +70,7 @@ class Reset:
     """Nothing that was computed before is of use any more."""
 
 
-Move: TypeAlias = Start | Store | End | Leave | Reset
+Move: TypeAlias = Start | Store | StoreAll | End | Leave | Reset
 
 
 @frozen
@@ -122,7 +129,8 @@ class TierScope:
             "host": counted(self.chunks, "chunk"),
             "requests": f"at most {self.requests_max} at once, without end, with prompts {', '.join(self.prompts)}",
             "resets": f"at most {self.resets_max}",
-            "operations": "start, store any cached block, jobs succeed and fail in any order, end or abort, reset",
+            "operations": "start, store any cached block, or all of a request, jobs succeed and fail in any order, "
+            "end or abort, reset",
         }
 
 
@@ -155,6 +163,9 @@ class TierWorld:
                 content = tier.device.cached.content_of(block)
                 if content is not None and tier.stage(content) is Stage.MISSING:
                     yield Store(block)
+        for place, row in enumerate(state.rows):
+            if len(_cached(tier, row)) > 1:
+                yield StoreAll(place)
         for place in range(len(state.jobs)):
             yield End(place, succeeded=True)
             yield End(place, succeeded=False)
@@ -184,6 +195,8 @@ class TierWorld:
             after, wrong = self._start(now, move.prompt)
         elif isinstance(move, Store):
             after, wrong = self._store(now, move.block)
+        elif isinstance(move, StoreAll):
+            after, wrong = self._store_all(now, _cached(now.tier, state.rows[move.place]))
         elif isinstance(move, End):
             after, wrong = self._end(now, state.jobs[move.place], move.succeeded)
         elif isinstance(move, Leave):
@@ -210,6 +223,7 @@ class TierWorld:
                 there = content in lacks and tier.stage(content) in (Stage.READABLE, Stage.READ)
                 if pool.cached.find(content) is None and not there:
                     wrong.append(Violation("KV-TIER-03", f"{_label(content)} is part of a hit, and cannot be loaded"))
+            tier.use(contents[first:])
         if wrong:
             return now, wrong
         for table in found:
@@ -253,9 +267,29 @@ class TierWorld:
     def _store(self, now: Moment, block: int) -> tuple[Moment, list[Violation]]:
         content = now.tier.device.cached.content_of(block)
         assert content is not None, "only what is cached is stored"
-        job = self._ordered(now.tier, now.tier.store(block), content, now.resets)
-        now.host[job.chunk] = None  # type: ignore[index]  # it is a copy
-        return evolve(now, jobs=(*now.jobs, job)), []
+        return self._stored(now, {now.tier.store(block): content}), []
+
+    def _store_all(self, now: Moment, known: Mapping[int, Content]) -> tuple[Moment, list[Violation]]:
+        before = {content: now.tier.stage(content) for content in known.values()}
+        new = {content for content, stage in before.items() if stage is Stage.MISSING}
+        numbers = now.tier.store_all(list(known))
+        after = self._stored(now, {number: known[now.tier.jobs[number].block] for number in numbers or ()})
+        stored = [job.content for job in after.jobs[len(now.jobs) :]]
+        wrong = [
+            Violation("KV-TIER-02", f"{_label(content)} is evicted to store what goes with it")
+            for content, stage in before.items()
+            if stage is not Stage.MISSING and after.tier.stage(content) is not stage
+        ]
+        if len(stored) != (0 if numbers is None else len(new)) or not set(stored) <= new:
+            wrong.append(Violation("KV-TIER-02", f"of {counted(len(new), 'content')} to store, {len(stored)} are"))
+        return after, wrong
+
+    def _stored(self, now: Moment, begun: Mapping[int, Content]) -> Moment:
+        """The moment after jobs began that store ``begun``, by their numbers."""
+        jobs = [self._ordered(now.tier, number, content, now.resets) for number, content in begun.items()]
+        for job in jobs:
+            now.host[job.chunk] = None  # type: ignore[index]  # it is a copy
+        return evolve(now, jobs=(*now.jobs, *jobs))
 
     def _end(self, now: Moment, job: Ordered, succeeded: bool) -> tuple[Moment, list[Violation]]:
         copied = now.host.get(job.chunk) if job.to_device else now.device.get(job.block)
@@ -385,9 +419,17 @@ class TierWorld:
             return f"A request asks for {move.prompt}"
         if isinstance(move, Store):
             return f"Block {move.block} is to be stored"
+        if isinstance(move, StoreAll):
+            return f"All that is known of request {move.place} is to be stored"
         if isinstance(move, End):
             return f"Job {move.place} of those under way {'succeeds' if move.succeeded else 'fails'}"
         return f"Request {move.place} leaves" if isinstance(move, Leave) else "Reset"
+
+
+def _cached(tier: SecondTier, row: Row) -> dict[int, Content]:
+    """Per block of a request, what the device knows that it holds."""
+    blocks = {block: tier.device.cached.content_of(block) for table in row.tables for block in table}
+    return {block: content for block, content in blocks.items() if content is not None}
 
 
 def _label(content: Content) -> str:

@@ -27,7 +27,7 @@ SMALL = Limits(states_max=20, seconds_max=60.0)
 @pytest.mark.ci
 def test_all_of_the_smallest() -> None:
     seen = explore(MODELS["tiny-tier"].world(), AMPLE)
-    assert (True, 2290, 7785, 19) == (seen.exhaustive, seen.states, seen.edges, seen.depth)
+    assert (True, 1466, 6911, 15) == (seen.exhaustive, seen.states, seen.edges, seen.depth)
 
 
 def _without(column: int) -> Callable[[Any], Hashable]:
