@@ -1,7 +1,7 @@
 """An ideal tier on the host, next to a simulation.
 
 Goal: it says what device and host have together, per group, and what a tier of that size keeps; a real connector brings
-as much where nothing is evicted from the host, and never more. Method: prompts by hand; a small trace, served by vLLM's
+as much where nothing is evicted from the host. Method: prompts by hand; a small trace, served by vLLM's
 own scheduler with its OffloadingConnector and by the simulation, one request after the other.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from tests.published import published
@@ -90,10 +91,11 @@ from kvreference.operations import Arrive, Run
 from kvreference.scheduler.operations import Reply, Step
 from kvreference.settings import Settings
 
-blocks, chunks, prompts = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+blocks, chunks, policy, prompts = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
 load_system("native@0.33.0")
 settings = Settings(load("full").geometry, blocks, 1000, 64, 4, tells_events=False, scratch_first=True)
-engine = TierEngine(settings, TierStage(chunks=chunks, stores_answers=True, running_max=4), "native@0.33.0")
+stage = TierStage(chunks=chunks, policy=policy, stores_answers=True, running_max=4)
+engine = TierEngine(settings, stage, "native@0.33.0")
 hits = []
 receive = engine._receive
 engine._receive = lambda output: (
@@ -109,19 +111,38 @@ print(json.dumps([hits, str(engine.found or ""), engine.memory.blocks_loaded]))
 """
 
 
-@pytest.mark.ci
-def test_a_real_connector_brings_as_much_where_nothing_is_evicted_and_never_more() -> None:
+def served(chunks: int, policy: str, prompts: Sequence[tuple[Run, ...]]) -> list[int]:
+    """What the prompts hit with vLLM 0.33.0's OffloadingConnector, one after the other."""
     pytest.importorskip("vllm")
     published(release_named("native@0.33.0"))
-    prompts = json.dumps([[(run.first, run.length) for run in runs(number)] for number in range(len(PROMPTS))])
+    words = json.dumps([[(run.first, run.length) for run in prompt] for prompt in prompts])
+    command = [sys.executable, "-c", PROGRAM, "20", str(chunks), policy, words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert 0 == ended.returncode, ended.stderr[-3000:]
+    real, found, loaded = json.loads(ended.stdout.splitlines()[-1])
+    assert "" == found
+    assert loaded > 0
+    return list(real)
+
+
+@pytest.mark.ci
+def test_a_real_connector_brings_as_much_where_nothing_is_evicted() -> None:
     for chunks in (1000, 24):
-        command = [sys.executable, "-c", PROGRAM, "20", str(chunks), prompts]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        assert 0 == ended.returncode, ended.stderr[-3000:]
-        real, found, loaded = json.loads(ended.stdout.splitlines()[-1])
-        assert "" == found
-        assert loaded > 0
-        ideal = hits(simulated("full", 20, chunks))
+        real, ideal = (
+            served(chunks, "lru", [runs(number) for number in range(len(PROMPTS))]),
+            hits(simulated("full", 20, chunks)),
+        )
         if chunks == 1000:
             assert ideal == real
         assert sum(ideal) >= sum(real) > sum(each.hit_tokens for each in simulated("full", 20, 1).served)
+
+
+@pytest.mark.ci
+def test_another_order_of_eviction_can_bring_more() -> None:
+    """ARC keeps what was used twice while prompts go through that are used once; an ideal tier by last use does not."""
+    prompts = [(Run(FAMILY * (of + 1), 161),) for of in (0, 8, 9, 0, 1, 2, 3, 4, 0)]
+    turns = [Turn(prompt, Run((1000 + number) * FAMILY, 1)) for number, prompt in enumerate(prompts)]
+    serving = Serving("full", load("full").geometry, 20, 1000, 64, 4, version="0.33.0", tier_blocks=34)
+    ideal = hits(ReleaseArm().run(Setting(Workload("by hand", single(*turns)), serving, policy_of("dense+scratch"))))
+    real = served(34, "arc", prompts)
+    assert (0, 160) == (ideal[-1], real[-1])
