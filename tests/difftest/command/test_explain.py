@@ -127,6 +127,42 @@ def test_assumptions_are_reported(kvgate: Kvgate, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "size", "blocks", "prompts"),
+    [
+        # A block of LLAMA: 4 layers of 16 tokens, with keys and values of 4 heads of 64 elements of 2 bytes: 64 KiB.
+        (LLAMA, "64GiB", 1_048_576, 4096),
+        (LLAMA, "20MiB", 320, 1),
+        (LLAMA, "300blocks", 300, 1),
+        # A dump does not say how many bytes a block has.
+        (DUMP, "300blocks", 300, 1),
+    ],
+)
+def test_a_tier_of_a_size_keeps_prompts(
+    kvgate: Kvgate, tmp_path: Path, name: dict[str, Any], size: str, blocks: int, prompts: int
+) -> None:
+    """Prompts of 4,096 tokens take 256 blocks each."""
+    config = written(tmp_path / "config.json", name)
+    pool = ("--num-gpu-blocks-override", "1000") if name is LLAMA else ()
+    ended = kvgate("explain", config, "--cpu-tier", size, "--prompt-tokens", "4096", *pool)
+    sentence = f"tier on the host of {blocks:,} blocks keeps {prompts:,} of such requests, of 256 full blocks each"
+    assert sentence in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ("64GB", "not a size; write, for example, 64GiB or 8000blocks"),
+        ("64GiB", "how many bytes a block has is not known here: give a number of blocks"),
+        ("0blocks", "0 blocks; there are 1 to"),
+    ],
+)
+def test_a_tier_of_no_size_is_bad_usage(kvgate: Kvgate, tmp_path: Path, size: str, message: str) -> None:
+    ended = kvgate("explain", written(tmp_path / "dump.json", DUMP), "--cpu-tier", size)
+    assert 2 == ended.code
+    assert message in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize(
     ("model", "method", "ahead"),
     [("meta/llama-68m", "draft_model", 0), ("yuhuili/EAGLE-LLaMA3", "eagle", 16), ("z-lab/Qwen3-DFlash", "dflash", 16)],
 )
