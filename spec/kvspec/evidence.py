@@ -63,8 +63,7 @@ _LEFT: dict[str, str] = {
     "KV-INV-07": CONFORMS,
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": CONFORMS,
-    "KV-OP-01": "that all missing blocks are counted in prompts of more than four blocks, and that more than three "
-    "groups are asked",
+    "KV-OP-01": _WHOLE,
     "KV-OP-02": "longer lists of blocks with the same content",
     "KV-OP-03": "that what is counted per group adds up, in geometries of more than two groups",
     "KV-OP-04": "that blocks are counted in more than two groups and sources of more than one copy, and can be demoted "

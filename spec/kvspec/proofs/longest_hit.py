@@ -1,7 +1,7 @@
 """Chapter 05: the look-up that runs is right, for every cached set, and however long the request and its blocks are.
 
-The cached blocks of a request are an unknown map. The counts of what is missing are another. Two facts of any
-running count are used: it grows over a missing block, and where it has grown, a block is missing.
+The cached blocks of a request are an unknown map. The counts of what is missing are another. Two facts of this running
+count are used: it grows over a missing block, and where it has grown, a block is missing. ``BLOCKS`` proves both.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.running import key
+from kvspec.running import fresh, key
+from kvspec.sequences import Met
 from kvspec.stand_in import group
-from kvspec.symbolic import Term, either, expression_of, implies, negated
+from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies, negated
 
 LOOK_UP = "kvreference.hit_lookup"
 
@@ -108,6 +109,25 @@ ONE: dict[str, Unknown] = {
 """``missing`` and ``begins``: by block and by prefix, 0 or not. ``absent``: how many are missing before a block."""
 
 
+class _Missing:
+    """A block that may be missing."""
+
+    def __init__(self, u: Any, place: Any) -> None:
+        self.u, self.place = u, place
+
+    def is_in(self, first: Any, end: Any) -> Any:
+        """Whether it is missing, and from ``first`` to before ``end``."""
+        return (first <= self.place) & (self.place < end) & (self.u.missing[self.place] != 0)
+
+
+def _count(at_first: Any, at_end: Any, first: Any, end: Any, looked: _Missing, witness: _Missing) -> Any:
+    """The counts of what is missing before ``first`` and before ``end`` differ if and only if something is in between:
+    if so ``witness`` is, and if not ``looked`` is not.
+    """
+    grows = implies(looked.is_in(first, end), at_first < at_end)
+    return grows & implies(at_first != at_end, witness.is_in(first, end))
+
+
 class _Resume:
     """The blocks that a resume needs, from the sentence and not from the code."""
 
@@ -124,9 +144,8 @@ class _Resume:
 
     def counts(self) -> Any:
         """The facts about the counts: at the observed block, and at one that is missing if they differ."""
-        u, first, end = self.u, self.u.absent[self.first], self.u.absent[self.end]
-        grows = implies(self.needs(u.looked) & (u.missing[u.looked] != 0), first < end)
-        return grows & implies(first != end, self.needs(u.witness) & (u.missing[u.witness] != 0))
+        looked, witness = _Missing(self.u, self.u.looked), _Missing(self.u, self.u.witness)
+        return _count(self.u.absent[self.first], self.u.absent[self.end], self.first, self.end, looked, witness)
 
     def is_right(self, found: Any) -> Any:
         """Whether ``found`` is the answer: if so all is there, and if not something is not."""
@@ -227,26 +246,18 @@ LOCAL = _satisfies(
 
 
 class _Cut:
-    """The prefixes of a request, of which only each so many-th is taken: kept is which, and they are numbered."""
+    """The prefixes of a request, of which only each so many-th is taken: kept is which, and one of these is met."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, place: Any) -> None:
+        self.place = place
 
-    def __getitem__(self, which: slice) -> list[int]:
+    def __getitem__(self, which: slice) -> tuple[Any, ...]:
         self.which = which
-        return list(range(self.count))
-
-
-BLOCKS_MOST = 4
-
-
-def _with_the_first(missing: Iterator[Any]) -> list[tuple[Any, Any]]:
-    every = list(missing)
-    return [(every[0], 1) for _ in every]
+        return (self.place,)
 
 
 class _SomeBlocks:
-    """A cached map in which a few prefixes of a group are looked up."""
+    """A cached map in which some of the blocks of a group are missing."""
 
     def __init__(self, u: Any) -> None:
         self.u = u
@@ -255,40 +266,76 @@ class _SomeBlocks:
         """The block, if it is there."""
         index, place = content
         assert index == 0, "of another group"
-        return 7 if getattr(self.u, f"there{place}") != 0 else None
+        return 7 if self.u.missing[place] == 0 else None
 
 
-def _looks_at_ends_of_blocks(u: Any) -> Any:
+def _counts_on(u: Any) -> Any:
+    """One turn, at any block: from what was counted before it."""
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
-    prefixes: Any = _Cut(u.blocks.__index__())
+    prefixes: Any = _Cut(u.place)
     maps: Any = _SomeBlocks(u), None
-    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
+    starts, counted = list[Any](), vars(hit_lookup)["accumulate"]
+
+    def from_there(missing: Any, initial: Any) -> Any:
+        starts.append(initial)
+        return counted(missing, initial=u.before)
+
+    with patch.object(hit_lookup, "accumulate", from_there):
+        found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
-    right: Any = (first == u.block) & (step == u.block) & (len(found.absent) == prefixes.count + 1)
-    missing: Any = 0
-    for place, counted in enumerate(found.absent):
-        right = right & (counted == missing)
-        if place < prefixes.count:
-            missing = missing + either(getattr(u, f"there{place}") == 0, 1, 0)
-    return right
+    fine: Any = (first == u.block) & (step == u.block) & (prefixes.which.stop is None)
+    before, after = found.absent
+    there, (block,) = u.missing[u.place] == 0, found.blocks
+    fine = fine & (starts == [0]) & (before == u.before) & (block is not None) == there
+    # Both facts hold before the first block, of which the count is 0; so they hold after any number of turns.
+    looked, witness = _Missing(u, u.looked), _Missing(u, either(u.at_first == before, u.place, u.witness))
+    return fine & (after >= before) & _count(u.at_first, after, u.first, u.place + 1, looked, witness)
+
+
+def _counted_before(u: Any) -> Any:
+    looked, witness = _Missing(u, u.looked), _Missing(u, u.witness)
+    rises = (u.first <= u.place) & (u.at_first <= u.before) & ((u.first < u.place) | (u.at_first == u.before))
+    return (u.block % u.grain == 0) & rises & _count(u.at_first, u.before, u.first, u.place, looked, witness)
+
+
+_finds: Callable[..., None] = hit_lookup._Found.__init__
+"""What it does, where nothing is broken."""
+
+
+class _Earlier:
+    """Prefixes, each taken for the one after it."""
+
+    def __init__(self, prefixes: Any) -> None:
+        self.prefixes = prefixes
+
+    def __getitem__(self, which: slice) -> Any:
+        return self.prefixes[which.start - 1 : which.stop : which.step]
 
 
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
     statements=("KV-OP-01", "KV-OP-10"),
-    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones.",
-    bound=f"prompts of up to {BLOCKS_MOST} blocks, of any size: the prefixes that are looked up are a list",
+    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones: the "
+    "counts before two blocks differ if and only if a block in between is missing.",
     unknowns={
         "block": Count(1),
         "grain": Count(1),
-        "blocks": Count(0, BLOCKS_MOST),
-        **{f"there{place}": Count(0, 1) for place in range(BLOCKS_MOST)},
+        "place": Count(0),
+        "before": Count(0),
+        "first": Count(0),
+        "at_first": Count(0),
+        "looked": Count(0),
+        "witness": Count(0),
+        "missing": AMap(),
     },
-    assumes=lambda u: u.block % u.grain == 0,
-    claim=_looks_at_ends_of_blocks,
+    assumes=_counted_before,
+    claim=_counts_on,
     witnesses={
-        "blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.blocks == 3) & (u.there1 == 0)
+        "blocks of several grains": lambda u: (
+            (u.block == 12) & (u.grain == 4) & (u.place == 9) & (u.before == 5) & (u.missing[9] != 0)
+        ),
+        "nothing was missing so far": lambda u: (u.first == 2) & (u.place == 9) & (u.at_first == u.before),
     },
     mutants=(
         only(
@@ -298,10 +345,16 @@ BLOCKS = Obligation(
             lambda missing, initial: accumulate((1 - each for each in missing), initial=initial),
         ),
         only(
-            "counts-the-first",
-            "Only the first block is asked for.",
+            "does-not-add-up",
+            "Of what is missing only the last block is counted.",
             f"{LOOK_UP}:accumulate",
-            lambda missing, initial: [initial, *(min(count, each) for count, each in _with_the_first(missing))],
+            lambda missing, initial: [initial, *missing],
+        ),
+        only(
+            "asks-by-the-prefix-before",
+            "A block is asked for by the prefix that ends a grain before it does.",
+            f"{LOOK_UP}:_Found.__init__",
+            lambda self, geometry, index, maps, prefixes: _finds(self, geometry, index, maps, _Earlier(prefixes)),
         ),
     ),
 )
@@ -319,15 +372,15 @@ STATES = _satisfies(
 
 # All groups
 
-_longest_length = hit_lookup.longest_length
-BEFORE, LOOKED, AFTER = range(3)
-"""A group before the one that is looked at, that one, and one after it: the code goes through a list of three."""
+_longest_length: Callable[..., int] = hit_lookup.longest_length
+_worthwhile: Callable[..., bool] = hit_lookup.is_worthwhile
+"""What they do, where nothing is broken."""
 
 
 class Some:
     """A group: where it can be resumed, and where it is hit inside a block."""
 
-    def __init__(self, u: Any, which: int) -> None:
+    def __init__(self, u: Any, which: Any) -> None:
         self.u, self.which = u, which
         self.group = self
 
@@ -353,21 +406,35 @@ ALL: dict[str, Unknown] = {
     "readable": Count(1),
     "least": Count(0),
     "groups": Count(1),
+    "group": Count(0),
     "tried": Count(0),
     "other": Count(0),
     "serves": AMap(2),
     "inside": AMap(2),
+    "lacks": AMap(),
+    "ends": AMap(),
 }
-"""``tried`` and ``other`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block."""
+"""``tried`` and ``other`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block.
+
+``group`` is any group. By length, ``lacks`` is a group that cannot be resumed there, if there is one, and ``ends`` one
+that is hit inside a block there, if there is one.
+"""
+
+
+def _decide(u: Any, hit: Any, which: Any) -> Any:
+    """What makes ``lacks`` and ``ends`` the groups that they are, said of one group."""
+    there = (u.lacks[hit] >= 0) & (u.lacks[hit] < u.groups) & (u.ends[hit] >= 0) & (u.ends[hit] < u.groups)
+    lacks = implies(u.serves[u.lacks[hit], hit] != 0, u.serves[which, hit] != 0)
+    return there & lacks & implies(u.inside[which, hit] != 0, u.inside[u.ends[hit], hit] != 0)
+
+
+def _serves(u: Any, hit: Any, lacks: Any, ends: Any) -> Any:
+    return (hit == 0) | ((u.serves[lacks, hit] != 0) & ((hit >= u.least) | (u.inside[ends, hit] == 0)))
 
 
 def _is_served(u: Any, hit: Any) -> Any:
     """Whether a hit is one: by all groups, and worth a copy."""
-    served: Any = True
-    inside: Any = False
-    for which in (BEFORE, LOOKED, AFTER):
-        served, inside = (u.serves[which, hit] != 0) & served, (u.inside[which, hit] != 0) | inside
-    return (hit == 0) | (served & ((hit >= u.least) | negated(inside)))
+    return _serves(u, hit, u.lacks[hit], u.ends[hit])
 
 
 class Ranges:
@@ -380,12 +447,21 @@ class Ranges:
     def __call__(self, *arguments: Any) -> Any:
         if len(arguments) == 1:
             assert arguments[0] is self.u.groups, "each group is asked, once"
-            return (BEFORE, LOOKED, AFTER)
+            return self._groups()
         self.lengths = arguments
         return self
 
     def __iter__(self) -> Iterator[Any]:
         yield self.u.tried * self.u.alignment
+
+    def _groups(self) -> Met:
+        """Those that decide at the length that is met, and another one."""
+        u, hit, another = self.u, self.u.tried * self.u.alignment, fresh("another")
+        current_path().fact(formula_of((another >= 0) & (another < u.groups)))
+        met = [u.lacks[hit], u.ends[hit], another]
+        for each in met:
+            current_path().fact(formula_of(_decide(u, hit, each)))
+        return Met(met)
 
     def __getitem__(self, which: slice) -> Ranges:
         first, end, step = self.lengths
@@ -402,6 +478,7 @@ def _turn(u: Any) -> tuple[Any, Ranges]:
             "range": ranges,
             "len": lambda of: of.count if isinstance(of, Groups) else of.__len__(),
             "_Found": lambda _geometry, index, *_rest: Some(u, index),
+            "tuple": Met,
             "tables_found": lambda *_rest: (),
             "partials_found": lambda *_rest: (),
         }.items():
@@ -430,14 +507,22 @@ def _is_longest(u: Any) -> Any:
     if hit is None:
         # There is a shorter one, and what is assumed of this one is so of that.
         return tried & (u.tried > 0) & _none_longer(u, u.tried - 1)
-    return tried & (hit == u.tried * u.alignment) & _is_served(u, hit) & _none_longer(u, u.tried)
+    fine = tried & (hit == u.tried * u.alignment) & _is_served(u, hit) & _none_longer(u, u.tried)
+    return fine & _serves(u, hit, u.group, u.group)
 
 
-def _served_by(groups: int) -> Any:
-    def first(found: Any, lengths: Any, tokens: Any, least: Any) -> Any:
-        return _longest_length(found[:groups], lengths, tokens, least)
+def _is_given(u: Any) -> Any:
+    fine = (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & (u.group < u.groups)
+    for length in (u.tried, u.other):
+        fine = fine & _decide(u, length * u.alignment, u.group)
+    return fine & _none_longer(u, u.tried)
 
-    return first
+
+def _served_by(asked: Callable[[Some], Any]) -> Any:
+    def some(found: Any, lengths: Any, tokens: Any, least: Any) -> Any:
+        return _longest_length(Met(each for each in found if asked(each)), lengths, tokens, least)
+
+    return some
 
 
 LONGEST = Obligation(
@@ -447,11 +532,8 @@ LONGEST = Obligation(
     "multiples of the alignment before the last token, the longest first. At each it ends if all groups can be resumed "
     "there, and continues with the next one if not.",
     unknowns=ALL,
-    assumes=lambda u: (
-        (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & _none_longer(u, u.tried)
-    ),
+    assumes=_is_given,
     claim=_is_longest,
-    bound="three groups, and prompts, hits and alignments of any length: groups are a list",
     witnesses={
         "the longest": lambda u: (
             (u.tried > 0) & (u.other > u.tried) & _is_served(u, u.tried * u.alignment) & (u.alignment == 4)
@@ -460,7 +542,7 @@ LONGEST = Obligation(
             (u.other == u.tried) & (u.alignment == 4) & negated(_is_served(u, u.tried * u.alignment))
         ),
         "inside a block, and too short for a copy": lambda u: (
-            (u.alignment == 4) & (u.tried == 3) & (u.least == 13) & (u.inside[AFTER, 12] != 0)
+            (u.alignment == 4) & (u.tried == 3) & (u.least == 13) & (u.inside[u.ends[12], 12] != 0)
         ),
     },
     mutants=(
@@ -476,19 +558,27 @@ LONGEST = Obligation(
             "one-group-answers",
             "The first group answers for all.",
             f"{LOOK_UP}:longest_length",
-            _served_by(1),
+            _served_by(lambda each: each.which == 0),
         ),
         only(
             "the-last-group-is-not-asked",
             "All groups but the last are asked.",
             f"{LOOK_UP}:longest_length",
-            _served_by(2),
+            _served_by(lambda each: each.which != each.u.groups - 1),
         ),
         only(
             "last-of-the-lengths",
             "The shortest is taken.",
             f"{LOOK_UP}:longest_length",
             lambda found, lengths, tokens, least: _longest_length(found, lengths[::-1], tokens, least),
+        ),
+        only(
+            "copied-from-the-last-group",
+            "Whether a hit is worth a copy is asked of the last group.",
+            f"{LOOK_UP}:is_worthwhile",
+            lambda groups, hit_tokens, least: _worthwhile(
+                Met(each for each in groups if each.which == each.u.groups - 1), hit_tokens, least
+            ),
         ),
         only(
             "never-worthwhile-below",
