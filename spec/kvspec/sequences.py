@@ -2,12 +2,19 @@
 
 Code that asks something of all elements, or of any, is run over those that decide the answer, and another one,
 whichever. It may ask neither how many there are nor in which places they stand: ``Met`` answers neither.
+
+Code that takes elements in their order is run over one element, at any place, and the stretches before and after it
+(``Parts``). What it does with a stretch it does with each element of it, one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from attrs import frozen
+
+from kvspec.symbolic import either
 
 
 class Met:
@@ -18,3 +25,39 @@ class Met:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._elements)
+
+
+@frozen(eq=False)
+class Stretch:
+    """Neighbouring elements, of which only the number is known."""
+
+    count: Any
+
+
+class Parts:
+    """A sequence of any length: elements that are observed, and stretches."""
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        self.parts = list(parts)
+
+    @property
+    def length(self) -> Any:
+        """How many elements it has."""
+        return sum(map(_count, self.parts))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.parts)
+
+    def __getitem__(self, which: slice) -> Parts:
+        assert (which.start, which.step) == (None, None), "the first so many"
+        kept, left = [], which.stop
+        for part in self.parts:
+            if left <= 0:
+                break
+            kept.append(Stretch(either(part.count < left, part.count, left)) if isinstance(part, Stretch) else part)
+            left = left - _count(part)
+        return Parts(kept)
+
+
+def _count(part: Any) -> Any:
+    return part.count if isinstance(part, Stretch) else 1

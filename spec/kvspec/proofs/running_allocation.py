@@ -23,8 +23,11 @@ from kvreference.block_pool import NULL, BlockPool
 from kvreference.holdings import Holdings, Span
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
+from kvspec import sequences
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.running_pool import holdings_over
+from kvspec.proofs.running_tables import on_lengths
+from kvspec.sequences import Parts
 from kvspec.symbolic import Term, either, expression_of
 
 OWNER = 1
@@ -322,75 +325,70 @@ ALLOCATES = Obligation(
 # Room with a pinned tier
 
 
-class Lacking(Term):
-    """How many blocks are missing. Python cuts a list of stretches there: the first of them, or both."""
+class _Uses:
+    """The blocks that a request uses: some of the stretches, and the block that is looked at or not."""
 
-    __slots__ = ("first",)
+    def __init__(self, stretches: list[sequences.Stretch], looked: Any) -> None:
+        self.stretches, self.looked = stretches, looked
 
-    def __init__(self, number: Any, first: Any) -> None:
-        super().__init__(expression_of(number))
-        self.first = first
-
-    def __index__(self) -> int:
-        return 1 if self <= self.first else 2
-
-
-class Free(Term):
-    """How many blocks are free."""
-
-    __slots__ = ("first",)
-
-    def __init__(self, number: Any, first: Any) -> None:
-        super().__init__(expression_of(number))
-        self.first = first
-
-    def __rsub__(self, other: Any) -> Lacking:
-        return Lacking(Term(expression_of(other)) - Term(self.z3), self.first)
+    def __contains__(self, block: Any) -> bool:
+        return block in self.stretches if isinstance(block, sequences.Stretch) else bool(self.looked == 1)
 
 
 def _makes_room(u: Any) -> Any:
-    """In the pinned queue stand, from the oldest on: some that are kept, some that are not, and so once more."""
-    kept, others = [Stretch(u.kept0, "kept"), Stretch(u.kept1, "kept")], [Stretch(u.one, "one"), Stretch(u.two, "two")]
+    """In the pinned queue stand a block, others before it and others after it, of each of which some are used.
+
+    How those that are used stand among the others makes no difference to what is left without them.
+    """
+    used, others = ([sequences.Stretch(getattr(u, f"{name}{at}")) for at in range(2)] for name in ("used", "others"))
+    looked = object()
     pool: Any = object.__new__(PinnedPool)
-    pool.free, pool.pinned = SimpleNamespace(length=u.free), [kept[0], others[0], kept[1], others[1]]
-    demoted: list[Stretch] = []
+    pool.free = SimpleNamespace(length=u.free)
+    pool.pinned = [used[0], others[0], looked, used[1], others[1]]
+    demoted: list[Any] = []
     pool._unpin = demoted.append
-
-    def length(of: Any) -> Any:
-        return Free(of.length, u.one) if hasattr(of, "length") else _length(of)
-
-    with ExitStack() as stack:
-        for module in (pinned_tier, block_pool):
-            stack.enter_context(patch.object(module, "len", length, create=True))
-        answer = bool(pool.make_room(u.count, set(kept)))
-    missing = u.count - u.free
-    fine = (missing <= u.one + u.two) == answer
-    if not answer or missing <= 0:
-        return fine & (demoted == [])
-    # Of the last one as many as are missing then: Python cuts the list of blocks there.
-    return fine & (demoted == (others[:1] if missing <= u.one else others))
+    with on_lengths(pinned_tier), on_lengths(block_pool), patch.object(pinned_tier, "tuple", Parts, create=True):
+        answer = bool(pool.make_room(u.count, _Uses(used, u.uses)))
+    missing, demotable = u.count - u.free, u.others0 + u.others1 + (1 - u.uses)
+    fine = (missing <= demotable) == answer
+    count = either((missing > 0) & fine, missing, 0) if answer else 0
+    # It is demoted if fewer than are missing can be demoted before it; and no other one stands elsewhere.
+    is_among_the_oldest = (u.uses == 0) & (missing > u.others0) & answer
+    gone = looked in demoted
+    fine = fine & (Parts(demoted).length == count) & (is_among_the_oldest == gone)
+    first = Parts(demoted[: demoted.index(looked)]).length if gone else u.others0
+    return fine & (first == u.others0)
 
 
-def _demotes_in_vain(self: Any, count: Any, kept: Any) -> bool:
+def _demotes(self: Any, count: Any, demotable: Any) -> bool:
     missing = count - self.free.length
-    for block in [block for block in self.pinned if block not in kept] if missing > 0 else []:
+    for block in Parts(demotable)[: max(0, missing)]:
         self._unpin(block)
-    return bool(missing <= sum(block.count for block in self.pinned if block not in kept))
+    return True
+
+
+def _is_enough(self: Any, count: Any, kept: Any) -> bool:
+    return bool(count - self.free.length <= Parts(block for block in self.pinned if block not in kept).length)
 
 
 MAKES_ROOM = Obligation(
     id="pinned-tier.makes-room-if-possible",
     statements=("KV-OP-23", "KV-OP-04"),
     title="The blocks that are asked for can be had if and only if they are free or can be demoted. Then the oldest "
-    "are demoted that the request does not use, as many as were missing, and else none.",
-    bound="a pinned queue of four stretches, each of any number of blocks, of which the request uses the first and the "
-    "third: the queue is a list",
-    unknowns={name: Count(0) for name in ("free", "count", "kept0", "kept1", "one", "two")},
+    "are demoted that the request does not use, as many as were missing, and else none: in a pinned queue of any "
+    "length, whichever of its blocks the request uses.",
+    unknowns={
+        **{name: Count(0) for name in ("free", "count", "used0", "used1", "others0", "others1")},
+        "uses": Count(0, 1),
+    },
     claim=_makes_room,
     witnesses={
-        "some are kept, and enough others are demoted": lambda u: (
-            (u.kept0 == 1) & (u.one == 2) & (u.two == 2) & (u.free == 1) & (u.count == 4)
-        )
+        "some are used, and enough others are demoted": lambda u: (
+            (u.used0 == 1) & (u.others0 == 2) & (u.uses == 0) & (u.others1 == 9) & (u.free == 1) & (u.count == 4)
+        ),
+        "it is the newest that is needed": lambda u: (
+            (u.uses == 0) & (u.others0 == 70) & (u.others1 == 5) & (u.free == 1) & (u.count == 72)
+        ),
     },
     mutants=(
         only(
@@ -403,7 +401,34 @@ MAKES_ROOM = Obligation(
             "demotes-in-vain",
             "Blocks are demoted even where that is not enough.",
             "kvreference.pinned_tier:PinnedPool.make_room",
-            _demotes_in_vain,
+            lambda self, count, kept: (
+                _demotes(self, count, (block for block in self.pinned if block not in kept))
+                and _is_enough(self, count, kept)
+            ),
+        ),
+        only(
+            "demotes-the-newest",
+            "The newest blocks are demoted.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: (
+                _is_enough(self, count, kept)
+                and _demotes(self, count, [block for block in self.pinned if block not in kept][::-1])
+            ),
+        ),
+        only(
+            "demotes-what-is-used",
+            "Blocks are demoted whether the request uses them or not.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: _is_enough(self, count, kept) and _demotes(self, count, self.pinned),
+        ),
+        only(
+            "demotes-one-more",
+            "One block more is demoted than was missing.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: (
+                _is_enough(self, count, kept)
+                and _demotes(self, count + 1, (block for block in self.pinned if block not in kept))
+            ),
         ),
     ),
 )
