@@ -373,7 +373,7 @@ def _is_enough(self: Any, count: Any, kept: Any) -> bool:
 
 MAKES_ROOM = Obligation(
     id="pinned-tier.makes-room-if-possible",
-    statements=("KV-OP-23", "KV-OP-04"),
+    statements=("KV-OP-23", "KV-OP-04", "KV-OP-03", "KV-LIVE-01"),
     title="The blocks that are asked for can be had if and only if they are free or can be demoted. Then the oldest "
     "are demoted that the request does not use, as many as were missing, and else none: in a pinned queue of any "
     "length, whichever of its blocks the request uses.",
