@@ -64,7 +64,7 @@ _LEFT: dict[str, str] = {
     "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
     "KV-INV-09": CONFORMS,
     "KV-OP-01": _WHOLE,
-    "KV-OP-02": "longer lists of blocks with the same content",
+    "KV-OP-02": _WHOLE,
     "KV-OP-03": _WHOLE,
     "KV-OP-04": "that blocks are counted in more than two groups and sources of more than one copy",
     "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",

@@ -29,9 +29,14 @@ class Met:
 
 @frozen(eq=False)
 class Stretch:
-    """Neighbouring elements, of which only the number is known."""
+    """Neighbouring elements, of which only the number is known; none of them is an element that is observed."""
 
     count: Any
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
 
 
 class Parts:

@@ -245,13 +245,19 @@ LOCAL = _satisfies(
 )
 
 
+INDEX = 1
+"""Of the group that is asked, among others."""
+
+
 class _Cut:
-    """The prefixes of a request, of which only each so many-th is taken: kept is which, and one of these is met."""
+    """The prefixes of a request. Of a cut, of which only each so many-th is taken, one is met; ``which`` is the cut."""
 
     def __init__(self, place: Any) -> None:
         self.place = place
 
-    def __getitem__(self, which: slice) -> tuple[Any, ...]:
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, slice):
+            return which
         self.which = which
         return (self.place,)
 
@@ -262,18 +268,28 @@ class _SomeBlocks:
     def __init__(self, u: Any) -> None:
         self.u = u
 
-    def find(self, content: Any) -> int | None:
+    def find(self, content: Any) -> Any:
         """The block, if it is there."""
         index, place = content
-        assert index == 0, "of another group"
-        return 7 if self.u.missing[place] == 0 else None
+        assert index == INDEX, "of another group"
+        return key(self.u.blocks[place]) if self.u.missing[place] == 0 else None
+
+
+class _Prefixes:
+    """Entries inside blocks: the block that begins with a prefix is known by the place of this prefix."""
+
+    def find(self, content: Any) -> Any:
+        """The place."""
+        index, place = content
+        assert index == INDEX, "of another group"
+        return place
 
 
 def _counts_on(u: Any) -> Any:
     """One turn, at any block: from what was counted before it."""
-    geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
+    geometry: Any = SimpleNamespace(groups=(None, group(Kind.FULL, u.block)), grain_tokens=u.grain)
     prefixes: Any = _Cut(u.place)
-    maps: Any = _SomeBlocks(u), None
+    maps: Any = _SomeBlocks(u), _Prefixes()
     starts, counted = list[Any](), vars(hit_lookup)["accumulate"]
 
     def from_there(missing: Any, initial: Any) -> Any:
@@ -281,13 +297,15 @@ def _counts_on(u: Any) -> Any:
         return counted(missing, initial=u.before)
 
     with patch.object(hit_lookup, "accumulate", from_there):
-        found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
+        found: Any = hit_lookup._Found(geometry, INDEX, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
     fine: Any = (first == u.block) & (step == u.block) & (prefixes.which.stop is None)
     before, after = found.absent
     there, (block,) = u.missing[u.place] == 0, found.blocks
-    fine = fine & (starts == [0]) & (before == u.before) & (block is not None) == there
+    fine = fine & (starts == [0]) & (before == u.before) & ((block is not None) == there)
+    fine = fine & (block is None or block == u.blocks[u.place])
+    fine = fine & ((found._beginning(u.matched) + 1) * u.grain == u.matched)
     # Both facts hold before the first block, of which the count is 0; so they hold after any number of turns.
     looked, witness = _Missing(u, u.looked), _Missing(u, either(u.at_first == before, u.place, u.witness))
     return fine & (after >= before) & _count(u.at_first, after, u.first, u.place + 1, looked, witness)
@@ -296,7 +314,8 @@ def _counts_on(u: Any) -> Any:
 def _counted_before(u: Any) -> Any:
     looked, witness = _Missing(u, u.looked), _Missing(u, u.witness)
     rises = (u.first <= u.place) & (u.at_first <= u.before) & ((u.first < u.place) | (u.at_first == u.before))
-    return (u.block % u.grain == 0) & rises & _count(u.at_first, u.before, u.first, u.place, looked, witness)
+    rises = rises & (u.block % u.grain == 0) & (u.matched % u.grain == 0)
+    return rises & _count(u.at_first, u.before, u.first, u.place, looked, witness)
 
 
 _finds: Callable[..., None] = hit_lookup._Found.__init__
@@ -304,20 +323,22 @@ _finds: Callable[..., None] = hit_lookup._Found.__init__
 
 
 class _Earlier:
-    """Prefixes, each taken for the one after it."""
+    """Prefixes, of which a cut begins one too early."""
 
     def __init__(self, prefixes: Any) -> None:
         self.prefixes = prefixes
 
-    def __getitem__(self, which: slice) -> Any:
-        return self.prefixes[which.start - 1 : which.stop : which.step]
+    def __getitem__(self, which: Any) -> Any:
+        cut = slice(which.start - 1, which.stop, which.step) if isinstance(which, slice) else which
+        return self.prefixes[cut]
 
 
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
-    statements=("KV-OP-01", "KV-OP-10"),
-    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones: the "
-    "counts before two blocks differ if and only if a block in between is missing.",
+    statements=("KV-OP-01", "KV-OP-02", "KV-OP-10"),
+    title="A look-up finds each block of a group by the prefix that ends with it, a beginning by the prefix up to "
+    "there, and counts what is missing: the counts before two blocks differ if and only if a block in between is "
+    "missing.",
     unknowns={
         "block": Count(1),
         "grain": Count(1),
@@ -328,6 +349,8 @@ BLOCKS = Obligation(
         "looked": Count(0),
         "witness": Count(0),
         "missing": AMap(),
+        "blocks": AMap(),
+        "matched": Count(1),
     },
     assumes=_counted_before,
     claim=_counts_on,
@@ -355,6 +378,12 @@ BLOCKS = Obligation(
             "A block is asked for by the prefix that ends a grain before it does.",
             f"{LOOK_UP}:_Found.__init__",
             lambda self, geometry, index, maps, prefixes: _finds(self, geometry, index, maps, _Earlier(prefixes)),
+        ),
+        only(
+            "begins-a-grain-later",
+            "The beginning of a block is found by the prefix that ends a grain later.",
+            f"{LOOK_UP}:_Found._beginning",
+            lambda self, matched: self.partial_map.find((self.index, self.prefixes[matched // self.grain_tokens])),
         ),
     ),
 )
@@ -656,7 +685,7 @@ def _table_of_hit(u: Any) -> Any:
 
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
-    statements=("KV-OP-01", "KV-OP-04"),
+    statements=("KV-OP-01", "KV-OP-02", "KV-OP-04"),
     title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands "
     "the block that was found, or the null block where no token after the hit reads, for every kind of group.",
     unknowns={

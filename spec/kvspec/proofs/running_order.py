@@ -20,6 +20,7 @@ from kvspec.pool.transitions import Drop
 from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, is_pool, running
 from kvspec.proofs.running_tables import OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
 from kvspec.running import key
+from kvspec.sequences import Stretch
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, either, implies
 
@@ -49,41 +50,63 @@ def _full_blocks() -> Any:
     return made
 
 
-def _same(one: Any, other: Any) -> Any:
-    """Whether two sequences of blocks are the same, in their order."""
-    same: Any = len(one) == len(other)
-    for first, second in zip(one, other, strict=False):
-        same = (first == second) & same
-    return same
+IS_LISTED, IS_FORGOTTEN, IS_ELSEWHERE = range(3)
+"""A block is listed, it is forgotten, or another one is, which holds something else."""
 
 
 def _serves_first(u: Any) -> Any:
+    """One step, from any list: the block that it is about, and those that were registered before it and after it."""
     listed: Any = _full_blocks() if u.full == 1 else PartialMap()
-    left = _blocks(u)
-    for block in left:
+    block, other = key_of(u.block), key_of(u.other)
+    step = u.step.__index__()
+    older, newer = ([Stretch(count)] if count > 0 else [] for count in (u.older, u.newer))
+    left = [*older, *newer]
+    listed.register(LONGER, other)
+    if step != IS_LISTED:
         listed.register(CONTENT, block)
-    fine: Any = True
-    for which in (u.gone.__index__(), u.next.__index__()):
-        found = listed.find(CONTENT)
-        fine = fine & (found == left[0]) & _same(tuple(listed.entries()[CONTENT]), left)
-        listed.forget(left.pop(which))
-    return fine & (listed.find(CONTENT) == left[0])
+    before = left if step == IS_LISTED else [*older, block, *newer]
+    if before:
+        listed._blocks[CONTENT] = tuple(before)
+    if step == IS_LISTED:
+        listed.register(CONTENT, block)
+    else:
+        listed.forget(block if step == IS_FORGOTTEN else other)
+    after = left if step == IS_FORGOTTEN else [*left, block] if step == IS_LISTED else before
+    found, now = listed.find(CONTENT), listed.entries().get(CONTENT, ())
+    same = len(now) == len(after) and all(one is other for one, other in zip(now, after, strict=True))
+    return same and found is (after[0] if after else None)
 
 
 FIRST = Obligation(
     id="content-and-cached-map.running-first-registered-serves",
     statements=("KV-OP-02", "KV-INV-05"),
-    bound="three blocks, of which two are forgotten: what is listed for a content is a tuple",
-    title="Of the blocks that are listed for a content, the one that was registered first serves, until it is "
-    "forgotten; then it is the next one, among full blocks and among beginnings.",
-    unknowns={**THREE, "full": Count(0, 1), "gone": Count(0, 2), "next": Count(0, 1)},
-    assumes=_differ,
+    title="Blocks that are listed for a content, however many, stand in the order of their registration, and the first "
+    "serves: one that is registered stands last, one that is forgotten leaves the others as they are, among full "
+    "blocks and among beginnings.",
+    unknowns={
+        "block": Count(1),
+        "other": Count(1),
+        "older": Count(0),
+        "newer": Count(0),
+        "full": Count(0, 1),
+        "step": Count(0, 2),
+    },
+    assumes=lambda u: u.block != u.other,
     claim=_serves_first,
     witnesses={
-        "the first goes, then the second": lambda u: (u.gone == 0) & (u.next == 0) & (u.full == 1),
-        "the last goes": lambda u: (u.gone == 2) & (u.full == 0),
+        "the first of many is forgotten": lambda u: (
+            (u.step == IS_FORGOTTEN) & (u.older == 0) & (u.newer == 70) & (u.full == 1)
+        ),
+        "one more is listed": lambda u: (u.step == IS_LISTED) & (u.older == 70) & (u.full == 0),
+        "the last is forgotten": lambda u: (u.step == IS_FORGOTTEN) & (u.older == 0) & (u.newer == 0),
     },
     mutants=(
+        only(
+            "newest-stands-first",
+            "A block that is registered stands first.",
+            f"{CACHED}.register",
+            lambda self, content, block: _put_first(self, content, block),
+        ),
         only(
             "last-serves",
             "The block that was registered last serves.",
@@ -98,6 +121,11 @@ FIRST = Obligation(
         ),
     ),
 )
+
+
+def _put_first(self: CachedMap, content: Any, block: int) -> None:
+    self._content[block] = content
+    self._blocks[content] = (block, *self._blocks.get(content, ()))
 
 
 def _turned(self: CachedMap, block: int) -> Any:
