@@ -66,7 +66,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-01": _WHOLE,
     "KV-OP-02": _WHOLE,
     "KV-OP-03": _WHOLE,
-    "KV-OP-04": "that blocks are counted in more than two groups and sources of more than one copy",
+    "KV-OP-04": _WHOLE,
     "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",
     "KV-OP-06": "that every group of a model is gone through",
     "KV-OP-07": "that it goes group by group",
@@ -83,7 +83,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-19": f"{CONFORMS}, and that the copy is ordered with the admission",
     "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": CONFORMS,
-    "KV-OP-23": "that an allocation passes on what its request uses, in models of more than two groups",
+    "KV-OP-23": _WHOLE,
     "KV-OP-24": "that what has arrived is cached",
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",

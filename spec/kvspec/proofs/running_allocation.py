@@ -1,9 +1,9 @@
-"""Chapters 01, 10 and 13: an allocation of any size, over two groups, and the room for it.
+"""Chapters 01, 10 and 13: an allocation of any size, and the room for it.
 
 ``Holdings.allocate`` is run over something that stands for a pool, and records what it is asked for. A table is a list
-of stretches: neighbouring entries, of which only the number is known. The code goes through two groups: it is not
-proved that it would go through a third one, too. What the pool does with what it is asked for is proved of the running
-pool by itself (``running_pool``).
+of stretches: neighbouring entries, of which only the number is known. In which order groups take their blocks is proved
+of two groups. How much they take together is a sum: one turn of it is run, from what any groups before take. What the
+pool does with what it is asked for is proved of the running pool by itself (``running_pool``).
 """
 
 from __future__ import annotations
@@ -181,15 +181,16 @@ def _group(u: Any, which: int) -> Any:
     )
 
 
-def _allocates(u: Any) -> Any:
+def _allocates(u: Any, numbers: range = GROUPS, before_them: Any = 0) -> Any:
+    """An allocation over some groups, and what it asks for if the groups before them take so many blocks."""
     way, pool = u.way.__index__(), Calls(u)
-    groups = tuple(_group(u, which) for which in GROUPS)
+    groups = tuple(_group(u, which) for which in numbers)
     held: Any = holdings_over(SimpleNamespace(pool=pool), SimpleNamespace(groups=groups))
     held.settings.tokens_max = u.longest
-    known = [Table([Stretch(getattr(u, f"length{which}"), "there")], 0, 0, fresh=False) for which in GROUPS]  # type: ignore[list-item]  # stretches
+    known = [Table([Stretch(getattr(u, f"length{which}"), "there")], 0, 0, fresh=False) for which in numbers]  # type: ignore[list-item]  # stretches
     held.tables = {OWNER: known} if way == RUNS else {}
     before = dict(held.tables)
-    blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in GROUPS)
+    blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in numbers)
     tokens: Any = HitTokens(u.length0)
     source: Any = Stretch(1, "source")
     sources = [source] if u.copied == 1 else []
@@ -199,9 +200,10 @@ def _allocates(u: Any) -> Any:
         for module in (holdings, block_tables, attention, admission):
             stack.enter_context(patch.object(module, "len", _length, create=True))
         stack.enter_context(patch.object(block_tables, "grown", _grown))
+        stack.enter_context(patch.object(block_tables, "sum", lambda new: sum(new, before_them), create=True))
         allocation = held.allocate(OWNER, span, hit)
     starts, ends, parts = [], [], list[Any]()
-    for which in GROUPS:
+    for which in numbers:
         length, dead, entries = (getattr(u, f"{name}{which}") for name in ("length", "dead", "entries"))
         start = length if way == RUNS else dead + _rest(length, dead)
         between = start + (_rest(getattr(u, f"provided{which}"), start) if way == LOADS else 0)
@@ -209,7 +211,7 @@ def _allocates(u: Any) -> Any:
         starts.append(start)
         ends.append(between + _rest(entries, between))
     new = sum(ends) - sum(starts)
-    asks = new + (0 if way == RUNS else u.free)
+    asks = before_them + new + (0 if way == RUNS else u.free)
     if allocation is None:
         untouched = pool.touched == [] and pool.taken == [] and held.tables == before
         return (u.room < asks + u.reserved) & untouched
@@ -220,8 +222,9 @@ def _allocates(u: Any) -> Any:
     # A copy goes into the first of the new blocks, which stands at the place where the hit ends inside a block.
     aims = [] if not sources else [Copy(0, source, allocation.entries[0][0], INSIDE_TOKENS)]
     fine = fine & (held.copies == aims) & ((u.copied == 0) | (starts[0] == u.length0))
-    for count, kept in pool.asked[-1:]:
-        fine = fine & (count == asks) & (kept == set(pool.touched))
+    # First with what must stay free for others.
+    for more, (count, kept) in zip((u.reserved, 0), pool.asked, strict=True):
+        fine = fine & (count == asks + more) & (kept == set(pool.touched))
     # What is taken stands in the tables, group by group: first for what is provided, then for the rest.
     rounds = [[first for first, _ in parts], [last for _, last in parts]]
     at = 0
@@ -246,6 +249,23 @@ SIZES: Mapping[str, Unknown] = {
 """Of each group: how many blocks its hit or its table has, how many of a hit are not read, how many it is to have."""
 
 
+ASKED: Mapping[str, Unknown] = {
+    "way": Count(0, 2),
+    "copied": Count(0, 1),
+    "free": Count(0),
+    "room": Count(0),
+    "reserved": Count(0),
+    "computed": Count(1),
+    "tokens": Count(0),
+    "longest": Count(1),
+}
+
+
+def _ends_inside(u: Any) -> Any:
+    """A hit that ends inside a block is read up to there, and has a token to compute in it."""
+    return (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0))
+
+
 def _holds_late(self: Holdings, tables_: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
     lost = self._fill(tables_, layouts)
     self.pool.touch(block for table in tables_ for block in table.live())
@@ -263,17 +283,9 @@ ALLOCATES = Obligation(
     bound="two groups and one copy at most, with hits and tables of any length: groups and copies are lists",
     unknowns={
         **SIZES,
-        "way": Count(0, 2),
-        "copied": Count(0, 1),
-        "free": Count(0),
-        "room": Count(0),
-        "reserved": Count(0),
-        "computed": Count(1),
-        "tokens": Count(0),
-        "longest": Count(1),
+        **ASKED,
     },
-    # A hit that ends inside a block is read up to there, and has a token to compute in it.
-    assumes=lambda u: (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0)),
+    assumes=_ends_inside,
     claim=_allocates,
     witnesses={
         "a hit in one group, and new blocks in another": lambda u: (
@@ -321,6 +333,55 @@ ALLOCATES = Obligation(
     ),
 )
 
+
+ADDS_UP = Obligation(
+    id="blocks-and-references.running-allocation-adds-up",
+    statements=("KV-OP-04", "KV-OP-23"),
+    title="Over any number of groups, with hits and tables of any length, an allocation asks for exactly the blocks "
+    "that it then takes, those of its hit that are free included, and nothing happens if they cannot be had. What it "
+    "hits and copies is not demoted for them. One more group adds what it takes to what those before it take.",
+    unknowns={
+        **{f"{name}0": Count(0) for name in ("length", "dead", "entries", "provided")},
+        **ASKED,
+        "before": Count(0),
+    },
+    assumes=_ends_inside,
+    claim=lambda u: _allocates(u, GROUPS[:1], u.before),
+    witnesses={
+        "it takes some, after others": lambda u: (
+            (u.way == COMPUTES)
+            & (u.length0 == 5)
+            & (u.dead0 == 2)
+            & (u.entries0 == u.length0 + 7)
+            & (u.before == 40)
+            & (u.room >= 100)
+            & (u.free == 2)
+        ),
+        "one block is missing": lambda u: (
+            (u.way == RUNS) & (u.entries0 == u.length0 + 2) & (u.before == 3) & (u.room == 4)
+        ),
+    },
+    mutants=(
+        only(
+            "hit-is-demoted",
+            "To make room, what the request hits is demoted.",
+            "kvreference.holdings:has_room",
+            lambda pool, count, _kept, rules: admission.has_room(pool, count, (), rules),
+        ),
+        only(
+            "reserve-is-forgotten",
+            "What must stay free for others is not counted.",
+            "kvreference.holdings:blocks_to_have",
+            lambda _groups, span, _hit_tokens, taken: taken - span.reserved,
+        ),
+        only(
+            "planned-twice",
+            "What is provided for is planned again on top of what was there before.",
+            "kvreference.holdings:plan_provided",
+            lambda geometry, tables_, provided: [None] * len(tables_),
+        ),
+    ),
+)
 
 # Room with a pinned tier
 
@@ -433,4 +494,4 @@ MAKES_ROOM = Obligation(
     ),
 )
 
-OBLIGATIONS = (ALLOCATES, MAKES_ROOM)
+OBLIGATIONS = (ALLOCATES, ADDS_UP, MAKES_ROOM)
