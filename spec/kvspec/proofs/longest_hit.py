@@ -18,7 +18,9 @@ from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
+from kvspec import sequences
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
+from kvspec.proofs.running_tables import on_lengths
 from kvspec.running import fresh, key
 from kvspec.sequences import Met
 from kvspec.stand_in import group
@@ -728,48 +730,88 @@ TABLE = Obligation(
     ),
 )
 
-KNOWN_MOST = 4
-"""How many blocks the known part of a request has at most here: they are a list."""
+LEADING, MISSING, REST = "leading", "missing", "rest"
+"""Of what is asked for in a group: as many blocks as are cached in a row, the first that is not, and what follows."""
 
 
-class _Listed:
-    """A cached map of two groups, in which some of a few prefixes are listed."""
+class _InARow:
+    """The prefixes of a request. A cut of them has a first one that is not cached, or all of them are."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+        self.cuts: list[slice] = []
+
+    def __getitem__(self, which: slice) -> list[str]:
+        self.cuts.append(which)
+        return [LEADING, MISSING, REST] if self.u.lacks == 1 else [LEADING]
+
+
+class _Rows:
+    """A cached map: how many blocks of a group are cached in a row. What follows the first missing one is, too."""
 
     def __init__(self, u: Any) -> None:
         self.u = u
 
-    def find(self, content: tuple[int, int]) -> int | None:
-        """The block that is listed, if one is."""
-        return 7 if self.u.listed[content] != 0 else None
+    def find(self, content: tuple[Any, str]) -> Any:
+        """What is there."""
+        which, part = content
+        return None if part == MISSING else sequences.Stretch(self.u.known[which] if part == LEADING else 1)
 
 
 def _knows(u: Any) -> Any:
-    grains = u.grains.__index__()
-    full, window = group(Kind.FULL, grains), group(Kind.SLIDING_WINDOW, 1, 4)
-    geometry: Any = SimpleNamespace(groups=(window, full), grain_tokens=1)
-    listed: Any = _Listed(u)
-    count = u.count.__index__()
-    known = hit_lookup.tokens_known(geometry, listed, list(range(count)))  # type: ignore[arg-type]  # prefixes by place
-    expected: Any = 0
-    together: Any = True
-    for end in range(grains, count + 1, grains):
-        together = together & (u.listed[1, end - 1] != 0)
-        expected = either(together, end, expected)
-    return known == expected
+    """The group that knows most is met, and one before and one after it, whichever."""
+    met = [(which, _group_of(u, which)) for which in (u.one, u.most, u.two)]
+    geometry: Any = SimpleNamespace(groups=met, grain_tokens=u.grain)
+    prefixes: Any = _InARow(u)
+    cached: Any = _Rows(u)
+    with ExitStack() as stack:
+        stack.enter_context(on_lengths(hit_lookup))
+        for name, by in (("enumerate", iter), ("list", sequences.Parts)):
+            stack.enter_context(patch.object(hit_lookup, name, by, create=True))
+        known = hit_lookup.tokens_known(geometry, cached, prefixes)
+    fine: Any = known == either(u.full[u.most] != 0, _known(u, u.most), 0)
+    asked = [its for _, its in met if its.keeps_all]
+    for its, cut in zip(asked, prefixes.cuts, strict=True):
+        fine = fine & ((cut.start + 1) * u.grain == its.block_size_tokens) & (cut.start + 1 == cut.step)
+    return fine
+
+
+def _group_of(u: Any, which: Any) -> Group:
+    return group(Kind.FULL, u.block[which]) if u.full[which] != 0 else group(Kind.SLIDING_WINDOW, u.block[which], 4)
+
+
+def _known(u: Any, which: Any) -> Any:
+    return u.known[which] * u.block[which]
+
+
+def _knows_most(u: Any) -> Any:
+    fine: Any = True
+    for which in (u.one, u.most, u.two):
+        fine = fine & (u.known[which] >= 0) & (u.block[which] >= 1) & (u.block[which] % u.grain == 0)
+        more = (u.full[u.most] != 0) & (_known(u, which) <= _known(u, u.most))
+        fine = fine & implies(u.full[which] != 0, more)
+    return fine
 
 
 KNOWN = Obligation(
     id="retention.running-known-of-a-prompt",
     statements=("KV-OP-27",),
-    bound=f"prompts of up to {2 * KNOWN_MOST} grains, in blocks of one or two: prefixes are a list",
-    title="The known prefix of a prompt in full attention ends at its first block that is not cached, and "
-    "no window matters.",
-    unknowns={"grains": Count(1, 2), "count": Count(0, 2 * KNOWN_MOST), "listed": AMap(2)},
+    title="The known prefix of a prompt of any length ends at its first block that is not cached, in the group of full "
+    "attention that has most, of any number of groups; no window matters.",
+    unknowns={
+        **{name: Count(0) for name in ("one", "most", "two")},
+        "grain": Count(1),
+        "lacks": Count(0, 1),
+        **{name: AMap() for name in ("full", "block", "known")},
+    },
+    assumes=_knows_most,
     claim=_knows,
     witnesses={
         "a block is missing": lambda u: (
-            (u.grains == 2) & (u.count == 6) & (u.listed[1, 1] != 0) & (u.listed[1, 3] == 0) & (u.listed[1, 5] != 0)
-        )
+            (u.full[u.most] != 0) & (u.known[u.most] == 70) & (u.lacks == 1) & (u.grain == 2) & (u.block[u.most] == 4)
+        ),
+        "another has less": lambda u: (u.full[u.two] != 0) & (_known(u, u.two) < _known(u, u.most)),
+        "no full attention": lambda u: u.full[u.most] == 0,
     },
     mutants=(
         only(
@@ -777,6 +819,18 @@ KNOWN = Obligation(
             "What a window has counts as known.",
             "kvreference.geometry:Group.keeps_all",
             True,
+        ),
+        only(
+            "known-across-a-gap",
+            "Blocks after one that is missing count.",
+            f"{LOOK_UP}:takewhile",
+            filter,
+        ),
+        only(
+            "the-last-group-knows",
+            "The last group of full attention answers.",
+            f"{LOOK_UP}:max",
+            lambda _longest, known: known,
         ),
     ),
 )

@@ -55,9 +55,14 @@ def _looks_up(u: Any) -> Any:
         asked.append(arguments)
         return Hit(u.hit, ())
 
+    def known(its: Any, cached: Any, of_request: Any) -> Any:
+        for what, of_this in ((its, cache.geometry), (cached, maps.cached), (of_request, prefixes)):
+            assert what is of_this, "of the whole request, in all that is cached"
+        return u.known
+
     with (
         patch.object(prefix_cache, "longest_hit", found),
-        patch.object(prefix_cache, "tokens_known", lambda *_: u.known),
+        patch.object(prefix_cache, "tokens_known", known),
         on_lengths(prefix_cache),
     ):
         hit = manager._look_up(LookUp(OWNER))
