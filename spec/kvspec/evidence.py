@@ -75,7 +75,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-11": f"{CONFORMS}, and that nothing changes while a block is held",
     "KV-OP-12": "more blocks at once, and that what is forgotten is reported, in order",
     "KV-OP-13": "that an admission counts the look-up that it makes",
-    "KV-OP-14": "more requests, and longer tables",
+    "KV-OP-14": _WHOLE,
     "KV-OP-15": "that all that is due is registered in the same step, and nothing else",
     "KV-OP-16": "that all that was due was registered while the prompt was computed, in all groups",
     "KV-OP-17": _WHOLE,

@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
+from kvreference.block_pool import NULL
 from kvspec.symbolic import either
 
 
@@ -35,6 +36,19 @@ class Stretch:
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    __hash__ = object.__hash__
+
+
+@frozen(eq=False)
+class TablePart(Stretch):
+    """Neighbouring entries of a table, of which so many are not the null block."""
+
+    live: Any
+
+    def __ne__(self, other: object) -> Any:
+        assert other == NULL, "whether it is the null block"
+        return self.live
 
     __hash__ = object.__hash__
 
@@ -66,3 +80,11 @@ class Parts:
 
 def _count(part: Any) -> Any:
     return part.count if isinstance(part, Stretch) else 1
+
+
+def numbered(parts: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each part with the place of its first element."""
+    place: Any = 0
+    for part in parts:
+        yield place, part
+        place = place + _count(part)

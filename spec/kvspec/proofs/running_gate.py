@@ -8,13 +8,11 @@ What all groups lack is a sum. One turn of it, or two, are run from what any gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
-
-from attrs import frozen
 
 from kvreference import admission, holdings, manager
 from kvreference.admission import blocks_at_peak
@@ -27,7 +25,7 @@ from kvspec.proofs.running_pool import OF_POOL, POOL, holdings_over, is_pool, ma
 from kvspec.proofs.running_requests import Tokens
 from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
 from kvspec.proofs.scheduler_room import LIMITS, group_of_kind, settings_of
-from kvspec.sequences import Met, Stretch
+from kvspec.sequences import Met, TablePart, numbered
 from kvspec.stand_in import any_settings
 from kvspec.symbolic import Term, either, expression_of
 
@@ -73,19 +71,6 @@ HAS_ROOM = Obligation(
 )
 
 
-@frozen(eq=False)
-class _Entries(Stretch):
-    """Neighbouring entries of a table, of which so many are not the null block."""
-
-    live: Any
-
-    def __ne__(self, other: object) -> Any:
-        assert other == NULL, "whether it is the null block"
-        return self.live
-
-    __hash__ = object.__hash__
-
-
 class _Nulls(Term):
     """A number of null blocks: a tuple of one is repeated as often."""
 
@@ -93,7 +78,7 @@ class _Nulls(Term):
 
     def __rmul__(self, other: Any) -> Any:
         assert other == (NULL,), "null blocks"
-        return (_Entries(Term(self.z3), 0),)
+        return (TablePart(Term(self.z3), 0),)
 
 
 class _HitBlocks:
@@ -102,9 +87,9 @@ class _HitBlocks:
     def __init__(self, count: Any) -> None:
         self.count = count
 
-    def __getitem__(self, which: slice) -> tuple[_Entries]:
+    def __getitem__(self, which: slice) -> tuple[TablePart]:
         rest = _more(self.count, which.start)
-        self.read = _Entries(rest, rest)
+        self.read = TablePart(rest, rest)
         return (self.read,)
 
 
@@ -144,14 +129,6 @@ class _Between:
         return bool((place >= self.first) & (place < self.end))
 
 
-def _numbered(stretches: Sequence[_Entries]) -> Iterator[tuple[Any, _Entries]]:
-    """Each with the place of its first entry."""
-    place: Any = 0
-    for each in stretches:
-        yield place, each
-        place = place + each.count
-
-
 class _Room:
     """Stands for a pool: what it is asked, and whether that is there."""
 
@@ -180,7 +157,7 @@ def _table_of(u: Any, which: int) -> Any:
     dead, unread = u.dead[which, u.computed], u.unread[which, u.computed]
     stays = either(_more(unread, dead) < u.live[which], _more(unread, dead), u.live[which])
     rest = u.live[which] - stays
-    return SimpleNamespace(blocks=[_Entries(dead, u.early[which]), _Entries(stays, stays), _Entries(rest, rest)])
+    return SimpleNamespace(blocks=[TablePart(dead, u.early[which]), TablePart(stays, stays), TablePart(rest, rest)])
 
 
 def _is_admitted(u: Any) -> Any:
@@ -209,7 +186,7 @@ def _is_admitted(u: Any) -> Any:
             (admission, "min", lambda one, other: either(one < other, one, other)),
             (admission, "blocks_to_come", counted_from),
             (holdings, "range", _Between),
-            (holdings, "enumerate", _numbered),
+            (holdings, "enumerate", numbered),
         ):
             stack.enter_context(patch.object(module, name, by, create=True))
         for module in (admission, manager):
