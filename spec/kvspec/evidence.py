@@ -87,7 +87,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-24": "that what has arrived is cached",
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",
-    "KV-OP-26": "longer tables of states",
+    "KV-OP-26": _WHOLE,
     "KV-OP-27": "that all that is due is registered in all groups",
     "KV-MEM-01": f"{CONFORMS}; that a worker writes what a request counts as computed, range by range, "
     "which ghost memory follows; what is in the slots after a load that failed",

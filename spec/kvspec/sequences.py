@@ -15,7 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from kvreference.block_pool import NULL
-from kvspec.symbolic import either
+from kvspec.symbolic import Term, either, expression_of
 
 
 class Met:
@@ -51,6 +51,31 @@ class TablePart(Stretch):
         return self.live
 
     __hash__ = object.__hash__
+
+
+@frozen(eq=False)
+class Repeated(Stretch):
+    """One value, a number of times."""
+
+    value: Any
+
+
+class Times(Term):
+    """A number of times that a tuple of one value is repeated: none if it is negative."""
+
+    __slots__ = ()
+
+    def __sub__(self, other: Any) -> Times:
+        return Times((Term(self.z3) - other).z3)
+
+    def __rmul__(self, other: Any) -> Any:
+        (value,) = other
+        return (Repeated(either(self > 0, Term(self.z3), 0), value),)
+
+
+def times(number: Any) -> Times:
+    """``number`` as a number of times."""
+    return Times(expression_of(number))
 
 
 class Parts:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvreference.hit_lookup import longest_length
-from kvspec.sequences import Met
+from kvspec.sequences import Met, Parts, Stretch, numbered
 
 CASES, LENGTHS = 300, range(12, -1, -4)
 
@@ -53,3 +53,17 @@ def test_neither_number_nor_place_is_answered() -> None:
         len(met)
     with pytest.raises(TypeError):
         met[0]
+
+
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("after", range(4))
+def test_parts_are_cut_and_numbered_like_a_list(before: int, after: int) -> None:
+    """An element with others before and after it, as parts and as a list."""
+    element: Any = object()
+    parts, others = Parts([Stretch(before), element, Stretch(after)]), [None] * before
+    whole = [*others, element, *[None] * after]
+    assert parts.length == len(whole)
+    assert [place for place, part in numbered(parts) if part is element] == [before]
+    for end in range(len(whole) + 2):
+        assert parts[:end].length == len(whole[:end])
+        assert (element in list(parts[:end])) == (element in whole[:end])
