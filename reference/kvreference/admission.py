@@ -36,7 +36,7 @@ def blocks_to_come(settings: Settings, tokens: int, computed: int, live: Sequenc
 
 def blocks_to_come_with(settings: Settings, tokens: int, computed: int, tables: Sequence[Sequence[int]]) -> int:
     """The same for a request whose table in each group is one of ``tables``; the null block is not a live one."""
-    return blocks_to_come(settings, tokens, computed, [sum(block != NULL for block in table) for table in tables])
+    return blocks_to_come(settings, tokens, computed, tuple(sum(block != NULL for block in table) for table in tables))
 
 
 def fits_empty_pool(settings: Settings, tokens: int) -> bool:
@@ -49,10 +49,10 @@ def fits_empty_pool(settings: Settings, tokens: int) -> bool:
     return needed <= settings.blocks - 1
 
 
-def tables_of_hit(settings: Settings, hit: Hit, computed: int) -> list[list[int]]:
+def tables_of_hit(settings: Settings, hit: Hit, computed: int) -> Sequence[Sequence[int]]:
     """Per group, the table of a hit, with the null block where no token after the first ``computed`` reads."""
     unread = (group.blocks_unread(computed) for group in settings.geometry.groups)
-    return [[*(NULL,) * dead, *blocks[dead:]] for dead, blocks in zip(unread, hit.blocks, strict=True)]
+    return tuple((*(NULL,) * dead, *blocks[dead:]) for dead, blocks in zip(unread, hit.blocks, strict=True))
 
 
 def blocks_said_free(pool: BlockPool) -> int:

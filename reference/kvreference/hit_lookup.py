@@ -78,7 +78,7 @@ def longest_length(found: Sequence[_Found], lengths: range, tokens: int, partial
     return next(
         length
         for length in lengths
-        if is_worthwhile([each.group for each in found], length, partial_hit_tokens_min)
+        if is_worthwhile(tuple(each.group for each in found), length, partial_hit_tokens_min)
         and all(each.satisfies(length, tokens) for each in found)
     )
 
@@ -116,7 +116,7 @@ def longest_hit(
     inside no block. ``tokens_readable`` may be more than ``tokens``: then look-ahead may match the last token too.
     """
     maps = cached, PartialMap() if partial is None else partial
-    found = [_Found(geometry, index, maps, prefixes) for index in range(len(geometry.groups))]
+    found = tuple(_Found(geometry, index, maps, prefixes) for index in range(len(geometry.groups)))
     alignment = geometry.alignment_tokens
     lengths = range((tokens - 1) // alignment * alignment, -1, -alignment)
     hit_tokens = rules.ask(longest_length, found, lengths, tokens_readable or tokens, partial_hit_tokens_min)

@@ -80,12 +80,10 @@ class AlignedMamba(Mamba):
         if entries <= len(blocks):
             return list(blocks)
         running = entries - self.draft_states - 1
-        kept: Layout = [*blocks, *(NULL,) * (running - len(blocks))]
-        moved = () if fresh else range(len(blocks) - self.draft_states, min(running, len(blocks)))
-        for place in moved:
-            kept.append(kept[place])
-            kept[place] = NULL
-        return [*kept, *(None,) * (entries - len(kept))]
+        drafts = len(blocks) if fresh else len(blocks) - self.draft_states
+        moved = blocks[drafts:running]
+        passed, skipped = (NULL,) * len(moved), (NULL,) * (running - len(blocks))
+        return grown([*blocks[:drafts], *passed, *blocks[drafts + len(moved) :], *skipped, *moved], entries)
 
 
 def tokens_to_boundary(tokens_computed: int, tokens: int, block_size_tokens: int) -> int:

@@ -69,7 +69,7 @@ class PinnedPool(BlockPool):
         ``kept`` are not demoted: the caller is about to hold them. If demotion cannot help, nothing is demoted.
         """
         lacking = count - len(self.free)
-        demotable = [block for block in self.pinned if block not in kept]
+        demotable = tuple(block for block in self.pinned if block not in kept)
         if lacking > len(demotable):
             return False
         for block in demotable[: max(0, lacking)]:

@@ -79,12 +79,12 @@ def test_an_empty_pool_has_room_for_a_copy(blocks: int, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("computed", "expected"),
     [
-        (16, [[1, 2, 3, 4], [0, 0, 6, 7]]),  # 8 tokens dead
-        (20, [[1, 2, 3, 4], [0, 0, 0, 7]]),  # 12, with 4 provided
-        (40, [[1, 2, 3, 4], [0] * 8]),
+        (16, ((1, 2, 3, 4), (0, 0, 6, 7))),  # 8 tokens dead
+        (20, ((1, 2, 3, 4), (0, 0, 0, 7))),  # 12, with 4 provided
+        (40, ((1, 2, 3, 4), (0,) * 8)),
     ],
 )
-def test_the_blocks_of_a_hit(computed: int, expected: list[list[int]]) -> None:
+def test_the_blocks_of_a_hit(computed: int, expected: tuple[tuple[int, ...], ...]) -> None:
     """Goal: of a hit, what a later token reads. Method: a hit of 16, window 9; more is provided after it."""
     hit = Hit(16, ((1, 2, 3, 4), (0, 0, 6, 7)))
     assert expected == tables_of_hit(settings_of(FULL, WINDOW), hit, computed)

@@ -1,7 +1,7 @@
 """Chapter 05: the look-up that runs is right, for every cached set, and however long the request and its blocks are.
 
-The cached blocks of a request are an unknown map. The counts of what is missing are another. Two facts of any
-running count are used: it grows over a missing block, and where it has grown, a block is missing.
+The cached blocks of a request are an unknown map. The counts of what is missing are another. Two facts of this running
+count are used: it grows over a missing block, and where it has grown, a block is missing. ``BLOCKS`` proves both.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
+from kvspec import sequences
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.running import key
+from kvspec.proofs.running_tables import on_lengths
+from kvspec.running import fresh, key
+from kvspec.sequences import Met
 from kvspec.stand_in import group
-from kvspec.symbolic import Term, either, expression_of, implies, negated
+from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies, negated
 
 LOOK_UP = "kvreference.hit_lookup"
 
@@ -108,6 +111,25 @@ ONE: dict[str, Unknown] = {
 """``missing`` and ``begins``: by block and by prefix, 0 or not. ``absent``: how many are missing before a block."""
 
 
+class _Missing:
+    """A block that may be missing."""
+
+    def __init__(self, u: Any, place: Any) -> None:
+        self.u, self.place = u, place
+
+    def is_in(self, first: Any, end: Any) -> Any:
+        """Whether it is missing, and from ``first`` to before ``end``."""
+        return (first <= self.place) & (self.place < end) & (self.u.missing[self.place] != 0)
+
+
+def _count(at_first: Any, at_end: Any, first: Any, end: Any, looked: _Missing, witness: _Missing) -> Any:
+    """The counts of what is missing before ``first`` and before ``end`` differ if and only if something is in between:
+    if so ``witness`` is, and if not ``looked`` is not.
+    """
+    grows = implies(looked.is_in(first, end), at_first < at_end)
+    return grows & implies(at_first != at_end, witness.is_in(first, end))
+
+
 class _Resume:
     """The blocks that a resume needs, from the sentence and not from the code."""
 
@@ -124,9 +146,8 @@ class _Resume:
 
     def counts(self) -> Any:
         """The facts about the counts: at the observed block, and at one that is missing if they differ."""
-        u, first, end = self.u, self.u.absent[self.first], self.u.absent[self.end]
-        grows = implies(self.needs(u.looked) & (u.missing[u.looked] != 0), first < end)
-        return grows & implies(first != end, self.needs(u.witness) & (u.missing[u.witness] != 0))
+        looked, witness = _Missing(self.u, self.u.looked), _Missing(self.u, self.u.witness)
+        return _count(self.u.absent[self.first], self.u.absent[self.end], self.first, self.end, looked, witness)
 
     def is_right(self, found: Any) -> Any:
         """Whether ``found`` is the answer: if so all is there, and if not something is not."""
@@ -226,69 +247,120 @@ LOCAL = _satisfies(
 )
 
 
+INDEX = 1
+"""Of the group that is asked, among others."""
+
+
 class _Cut:
-    """The prefixes of a request, of which only each so many-th is taken: kept is which, and they are numbered."""
+    """The prefixes of a request. Of a cut, of which only each so many-th is taken, one is met; ``which`` is the cut."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, place: Any) -> None:
+        self.place = place
 
-    def __getitem__(self, which: slice) -> list[int]:
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, slice):
+            return which
         self.which = which
-        return list(range(self.count))
-
-
-BLOCKS_MOST = 4
-
-
-def _with_the_first(missing: Iterator[Any]) -> list[tuple[Any, Any]]:
-    every = list(missing)
-    return [(every[0], 1) for _ in every]
+        return (self.place,)
 
 
 class _SomeBlocks:
-    """A cached map in which a few prefixes of a group are looked up."""
+    """A cached map in which some of the blocks of a group are missing."""
 
     def __init__(self, u: Any) -> None:
         self.u = u
 
-    def find(self, content: Any) -> int | None:
+    def find(self, content: Any) -> Any:
         """The block, if it is there."""
         index, place = content
-        assert index == 0, "of another group"
-        return 7 if getattr(self.u, f"there{place}") != 0 else None
+        assert index == INDEX, "of another group"
+        return key(self.u.blocks[place]) if self.u.missing[place] == 0 else None
 
 
-def _looks_at_ends_of_blocks(u: Any) -> Any:
-    geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.block),), grain_tokens=u.grain)
-    prefixes: Any = _Cut(u.blocks.__index__())
-    maps: Any = _SomeBlocks(u), None
-    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
+class _Prefixes:
+    """Entries inside blocks: the block that begins with a prefix is known by the place of this prefix."""
+
+    def find(self, content: Any) -> Any:
+        """The place."""
+        index, place = content
+        assert index == INDEX, "of another group"
+        return place
+
+
+def _counts_on(u: Any) -> Any:
+    """One turn, at any block: from what was counted before it."""
+    geometry: Any = SimpleNamespace(groups=(None, group(Kind.FULL, u.block)), grain_tokens=u.grain)
+    prefixes: Any = _Cut(u.place)
+    maps: Any = _SomeBlocks(u), _Prefixes()
+    starts, counted = list[Any](), vars(hit_lookup)["accumulate"]
+
+    def from_there(missing: Any, initial: Any) -> Any:
+        starts.append(initial)
+        return counted(missing, initial=u.before)
+
+    with patch.object(hit_lookup, "accumulate", from_there):
+        found: Any = hit_lookup._Found(geometry, INDEX, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
-    right: Any = (first == u.block) & (step == u.block) & (len(found.absent) == prefixes.count + 1)
-    missing: Any = 0
-    for place, counted in enumerate(found.absent):
-        right = right & (counted == missing)
-        if place < prefixes.count:
-            missing = missing + either(getattr(u, f"there{place}") == 0, 1, 0)
-    return right
+    fine: Any = (first == u.block) & (step == u.block) & (prefixes.which.stop is None)
+    before, after = found.absent
+    there, (block,) = u.missing[u.place] == 0, found.blocks
+    fine = fine & (starts == [0]) & (before == u.before) & ((block is not None) == there)
+    fine = fine & (block is None or block == u.blocks[u.place])
+    fine = fine & ((found._beginning(u.matched) + 1) * u.grain == u.matched)
+    # Both facts hold before the first block, of which the count is 0; so they hold after any number of turns.
+    looked, witness = _Missing(u, u.looked), _Missing(u, either(u.at_first == before, u.place, u.witness))
+    return fine & (after >= before) & _count(u.at_first, after, u.first, u.place + 1, looked, witness)
+
+
+def _counted_before(u: Any) -> Any:
+    looked, witness = _Missing(u, u.looked), _Missing(u, u.witness)
+    rises = (u.first <= u.place) & (u.at_first <= u.before) & ((u.first < u.place) | (u.at_first == u.before))
+    rises = rises & (u.block % u.grain == 0) & (u.matched % u.grain == 0)
+    return rises & _count(u.at_first, u.before, u.first, u.place, looked, witness)
+
+
+_finds: Callable[..., None] = hit_lookup._Found.__init__
+"""What it does, where nothing is broken."""
+
+
+class _Earlier:
+    """Prefixes, of which a cut begins one too early."""
+
+    def __init__(self, prefixes: Any) -> None:
+        self.prefixes = prefixes
+
+    def __getitem__(self, which: Any) -> Any:
+        cut = slice(which.start - 1, which.stop, which.step) if isinstance(which, slice) else which
+        return self.prefixes[cut]
 
 
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
-    statements=("KV-OP-01", "KV-OP-10"),
-    title="A look-up asks for each block of a group by the prefix that ends with it, and counts the missing ones.",
-    bound=f"prompts of up to {BLOCKS_MOST} blocks, of any size: the prefixes that are looked up are a list",
+    statements=("KV-OP-01", "KV-OP-02", "KV-OP-10"),
+    title="A look-up finds each block of a group by the prefix that ends with it, a beginning by the prefix up to "
+    "there, and counts what is missing: the counts before two blocks differ if and only if a block in between is "
+    "missing.",
     unknowns={
         "block": Count(1),
         "grain": Count(1),
-        "blocks": Count(0, BLOCKS_MOST),
-        **{f"there{place}": Count(0, 1) for place in range(BLOCKS_MOST)},
+        "place": Count(0),
+        "before": Count(0),
+        "first": Count(0),
+        "at_first": Count(0),
+        "looked": Count(0),
+        "witness": Count(0),
+        "missing": AMap(),
+        "blocks": AMap(),
+        "matched": Count(1),
     },
-    assumes=lambda u: u.block % u.grain == 0,
-    claim=_looks_at_ends_of_blocks,
+    assumes=_counted_before,
+    claim=_counts_on,
     witnesses={
-        "blocks of several grains": lambda u: (u.block == 12) & (u.grain == 4) & (u.blocks == 3) & (u.there1 == 0)
+        "blocks of several grains": lambda u: (
+            (u.block == 12) & (u.grain == 4) & (u.place == 9) & (u.before == 5) & (u.missing[9] != 0)
+        ),
+        "nothing was missing so far": lambda u: (u.first == 2) & (u.place == 9) & (u.at_first == u.before),
     },
     mutants=(
         only(
@@ -298,10 +370,22 @@ BLOCKS = Obligation(
             lambda missing, initial: accumulate((1 - each for each in missing), initial=initial),
         ),
         only(
-            "counts-the-first",
-            "Only the first block is asked for.",
+            "does-not-add-up",
+            "Of what is missing only the last block is counted.",
             f"{LOOK_UP}:accumulate",
-            lambda missing, initial: [initial, *(min(count, each) for count, each in _with_the_first(missing))],
+            lambda missing, initial: [initial, *missing],
+        ),
+        only(
+            "asks-by-the-prefix-before",
+            "A block is asked for by the prefix that ends a grain before it does.",
+            f"{LOOK_UP}:_Found.__init__",
+            lambda self, geometry, index, maps, prefixes: _finds(self, geometry, index, maps, _Earlier(prefixes)),
+        ),
+        only(
+            "begins-a-grain-later",
+            "The beginning of a block is found by the prefix that ends a grain later.",
+            f"{LOOK_UP}:_Found._beginning",
+            lambda self, matched: self.partial_map.find((self.index, self.prefixes[matched // self.grain_tokens])),
         ),
     ),
 )
@@ -319,15 +403,15 @@ STATES = _satisfies(
 
 # All groups
 
-_longest_length = hit_lookup.longest_length
-BEFORE, LOOKED, AFTER = range(3)
-"""A group before the one that is looked at, that one, and one after it: the code goes through a list of three."""
+_longest_length: Callable[..., int] = hit_lookup.longest_length
+_worthwhile: Callable[..., bool] = hit_lookup.is_worthwhile
+"""What they do, where nothing is broken."""
 
 
 class Some:
     """A group: where it can be resumed, and where it is hit inside a block."""
 
-    def __init__(self, u: Any, which: int) -> None:
+    def __init__(self, u: Any, which: Any) -> None:
         self.u, self.which = u, which
         self.group = self
 
@@ -353,21 +437,35 @@ ALL: dict[str, Unknown] = {
     "readable": Count(1),
     "least": Count(0),
     "groups": Count(1),
+    "group": Count(0),
     "tried": Count(0),
     "other": Count(0),
     "serves": AMap(2),
     "inside": AMap(2),
+    "lacks": AMap(),
+    "ends": AMap(),
 }
-"""``tried`` and ``other`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block."""
+"""``tried`` and ``other`` are two lengths, in alignments; ``least`` is the least hit that ends inside a block.
+
+``group`` is any group. By length, ``lacks`` is a group that cannot be resumed there, if there is one, and ``ends`` one
+that is hit inside a block there, if there is one.
+"""
+
+
+def _decide(u: Any, hit: Any, which: Any) -> Any:
+    """What makes ``lacks`` and ``ends`` the groups that they are, said of one group."""
+    there = (u.lacks[hit] >= 0) & (u.lacks[hit] < u.groups) & (u.ends[hit] >= 0) & (u.ends[hit] < u.groups)
+    lacks = implies(u.serves[u.lacks[hit], hit] != 0, u.serves[which, hit] != 0)
+    return there & lacks & implies(u.inside[which, hit] != 0, u.inside[u.ends[hit], hit] != 0)
+
+
+def _serves(u: Any, hit: Any, lacks: Any, ends: Any) -> Any:
+    return (hit == 0) | ((u.serves[lacks, hit] != 0) & ((hit >= u.least) | (u.inside[ends, hit] == 0)))
 
 
 def _is_served(u: Any, hit: Any) -> Any:
     """Whether a hit is one: by all groups, and worth a copy."""
-    served: Any = True
-    inside: Any = False
-    for which in (BEFORE, LOOKED, AFTER):
-        served, inside = (u.serves[which, hit] != 0) & served, (u.inside[which, hit] != 0) | inside
-    return (hit == 0) | (served & ((hit >= u.least) | negated(inside)))
+    return _serves(u, hit, u.lacks[hit], u.ends[hit])
 
 
 class Ranges:
@@ -380,12 +478,21 @@ class Ranges:
     def __call__(self, *arguments: Any) -> Any:
         if len(arguments) == 1:
             assert arguments[0] is self.u.groups, "each group is asked, once"
-            return (BEFORE, LOOKED, AFTER)
+            return self._groups()
         self.lengths = arguments
         return self
 
     def __iter__(self) -> Iterator[Any]:
         yield self.u.tried * self.u.alignment
+
+    def _groups(self) -> Met:
+        """Those that decide at the length that is met, and another one."""
+        u, hit, another = self.u, self.u.tried * self.u.alignment, fresh("another")
+        current_path().fact(formula_of((another >= 0) & (another < u.groups)))
+        met = [u.lacks[hit], u.ends[hit], another]
+        for each in met:
+            current_path().fact(formula_of(_decide(u, hit, each)))
+        return Met(met)
 
     def __getitem__(self, which: slice) -> Ranges:
         first, end, step = self.lengths
@@ -402,6 +509,7 @@ def _turn(u: Any) -> tuple[Any, Ranges]:
             "range": ranges,
             "len": lambda of: of.count if isinstance(of, Groups) else of.__len__(),
             "_Found": lambda _geometry, index, *_rest: Some(u, index),
+            "tuple": Met,
             "tables_found": lambda *_rest: (),
             "partials_found": lambda *_rest: (),
         }.items():
@@ -430,14 +538,22 @@ def _is_longest(u: Any) -> Any:
     if hit is None:
         # There is a shorter one, and what is assumed of this one is so of that.
         return tried & (u.tried > 0) & _none_longer(u, u.tried - 1)
-    return tried & (hit == u.tried * u.alignment) & _is_served(u, hit) & _none_longer(u, u.tried)
+    fine = tried & (hit == u.tried * u.alignment) & _is_served(u, hit) & _none_longer(u, u.tried)
+    return fine & _serves(u, hit, u.group, u.group)
 
 
-def _served_by(groups: int) -> Any:
-    def first(found: Any, lengths: Any, tokens: Any, least: Any) -> Any:
-        return _longest_length(found[:groups], lengths, tokens, least)
+def _is_given(u: Any) -> Any:
+    fine = (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & (u.group < u.groups)
+    for length in (u.tried, u.other):
+        fine = fine & _decide(u, length * u.alignment, u.group)
+    return fine & _none_longer(u, u.tried)
 
-    return first
+
+def _served_by(asked: Callable[[Some], Any]) -> Any:
+    def some(found: Any, lengths: Any, tokens: Any, least: Any) -> Any:
+        return _longest_length(Met(each for each in found if asked(each)), lengths, tokens, least)
+
+    return some
 
 
 LONGEST = Obligation(
@@ -447,11 +563,8 @@ LONGEST = Obligation(
     "multiples of the alignment before the last token, the longest first. At each it ends if all groups can be resumed "
     "there, and continues with the next one if not.",
     unknowns=ALL,
-    assumes=lambda u: (
-        (u.tried * u.alignment <= u.tokens - 1) & (u.other * u.alignment <= u.tokens - 1) & _none_longer(u, u.tried)
-    ),
+    assumes=_is_given,
     claim=_is_longest,
-    bound="three groups, and prompts, hits and alignments of any length: groups are a list",
     witnesses={
         "the longest": lambda u: (
             (u.tried > 0) & (u.other > u.tried) & _is_served(u, u.tried * u.alignment) & (u.alignment == 4)
@@ -460,7 +573,7 @@ LONGEST = Obligation(
             (u.other == u.tried) & (u.alignment == 4) & negated(_is_served(u, u.tried * u.alignment))
         ),
         "inside a block, and too short for a copy": lambda u: (
-            (u.alignment == 4) & (u.tried == 3) & (u.least == 13) & (u.inside[AFTER, 12] != 0)
+            (u.alignment == 4) & (u.tried == 3) & (u.least == 13) & (u.inside[u.ends[12], 12] != 0)
         ),
     },
     mutants=(
@@ -476,19 +589,27 @@ LONGEST = Obligation(
             "one-group-answers",
             "The first group answers for all.",
             f"{LOOK_UP}:longest_length",
-            _served_by(1),
+            _served_by(lambda each: each.which == 0),
         ),
         only(
             "the-last-group-is-not-asked",
             "All groups but the last are asked.",
             f"{LOOK_UP}:longest_length",
-            _served_by(2),
+            _served_by(lambda each: each.which != each.u.groups - 1),
         ),
         only(
             "last-of-the-lengths",
             "The shortest is taken.",
             f"{LOOK_UP}:longest_length",
             lambda found, lengths, tokens, least: _longest_length(found, lengths[::-1], tokens, least),
+        ),
+        only(
+            "copied-from-the-last-group",
+            "Whether a hit is worth a copy is asked of the last group.",
+            f"{LOOK_UP}:is_worthwhile",
+            lambda groups, hit_tokens, least: _worthwhile(
+                Met(each for each in groups if each.which == each.u.groups - 1), hit_tokens, least
+            ),
         ),
         only(
             "never-worthwhile-below",
@@ -566,7 +687,7 @@ def _table_of_hit(u: Any) -> Any:
 
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
-    statements=("KV-OP-01", "KV-OP-04"),
+    statements=("KV-OP-01", "KV-OP-02", "KV-OP-04"),
     title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands "
     "the block that was found, or the null block where no token after the hit reads, for every kind of group.",
     unknowns={
@@ -609,48 +730,88 @@ TABLE = Obligation(
     ),
 )
 
-KNOWN_MOST = 4
-"""How many blocks the known part of a request has at most here: they are a list."""
+LEADING, MISSING, REST = "leading", "missing", "rest"
+"""Of what is asked for in a group: as many blocks as are cached in a row, the first that is not, and what follows."""
 
 
-class _Listed:
-    """A cached map of two groups, in which some of a few prefixes are listed."""
+class _InARow:
+    """The prefixes of a request. A cut of them has a first one that is not cached, or all of them are."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+        self.cuts: list[slice] = []
+
+    def __getitem__(self, which: slice) -> list[str]:
+        self.cuts.append(which)
+        return [LEADING, MISSING, REST] if self.u.lacks == 1 else [LEADING]
+
+
+class _Rows:
+    """A cached map: how many blocks of a group are cached in a row. What follows the first missing one is, too."""
 
     def __init__(self, u: Any) -> None:
         self.u = u
 
-    def find(self, content: tuple[int, int]) -> int | None:
-        """The block that is listed, if one is."""
-        return 7 if self.u.listed[content] != 0 else None
+    def find(self, content: tuple[Any, str]) -> Any:
+        """What is there."""
+        which, part = content
+        return None if part == MISSING else sequences.Stretch(self.u.known[which] if part == LEADING else 1)
 
 
 def _knows(u: Any) -> Any:
-    grains = u.grains.__index__()
-    full, window = group(Kind.FULL, grains), group(Kind.SLIDING_WINDOW, 1, 4)
-    geometry: Any = SimpleNamespace(groups=(window, full), grain_tokens=1)
-    listed: Any = _Listed(u)
-    count = u.count.__index__()
-    known = hit_lookup.tokens_known(geometry, listed, list(range(count)))  # type: ignore[arg-type]  # prefixes by place
-    expected: Any = 0
-    together: Any = True
-    for end in range(grains, count + 1, grains):
-        together = together & (u.listed[1, end - 1] != 0)
-        expected = either(together, end, expected)
-    return known == expected
+    """The group that knows most is met, and one before and one after it, whichever."""
+    met = [(which, _group_of(u, which)) for which in (u.one, u.most, u.two)]
+    geometry: Any = SimpleNamespace(groups=met, grain_tokens=u.grain)
+    prefixes: Any = _InARow(u)
+    cached: Any = _Rows(u)
+    with ExitStack() as stack:
+        stack.enter_context(on_lengths(hit_lookup))
+        for name, by in (("enumerate", iter), ("list", sequences.Parts)):
+            stack.enter_context(patch.object(hit_lookup, name, by, create=True))
+        known = hit_lookup.tokens_known(geometry, cached, prefixes)
+    fine: Any = known == either(u.full[u.most] != 0, _known(u, u.most), 0)
+    asked = [its for _, its in met if its.keeps_all]
+    for its, cut in zip(asked, prefixes.cuts, strict=True):
+        fine = fine & ((cut.start + 1) * u.grain == its.block_size_tokens) & (cut.start + 1 == cut.step)
+    return fine
+
+
+def _group_of(u: Any, which: Any) -> Group:
+    return group(Kind.FULL, u.block[which]) if u.full[which] != 0 else group(Kind.SLIDING_WINDOW, u.block[which], 4)
+
+
+def _known(u: Any, which: Any) -> Any:
+    return u.known[which] * u.block[which]
+
+
+def _knows_most(u: Any) -> Any:
+    fine: Any = True
+    for which in (u.one, u.most, u.two):
+        fine = fine & (u.known[which] >= 0) & (u.block[which] >= 1) & (u.block[which] % u.grain == 0)
+        more = (u.full[u.most] != 0) & (_known(u, which) <= _known(u, u.most))
+        fine = fine & implies(u.full[which] != 0, more)
+    return fine
 
 
 KNOWN = Obligation(
     id="retention.running-known-of-a-prompt",
     statements=("KV-OP-27",),
-    bound=f"prompts of up to {2 * KNOWN_MOST} grains, in blocks of one or two: prefixes are a list",
-    title="The known prefix of a prompt in full attention ends at its first block that is not cached, and "
-    "no window matters.",
-    unknowns={"grains": Count(1, 2), "count": Count(0, 2 * KNOWN_MOST), "listed": AMap(2)},
+    title="The known prefix of a prompt of any length ends at its first block that is not cached, in the group of full "
+    "attention that has most, of any number of groups; no window matters.",
+    unknowns={
+        **{name: Count(0) for name in ("one", "most", "two")},
+        "grain": Count(1),
+        "lacks": Count(0, 1),
+        **{name: AMap() for name in ("full", "block", "known")},
+    },
+    assumes=_knows_most,
     claim=_knows,
     witnesses={
         "a block is missing": lambda u: (
-            (u.grains == 2) & (u.count == 6) & (u.listed[1, 1] != 0) & (u.listed[1, 3] == 0) & (u.listed[1, 5] != 0)
-        )
+            (u.full[u.most] != 0) & (u.known[u.most] == 70) & (u.lacks == 1) & (u.grain == 2) & (u.block[u.most] == 4)
+        ),
+        "another has less": lambda u: (u.full[u.two] != 0) & (_known(u, u.two) < _known(u, u.most)),
+        "no full attention": lambda u: u.full[u.most] == 0,
     },
     mutants=(
         only(
@@ -658,6 +819,18 @@ KNOWN = Obligation(
             "What a window has counts as known.",
             "kvreference.geometry:Group.keeps_all",
             True,
+        ),
+        only(
+            "known-across-a-gap",
+            "Blocks after one that is missing count.",
+            f"{LOOK_UP}:takewhile",
+            filter,
+        ),
+        only(
+            "the-last-group-knows",
+            "The last group of full attention answers.",
+            f"{LOOK_UP}:max",
+            lambda _longest, known: known,
         ),
     ),
 )

@@ -106,7 +106,7 @@ def _source_holds_it(u: Any) -> Any:
 
 SOURCE = Obligation(
     id="partial-hits.source-holds-it",
-    statements=("KV-OP-19", "KV-MEM-01"),
+    statements=("KV-OP-19", "KV-OP-02", "KV-MEM-01"),
     title="The source of a copy holds the block in which the hit ends, at least as far as the hit: it is that "
     "block, full, or one that begins with all that must match.",
     unknowns=FOUND,

@@ -1,8 +1,8 @@
 """Chapter 10: pins are flags next to the counts, and pinned blocks are out of reach until they are demoted.
 
 Demotion admits every request that could be admitted, and happens only where it is enough. One demotion is proved for
-pools of any size (``kvspec.pool``); how many there are is proved of the running ``make_room``, for small queues. The
-pins of a long window drop serve a hit, with nothing else of its group.
+pools of any size (``kvspec.pool``); how many there are, and of which blocks, of the running ``make_room``
+(``running_allocation``). The pins of a long window drop serve a hit, with nothing else of its group.
 """
 
 from __future__ import annotations

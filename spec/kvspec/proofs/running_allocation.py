@@ -1,9 +1,9 @@
-"""Chapters 01, 10 and 13: an allocation of any size, over two groups, and the room for it.
+"""Chapters 01, 10 and 13: an allocation of any size, and the room for it.
 
 ``Holdings.allocate`` is run over something that stands for a pool, and records what it is asked for. A table is a list
-of stretches: neighbouring entries, of which only the number is known. The code goes through two groups: it is not
-proved that it would go through a third one, too. What the pool does with what it is asked for is proved of the running
-pool by itself (``running_pool``).
+of stretches: neighbouring entries, of which only the number is known. In which order groups take their blocks is proved
+of two groups. How much they take together is a sum: one turn of it is run, from what any groups before take. What the
+pool does with what it is asked for is proved of the running pool by itself (``running_pool``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from kvreference.block_pool import NULL, BlockPool
 from kvreference.holdings import Holdings, Span
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
+from kvspec import sequences
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.running_pool import holdings_over
+from kvspec.proofs.running_tables import on_lengths
+from kvspec.sequences import Parts
 from kvspec.symbolic import Term, either, expression_of
 
 OWNER = 1
@@ -178,15 +181,16 @@ def _group(u: Any, which: int) -> Any:
     )
 
 
-def _allocates(u: Any) -> Any:
+def _allocates(u: Any, numbers: range = GROUPS, before_them: Any = 0) -> Any:
+    """An allocation over some groups, and what it asks for if the groups before them take so many blocks."""
     way, pool = u.way.__index__(), Calls(u)
-    groups = tuple(_group(u, which) for which in GROUPS)
+    groups = tuple(_group(u, which) for which in numbers)
     held: Any = holdings_over(SimpleNamespace(pool=pool), SimpleNamespace(groups=groups))
     held.settings.tokens_max = u.longest
-    known = [Table([Stretch(getattr(u, f"length{which}"), "there")], 0, 0, fresh=False) for which in GROUPS]  # type: ignore[list-item]  # stretches
+    known = [Table([Stretch(getattr(u, f"length{which}"), "there")], 0, 0, fresh=False) for which in numbers]  # type: ignore[list-item]  # stretches
     held.tables = {OWNER: known} if way == RUNS else {}
     before = dict(held.tables)
-    blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in GROUPS)
+    blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in numbers)
     tokens: Any = HitTokens(u.length0)
     source: Any = Stretch(1, "source")
     sources = [source] if u.copied == 1 else []
@@ -196,9 +200,10 @@ def _allocates(u: Any) -> Any:
         for module in (holdings, block_tables, attention, admission):
             stack.enter_context(patch.object(module, "len", _length, create=True))
         stack.enter_context(patch.object(block_tables, "grown", _grown))
+        stack.enter_context(patch.object(block_tables, "sum", lambda new: sum(new, before_them), create=True))
         allocation = held.allocate(OWNER, span, hit)
     starts, ends, parts = [], [], list[Any]()
-    for which in GROUPS:
+    for which in numbers:
         length, dead, entries = (getattr(u, f"{name}{which}") for name in ("length", "dead", "entries"))
         start = length if way == RUNS else dead + _rest(length, dead)
         between = start + (_rest(getattr(u, f"provided{which}"), start) if way == LOADS else 0)
@@ -206,7 +211,7 @@ def _allocates(u: Any) -> Any:
         starts.append(start)
         ends.append(between + _rest(entries, between))
     new = sum(ends) - sum(starts)
-    asks = new + (0 if way == RUNS else u.free)
+    asks = before_them + new + (0 if way == RUNS else u.free)
     if allocation is None:
         untouched = pool.touched == [] and pool.taken == [] and held.tables == before
         return (u.room < asks + u.reserved) & untouched
@@ -217,8 +222,9 @@ def _allocates(u: Any) -> Any:
     # A copy goes into the first of the new blocks, which stands at the place where the hit ends inside a block.
     aims = [] if not sources else [Copy(0, source, allocation.entries[0][0], INSIDE_TOKENS)]
     fine = fine & (held.copies == aims) & ((u.copied == 0) | (starts[0] == u.length0))
-    for count, kept in pool.asked[-1:]:
-        fine = fine & (count == asks) & (kept == set(pool.touched))
+    # First with what must stay free for others.
+    for more, (count, kept) in zip((u.reserved, 0), pool.asked, strict=True):
+        fine = fine & (count == asks + more) & (kept == set(pool.touched))
     # What is taken stands in the tables, group by group: first for what is provided, then for the rest.
     rounds = [[first for first, _ in parts], [last for _, last in parts]]
     at = 0
@@ -243,6 +249,23 @@ SIZES: Mapping[str, Unknown] = {
 """Of each group: how many blocks its hit or its table has, how many of a hit are not read, how many it is to have."""
 
 
+ASKED: Mapping[str, Unknown] = {
+    "way": Count(0, 2),
+    "copied": Count(0, 1),
+    "free": Count(0),
+    "room": Count(0),
+    "reserved": Count(0),
+    "computed": Count(1),
+    "tokens": Count(0),
+    "longest": Count(1),
+}
+
+
+def _ends_inside(u: Any) -> Any:
+    """A hit that ends inside a block is read up to there, and has a token to compute in it."""
+    return (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0))
+
+
 def _holds_late(self: Holdings, tables_: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
     lost = self._fill(tables_, layouts)
     self.pool.touch(block for table in tables_ for block in table.live())
@@ -260,17 +283,9 @@ ALLOCATES = Obligation(
     bound="two groups and one copy at most, with hits and tables of any length: groups and copies are lists",
     unknowns={
         **SIZES,
-        "way": Count(0, 2),
-        "copied": Count(0, 1),
-        "free": Count(0),
-        "room": Count(0),
-        "reserved": Count(0),
-        "computed": Count(1),
-        "tokens": Count(0),
-        "longest": Count(1),
+        **ASKED,
     },
-    # A hit that ends inside a block is read up to there, and has a token to compute in it.
-    assumes=lambda u: (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0)),
+    assumes=_ends_inside,
     claim=_allocates,
     witnesses={
         "a hit in one group, and new blocks in another": lambda u: (
@@ -319,78 +334,122 @@ ALLOCATES = Obligation(
 )
 
 
+ADDS_UP = Obligation(
+    id="blocks-and-references.running-allocation-adds-up",
+    statements=("KV-OP-04", "KV-OP-23"),
+    title="Over any number of groups, with hits and tables of any length, an allocation asks for exactly the blocks "
+    "that it then takes, those of its hit that are free included, and nothing happens if they cannot be had. What it "
+    "hits and copies is not demoted for them. One more group adds what it takes to what those before it take.",
+    unknowns={
+        **{f"{name}0": Count(0) for name in ("length", "dead", "entries", "provided")},
+        **ASKED,
+        "before": Count(0),
+    },
+    assumes=_ends_inside,
+    claim=lambda u: _allocates(u, GROUPS[:1], u.before),
+    witnesses={
+        "it takes some, after others": lambda u: (
+            (u.way == COMPUTES)
+            & (u.length0 == 5)
+            & (u.dead0 == 2)
+            & (u.entries0 == u.length0 + 7)
+            & (u.before == 40)
+            & (u.room >= 100)
+            & (u.free == 2)
+        ),
+        "one block is missing": lambda u: (
+            (u.way == RUNS) & (u.entries0 == u.length0 + 2) & (u.before == 3) & (u.room == 4)
+        ),
+    },
+    mutants=(
+        only(
+            "hit-is-demoted",
+            "To make room, what the request hits is demoted.",
+            "kvreference.holdings:has_room",
+            lambda pool, count, _kept, rules: admission.has_room(pool, count, (), rules),
+        ),
+        only(
+            "reserve-is-forgotten",
+            "What must stay free for others is not counted.",
+            "kvreference.holdings:blocks_to_have",
+            lambda _groups, span, _hit_tokens, taken: taken - span.reserved,
+        ),
+        only(
+            "planned-twice",
+            "What is provided for is planned again on top of what was there before.",
+            "kvreference.holdings:plan_provided",
+            lambda geometry, tables_, provided: [None] * len(tables_),
+        ),
+    ),
+)
+
 # Room with a pinned tier
 
 
-class Lacking(Term):
-    """How many blocks are missing. Python cuts a list of stretches there: the first of them, or both."""
+class _Uses:
+    """The blocks that a request uses: some of the stretches, and the block that is looked at or not."""
 
-    __slots__ = ("first",)
+    def __init__(self, stretches: list[sequences.Stretch], looked: Any) -> None:
+        self.stretches, self.looked = stretches, looked
 
-    def __init__(self, number: Any, first: Any) -> None:
-        super().__init__(expression_of(number))
-        self.first = first
-
-    def __index__(self) -> int:
-        return 1 if self <= self.first else 2
-
-
-class Free(Term):
-    """How many blocks are free."""
-
-    __slots__ = ("first",)
-
-    def __init__(self, number: Any, first: Any) -> None:
-        super().__init__(expression_of(number))
-        self.first = first
-
-    def __rsub__(self, other: Any) -> Lacking:
-        return Lacking(Term(expression_of(other)) - Term(self.z3), self.first)
+    def __contains__(self, block: Any) -> bool:
+        return block in self.stretches if isinstance(block, sequences.Stretch) else bool(self.looked == 1)
 
 
 def _makes_room(u: Any) -> Any:
-    """In the pinned queue stand, from the oldest on: some that are kept, some that are not, and so once more."""
-    kept, others = [Stretch(u.kept0, "kept"), Stretch(u.kept1, "kept")], [Stretch(u.one, "one"), Stretch(u.two, "two")]
+    """In the pinned queue stand a block, others before it and others after it, of each of which some are used.
+
+    How those that are used stand among the others makes no difference to what is left without them.
+    """
+    used, others = ([sequences.Stretch(getattr(u, f"{name}{at}")) for at in range(2)] for name in ("used", "others"))
+    looked = object()
     pool: Any = object.__new__(PinnedPool)
-    pool.free, pool.pinned = SimpleNamespace(length=u.free), [kept[0], others[0], kept[1], others[1]]
-    demoted: list[Stretch] = []
+    pool.free = SimpleNamespace(length=u.free)
+    pool.pinned = [used[0], others[0], looked, used[1], others[1]]
+    demoted: list[Any] = []
     pool._unpin = demoted.append
-
-    def length(of: Any) -> Any:
-        return Free(of.length, u.one) if hasattr(of, "length") else _length(of)
-
-    with ExitStack() as stack:
-        for module in (pinned_tier, block_pool):
-            stack.enter_context(patch.object(module, "len", length, create=True))
-        answer = bool(pool.make_room(u.count, set(kept)))
-    missing = u.count - u.free
-    fine = (missing <= u.one + u.two) == answer
-    if not answer or missing <= 0:
-        return fine & (demoted == [])
-    # Of the last one as many as are missing then: Python cuts the list of blocks there.
-    return fine & (demoted == (others[:1] if missing <= u.one else others))
+    with on_lengths(pinned_tier), on_lengths(block_pool), patch.object(pinned_tier, "tuple", Parts, create=True):
+        answer = bool(pool.make_room(u.count, _Uses(used, u.uses)))
+    missing, demotable = u.count - u.free, u.others0 + u.others1 + (1 - u.uses)
+    fine = (missing <= demotable) == answer
+    count = either((missing > 0) & fine, missing, 0) if answer else 0
+    # It is demoted if fewer than are missing can be demoted before it; and no other one stands elsewhere.
+    is_among_the_oldest = (u.uses == 0) & (missing > u.others0) & answer
+    gone = looked in demoted
+    fine = fine & (Parts(demoted).length == count) & (is_among_the_oldest == gone)
+    first = Parts(demoted[: demoted.index(looked)]).length if gone else u.others0
+    return fine & (first == u.others0)
 
 
-def _demotes_in_vain(self: Any, count: Any, kept: Any) -> bool:
+def _demotes(self: Any, count: Any, demotable: Any) -> bool:
     missing = count - self.free.length
-    for block in [block for block in self.pinned if block not in kept] if missing > 0 else []:
+    for block in Parts(demotable)[: max(0, missing)]:
         self._unpin(block)
-    return bool(missing <= sum(block.count for block in self.pinned if block not in kept))
+    return True
+
+
+def _is_enough(self: Any, count: Any, kept: Any) -> bool:
+    return bool(count - self.free.length <= Parts(block for block in self.pinned if block not in kept).length)
 
 
 MAKES_ROOM = Obligation(
     id="pinned-tier.makes-room-if-possible",
-    statements=("KV-OP-23", "KV-OP-04"),
+    statements=("KV-OP-23", "KV-OP-04", "KV-OP-03", "KV-LIVE-01"),
     title="The blocks that are asked for can be had if and only if they are free or can be demoted. Then the oldest "
-    "are demoted that the request does not use, as many as were missing, and else none.",
-    bound="a pinned queue of four stretches, each of any number of blocks, of which the request uses the first and the "
-    "third: the queue is a list",
-    unknowns={name: Count(0) for name in ("free", "count", "kept0", "kept1", "one", "two")},
+    "are demoted that the request does not use, as many as were missing, and else none: in a pinned queue of any "
+    "length, whichever of its blocks the request uses.",
+    unknowns={
+        **{name: Count(0) for name in ("free", "count", "used0", "used1", "others0", "others1")},
+        "uses": Count(0, 1),
+    },
     claim=_makes_room,
     witnesses={
-        "some are kept, and enough others are demoted": lambda u: (
-            (u.kept0 == 1) & (u.one == 2) & (u.two == 2) & (u.free == 1) & (u.count == 4)
-        )
+        "some are used, and enough others are demoted": lambda u: (
+            (u.used0 == 1) & (u.others0 == 2) & (u.uses == 0) & (u.others1 == 9) & (u.free == 1) & (u.count == 4)
+        ),
+        "it is the newest that is needed": lambda u: (
+            (u.uses == 0) & (u.others0 == 70) & (u.others1 == 5) & (u.free == 1) & (u.count == 72)
+        ),
     },
     mutants=(
         only(
@@ -403,9 +462,36 @@ MAKES_ROOM = Obligation(
             "demotes-in-vain",
             "Blocks are demoted even where that is not enough.",
             "kvreference.pinned_tier:PinnedPool.make_room",
-            _demotes_in_vain,
+            lambda self, count, kept: (
+                _demotes(self, count, (block for block in self.pinned if block not in kept))
+                and _is_enough(self, count, kept)
+            ),
+        ),
+        only(
+            "demotes-the-newest",
+            "The newest blocks are demoted.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: (
+                _is_enough(self, count, kept)
+                and _demotes(self, count, [block for block in self.pinned if block not in kept][::-1])
+            ),
+        ),
+        only(
+            "demotes-what-is-used",
+            "Blocks are demoted whether the request uses them or not.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: _is_enough(self, count, kept) and _demotes(self, count, self.pinned),
+        ),
+        only(
+            "demotes-one-more",
+            "One block more is demoted than was missing.",
+            "kvreference.pinned_tier:PinnedPool.make_room",
+            lambda self, count, kept: (
+                _is_enough(self, count, kept)
+                and _demotes(self, count + 1, (block for block in self.pinned if block not in kept))
+            ),
         ),
     ),
 )
 
-OBLIGATIONS = (ALLOCATES, MAKES_ROOM)
+OBLIGATIONS = (ALLOCATES, ADDS_UP, MAKES_ROOM)

@@ -2,31 +2,37 @@
 
 ``scheduler_room`` proves that the gate counts a bound. Here it is proved what the running gate asks of the running
 pool, and that it counts no unread block.
+
+What all groups lack is a sum. One turn of it, or two, are run from what any groups before them lack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from kvreference import admission
+from kvreference import admission, holdings, manager
 from kvreference.admission import blocks_at_peak
 from kvreference.answers import Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
-from kvspec.obligation import Count, Obligation, only
-from kvspec.pool.induction import before, operands, sound
-from kvspec.pool.invariants import Point
-from kvspec.pool.state import FREE, WAITING, Operands
-from kvspec.pool.transitions import Hold, Read
-from kvspec.proofs.running_pool import OF_POOL, POOL, holdings_over, is_pool, running
-from kvspec.proofs.running_tables import BLOCK_TOKENS, HOLDINGS, OWNER, on_lengths, table_of
+from kvspec.obligation import AMap, Count, Obligation, only
+from kvspec.pool.state import FREE
+from kvspec.proofs.running_pool import OF_POOL, POOL, holdings_over, is_pool, manager_over, running
+from kvspec.proofs.running_requests import Tokens
+from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
 from kvspec.proofs.scheduler_room import LIMITS, group_of_kind, settings_of
-from kvspec.running import key
-from kvspec.stand_in import any_geometry, any_settings, group
-from kvspec.symbolic import current_path, either, formula_of
+from kvspec.sequences import Met, TablePart, numbered
+from kvspec.stand_in import any_settings
+from kvspec.symbolic import Term, either, expression_of
 
 GATE = "kvreference.admission"
+ROOM: Callable[..., bool] = admission.has_room
+GATE_OF: Callable[..., bool] = admission.passes_gate
+"""What they do, where nothing is broken."""
 
 
 def _has_room(u: Any) -> Any:
@@ -65,81 +71,235 @@ HAS_ROOM = Obligation(
 )
 
 
-def _asked_for(u: Any) -> Any:
-    """A request hits a block of a table of full attention, or none, and a part of another block, or of none."""
-    hit, copy = operands(u), Operands(u.source, copy=u.at_copy, content=u.source_content)
-    fine = is_pool(u) & Hold.guard(before(u), hit) & Read.guard(before(u), copy) & (u.source != u.at_block)
-    fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
-    return fine & (u.tokens <= u.longest) & (u.tokens >= BLOCK_TOKENS + 1)
+class _Nulls(Term):
+    """A number of null blocks: a tuple of one is repeated as often."""
+
+    __slots__ = ()
+
+    def __rmul__(self, other: Any) -> Any:
+        assert other == (NULL,), "null blocks"
+        return (TablePart(Term(self.z3), 0),)
+
+
+class _HitBlocks:
+    """The blocks of a hit in a group, however many."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def __getitem__(self, which: slice) -> tuple[TablePart]:
+        rest = _more(self.count, which.start)
+        self.read = TablePart(rest, rest)
+        return (self.read,)
+
+
+class _Group:
+    """A group of which nothing is known but its number."""
+
+    def __init__(self, u: Any, which: int) -> None:
+        self.u, self.which = u, which
+
+    def entries(self, tokens: Any, slots: Any) -> Any:
+        """How many entries its table has for so many tokens in so many slots."""
+        return self.u.entries[self.which, tokens, slots]
+
+    def blocks_unread(self, computed: Any) -> _Nulls:
+        """How many leading entries are not read any more."""
+        return _Nulls(expression_of(self.u.unread[self.which, computed]))
+
+    def blocks_dead(self, computed: Any) -> Any:
+        """How many leading entries are released."""
+        return self.u.dead[self.which, computed]
+
+    def blocks_held_at_most(self, chunk_tokens: Any, tokens_max: Any) -> Any:
+        """How many blocks are held at once at most."""
+        return self.u.most[self.which, chunk_tokens, tokens_max]
+
+
+class _Between:
+    """A range of places."""
+
+    def __init__(self, first: Any, end: Any) -> None:
+        self.first, self.end = first, end
+
+    def __bool__(self) -> bool:
+        return bool(self.first < self.end)
+
+    def __contains__(self, place: Any) -> bool:
+        return bool((place >= self.first) & (place < self.end))
+
+
+class _Room:
+    """Stands for a pool: what it is asked, and whether that is there."""
+
+    def __init__(self, u: Any) -> None:
+        self.u, self.free = u, SimpleNamespace(length=u.queued)
+        self.held: set[Any] | None = None
+        self.asked: list[tuple[Any, Any]] = []
+
+    def count_free(self, blocks: Any) -> Any:
+        """How many of what is about to be held are free."""
+        self.held = set(blocks)
+        return self.u.free
+
+    def make_room(self, count: Any, kept: Any) -> bool:
+        """Whether so many can be had."""
+        self.asked.append((count, set(kept)))
+        return bool(count <= self.u.room)
+
+
+def _more(more: Any, less: Any) -> Any:
+    return either(more > less, more - less, 0)
+
+
+def _table_of(u: Any, which: int) -> Any:
+    """What is released or due to be, what is not read any more and stays held, and the rest."""
+    dead, unread = u.dead[which, u.computed], u.unread[which, u.computed]
+    stays = either(_more(unread, dead) < u.live[which], _more(unread, dead), u.live[which])
+    rest = u.live[which] - stays
+    return SimpleNamespace(blocks=[TablePart(dead, u.early[which]), TablePart(stays, stays), TablePart(rest, rest)])
 
 
 def _is_admitted(u: Any) -> Any:
-    its = running(u)
-    hits, copied = u.hits.__index__(), u.copied.__index__()
-    size = BLOCK_TOKENS
-    geometry = any_geometry(group(Kind.FULL, size))
-    held = holdings_over(its, geometry)
-    held.settings = any_settings(geometry, size, u.longest, u.blocks)
-    source: Any = key(u.source)
-    for block in (source, its.own.block):
-        current_path().fact(formula_of(sound(its.state, [Point(block)])))
-    hit = Hit(hits * size, ((its.own.block,) * hits,), (Partial(0, source, 1),) * copied)
-    occupied = (u.tokens + size - 1) // size
-    needed = occupied - hits
-    if u.knows == 1:
-        # Its tables are there: it has loaded, or is a session that continues.
-        held.tables = {OWNER: [table_of(NULL, *([its.own.block] * hits))]}
-    else:
-        needed = needed + hits * either(u.where[u.at_block] == FREE, 1, 0)
-        needed = needed + copied * either(u.where[u.source] == FREE, 1, 0)
-    with its.runs(), on_lengths(admission):
-        passes = held.passes_gate(OWNER, u.tokens, hit, hits * size)
-    return its.agrees() & (passes == (u.where.count(FREE) >= needed))
+    pool, met = _Room(u), range(u.groups.__index__())
+    geometry: Any = SimpleNamespace(groups=Met(_Group(u, which) for which in met))
+    held = holdings_over(SimpleNamespace(pool=pool), geometry)
+    held.settings = any_settings(geometry, u.chunk, u.longest, u.blocks)
+    blocks = [_HitBlocks(u.hit[which]) for which in met]
+    sources: list[Any] = [object() for _ in range(u.copied.__index__())]
+    copies: Any = Met(Partial(0, source, 1) for source in sources)
+    hit = Hit(u.tokens, Met(blocks), copies)  # type: ignore[arg-type]  # groups are met
+    tables = [_table_of(u, which) for which in met] if u.knows == 1 else None
+    held.tables = {} if tables is None else {OWNER: tables}
+    counted = admission.blocks_to_come
+
+    def counted_from(*arguments: Any) -> Any:
+        with patch.object(admission, "sum", lambda numbers: sum(numbers, u.before), create=True):
+            return counted(*arguments)
+
+    request: Any = SimpleNamespace(number=OWNER, tokens=Tokens(u.tokens))
+    with ExitStack() as stack:
+        for module, name, by in (
+            (admission, "tuple", Met),
+            # Without a fork for each group.
+            (admission, "max", lambda one, other: either(one > other, one, other)),
+            (admission, "min", lambda one, other: either(one < other, one, other)),
+            (admission, "blocks_to_come", counted_from),
+            (holdings, "range", _Between),
+            (holdings, "enumerate", numbered),
+        ):
+            stack.enter_context(patch.object(module, name, by, create=True))
+        for module in (admission, manager):
+            stack.enter_context(on_lengths(module))
+        passes = manager_over(held)._fits(request, hit, u.computed)
+    needed: Any = u.before
+    for which in met:
+        unread = u.unread[which, u.computed]
+        lasts, most = u.entries[which, u.tokens, u.tokens] - unread, u.most[which, u.chunk, u.longest]
+        has = _more(u.hit[which], unread)
+        if tables is not None:
+            stays = _more(unread, u.dead[which, u.computed])
+            has = u.early[which] + _more(u.live[which], stays)
+        needed = needed + _more(either(lasts < most, lasts, most), has)
+    ((count, kept),) = pool.asked
+    if tables is not None:
+        return (passes == (u.room >= needed)) & (count == needed) & (pool.held is None and kept == set())
+    uses = {*sources, *(each.read for each in blocks if each.read.live > 0)}
+    needed = needed + u.free
+    return (passes == (u.room >= needed)) & (count == needed) & (pool.held == uses and kept == uses)
+
+
+def _is_possible(u: Any) -> Any:
+    fine: Any = True
+    for which in range(2):
+        unread, dead, early = u.unread[which, u.computed], u.dead[which, u.computed], u.early[which]
+        fine = fine & (unread >= 0) & (dead >= 0) & (early >= 0) & (early <= dead)
+        fine = fine & (u.live[which] >= 0) & (u.hit[which] >= 0)
+    return fine
 
 
 PASSES = Obligation(
     id="scheduler-progress.running-gate",
-    statements=("KV-OP-03",),
-    bound=f"full attention in blocks of {BLOCK_TOKENS} tokens, a hit of one block at most and of a part of one, in a "
-    "pool of any size without a pinned tier: tables are lists",
-    title="A request passes the gate if and only if the blocks that its tokens still take, and those of its hit and of "
-    "its copy that are not held, are free; one that has tables takes what these lack.",
+    statements=("KV-OP-03", "KV-OP-23"),
+    title="A request passes the gate if and only if what each group lacks of its bound for the tokens so far, added "
+    "up over all groups, and the blocks of its hit and of its copies that are free, are free or can be demoted. "
+    "What the hit and the copies use is kept. A surplus of one group does not make up for a lack of another. A "
+    "request that has tables takes what these lack.",
     unknowns={
-        **OF_POOL,
-        "tier": Count(0, 0),
-        "hits": Count(0, 1),
+        **{name: Count(0) for name in ("before", "computed", "queued", "free", "room")},
+        **{name: Count(1) for name in ("tokens", "chunk", "longest")},
+        "blocks": Count(2),
+        "groups": Count(1, 2),
         "copied": Count(0, 1),
         "knows": Count(0, 1),
-        "source": Count(1),
-        "source_content": Count(1),
-        "tokens": Count(1),
-        "longest": Count(1),
+        **{name: AMap(3) for name in ("entries", "most")},
+        **{name: AMap(2) for name in ("unread", "dead")},
+        **{name: AMap() for name in ("hit", "live", "early")},
     },
-    assumes=_asked_for,
+    assumes=_is_possible,
     claim=_is_admitted,
     witnesses={
         "the source takes the last free block": lambda u: (
-            (u.copied == 1)
-            & (u.hits == 0)
-            & (u.knows == 0)
-            & (u.where[u.source] == FREE)
-            & (u.tokens == 8)
-            & (u.where.count(FREE) == 2)
+            (u.copied == 1) & (u.hit[0] == 0) & (u.knows == 0) & (u.free == 1) & (u.before == 7) & (u.groups == 1)
         ),
-        "it has tables": lambda u: (u.knows == 1) & (u.hits == 1) & (u.tokens == 20),
+        "one group has too much": lambda u: (
+            (u.knows == 1)
+            & (u.groups == 2)
+            & (u.live[0] == 9)
+            & (u.unread[0, u.computed] == 0)
+            & (u.entries[0, u.tokens, u.tokens] == 4)
+            & (u.entries[1, u.tokens, u.tokens] == 70)
+            & (u.most[1, u.chunk, u.longest] == 50)
+        ),
     },
     mutants=(
         only(
             "hit-takes-nothing",
             "The free blocks of the hit are not counted.",
-            f"{POOL}.count_free",
-            lambda self, blocks: 0,
+            f"{GATE}:has_room",
+            lambda pool, count, kept, rules: ROOM(pool, count - pool.u.free, kept, rules),
+        ),
+        only(
+            "hit-is-demoted",
+            "To let a request in, what it hits is demoted.",
+            f"{GATE}:has_room",
+            lambda pool, count, kept, rules: ROOM(pool, count, (), rules),
+        ),
+        only(
+            "copies-take-nothing",
+            "The sources of the copies are not counted.",
+            "kvreference.holdings:passes_gate",
+            lambda settings, pool, hit, *others: GATE_OF(settings, pool, Hit(hit.tokens, hit.blocks), *others),
         ),
         only(
             "tables-are-forgotten",
             "What a request has is asked for once more.",
             f"{HOLDINGS}._without_held",
             lambda self, its, table, computed: [],
+        ),
+        only(
+            "groups-share-a-surplus",
+            "A surplus of one group makes up for a lack of another.",
+            f"{GATE}:blocks_to_come",
+            lambda settings, tokens, computed, live: vars(admission)["sum"](
+                blocks_at_peak(settings, its, tokens, computed) - count
+                for its, count in zip(settings.geometry.groups, live, strict=True)
+            ),
+        ),
+        only(
+            "look-ahead-is-counted",
+            "A slot for look-ahead is counted.",
+            f"{GATE}:blocks_at_peak",
+            lambda settings, its, tokens, computed: min(
+                its.entries(tokens, tokens + 1) - its.blocks_unread(computed),
+                its.blocks_held_at_most(settings.chunk_tokens, settings.tokens_max),
+            ),
+        ),
+        only(
+            "what-stays-held-counts",
+            "What drafts may still need counts as what the request has.",
+            f"{HOLDINGS}._without_held",
+            lambda self, its, table, computed: table.blocks,
         ),
     ),
 )
@@ -181,58 +341,10 @@ def _counts_what_is_read(kind: Kind, name: str, words: str, **unknowns: Count) -
     )
 
 
-PEAK: Callable[..., Any] = blocks_at_peak
-
-
-def _adds_up(u: Any) -> Any:
-    full, window = group(Kind.FULL, u.block), group(Kind.SLIDING_WINDOW, u.other_block, u.window)
-    settings = settings_of(u, full, window)
-    counted = admission.blocks_to_come(settings, u.tokens, 0, (u.live, u.other_live))
-    lacks = PEAK(settings, full, u.tokens, 0) - u.live
-    other = PEAK(settings, window, u.tokens, 0) - u.other_live
-    return counted == either(lacks > 0, lacks, 0) + either(other > 0, other, 0)
-
-
-ADDS_UP = Obligation(
-    id="scheduler-progress.groups-lack-each-by-itself",
-    statements=("KV-OP-03",),
-    title="A surplus of one group does not make up for a lack of another: the gate asks for what each of both lacks.",
-    unknowns={
-        "block": Count(1),
-        "other_block": Count(1),
-        "window": Count(2),
-        "tokens": Count(1),
-        "live": Count(0),
-        "other_live": Count(0),
-        **LIMITS,
-    },
-    claim=_adds_up,
-    witnesses={
-        "one has too much": lambda u: (
-            (u.live == 10) & (u.other_live == 0) & (u.tokens == 12) & (u.block == 4) & (u.other_block == 4)
-        )
-    },
-    mutants=(
-        only(
-            "the-most-that-one-lacks",
-            "Only the group that lacks most is asked for.",
-            f"{GATE}:blocks_to_come",
-            lambda settings, tokens, computed, live: max(
-                0,
-                *(
-                    PEAK(settings, its, tokens, computed) - n
-                    for its, n in zip(settings.geometry.groups, live, strict=True)
-                ),
-            ),
-        ),
-    ),
-)
-
 OBLIGATIONS = (
     HAS_ROOM,
     PASSES,
     _counts_what_is_read(Kind.FULL, "full", "full attention"),
     _counts_what_is_read(Kind.SLIDING_WINDOW, "window", "a sliding window", window=Count(1)),
     _counts_what_is_read(Kind.CHUNKED_LOCAL, "chunk", "chunked local attention", window=Count(1)),
-    ADDS_UP,
 )

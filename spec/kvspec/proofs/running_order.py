@@ -20,22 +20,12 @@ from kvspec.pool.transitions import Drop
 from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, is_pool, running
 from kvspec.proofs.running_tables import OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
 from kvspec.running import key
+from kvspec.sequences import Stretch, TablePart
 from kvspec.stand_in import group
-from kvspec.symbolic import Term, either, implies
+from kvspec.symbolic import Term, implies
 
 CONTENT: Any = 0, "a prefix"
 LONGER: Any = 0, "a longer prefix"
-OTHER: Any = 0, "another prefix"
-THREE = {"first": Count(1), "second": Count(1), "third": Count(1)}
-"""Three blocks."""
-
-
-def _blocks(u: Any) -> list[Any]:
-    return [key_of(block) for block in (u.first, u.second, u.third)]
-
-
-def _differ(u: Any) -> Any:
-    return (u.first != u.second) & (u.second != u.third) & (u.first != u.third)
 
 
 def key_of(number: Any) -> Any:
@@ -49,41 +39,63 @@ def _full_blocks() -> Any:
     return made
 
 
-def _same(one: Any, other: Any) -> Any:
-    """Whether two sequences of blocks are the same, in their order."""
-    same: Any = len(one) == len(other)
-    for first, second in zip(one, other, strict=False):
-        same = (first == second) & same
-    return same
+IS_LISTED, IS_FORGOTTEN, IS_ELSEWHERE = range(3)
+"""A block is listed, it is forgotten, or another one is, which holds something else."""
 
 
 def _serves_first(u: Any) -> Any:
+    """One step, from any list: the block that it is about, and those that were registered before it and after it."""
     listed: Any = _full_blocks() if u.full == 1 else PartialMap()
-    left = _blocks(u)
-    for block in left:
+    block, other = key_of(u.block), key_of(u.other)
+    step = u.step.__index__()
+    older, newer = ([Stretch(count)] if count > 0 else [] for count in (u.older, u.newer))
+    left = [*older, *newer]
+    listed.register(LONGER, other)
+    if step != IS_LISTED:
         listed.register(CONTENT, block)
-    fine: Any = True
-    for which in (u.gone.__index__(), u.next.__index__()):
-        found = listed.find(CONTENT)
-        fine = fine & (found == left[0]) & _same(tuple(listed.entries()[CONTENT]), left)
-        listed.forget(left.pop(which))
-    return fine & (listed.find(CONTENT) == left[0])
+    before = left if step == IS_LISTED else [*older, block, *newer]
+    if before:
+        listed._blocks[CONTENT] = tuple(before)
+    if step == IS_LISTED:
+        listed.register(CONTENT, block)
+    else:
+        listed.forget(block if step == IS_FORGOTTEN else other)
+    after = left if step == IS_FORGOTTEN else [*left, block] if step == IS_LISTED else before
+    found, now = listed.find(CONTENT), listed.entries().get(CONTENT, ())
+    same = len(now) == len(after) and all(one is other for one, other in zip(now, after, strict=True))
+    return same and found is (after[0] if after else None)
 
 
 FIRST = Obligation(
     id="content-and-cached-map.running-first-registered-serves",
     statements=("KV-OP-02", "KV-INV-05"),
-    bound="three blocks, of which two are forgotten: what is listed for a content is a tuple",
-    title="Of the blocks that are listed for a content, the one that was registered first serves, until it is "
-    "forgotten; then it is the next one, among full blocks and among beginnings.",
-    unknowns={**THREE, "full": Count(0, 1), "gone": Count(0, 2), "next": Count(0, 1)},
-    assumes=_differ,
+    title="Blocks that are listed for a content, however many, stand in the order of their registration, and the first "
+    "serves: one that is registered stands last, one that is forgotten leaves the others as they are, among full "
+    "blocks and among beginnings.",
+    unknowns={
+        "block": Count(1),
+        "other": Count(1),
+        "older": Count(0),
+        "newer": Count(0),
+        "full": Count(0, 1),
+        "step": Count(0, 2),
+    },
+    assumes=lambda u: u.block != u.other,
     claim=_serves_first,
     witnesses={
-        "the first goes, then the second": lambda u: (u.gone == 0) & (u.next == 0) & (u.full == 1),
-        "the last goes": lambda u: (u.gone == 2) & (u.full == 0),
+        "the first of many is forgotten": lambda u: (
+            (u.step == IS_FORGOTTEN) & (u.older == 0) & (u.newer == 70) & (u.full == 1)
+        ),
+        "one more is listed": lambda u: (u.step == IS_LISTED) & (u.older == 70) & (u.full == 0),
+        "the last is forgotten": lambda u: (u.step == IS_FORGOTTEN) & (u.older == 0) & (u.newer == 0),
     },
     mutants=(
+        only(
+            "newest-stands-first",
+            "A block that is registered stands first.",
+            f"{CACHED}.register",
+            lambda self, content, block: _put_first(self, content, block),
+        ),
         only(
             "last-serves",
             "The block that was registered last serves.",
@@ -100,6 +112,11 @@ FIRST = Obligation(
 )
 
 
+def _put_first(self: CachedMap, content: Any, block: int) -> None:
+    self._content[block] = content
+    self._blocks[content] = (block, *self._blocks.get(content, ()))
+
+
 def _turned(self: CachedMap, block: int) -> Any:
     content, self._content[block] = self._content[block], None
     if content is not None:
@@ -108,27 +125,33 @@ def _turned(self: CachedMap, block: int) -> Any:
 
 
 def _forgets_all(u: Any) -> Any:
-    entries = PartialMap()
-    block, other, _ = _blocks(u)
-    for content in (CONTENT, LONGER, OTHER):
-        entries.register(content, block)
+    """A block with a boundary that others have, too, and any number of boundaries before and after that one."""
+    entries: Any = PartialMap()
+    block, other = key_of(u.block), key_of(u.other)
+    older, newer, sooner, later = (
+        [Stretch(count)] if count > 0 else [] for count in (u.older, u.newer, u.sooner, u.later)
+    )
+    others = (*older, *newer)
+    entries._contents = {block: (*sooner, CONTENT, *later)}
+    entries._blocks = {CONTENT: (*older, block, *newer), **dict.fromkeys((*sooner, *later), (block,))}
     entries.register(LONGER, other)
     entries.forget(block)
-    fine = (entries.contents_of(block) == ()) & (entries.find(CONTENT) is None) & (entries.find(OTHER) is None)
-    kept = entries.find(LONGER)
-    return fine & (kept is not None and kept == other) & (entries.contents_of(other) == (LONGER,))
+    left = {LONGER: (other,), **({CONTENT: others} if others else {})}
+    return entries.contents_of(block) == () and entries.contents_of(other) == (LONGER,) and entries.entries() == left
 
 
 FORGETS = Obligation(
     id="partial-hits.running-forgets-every-boundary",
     statements=("KV-OP-10", "KV-OP-18"),
-    bound="a block with three boundaries, one of which another block has, too: they are a tuple",
-    title="A block that is forgotten is an entry at none of its boundaries any more; another block that has one of "
-    "them serves there.",
-    unknowns=THREE,
-    assumes=_differ,
+    title="A block that is forgotten is an entry at none of its boundaries any more, however many it has; other blocks "
+    "that have one of them still serve there.",
+    unknowns={"block": Count(1), "other": Count(1)} | {n: Count(0) for n in ("older", "newer", "sooner", "later")},
+    assumes=lambda u: u.block != u.other,
     claim=_forgets_all,
-    witnesses={"any": lambda u: u.first == 2},
+    witnesses={
+        "many boundaries, and many blocks at one": lambda u: (u.sooner == 70) & (u.later == 9) & (u.newer == 80),
+        "it is the only block there": lambda u: (u.older == 0) & (u.newer == 0),
+    },
     mutants=(
         only(
             "last-boundary-alone",
@@ -270,31 +293,25 @@ def _slides(u: Any) -> Any:
     made.drop_blocks_min = u.least
     pinned: list[Any] = []
     released: list[Any] = []
-    blocks = [key_of(each) for each in (u.block, u.other, u.third)]
-    anchor = blocks[1:]
+    blocks, anchor = [TablePart(u.places, u.dropped)], [Stretch(u.anchor)]
     made._pin, made.release = pinned.extend, released.extend
     made.slide(blocks, anchor)
-    dropped = either(u.block != 0, 1, 0) + either(u.other != 0, 1, 0) + either(u.third != 0, 1, 0)
-    all_released = len(released) == 3 and all(one is each for one, each in zip(released, blocks, strict=True))
-    if not pinned:
-        return all_released & ((u.tier == 0) | (dropped < u.least))
-    same = len(pinned) == 2 and all(one is each for one, each in zip(pinned, anchor, strict=True))
-    return (all_released and same) & (u.tier == 1) & (dropped >= u.least)
+    is_long = (u.tier == 1) & (u.dropped >= u.least)
+    return (released == blocks and pinned in (anchor, [])) & (is_long == (pinned == anchor))
 
 
 SLIDES = Obligation(
     id="pinned-tier.running-slide",
     statements=("KV-OP-21",),
-    bound="a drop of three entries, any of which may be the null block: they are a list",
-    title="A window drop of the running tier pins its anchor if and only if as many blocks are dropped as the least "
-    "drop has, places without a block left out; and all of it is released. Without that tier it is only released.",
-    unknowns={"block": Count(0), "other": Count(0), "third": Count(0), "least": Count(1), "tier": Count(0, 1)},
+    title="A window drop of the running tier, of any length, pins its anchor if and only if as many blocks are dropped "
+    "as the least drop has, places without a block left out; and all of it is released. Without that tier it is only "
+    "released.",
+    unknowns={name: Count(0) for name in ("places", "dropped", "anchor")} | {"least": Count(1), "tier": Count(0, 1)},
+    assumes=lambda u: u.dropped <= u.places,
     claim=_slides,
     witnesses={
-        "one of three is not a block": lambda u: (
-            (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 2)
-        ),
-        "too few": lambda u: (u.block == 5) & (u.other == 0) & (u.third == 7) & (u.tier == 1) & (u.least == 3),
+        "some are not blocks": lambda u: (u.places == 70) & (u.dropped == 69) & (u.tier == 1) & (u.least == 69),
+        "too few": lambda u: (u.places == 70) & (u.dropped == 69) & (u.tier == 1) & (u.least == 70),
     },
     mutants=(
         only(
@@ -302,7 +319,7 @@ SLIDES = Obligation(
             "Places without a block count as dropped.",
             "kvreference.pinned_tier:PinnedPool.slide",
             lambda self, blocks, anchor: (
-                (self._pin(anchor) if len(blocks) >= self.drop_blocks_min else None),
+                (self._pin(anchor) if blocks[0].count >= self.drop_blocks_min else None),
                 self.release(blocks),
             ),
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from kvreference import block_pool, caching
 from kvreference.answers import Statistics
@@ -235,10 +236,11 @@ READ = of_pool(
 
 
 def _counts(u: Any) -> Any:
+    """One turn, from what was counted of the blocks before."""
     its = running(u)
-    with its.runs() as pool:
+    with its.runs() as pool, patch.object(block_pool, "sum", lambda free: sum(free, u.before), create=True):
         free = pool.count_free([its.own.block])
-    return its.agrees() & (free == either(u.where[u.at_block] == FREE, 1, 0))
+    return its.agrees() & (free == u.before + either(u.where[u.at_block] == FREE, 1, 0))
 
 
 COUNTS_FREE = Obligation(
@@ -246,7 +248,7 @@ COUNTS_FREE = Obligation(
     statements=("KV-OP-04", "KV-OP-03"),
     title="Of the blocks that a request is about to hold, the running pool counts those that are in the free queue, "
     "and none that waits as pinned.",
-    unknowns=OF_POOL,
+    unknowns={**OF_POOL, "before": Count(0)},
     assumes=lambda u: is_pool(u) & (u.at_block >= 1) & (u.at_block < u.blocks),
     claim=_counts,
     witnesses={

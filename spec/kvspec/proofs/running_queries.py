@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from attrs import validators
 
+from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
-from kvreference import population, prefix_cache
 from kvreference.answers import Granted, Hit, Statistics
 from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Span
@@ -20,10 +20,10 @@ from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
 from kvreference.rules import OWN_RULES
 from kvspec.obligation import Count, Obligation, only
-from kvspec.proofs.running_order import key_of
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, request_of
-from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, on_lengths, table_of
+from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
+from kvspec.sequences import Parts, Stretch, numbered
 from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either
 
@@ -55,9 +55,14 @@ def _looks_up(u: Any) -> Any:
         asked.append(arguments)
         return Hit(u.hit, ())
 
+    def known(its: Any, cached: Any, of_request: Any) -> Any:
+        for what, of_this in ((its, cache.geometry), (cached, maps.cached), (of_request, prefixes)):
+            assert what is of_this, "of the whole request, in all that is cached"
+        return u.known
+
     with (
         patch.object(prefix_cache, "longest_hit", found),
-        patch.object(prefix_cache, "tokens_known", lambda *_: u.known),
+        patch.object(prefix_cache, "tokens_known", known),
         on_lengths(prefix_cache),
     ):
         hit = manager._look_up(LookUp(OWNER))
@@ -127,24 +132,31 @@ LOOKS_UP = Obligation(
     ),
 )
 
-OWN = ("first", "second", "third")
-OTHERS = ("one", "two")
-
 
 def _shares(u: Any) -> Any:
-    own, others = ([key_of(getattr(u, name)) for name in names] for names in (OWN, OTHERS))
+    """Leading blocks that all hold, one that another request lacks, or none, and any after it.
+
+    That request decides. Before and after it stand others, which have everything.
+    """
+    leading, lacked, rest = Stretch(u.leading), object(), Stretch(u.rest)
+    own = Parts([leading, lacked, rest] if u.parts == 1 else [leading])
+    # Where those that follow stand in other tables makes no difference.
+    everything, less = Parts([rest, lacked, leading]), Parts([leading, rest])
     geometry = SimpleNamespace(groups=(group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8)))
     held = holdings_over(SimpleNamespace(pool=SimpleNamespace(references=_NoCounts())), geometry)
-    held.tables = {OWNER: [table_of(*own), table_of(*own)], OTHER: [table_of(*others), table_of(*own)]}
+    tables = [own, everything, less if u.parts == 1 else everything, everything]
+    held.tables = {number: [SimpleNamespace(blocks=blocks)] * 2 for number, blocks in enumerate(tables, OWNER)}
     manager = manager_over(held)
     manager.cache = cache_over(geometry)
-    shared, of_window = manager._common_prefix(CommonPrefix(OWNER)).blocks
-    leading: Any = 0
-    together: Any = True
-    for place, block in enumerate(own):
-        together = together & ((block == others[0]) | (block == others[1]))
-        leading = either(together, place + 1, leading)
-    return (shared == leading) & (of_window == 0)
+
+    def placed(values: Any) -> Any:
+        """Groups by their numbers, and whether a block is held by its place."""
+        places = (place for place, _ in numbered(own))
+        return enumerate(values) if isinstance(values, zip) else zip(places, values, strict=True)
+
+    with on_lengths(holdings), patch.object(holdings, "enumerate", placed, create=True):
+        shared, of_window = manager._common_prefix(CommonPrefix(OWNER)).blocks
+    return (shared == u.leading) & (of_window == 0)
 
 
 class _NoCounts:
@@ -157,26 +169,30 @@ class _NoCounts:
 SHARES = Obligation(
     id="blocks-and-references.running-common-prefix",
     statements=("KV-OP-14",),
-    bound="a table of three entries and another one of two, of any blocks: they are lists",
     title="The common prefix in a group of full attention is as many leading blocks of a request as each other request "
-    "with blocks names, too; in a group with a window it is none.",
-    unknowns={name: Count(0) for name in (*OWN, *OTHERS)},
+    "with blocks names, too, in tables of any length; in a group with a window it is none.",
+    unknowns={"leading": Count(0), "rest": Count(0), "parts": Count(0, 1)},
     claim=_shares,
-    witnesses={
-        "two are shared": lambda u: (u.first == 1) & (u.second == 2) & (u.third == 3) & (u.one == 2) & (u.two == 1)
-    },
+    witnesses={"many are shared": lambda u: (u.leading == 70) & (u.rest == 5) & (u.parts == 1)},
     mutants=(
         only(
             "counted-across-a-gap",
             "Shared blocks after one that is not shared count.",
             f"{HOLDINGS}.leading_shared",
             lambda self, request: [
-                sum(
-                    any(block == other for other in self.tables[OTHER][0].blocks)
+                Parts(
+                    block
                     for block in self.tables[OWNER][0].blocks
-                ),
+                    if all(block in set(tables[0].blocks) for tables in self.tables.values())
+                ).length,
                 0,
             ],
+        ),
+        only(
+            "one-other-is-asked",
+            "Only one of the other requests is asked.",
+            "kvreference.holdings:is_held_by_all",
+            lambda block, others, references: all(block in other for other in others[:2]),
         ),
     ),
 )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import admission, caching, holdings
+from attrs import frozen
+
+from kvreference import admission, attention, caching, holdings, mamba
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
 from kvreference.ahead import PopulationAhead
@@ -35,6 +37,7 @@ from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
 from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import OF_POOL, POOL, books, holdings_over, is_pool, manager_over, running
 from kvspec.running import Key, Running, Unwatched, key, undecided
+from kvspec.sequences import Parts, Stretch, numbered, times
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, current_path, either, formula_of, implies, negated
 
@@ -714,53 +717,89 @@ REWINDS = Obligation(
     ),
 )
 
-STATES_MOST, DRAFTS_MOST = 5, 2
+
+@frozen(eq=False)
+class _Cut(Stretch):
+    """Neighbouring blocks of a table, from a first place on, of which any may be cut out."""
+
+    first: Any = 0
+
+    def __iter__(self) -> Iterator[_Cut]:
+        yield self
+
+    def __getitem__(self, which: slice) -> _Cut:
+        first, end = (
+            default if place is None else either(place < self.count, place, self.count)
+            for place, default in ((which.start, 0), (which.stop, self.count))
+        )
+        return _Cut(either(end > first, end - first, 0), first)
+
+
+LAYOUT: Callable[..., Any] = AlignedMamba.layout
+"""What it does, where nothing is broken."""
 
 
 def _moves(u: Any) -> Any:
-    """A table of states as it becomes: which places have which of its blocks."""
-    drafts, length, entries = (each.__index__() for each in (u.drafts, u.length, u.entries))
-    fresh = u.fresh.__index__() == 1
-    blocks = [10 + place for place in range(length)]
-    try:
-        became = AlignedMamba(drafts).layout(list(blocks), entries, fresh)
-    except IndexError:
-        # The lists are real ones: a place that is not there is asked for.
-        return False
-    running_place = entries - drafts - 1
-    kept = [block for block in became if block not in (None, NULL)]
-    fine = len(became) == max(entries, length) and sorted(kept) == blocks
-    stay = length if fresh or entries <= length else length - drafts
-    fine = fine and became[:stay] == blocks[:stay]
-    # The blocks of drafts that were not moved may be the running state's new place, and those after it.
-    between = became[length:running_place]
-    return fine and all(each == NULL for each in between) and all(each != NULL for each in became[running_place:])
+    """A table of states as it becomes: where one of its blocks is, and what is at one of its places."""
+
+    def length(of: Any) -> Any:
+        return times(Parts(of).length)
+
+    fresh = bool(u.fresh == 1)
+    with ExitStack() as stack:
+        for module in (mamba, attention):
+            stack.enter_context(patch.object(module, "len", length, create=True))
+        became = AlignedMamba(u.drafts).layout(_Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]
+    grows, running = u.entries > u.length, u.entries - u.drafts - 1
+    stay = either((u.fresh == 1) | negated(grows), u.length, u.length - u.drafts)
+    named: Any = 0
+    is_null: Any = False
+    fine: Any = Parts(became).length == either(grows, u.entries, u.length)
+    for place, part in numbered(became):
+        if isinstance(part, _Cut):
+            its = (u.block >= part.first) & (u.block < part.first + part.count)
+            named = named + either(its, 1, 0)
+            now = place + u.block - part.first
+            moves = grows & (u.block >= stay) & (u.block < running)
+            right = implies(moves, now >= running) & implies(negated(moves), now == u.block)
+            fine = fine & implies(its, right)
+        elif part.value == NULL:
+            is_null = is_null | ((u.place >= place) & (u.place < place + part.count))
+    return fine & (named == 1) & (is_null == (grows & (u.place >= stay) & (u.place < running)))
 
 
 STATES = Obligation(
     id="attention-kinds.running-layout-of-states",
     statements=("KV-OP-26",),
-    bound=f"tables of up to {STATES_MOST} states and up to {DRAFTS_MOST} for drafts: they are lists",
-    title="A table of states that grows names each of its blocks once more: the states before those of drafts stay in "
-    "their places, all of a hit do; the states of drafts move to the end, and between stands the null block.",
+    title="A table of states that grows, however long, names each of its blocks once more: the states before those of "
+    "drafts stay in their places, all of a hit do; the states of drafts that stand before the new place of the running "
+    "state move to it and after it, and in between stands the null block.",
     unknowns={
-        "drafts": Count(0, DRAFTS_MOST),
-        "length": Count(0, STATES_MOST),
-        "entries": Count(1, STATES_MOST + 3),
+        **{name: Count(0) for name in ("drafts", "length", "block", "place")},
+        "entries": Count(1),
         "fresh": Count(0, 1),
     },
-    assumes=lambda u: (u.entries > u.drafts) & ((u.fresh == 1) | (u.length > u.drafts)),
+    assumes=lambda u: (u.entries > u.drafts) & ((u.fresh == 1) | (u.length > u.drafts)) & (u.block < u.length),
     claim=_moves,
     witnesses={
-        "drafts move to the end": lambda u: (u.drafts == 2) & (u.length == 4) & (u.entries == 8) & (u.fresh == 0),
+        "drafts move to the end": lambda u: (u.drafts == 70) & (u.length == 90) & (u.entries == 190) & (u.fresh == 0),
         "after a hit": lambda u: (u.drafts == 2) & (u.length == 3) & (u.entries == 7) & (u.fresh == 1),
+        "one draft's state is the new place": lambda u: (
+            (u.drafts == 3) & (u.length == 9) & (u.entries == 11) & (u.fresh == 0)
+        ),
     },
     mutants=(
         only(
             "grows-like-any-other",
             "The states of drafts stay where they were.",
             "kvreference.mamba:AlignedMamba.layout",
-            lambda self, blocks, entries, fresh: [*blocks, *(None,) * (entries - len(blocks))],
+            lambda self, blocks, entries, fresh: attention.grown(blocks, entries),
+        ),
+        only(
+            "moves-a-hit",
+            "What was hit is moved like the states of drafts.",
+            "kvreference.mamba:AlignedMamba.layout",
+            lambda self, blocks, entries, fresh: LAYOUT(self, blocks, entries, False),
         ),
     ),
 )

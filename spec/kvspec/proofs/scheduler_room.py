@@ -15,14 +15,12 @@ from kvreference.admission import blocks_at_peak, fits_empty_pool
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
-from kvreference.pinned_tier import PinnedPool
 from kvreference.refuted.scheduling import UnreservedLoad
 from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvspec.obligation import Count, Lemma, Obligation, only
 from kvspec.progress.counted import counted, least
 from kvspec.progress.room import (
     KINDS,
-    Demotion,
     finds_its_blocks,
     group_of,
     had_room,
@@ -532,60 +530,5 @@ STAYS = Obligation(
 """A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
-PINNED_MOST = 4
-
-
-def _makes_room(u: Any) -> Any:
-    """The answer, what is free afterwards, and who was demoted: the oldest, as many as are missing."""
-    done = Demotion(u, PINNED_MOST)
-    could = u.wanted <= u.free + len(done.demotable)
-    if not done.granted:
-        return (not could) and done.left == done.before and done.free == u.free
-    demoted = [block for block in done.demotable if block not in done.left]
-    oldest = done.demotable[: len(demoted)] == demoted
-    if not could or not oldest or len(done.left) + len(demoted) != len(done.before):
-        return False
-    return (
-        (done.free == u.free + len(demoted)) & (u.wanted <= done.free) & ((len(demoted) == 0) | (done.free == u.wanted))
-    )
-
-
-_make_room = PinnedPool.make_room
-
-DEMOTION = Obligation(
-    id="scheduler-progress.demotion-is-enough",
-    statements=("KV-OP-23", "KV-OP-04", "KV-LIVE-01"),
-    title="Room is denied if and only if what is free and what can be demoted is too little together; else the oldest "
-    "pinned blocks are demoted, as many as are missing and none more.",
-    unknowns={
-        "pinned": Count(0, PINNED_MOST),
-        "free": Count(),
-        "wanted": Count(),
-        **{f"kept{block}": Count(0, 1) for block in range(1, PINNED_MOST + 1)},
-    },
-    claim=_makes_room,
-    witnesses={
-        "some are demoted, one that is used is passed over": lambda u: (
-            (u.pinned == 4) & (u.kept1 == 1) & (u.free == 2) & (u.wanted == 4)
-        )
-    },
-    mutants=(
-        only(
-            "no-demotion",
-            "A request that finds too little free is rejected.",
-            "kvreference.pinned_tier:PinnedPool.make_room",
-            lambda self, count, _kept: count <= self.free.number,
-        ),
-        only(
-            "one-too-many",
-            "A block more than is missing is demoted.",
-            "kvreference.pinned_tier:PinnedPool.make_room",
-            lambda self, count, kept: _make_room(self, count + 1, kept) or _make_room(self, count, kept),
-        ),
-    ),
-    bound=f"up to {PINNED_MOST} pinned blocks, each used or not, and any number of free ones; a longer queue is more "
-    "of the same",
-)
-
-ROOM_STAYS = (ENOUGH, ENOUGH_STATES, GATE, PEAK, GROWS, ROOM, STAYS, DEMOTION)
+ROOM_STAYS = (ENOUGH, ENOUGH_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
 OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)
