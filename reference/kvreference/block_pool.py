@@ -81,7 +81,12 @@ class BlockPool:
         """Take ``count`` blocks from the front of the free queue, for one holder each.
 
         Returns the blocks, and the content that was lost with them, in order.
+
+        Raises:
+            LookupError: fewer are free.
         """
+        if count > len(self.free):
+            raise LookupError(f"{count} blocks are wanted, and {len(self.free)} are free")
         blocks: list[int] = []
         lost: list[Content] = []
         for _ in range(count):
@@ -91,7 +96,14 @@ class BlockPool:
         return blocks, lost
 
     def touch(self, blocks: Iterable[int]) -> None:
-        """One more holder for each of ``blocks``; those that were free are no longer."""
+        """One more holder for each of ``blocks``; those that were free are no longer.
+
+        Raises:
+            LookupError: one of them is not a block of the pool.
+        """
+        blocks = list(blocks)
+        if not all(NULL < block < len(self.references) for block in blocks):
+            raise LookupError(f"not all of {blocks} are blocks of the pool")
         for block in blocks:
             if self.references[block] == 0:
                 self._unqueue(block)
@@ -137,6 +149,22 @@ class BlockPool:
 
     def give_up(self, blocks: Sequence[int]) -> None:
         """A request frees its table of ``blocks``, which are released now or when steps in flight are over."""
+
+    # Knowing
+
+    def register(self, content: Content, block: int) -> None:
+        """From now on a held ``block`` is known to hold ``content``."""
+        self._check_held(block)
+        self.cached.register(content, block)
+
+    def register_beginning(self, content: Content, block: int) -> None:
+        """From now on a held ``block`` is known to begin with ``content``; to offer it again changes nothing."""
+        self._check_held(block)
+        self.partial.register(content, block)
+
+    def _check_held(self, block: int) -> None:
+        if not self.references[block] > 0:
+            raise ValueError(f"block {block} has no holder")
 
     # Forgetting
 

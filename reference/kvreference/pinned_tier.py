@@ -58,8 +58,10 @@ class PinnedPool(BlockPool):
 
     def _pin(self, blocks: Iterable[int]) -> None:
         for block in blocks:
-            # A block that serves no hit is not worth keeping.
-            self.is_pinned[block] = self.is_cached(block)
+            if block != NULL:
+                self._check_held(block)
+                # A block that serves no hit is not worth keeping.
+                self.is_pinned[block] = self.is_cached(block)
 
     # Demotion
 
@@ -77,8 +79,8 @@ class PinnedPool(BlockPool):
         return True
 
     def _unpin(self, block: int) -> None:
-        self.is_pinned[block] = False
         self.pinned.remove(block)
+        self.is_pinned[block] = False
         self._queue([block])
 
     # Where a block without a holder waits
