@@ -163,13 +163,19 @@ class BlockPool:
         self.partial.register(content, block)
 
     def _check_held(self, block: int) -> None:
-        if not self.references[block] > 0:
+        if block <= NULL or self.references[block] == 0:
             raise ValueError(f"block {block} has no holder")
 
     # Forgetting
 
     def evict(self, block: int) -> list[Content]:
-        """Forget what ``block`` holds, also if a request holds it; returns the content that was lost."""
+        """Forget what ``block`` holds, also if a request holds it; returns the content that was lost.
+
+        Raises:
+            LookupError: there is no such block.
+        """
+        if not NULL <= block < len(self.references):
+            raise LookupError(f"there is no block {block}")
         was_cached = self.is_cached(block)
         lost = self._lose(block)
         if was_cached and self.references[block] == 0:

@@ -106,6 +106,12 @@ def rounds_of_admission(
     return [range(len(tables))]
 
 
+def may_be_named_twice(blocks: Sequence[int]) -> bool:
+    """Whether a request may hold ``blocks`` of a hit of which it names some already: never."""
+    del blocks
+    return False
+
+
 def is_held_by_all(block: int, others: Sequence[set[int]], references: int) -> bool:
     """Whether ``block``, with so many ``references``, is in each of the tables ``others``."""
     del references
@@ -198,7 +204,7 @@ class Holdings:
         tables = self._begin(request, wanted)
         for indices in self.rules.ask(rounds_of_admission, blocks, counts, self.pool.free, provided):
             for index in indices:
-                self._hold(tables[index], blocks[index])
+                self._hold(tables, index, blocks[index])
             lost += self._fill(tables, [each if index in indices else None for index, each in enumerate(layouts)])
         return lost
 
@@ -263,10 +269,19 @@ class Holdings:
         self.tables[request] = [evolve(table, blocks=[]) for table in wanted]
         return self.tables[request]
 
-    def _hold(self, table: Table, blocks: Sequence[int]) -> None:
-        """A table names ``blocks``, after those that it has."""
-        self.pool.touch(block for block in blocks if block != NULL)
-        table.blocks += blocks
+    def _hold(self, tables: Tables, index: int, blocks: Sequence[int]) -> None:
+        """One of a request's tables names ``blocks``, after those that it has.
+
+        Raises:
+            ValueError: the request names a block twice then.
+        """
+        live = [block for block in blocks if block != NULL]
+        named = {block for table in tables for block in table.blocks}
+        is_twice = len({*live}) < len(live) or not named.isdisjoint(live)
+        if is_twice and not self.rules.ask(may_be_named_twice, live):
+            raise ValueError(f"a request names some of {live} twice")
+        self.pool.touch(live)
+        tables[index].blocks += blocks
 
     def _grow(self, table: Table, layout: Layout) -> list[Content]:
         """Bring a table into shape with new blocks from the front of the free queue; returns what was lost with them.
@@ -286,6 +301,7 @@ class Holdings:
 
         ``anchor`` is where those stand that a hit at the last boundary among them reads. Those in ``last`` go last.
         """
+        self._check_not_written(table.blocks[place] for place in places)
         anchors, blocks = table.blocks[anchor][::-1], []
         for place in reversed(places):
             blocks.append(table.blocks[place])
@@ -295,6 +311,7 @@ class Holdings:
 
     def release_all(self, request: int) -> None:
         """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""
+        self._check_not_written(block for table in self.tables.get(request, ()) for block in table.blocks)
         self.free(self.tables.pop(request, []))
 
     def free(self, tables: Tables) -> None:
@@ -312,8 +329,15 @@ class Holdings:
 
     def _release_first(self) -> None:
         """Release what waited longest for steps."""
+        self._check_not_written(block for table in self.deferred[0][1] for block in table.blocks)
         for table in self.rules.ask(freed_late, self.deferred.pop(0)[1]):
             self.pool.release(table.blocks[::-1])
+
+    def _check_not_written(self, blocks: Iterable[int]) -> None:
+        """No block is released into which something is copied before the next step."""
+        written = [copy.destination for copy in self.copies if copy.destination != NULL]
+        if written and any(block in written for block in blocks):
+            raise ValueError("a block is released into which something is still copied")
 
     def _read(self, hit: Hit) -> None:
         """Hold the sources of the copies that serve ``hit``, which have no destination yet."""

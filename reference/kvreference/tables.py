@@ -81,7 +81,8 @@ def blocks_new(layouts: Plan, before: Plan) -> int:
 
 def keeps_all(layout: Layout, blocks: Sequence[int]) -> bool:
     """Whether ``layout`` names the same as ``blocks``, each block as often, besides null blocks and new ones."""
-    after, before = Counter(layout), Counter[int | None](blocks)
+    after: Counter[int | None] = Counter(layout)
+    before: Counter[int | None] = Counter(blocks)
     for nothing in (None, NULL):
         del after[nothing], before[nothing]
     return after == before

@@ -1,0 +1,342 @@
+"""Chapter 01: what writes tables and copies, one step at a time, whatever asks for it.
+
+A few methods of the holdings write the tables and the copies, and each of them keeps the pool in step. Each is run here
+over a pool of any size, with tables of any length: either it does what a transition says, or it raises and changes
+nothing. Nothing is assumed of the caller. What releases blocks is in ``running_tables``, and what the pool does by
+itself in ``running_pool``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from attrs import evolve
+
+from kvreference import tables as block_tables
+from kvreference.answers import Copy, Hit
+from kvreference.block_pool import NULL, BlockPool
+from kvreference.cached_map import CachedMap
+from kvreference.geometry import Geometry, Group
+from kvreference.holdings import Holdings
+from kvreference.tables import Table
+from kvspec.obligation import Count, Obligation, only
+from kvspec.pool.induction import sound
+from kvspec.pool.invariants import Point
+from kvspec.pool.state import FREE, WAITING, in_pool
+from kvspec.pool.transitions import Aim, Hold, Take
+from kvspec.proofs.running_pool import (
+    CACHED,
+    FIRST_QUEUE,
+    INSIDE_TOKENS,
+    OF_POOL,
+    PARTIAL,
+    POOL,
+    TOUCH_MUTANTS,
+    holdings_over,
+    is_pool,
+    is_reported,
+    running,
+)
+from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, Entries, table_of
+from kvspec.running import Key, Running, Unwatched, key, undecided
+from kvspec.symbolic import current_path, formula_of
+
+# A hit
+
+
+class HitBlocks(Entries):
+    """The blocks of a hit, however many: any blocks of the pool."""
+
+    def _another(self, its: Running) -> Any:
+        another = Unwatched(current_path().fresh("another"))
+        apart: Any = (another != its.at.block) & (another != its.own.block)
+        current_path().assume(formula_of(apart & in_pool(its.state, another)))
+        current_path().fact(formula_of(sound(its.state, [Point(another)])))
+        its.state.where.sees(another, WAITING)
+        return another
+
+
+def _holds(u: Any) -> Any:
+    its = running(u)
+    held = holdings_over(its)
+    wanted = [evolve(table_of(5), registered=u.registered), table_of(NULL, 6)]
+    tables = held._begin(OWNER, wanted)
+    begun = held.tables == {OWNER: tables} and [table.blocks for table in tables] == [[], []]
+    begun = begun & (tables[0].registered == u.registered)
+    try:
+        held._begin(OWNER, wanted)
+    except ValueError:
+        begun = begun & (held.tables[OWNER] is tables)
+    else:
+        return False
+    tables[1].blocks = [its.own.block] * u.named_before.__index__()
+    blocks: Any = HitBlocks(u.length, {"looked": (u.place, its.own.block)}, its)
+    try:
+        with its.runs():
+            held._hold(tables, 0, blocks)
+    except (ValueError, LookupError):
+        twice = (u.named_before == 1) & (u.at_block != NULL)
+        is_none = (u.at_block < NULL) | (u.at_block >= u.blocks)
+        return begun & its.agrees() & (twice | is_none) & (tables[0].blocks == [])
+    if u.at_block != NULL:
+        its.follow(Hold)
+    once = sum(each is its.own.block for table in tables for each in table.blocks) == 1
+    # How many are free is not known where another block was held, too.
+    return begun & its.agrees(sizes=False) & (once or bool(u.at_block == NULL))
+
+
+HOLDS = Obligation(
+    id="blocks-and-references.running-hold",
+    statements=("KV-INV-01", "KV-INV-02", "KV-INV-04", "KV-INV-07", "KV-OP-22"),
+    title="A request that holds nothing gets empty tables. Each block of a hit that one of them then names, however "
+    "many there are, gets one holder more, leaves the queue in which it waited, the free or the pinned one, and keeps "
+    "its content and its pin. A block that the request names already, and a number that is not a block's, are "
+    "rejected, and then nothing changes.",
+    unknowns={
+        **OF_POOL,
+        "length": Count(1),
+        "place": Count(0),
+        "named_before": Count(0, 1),
+        "registered": Count(0),
+    },
+    assumes=lambda u: is_pool(u) & (u.place < u.length) & (u.named[u.at_entry] == 0),
+    claim=_holds,
+    witnesses={
+        "a free block": lambda u: u.where[u.at_block] == FREE,
+        "a pinned one that waits": lambda u: u.where[u.at_block] == WAITING,
+        "one that is held": lambda u: u.refs[u.at_block] == 2,
+        "one that the request names": lambda u: (u.named_before == 1) & (u.refs[u.at_block] == 1),
+    },
+    mutants=(
+        *TOUCH_MUTANTS,
+        only(
+            "named-twice",
+            "A request names a block twice.",
+            "kvreference.holdings:may_be_named_twice",
+            lambda blocks: True,
+        ),
+        only(
+            "named-and-not-held",
+            "A table names a hit, and is not counted.",
+            f"{HOLDINGS}._hold",
+            lambda self, tables, index, blocks: _names(tables[index], blocks),
+        ),
+        only(
+            "begins-with-blocks",
+            "New tables name blocks before they hold them.",
+            f"{HOLDINGS}._begin",
+            lambda self, request, wanted: self.tables.setdefault(request, wanted),
+        ),
+    ),
+)
+
+
+def _names(table: Table, blocks: Any) -> None:
+    table.blocks += blocks
+
+
+# New blocks
+
+
+class Row:
+    """The entries of a table, or what it is to become: how often it names the block that is looked at, and new ones."""
+
+    def __init__(self, its: Running, occurs: Any, new: Any = 0) -> None:
+        self.its, self.occurs, self.new = its, occurs, new
+
+    def count(self, value: Any) -> Any:
+        """How many entries are new."""
+        assert value is None, "new ones"
+        return self.new
+
+    def __iter__(self) -> Iterator[Key | None]:
+        # It is met once, for as often as it occurs.
+        yield self.its.at.block
+        if self.new >= 1:
+            yield None
+
+
+class Occurrences:
+    """How often each block is named in a row, like a ``Counter``. Of others than the one that is looked at nothing is
+    known."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+    def __delitem__(self, nothing: Any) -> None:
+        assert nothing in (None, NULL), "only what is no block is passed over"
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Occurrences)
+        return bool(self.row.occurs == other.row.occurs) and undecided("all others occur as often")
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+
+def _grows(u: Any) -> Any:
+    its = running(u)
+    held = holdings_over(its)
+    table, other = table_of(), table_of(5)
+    there: Any = Row(its, u.occurs)
+    table.blocks, held.tables = there, {OWNER: [table], OTHER: [other]}
+    layout: Any = Row(its, u.again, u.at_other)
+    with its.runs(), ExitStack() as stack:
+        stack.enter_context(patch.object(block_tables, "Counter", Occurrences))
+        try:
+            lost = held._grow(table, layout)
+        except (ValueError, LookupError):
+            return its.agrees() & (table.blocks is there)
+    kept = (u.occurs == u.again) & (held.tables == {OWNER: [table], OTHER: [other]})
+    kept = kept & (sum(each is its.at.block for each in table.blocks) == 1)
+    if u.at_other == 0:
+        return kept & its.agrees() & (lost == [] and its.popped == [])
+    its.follow(Take)
+    new = [each for each in table.blocks if each is not its.at.block]
+    taken = len(its.popped) == len(new) == 1 and new[0] is its.popped[0]
+    return kept & its.agrees() & (u.at_other <= u.where.count(FREE)) & taken & is_reported(u, lost)
+
+
+GROWS = Obligation(
+    id="blocks-and-references.running-grow",
+    statements=("KV-INV-01", "KV-INV-02", "KV-INV-03", "KV-INV-04", "KV-INV-05", "KV-OP-05", "KV-OP-10"),
+    title="A table of any length becomes what it is to be: it names each of its blocks as often as before, and besides "
+    "new ones. Each of these was free, gets one holder, is forgotten by both maps and the tier, and its content is "
+    "reported. Where a block would be lost or named more often, or too few are free, it is rejected, and then nothing "
+    "changes.",
+    unknowns={**OF_POOL, "occurs": Count(0), "again": Count(0)},
+    # The front of the queue is the block of the step, if it is in it at all.
+    assumes=lambda u: is_pool(u) & (u.where[u.at_block] == FREE) & (u.named[u.at_entry] == 0),
+    claim=_grows,
+    witnesses={
+        "a cached block with entries, a pinned tier": lambda u: (
+            (u.tier == 1)
+            & (u.content[u.at_block] != 0)
+            & (u.begun[u.at_block] == 2)
+            & (u.any_block == u.at_block)
+            & (u.at_other == 1)
+        ),
+        "another block holds the same": lambda u: (
+            (u.content[u.at_block] != 0)
+            & (u.content[u.any_block] == u.content[u.at_block])
+            & (u.any_block != u.at_block)
+            & (u.at_other == 1)
+        ),
+        "a block would be lost": lambda u: (u.occurs == 1) & (u.again == 0),
+        "too few are free": lambda u: (u.at_other == u.where.count(FREE) + 1) & (u.occurs == u.again),
+    },
+    mutants=(
+        only("take-forgets-nothing", "A block keeps its content.", f"{POOL}._lose", lambda self, block: []),
+        only(
+            "forget-drops-all",
+            "With one block all others that hold the same are forgotten.",
+            f"{CACHED}.forget",
+            lambda self, block: _forget_all_of(self, block),
+        ),
+        only(
+            "entries-stay", "The boundaries inside a block stay entries.", f"{PARTIAL}.forget", lambda self, block: None
+        ),
+        only(
+            "pop-leaves-it",
+            "The block that is taken stays in the free queue.",
+            f"{FIRST_QUEUE}.pop",
+            lambda self: _front(self),
+        ),
+        only(
+            "loses-blocks",
+            "A table may lose blocks that it held.",
+            "kvreference.holdings:keeps_all",
+            lambda layout, blocks: True,
+        ),
+        only(
+            "takes-what-is-there",
+            "As many blocks are taken as are free, if fewer than wanted.",
+            f"{POOL}.take",
+            lambda self, count: _takes(self),
+        ),
+        only(
+            "taken-and-not-named",
+            "Blocks are taken, and the table does not name them.",
+            f"{HOLDINGS}._grow",
+            lambda self, table, layout: self.pool.take(layout.count(None))[1],
+        ),
+    ),
+)
+
+
+def _forget_all_of(self: CachedMap, block: int) -> Any:
+    content, self._content[block] = self._content[block], None
+    if content is not None:
+        self._blocks.pop(content)
+    return content
+
+
+def _front(self: Any) -> Any:
+    block = self._order.popitem(last=False)[0]
+    self._order[block] = None
+    return block
+
+
+def _takes(self: BlockPool) -> Any:
+    block = self.free.pop()
+    lost = self._lose(block)
+    self.references[block] = 1
+    return [block], lost
+
+
+# Copies
+
+GROUP = Group("full", 2 * INSIDE_TOKENS, unit_tokens=INSIDE_TOKENS)
+
+
+def _aims(u: Any) -> Any:
+    its = running(u)
+    held = holdings_over(its, Geometry((GROUP,)))
+    table = table_of()
+    # The table is known at the place after the full blocks of the hit; the entries before it are not read.
+    blocks: Any = {u.full.__index__(): its.own.block}
+    table.blocks, held.tables = blocks, {OWNER: [table]}
+    other, source = Copy(0, 5, 6, 1), key(u.source)
+    held.copies = [other, Copy(0, source, NULL, INSIDE_TOKENS)]
+    hit = Hit(u.full.__index__() * GROUP.block_size_tokens + INSIDE_TOKENS, ((),))
+    with its.runs():
+        held._aim(OWNER, hit)
+    first, aimed = held.copies
+    if u.at_block != NULL:
+        its.follow(Aim)
+    kept = first is other and aimed.source is source and aimed.tokens == INSIDE_TOKENS
+    return its.agrees() & (aimed.destination == u.at_block) & (kept and len(held.copies) == 2)
+
+
+FULL_MOST = 3
+AIMS = Obligation(
+    id="partial-hits.running-aim",
+    statements=("KV-INV-09", "KV-OP-19"),
+    title="A pending copy without a destination gets the block that its request's table names after the full blocks of "
+    "the hit; its source stays, and so do the copies that have a destination.",
+    unknowns={**OF_POOL, "source": Count(1), "full": Count(0, FULL_MOST)},
+    bound=f"one copy that has a destination and one that has none, after a hit of up to {FULL_MOST} full blocks: they "
+    "are lists",
+    assumes=lambda u: (
+        is_pool(u) & (u.reads[u.at_copy] == u.source) & (u.writes[u.at_copy] == 0) & (u.named[u.at_entry] == u.at_block)
+    ),
+    claim=_aims,
+    witnesses={"a block of its own": lambda u: (u.refs[u.at_block] == 1) & (u.full == 2)},
+    mutants=(
+        only(
+            "aims-into-the-block-before",
+            "A copy goes into the last full block of the hit.",
+            f"{HOLDINGS}._aim",
+            lambda self, request, hit: _aims_at_source(self),
+        ),
+    ),
+)
+
+
+def _aims_at_source(self: Holdings) -> None:
+    self.copies = [evolve(copy, destination=copy.destination or copy.source) for copy in self.copies]
+
+
+OBLIGATIONS = (HOLDS, GROWS, AIMS)
