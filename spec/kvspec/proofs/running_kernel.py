@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,9 +18,9 @@ from attrs import evolve
 
 from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit
+from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap
-from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, only
@@ -41,7 +42,8 @@ from kvspec.proofs.running_pool import (
     running,
 )
 from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, Entries, table_of
-from kvspec.running import Key, Running, Unwatched, key, undecided
+from kvspec.running import Key, Running, Unwatched, fresh, key, undecided
+from kvspec.stand_in import group
 from kvspec.symbolic import current_path, formula_of
 
 # A hit
@@ -195,7 +197,8 @@ def _grows(u: Any) -> Any:
         return kept & its.agrees() & (lost == [] and its.popped == [])
     its.follow(Take)
     new = [each for each in table.blocks if each is not its.at.block]
-    taken = len(its.popped) == len(new) == 1 and new[0] is its.popped[0]
+    popped: list[Any] = its.popped
+    taken = len(popped) == len(new) == 1 and new[0] is popped[0]
     return kept & its.agrees() & (u.at_other <= u.where.count(FREE)) & taken & is_reported(u, lost)
 
 
@@ -288,21 +291,28 @@ def _takes(self: BlockPool) -> Any:
 
 # Copies
 
-GROUP = Group("full", 2 * INSIDE_TOKENS, unit_tokens=INSIDE_TOKENS)
+
+class OnePlace:
+    """A table of any length, known at one place."""
+
+    def __init__(self, place: Any, block: Key) -> None:
+        self.place, self.block = place, block
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.block if place == self.place else fresh("another")
 
 
 def _aims(u: Any) -> Any:
     its = running(u)
-    held = holdings_over(its, Geometry((GROUP,)))
-    table = table_of()
-    # The table is known at the place after the full blocks of the hit; the entries before it are not read.
-    blocks: Any = {u.full.__index__(): its.own.block}
-    table.blocks, held.tables = blocks, {OWNER: [table]}
-    other, source = Copy(0, 5, 6, 1), key(u.source)
-    held.copies = [other, Copy(0, source, NULL, INSIDE_TOKENS)]
-    hit = Hit(u.full.__index__() * GROUP.block_size_tokens + INSIDE_TOKENS, ((),))
+    held = holdings_over(its, SimpleNamespace(groups=(group(Kind.FULL, u.size),)))
+    table, block, source = table_of(), its.own.block, key(u.source)
+    table.blocks = OnePlace(u.full, block)  # type: ignore[assignment]  # it stands for one
+    held.tables = {OWNER: [table]}
+    other = Copy(0, 5, 6, 1)
+    pending: Any = Copy(0, source, NULL, INSIDE_TOKENS)  # type: ignore[arg-type]  # a term
+    held.copies = [other, pending]
     with its.runs():
-        held._aim(OWNER, hit)
+        held._aim(OWNER, Hit(u.full * u.size + u.inside, ((),)))
     first, aimed = held.copies
     if u.at_block != NULL:
         its.follow(Aim)
@@ -310,17 +320,18 @@ def _aims(u: Any) -> Any:
     return its.agrees() & (aimed.destination == u.at_block) & (kept and len(held.copies) == 2)
 
 
-FULL_MOST = 3
 AIMS = Obligation(
     id="partial-hits.running-aim",
     statements=("KV-INV-09", "KV-OP-19"),
-    title="A pending copy without a destination gets the block that its request's table names after the full blocks of "
-    "the hit; its source stays, and so do the copies that have a destination.",
-    unknowns={**OF_POOL, "source": Count(1), "full": Count(0, FULL_MOST)},
-    bound=f"one copy that has a destination and one that has none, after a hit of up to {FULL_MOST} full blocks: they "
-    "are lists",
+    title="Each pending copy without a destination gets the block that its request's table names after the full blocks "
+    "of the hit, however many; its source stays, and so does each copy that has a destination.",
+    unknowns={**OF_POOL, "source": Count(1), "size": Count(1), "full": Count(0), "inside": Count(1)},
     assumes=lambda u: (
-        is_pool(u) & (u.reads[u.at_copy] == u.source) & (u.writes[u.at_copy] == 0) & (u.named[u.at_entry] == u.at_block)
+        is_pool(u)
+        & (u.inside < u.size)
+        & (u.reads[u.at_copy] == u.source)
+        & (u.writes[u.at_copy] == 0)
+        & (u.named[u.at_entry] == u.at_block)
     ),
     claim=_aims,
     witnesses={"a block of its own": lambda u: (u.refs[u.at_block] == 1) & (u.full == 2)},

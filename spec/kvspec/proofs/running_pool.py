@@ -153,7 +153,8 @@ def _reads(its: Running) -> bool:
     hit = Hit(INSIDE_TOKENS, ((),), (Partial(0, its.own.block, INSIDE_TOKENS),))
     with its.runs():
         held._read(hit)
-    return held.copies == [*others, Copy(0, its.own.block, NULL, INSIDE_TOKENS)]
+    pending: Any = [*others, Copy(0, its.own.block, NULL, INSIDE_TOKENS)]
+    return bool(held.copies == pending)
 
 
 TOUCH_MUTANTS = (
