@@ -120,7 +120,7 @@ class BlockPool:
 
     def release_last(self, blocks: Iterable[int]) -> None:
         """The same, but scratch does not go first."""
-        self.free.put(self._let_go(blocks), ())
+        self._queue(self._let_go(blocks), in_order=True)
 
     def _let_go(self, blocks: Iterable[int]) -> list[int]:
         freed = []
@@ -132,8 +132,8 @@ class BlockPool:
                 freed.append(block)
         return freed
 
-    def _queue(self, blocks: Sequence[int]) -> None:
-        self.free.put(blocks, {block for block in blocks if not self.is_cached(block)})
+    def _queue(self, blocks: Sequence[int], in_order: bool = False) -> None:
+        self.free.put(blocks, () if in_order else {block for block in blocks if not self.is_cached(block)})
 
     def slide(self, blocks: Sequence[int], anchor: Sequence[int]) -> None:
         """Release ``blocks``, the later ones first, because the window slid past them.

@@ -91,8 +91,8 @@ class PinnedPool(BlockPool):
     def _unqueue(self, block: int) -> None:
         (self.pinned if self.is_pinned[block] else self.free).remove(block)
 
-    def _queue(self, blocks: Sequence[int]) -> None:
-        super()._queue([block for block in blocks if not self.is_pinned[block]])
+    def _queue(self, blocks: Sequence[int], in_order: bool = False) -> None:
+        super()._queue([block for block in blocks if not self.is_pinned[block]], in_order)
         for block in blocks:
             if self.is_pinned[block]:
                 self.pinned.append(block)

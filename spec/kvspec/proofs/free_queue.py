@@ -104,7 +104,7 @@ class NumberedPool(BlockPool):
         self.scratch = Scratch(cached)
         self.free = free
 
-    def _queue(self, blocks: Any) -> None:
+    def _queue(self, blocks: Any, in_order: bool = False) -> None:
         # Unknowns cannot be put into a set: scratch is asked block by block, and is not a collection.
         self.free.put(blocks, self.scratch)  # type: ignore[arg-type]
 

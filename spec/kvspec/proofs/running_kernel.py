@@ -8,26 +8,29 @@ itself in ``running_pool``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import evolve
+from attrs import evolve, validators
 
 from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap
+from kvreference.content import Keys
 from kvreference.holdings import Holdings
+from kvreference.operations import Abort, Finish, Transferred
+from kvreference.population import Population, Request, Status
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, only
-from kvspec.pool.induction import sound
+from kvspec.pool.induction import before, operands, sound
 from kvspec.pool.invariants import Point
 from kvspec.pool.state import FREE, WAITING, in_pool
-from kvspec.pool.transitions import Aim, Hold, Take
+from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Take
 from kvspec.proofs.running_pool import (
     CACHED,
     FIRST_QUEUE,
@@ -36,12 +39,14 @@ from kvspec.proofs.running_pool import (
     PARTIAL,
     POOL,
     TOUCH_MUTANTS,
+    books,
     holdings_over,
     is_pool,
     is_reported,
+    manager_over,
     running,
 )
-from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, Entries, table_of
+from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, WRITTEN, Entries, Pending, table_of
 from kvspec.running import Key, Running, Unwatched, fresh, key, undecided
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, formula_of
@@ -350,4 +355,150 @@ def _aims_at_source(self: Holdings) -> None:
     self.copies = [evolve(copy, destination=copy.destination or copy.source) for copy in self.copies]
 
 
-OBLIGATIONS = (HOLDS, GROWS, AIMS)
+# What a window leaves
+
+
+def _leaves(u: Any) -> Any:
+    its = running(u)
+    its.pool.drop_blocks_min = u.drop_min
+    held, table, place = holdings_over(its), table_of(), key(u.place)
+    blocks: Any = Entries(u.length, {"looked": (place, its.own.block)})
+    table.blocks, held.copies = blocks, Pending(its)
+    last, times = u.last.__index__(), u.times.__index__()
+    try:
+        with its.runs():
+            held._leave(table, [place] * times, slice(u.anchor, u.anchor_end), [its.own.block] * last)
+    except ValueError:
+        return its.agrees() & (table.blocks[place] is its.own.block)
+    if (u.tier == 1) & (u.drop_min <= 1 - last) & (u.place >= u.anchor) & (u.place < u.anchor_end):
+        its.follow(Pin)
+    its.follow(Drop)
+    return its.agrees() & (table.blocks[place] == NULL)
+
+
+LEAVES = Obligation(
+    id="blocks-and-references.running-leave",
+    statements=("KV-INV-01", "KV-INV-02", "KV-INV-07", "KV-INV-09", "KV-OP-06"),
+    title="A place of a table, of any length, that a window leaves is a null block then, and its block has one holder "
+    "fewer, also if the place is named twice; it is pinned before if it is an anchor of a long drop, and waits where "
+    "its pin says, also if it is to go last. While something is to be copied into it, it is rejected, and then nothing "
+    "changes.",
+    unknowns={
+        **OF_POOL,
+        "scratch_first": Count(0, 1),
+        "length": Count(1),
+        "place": Count(0),
+        "anchor": Count(0),
+        "anchor_end": Count(0),
+        "drop_min": Count(0),
+        "times": Count(1, 2),
+        "last": Count(0, 1),
+    },
+    assumes=lambda u: (
+        is_pool(u)
+        & (u.named[u.at_entry] == u.at_block)
+        & (u.at_block != NULL)
+        & (u.place < u.length)
+        & (u.anchor_end <= u.length)
+    ),
+    claim=_leaves,
+    witnesses={
+        "a pinned block goes last": lambda u: (
+            (u.tier == 1) & (u.last == 1) & (u.refs[u.at_block] == 1) & (u.pinned[u.at_block] != 0)
+        ),
+        "it is named twice": lambda u: (u.times == 2) & (u.refs[u.at_block] == 2),
+    },
+    mutants=(
+        only(
+            "last-is-not-pinned",
+            "What goes last is put into the free queue, pinned or not.",
+            f"{POOL}.release_last",
+            lambda self, blocks: self.free.put(self._let_go(blocks), ()),
+        ),
+        only(
+            "released-and-named",
+            "A table names what was released.",
+            f"{HOLDINGS}._leave",
+            lambda self, table, places, anchor, last: self.pool.slide([table.blocks[each] for each in places], []),
+        ),
+        WRITTEN,
+    ),
+)
+
+# The end of a request
+
+STATUSES = tuple(Status)
+ENDS: tuple[Callable[[int], Finish | Abort | Transferred], ...] = (
+    Finish,
+    lambda number: Finish(number, sends=True),
+    Abort,
+    lambda number: Transferred(number, True),
+    lambda number: Transferred(number, False),
+)
+
+
+def _is_forgotten(u: Any) -> Any:
+    its = running(u)
+    geometry = SimpleNamespace(groups=(group(Kind.FULL, u.size),))
+    held = holdings_over(its, geometry)
+    manager = manager_over(held)
+    manager.settings = SimpleNamespace(loads_out_of_turn=False)
+    manager.cache = SimpleNamespace(register=lambda *_arguments: [])
+    population = books(Population, geometry=geometry)
+    number, other = key(u.number), key(u.other)
+    request: Any = Request(number, [1], Keys(), True, status=STATUSES[u.status.__index__()])  # type: ignore[arg-type]  # a term
+    one, two = [table_of(its.own.block)], [table_of(5)]
+    population.alive = {number: request, other: Request(u.other, [1], Keys(), True)}
+    held.tables, manager.prefixes, manager.population = {number: one, other: two}, {number: [], other: []}, population
+    with validators.disabled():
+        operation = ENDS[u.way.__index__()](number)
+    with its.runs():
+        manager.perform(operation)
+    places: Any = (held.tables, manager.prefixes, population.alive)
+    others = [list(each)[-1] is other for each in places] == [True] * len(places)
+    remembered = [len(each) - 1 for each in places]
+    if number in population.alive:
+        # It holds on until a transfer is over, or goes on.
+        return others & (remembered[1:] == [1, 1])
+    if u.tier == 1:
+        its.follow(Pin)
+    its.follow(Drop)
+    return its.agrees() & (others and remembered == [0, 0, 0])
+
+
+IS_FORGOTTEN = Obligation(
+    id="blocks-and-references.running-end-is-forgotten",
+    statements=("KV-LEAK-01",),
+    title="A request that ends, at once or when its transfer is over, is in the books no longer; then it has no table "
+    "and no prefixes, and its blocks are released. Of another request all stays.",
+    unknowns={
+        **OF_POOL,
+        "number": Count(0),
+        "other": Count(0),
+        "size": Count(1),
+        "status": Count(0, len(STATUSES) - 1),
+        "way": Count(0, len(ENDS) - 1),
+    },
+    assumes=lambda u: is_pool(u) & Drop.precondition(before(u), operands(u)) & (u.number != u.other),
+    claim=_is_forgotten,
+    witnesses={
+        "it runs, and finishes": lambda u: (u.status == STATUSES.index(Status.RUNNING)) & (u.way == 0),
+        "its transfer is over": lambda u: (u.status == STATUSES.index(Status.ENDING)) & (u.way == 3),
+    },
+    mutants=(
+        only(
+            "tables-stay",
+            "A request that ended keeps its tables.",
+            f"{HOLDINGS}.release_all",
+            lambda self, request: None,
+        ),
+        only(
+            "books-forget-too-early",
+            "A request that another node still reads is in the books no longer.",
+            "kvreference.population:Population._end",
+            lambda self, request, operation: self.alive.pop(request.number),
+        ),
+    ),
+)
+
+OBLIGATIONS = (HOLDS, GROWS, LEAVES, AIMS, IS_FORGOTTEN)
