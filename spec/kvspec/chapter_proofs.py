@@ -142,8 +142,6 @@ Of every guarantee, what no proof for all sizes covers. All of it is tested (T),
 models (B). That vLLM does what the reference does is tested, and never proved. What every proof takes for granted is
 in [TRUST.md](../TRUST.md).
 """
-_STEPS = "the steps"
-"""What stands in the table for what is said of many guarantees, once, above it."""
 
 
 def not_proved() -> str:

@@ -55,7 +55,7 @@ _LEFT: dict[str, str] = {
     "KV-INV-05": _WHOLE,
     "KV-INV-06": _WHOLE,
     "KV-INV-07": _WHOLE,
-    "KV-INV-08": "that to take a block from the front, or a hit out of the middle, leaves the order of the others",
+    "KV-INV-08": "that no rule but that of a finding has blocks released last, which may be scratch",
     "KV-INV-09": _WHOLE,
     "KV-OP-01": "that all missing blocks are counted in prompts of more than four blocks, and that more than three "
     "groups are asked",

@@ -21,7 +21,7 @@ from kvgate.explore.walk import walk
 from kvgate.kernel.models import load
 from kvreference.block_pool import NULL
 from kvreference.manager import Manager
-from kvspec.executed import stored
+from kvspec.executed import ROOT, stored
 from kvspec.kernel import KERNEL, recorded, writers, written
 from kvspec.obligation import Tier
 from kvspec.registry import obligations
@@ -143,3 +143,20 @@ def _writes_by_another_name(manager: Manager) -> None:
 def test_another_writer_is_seen(change: Callable[[Manager], None]) -> None:
     """A manager that writes an element, a field, or a list by another name: each is seen, and nothing else is."""
     assert [change.__name__] == [name.rpartition(":")[2] for name in _writes(change)]
+
+
+def test_nothing_else_remembers_a_request() -> None:
+    """Of all that the parts of a manager hold, three say of which requests: those that the end of one is proved to
+    empty. Copies and what is freed late name blocks, and go with the steps; the others name contents.
+    """
+    of_requests = {"Manager.prefixes", "Holdings.tables", "Population.alive"}
+    others = {"Manager._events", "Holdings.copies", "Holdings.deferred", "PrefixCache.fenced", "Prefixes._children"}
+    found = set()
+    for name in ("manager", "holdings", "population", "ahead", "prefix_cache", "content"):
+        tree = ast.parse((ROOT / f"{name}.py").read_text(encoding="utf-8"))
+        for kind in (each for each in tree.body if isinstance(each, ast.ClassDef)):
+            for each in ast.walk(kind):
+                target = each.target if isinstance(each, ast.AnnAssign) else None
+                if isinstance(target, ast.Attribute) and isinstance(each.annotation, ast.Subscript):  # type: ignore[attr-defined]
+                    found.add(f"{kind.name}.{target.attr}")
+    assert of_requests | others == found
