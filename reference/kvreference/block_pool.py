@@ -81,7 +81,12 @@ class BlockPool:
         """Take ``count`` blocks from the front of the free queue, for one holder each.
 
         Returns the blocks, and the content that was lost with them, in order.
+
+        Raises:
+            LookupError: fewer are free.
         """
+        if count > len(self.free):
+            raise LookupError(f"{count} blocks are wanted, and {len(self.free)} are free")
         blocks: list[int] = []
         lost: list[Content] = []
         for _ in range(count):
@@ -91,7 +96,14 @@ class BlockPool:
         return blocks, lost
 
     def touch(self, blocks: Iterable[int]) -> None:
-        """One more holder for each of ``blocks``; those that were free are no longer."""
+        """One more holder for each of ``blocks``; those that were free are no longer.
+
+        Raises:
+            LookupError: one of them is not a block of the pool.
+        """
+        blocks = list(blocks)
+        if not all(NULL < block < len(self.references) for block in blocks):
+            raise LookupError(f"not all of {blocks} are blocks of the pool")
         for block in blocks:
             if self.references[block] == 0:
                 self._unqueue(block)
@@ -108,7 +120,7 @@ class BlockPool:
 
     def release_last(self, blocks: Iterable[int]) -> None:
         """The same, but scratch does not go first."""
-        self.free.put(self._let_go(blocks), ())
+        self._queue(self._let_go(blocks), in_order=True)
 
     def _let_go(self, blocks: Iterable[int]) -> list[int]:
         freed = []
@@ -120,8 +132,8 @@ class BlockPool:
                 freed.append(block)
         return freed
 
-    def _queue(self, blocks: Sequence[int]) -> None:
-        self.free.put(blocks, {block for block in blocks if not self.is_cached(block)})
+    def _queue(self, blocks: Sequence[int], in_order: bool = False) -> None:
+        self.free.put(blocks, () if in_order else {block for block in blocks if not self.is_cached(block)})
 
     def slide(self, blocks: Sequence[int], anchor: Sequence[int]) -> None:
         """Release ``blocks``, the later ones first, because the window slid past them.
@@ -138,10 +150,32 @@ class BlockPool:
     def give_up(self, blocks: Sequence[int]) -> None:
         """A request frees its table of ``blocks``, which are released now or when steps in flight are over."""
 
+    # Knowing
+
+    def register(self, content: Content, block: int) -> None:
+        """From now on a held ``block`` is known to hold ``content``."""
+        self._check_held(block)
+        self.cached.register(content, block)
+
+    def register_beginning(self, content: Content, block: int) -> None:
+        """From now on a held ``block`` is known to begin with ``content``; to offer it again changes nothing."""
+        self._check_held(block)
+        self.partial.register(content, block)
+
+    def _check_held(self, block: int) -> None:
+        if block <= NULL or self.references[block] == 0:
+            raise ValueError(f"block {block} has no holder")
+
     # Forgetting
 
     def evict(self, block: int) -> list[Content]:
-        """Forget what ``block`` holds, also if a request holds it; returns the content that was lost."""
+        """Forget what ``block`` holds, also if a request holds it; returns the content that was lost.
+
+        Raises:
+            LookupError: there is no such block.
+        """
+        if not NULL <= block < len(self.references):
+            raise LookupError(f"there is no block {block}")
         was_cached = self.is_cached(block)
         lost = self._lose(block)
         if was_cached and self.references[block] == 0:

@@ -46,11 +46,11 @@ def register(
         size = group.block_size_tokens
         contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):
-            pool.cached.register(content, table.blocks[position])
+            pool.register(content, table.blocks[position])
         again = rules.ask(cached_again, geometry, group, request, table, looks_at, pool.is_cached)
         for position in again:
             contents.append(content_up_to(geometry, index, prefixes, (position + 1) * size))
-            pool.cached.register(contents[-1], table.blocks[position])
+            pool.register(contents[-1], table.blocks[position])
         boundaries = list(_take_boundaries(group, retention, request, table, min(tokens, known)))
         ends = rules.ask(ends_inside, group, request, table, looks_at, boundaries)
         began = [
@@ -67,7 +67,7 @@ def register(
 def _begins(pool: BlockPool, content: Content, table: Table, position: int) -> bool:
     """Make the beginning of a block an entry; whether it was none."""
     known = content in pool.partial.contents_of(table.blocks[position])
-    pool.partial.register(content, table.blocks[position])
+    pool.register_beginning(content, table.blocks[position])
     return not known
 
 

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvreference.admission import blocks_to_come_with, has_room, passes_gate
 from kvreference.answers import BlockTable, Copy, Hit
+from kvreference.attention import Layout
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import Content
 from kvreference.geometry import Group
 from kvreference.pinned_tier import PinnedPool
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
-from kvreference.tables import Plan, Table, Tables, blocks_new, plan, plan_provided, tables_of_hit
+from kvreference.tables import (
+    Plan,
+    Table,
+    Tables,
+    blocks_new,
+    keeps_all,
+    plan,
+    plan_provided,
+    tables_of_hit,
+)
 
 
 @frozen
@@ -96,6 +106,12 @@ def rounds_of_admission(
     return [range(len(tables))]
 
 
+def may_be_named_twice(blocks: Sequence[int]) -> bool:
+    """Whether a request may hold ``blocks`` of a hit of which it names some already: never."""
+    del blocks
+    return False
+
+
 def is_held_by_all(block: int, others: Sequence[set[int]], references: int) -> bool:
     """Whether ``block``, with so many ``references``, is in each of the tables ``others``."""
     del references
@@ -168,25 +184,27 @@ class Holdings:
         if not (has_room(self.pool, wanted, held, self.rules) and self.pool.make_room(taken, held)):
             return None
 
-        self.tables[request] = tables
         before = [len(table.blocks) for table in tables]
-        lost = self._fill(tables, provided) if known else self._begin(tables, hit, provided, span.provided)
+        lost = self._fill(tables, provided) if known else self._admit(request, tables, hit, provided, span.provided)
+        tables = self.tables[request]
         # The provided tokens have their blocks now: the rest is planned on top of them.
         nothing: Plan = [None] * len(tables)
         lost += self._fill(tables, self._plan(tables, nothing, span) if span.provided else complete)
-        self.copies += self._copies_of(hit, tables)
+        self._aim(request, hit)
         entries = tuple(tuple(table.blocks[start:]) for table, start in zip(tables, before, strict=True))
         for table in tables:
             table.fresh = False
         return Allocation(entries, tuple(lost))
 
-    def _begin(self, tables: Tables, hit: Hit, layouts: Plan, provided: int) -> list[Content]:
-        """Hold the blocks of a hit, and take those that another node writes."""
-        self.pool.touch(partial.source for partial in hit.partials)
+    def _admit(self, request: int, wanted: Tables, hit: Hit, layouts: Plan, provided: int) -> list[Content]:
+        """Hold the blocks of a hit, as the tables ``wanted`` name them, and take those that another node writes."""
+        self._read(hit)
         counts = [0 if layout is None else layout.count(None) for layout in layouts]
-        blocks, lost = [table.blocks for table in tables], list[Content]()
+        blocks, lost = [table.blocks for table in wanted], list[Content]()
+        tables = self._begin(request, wanted)
         for indices in self.rules.ask(rounds_of_admission, blocks, counts, self.pool.free, provided):
-            self.pool.touch(block for index in indices for block in tables[index].live())
+            for index in indices:
+                self._hold(tables, index, blocks[index])
             lost += self._fill(tables, [each if index in indices else None for index, each in enumerate(layouts)])
         return lost
 
@@ -196,30 +214,8 @@ class Holdings:
 
     def _fill(self, tables: Tables, layouts: Plan) -> list[Content]:
         """Bring ``tables`` into shape with new blocks from the front of the free queue, group by group."""
-        all_lost = []
-        for table, layout in zip(tables, layouts, strict=True):
-            if layout is None:
-                continue
-            blocks, lost = self.pool.take(layout.count(None))
-            new = iter(blocks)
-            table.blocks = [next(new) if block is None else block for block in layout]
-            all_lost += lost
-        return all_lost
-
-    def _copies_of(self, hit: Hit, tables: Tables) -> list[Copy]:
-        """The copies that serve a hit which ends inside blocks: each into the request's own block after the full
-        ones."""
-        places = {partial.group: hit.tokens // self.groups[partial.group].block_size_tokens for partial in hit.partials}
-        return [
-            Copy(partial.group, partial.source, tables[partial.group].blocks[places[partial.group]], partial.tokens)
-            for partial in hit.partials
-        ]
-
-    def dispatch(self) -> tuple[Copy, ...]:
-        """The worker copies. From then on the sources may be recycled."""
-        copies, self.copies = self.copies, []
-        self.pool.release(copy.source for copy in copies)
-        return tuple(copies)
+        pairs = zip(tables, layouts, strict=True)
+        return [content for table, layout in pairs if layout is not None for content in self._grow(table, layout)]
 
     # Taking back
 
@@ -235,22 +231,87 @@ class Holdings:
             dead = min(self.blocks_dead(group, computed), len(table.blocks))
             if dead > table.dead:
                 first, end = self.settings.geometry.anchor(group, dead)
-                anchor = table.blocks[max(first, table.dead) : end][::-1]
+                anchor = slice(max(first, table.dead), end)
                 places = self.rules.ask(places_released, group, table.blocks, range(table.dead, dead))
-                blocks = [table.blocks[place] for place in reversed(places)]
-                last = self.rules.ask(goes_last, group, blocks)
-                self.pool.slide([block for block in blocks if block not in last], anchor)
-                self.pool.release_last(last)
-                for place in places:
-                    table.blocks[place] = NULL
+                last = self.rules.ask(goes_last, group, [table.blocks[place] for place in reversed(places)])
+                self._leave(table, places, anchor, last)
                 table.dead = dead
 
     def blocks_dead(self, group: Group, computed: int) -> int:
         """How many leading blocks no token after the first ``computed`` reads."""
         return group.blocks_dead(computed)
 
+    def steps_over(self, steps: int) -> None:
+        """So many steps are over: the blocks that waited for them are released."""
+        while self.deferred and self.deferred[0][0] <= steps:
+            self._release_first()
+
+    # Asking
+
+    def leading_shared(self, request: int) -> Sequence[int]:
+        """Per group that keeps all its slots, how many leading blocks all requests with blocks hold; else 0."""
+        shared = []
+        for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
+            others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []
+            references = self.pool.references
+            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in table.blocks)
+            leading = next((i for i, by_all in enumerate(held) if not by_all), len(table.blocks))
+            shared.append(leading if group.keeps_all else 0)
+        return shared
+
+    # What changes tables and copies: nothing else does. Each of these keeps the count of holders, and so what follows
+    # from it, or raises and changes nothing.
+
+    def _begin(self, request: int, wanted: Tables) -> Tables:
+        """A request that holds nothing gets its tables: like those ``wanted``, but without blocks."""
+        if request in self.tables:
+            raise ValueError(f"request {request} has tables already")
+        self.tables[request] = [evolve(table, blocks=[]) for table in wanted]
+        return self.tables[request]
+
+    def _hold(self, tables: Tables, index: int, blocks: Sequence[int]) -> None:
+        """One of a request's tables names ``blocks``, after those that it has.
+
+        Raises:
+            ValueError: the request names a block twice then.
+        """
+        live = [block for block in blocks if block != NULL]
+        named = {block for table in tables for block in table.blocks}
+        is_twice = len({*live}) < len(live) or not named.isdisjoint(live)
+        if is_twice and not self.rules.ask(may_be_named_twice, live):
+            raise ValueError(f"a request names some of {live} twice")
+        self.pool.touch(live)
+        tables[index].blocks += blocks
+
+    def _grow(self, table: Table, layout: Layout) -> list[Content]:
+        """Bring a table into shape with new blocks from the front of the free queue; returns what was lost with them.
+
+        Raises:
+            ValueError: a block of the table is lost, or named more often.
+        """
+        if not keeps_all(layout, table.blocks):
+            raise ValueError("a table does not become what it is to be by new blocks alone")
+        blocks, lost = self.pool.take(layout.count(None))
+        new = iter(blocks)
+        table.blocks = [next(new) if block is None else block for block in layout]
+        return lost
+
+    def _leave(self, table: Table, places: Sequence[int], anchor: slice, last: Sequence[int]) -> None:
+        """Release the blocks at ``places``, the later ones first, which are null blocks then: the window slid past.
+
+        ``anchor`` is where those stand that a hit at the last boundary among them reads. Those in ``last`` go last.
+        """
+        self._check_not_written(table.blocks[place] for place in places)
+        anchors, blocks = table.blocks[anchor][::-1], []
+        for place in reversed(places):
+            blocks.append(table.blocks[place])
+            table.blocks[place] = NULL
+        self.pool.slide([block for block in blocks if block not in last], anchors)
+        self.pool.release_last([block for block in blocks if block in last])
+
     def release_all(self, request: int) -> None:
         """Release all blocks, group by group, tail first: a prefix is worth more than what follows it."""
+        self._check_not_written(block for table in self.tables.get(request, ()) for block in table.blocks)
         self.free(self.tables.pop(request, []))
 
     def free(self, tables: Tables) -> None:
@@ -266,21 +327,32 @@ class Holdings:
         if tables:
             self.deferred.append((steps, tables))
 
-    def steps_over(self, steps: int) -> None:
-        """So many steps are over."""
-        while self.deferred and self.deferred[0][0] <= steps:
-            for table in self.rules.ask(freed_late, self.deferred.pop(0)[1]):
-                self.pool.release(table.blocks[::-1])
+    def _release_first(self) -> None:
+        """Release what waited longest for steps."""
+        self._check_not_written(block for table in self.deferred[0][1] for block in table.blocks)
+        for table in self.rules.ask(freed_late, self.deferred.pop(0)[1]):
+            self.pool.release(table.blocks[::-1])
 
-    # Asking
+    def _check_not_written(self, blocks: Iterable[int]) -> None:
+        """No block is released into which something is copied before the next step."""
+        written = [copy.destination for copy in self.copies if copy.destination != NULL]
+        if written and any(block in written for block in blocks):
+            raise ValueError("a block is released into which something is still copied")
 
-    def leading_shared(self, request: int) -> Sequence[int]:
-        """Per group that keeps all its slots, how many leading blocks all requests with blocks hold; else 0."""
-        shared = []
-        for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
-            others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []
-            references = self.pool.references
-            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in table.blocks)
-            leading = next((i for i, by_all in enumerate(held) if not by_all), len(table.blocks))
-            shared.append(leading if group.keeps_all else 0)
-        return shared
+    def _read(self, hit: Hit) -> None:
+        """Hold the sources of the copies that serve ``hit``, which have no destination yet."""
+        self.pool.touch(partial.source for partial in hit.partials)
+        self.copies += [Copy(partial.group, partial.source, NULL, partial.tokens) for partial in hit.partials]
+
+    def _aim(self, request: int, hit: Hit) -> None:
+        """The copies without a destination get one: the request's own block after the full ones of ``hit``."""
+        for index, copy in enumerate(self.copies):
+            if copy.destination == NULL:
+                place = hit.tokens // self.groups[copy.group].block_size_tokens
+                self.copies[index] = evolve(copy, destination=self.tables[request][copy.group].blocks[place])
+
+    def dispatch(self) -> tuple[Copy, ...]:
+        """The worker copies. From then on the sources may be recycled."""
+        copies, self.copies = self.copies, []
+        self.pool.release(copy.source for copy in copies)
+        return tuple(copies)

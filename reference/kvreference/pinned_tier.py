@@ -58,8 +58,10 @@ class PinnedPool(BlockPool):
 
     def _pin(self, blocks: Iterable[int]) -> None:
         for block in blocks:
-            # A block that serves no hit is not worth keeping.
-            self.is_pinned[block] = self.is_cached(block)
+            if block != NULL:
+                self._check_held(block)
+                # A block that serves no hit is not worth keeping.
+                self.is_pinned[block] = self.is_cached(block)
 
     # Demotion
 
@@ -77,8 +79,8 @@ class PinnedPool(BlockPool):
         return True
 
     def _unpin(self, block: int) -> None:
-        self.is_pinned[block] = False
         self.pinned.remove(block)
+        self.is_pinned[block] = False
         self._queue([block])
 
     # Where a block without a holder waits
@@ -89,8 +91,8 @@ class PinnedPool(BlockPool):
     def _unqueue(self, block: int) -> None:
         (self.pinned if self.is_pinned[block] else self.free).remove(block)
 
-    def _queue(self, blocks: Sequence[int]) -> None:
-        super()._queue([block for block in blocks if not self.is_pinned[block]])
+    def _queue(self, blocks: Sequence[int], in_order: bool = False) -> None:
+        super()._queue([block for block in blocks if not self.is_pinned[block]], in_order)
         for block in blocks:
             if self.is_pinned[block]:
                 self.pinned.append(block)

@@ -190,7 +190,7 @@ class SecondTier:
         job = self.jobs.pop(number)
         pool, place = (self.device, job.block) if job.to_device else (self.host, job.chunk)
         if succeeded and job.content is not None:
-            pool.cached.register(job.content, place)
+            pool.register(job.content, place)
         self.host.release([job.chunk])
         self.device.release([job.block])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -76,6 +77,15 @@ def blocks_new(layouts: Plan, before: Plan) -> int:
     """How many new blocks ``layouts`` take over all groups, with those that were planned ``before``."""
     last = (after if after is not None else first for after, first in zip(layouts, before, strict=True))
     return sum(layout.count(None) for layout in last if layout is not None)
+
+
+def keeps_all(layout: Layout, blocks: Sequence[int]) -> bool:
+    """Whether ``layout`` names the same as ``blocks``, each block as often, besides null blocks and new ones."""
+    after: Counter[int | None] = Counter(layout)
+    before: Counter[int | None] = Counter(blocks)
+    for nothing in (None, NULL):
+        del after[nothing], before[nothing]
+    return after == before
 
 
 def content_up_to(geometry: Geometry, group: int, prefixes: Sequence[Prefix], tokens: int) -> Content:

@@ -57,9 +57,7 @@ def functions() -> Sequence[Function]:
             continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found |= {
-            f"{module}:{name}": (path, node) for name, node in _defined(tree.body, "") if not _only_declares(node)
-        }
+        found |= {f"{module}:{name}": (path, node) for name, node in defined(tree) if not _only_declares(node)}
     writers = {name for name, (_, node) in found.items() if _writes(node)}
     while True:
         names = {found[name][1].name for name in writers} - _WRITES
@@ -71,6 +69,11 @@ def functions() -> Sequence[Function]:
         Function(name, str(path), _first_line(node), node.end_lineno or 0, name in writers and not _makes(node))
         for name, (path, node) in found.items()
     )
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions and methods of a module, by name."""
+    yield from _defined(tree.body, "")
 
 
 def _defined(body: Sequence[ast.stmt], within: str) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -132,6 +135,12 @@ def _by_line() -> Mapping[str, Mapping[int, str]]:
         its = range(function.first_line, function.last_line + 1)
         lines.setdefault(function.file, {}).update(dict.fromkeys(its, function.name))
     return lines
+
+
+def function_of(code: CodeType) -> str:
+    """The function of the reference that ``code`` is, or is a part of; else where it is written."""
+    name = _by_line().get(code.co_filename, {}).get(code.co_firstlineno)
+    return name or f"{code.co_filename}:{code.co_name}"
 
 
 @cache

@@ -364,9 +364,12 @@ class Running:
             yield block
 
     def follow(self, transition: type[Transition], at: Operands | None = None) -> None:
-        """The transition that must have happened: it could, and leads to where the pool is now."""
+        """The transition that must have happened: it could, and leads to where the pool is now.
+
+        What is in the slots is not asked: it says nothing of holders, queues and maps.
+        """
         at = self.own if at is None else at
-        self.agreed = transition.guard(self.state, at) & self.agreed
+        self.agreed = transition.precondition(self.state, at) & self.agreed
         self.state = transition.effect(self.state, at)
 
     def agrees(self, sizes: bool = True) -> Any:
@@ -426,8 +429,8 @@ class Running:
         return block
 
     def turn(self, count: Any) -> Iterator[int]:
-        """Of a loop that repeats a step, one turn; as many as there are, if that is known."""
-        yield from range(count if isinstance(count, int) else 1)
+        """Of a loop that repeats a step, one turn if there is any; as many as there are, if that is known."""
+        yield from range(count if isinstance(count, int) else int(bool(count >= 1)))
 
 
 def _of(known: Map) -> Callable[[Any], Any]:

@@ -41,7 +41,7 @@ def test_content_is_lost_with_the_block_taken() -> None:
 
 def test_more_than_there_is_cannot_be_taken() -> None:
     """Goal: the caller checks first. Method: take three of two."""
-    with pytest.raises(LookupError, match="empty"):
+    with pytest.raises(LookupError, match="3 blocks are wanted"):
         BlockPool(3).take(3)
 
 
@@ -211,3 +211,24 @@ def test_a_copy_is_independent() -> None:
     assert [0, 1, 0, 0] == pool.references
     assert [2, 3] == list(pool.free)
     assert {} == pool.cached.entries()
+
+
+def test_what_no_one_holds_is_not_registered() -> None:
+    """Goal: a block that is free, and the null block, become known to hold nothing. Method: offer each, whole and in
+    part; nothing is cached after it.
+    """
+    pool = BlockPool(3)
+    for register in (pool.register, pool.register_beginning):
+        for block in (0, 1):
+            with pytest.raises(ValueError, match=f"block {block} has no holder"):
+                register(ONE, block)
+    assert not any(map(pool.is_cached, range(3)))
+
+
+@pytest.mark.parametrize("block", [-1, 0, 3])
+def test_only_blocks_of_the_pool_get_holders(block: int) -> None:
+    """Goal: a number that is not a block's is rejected before anything changes. Method: together with one that is."""
+    pool = BlockPool(3)
+    with pytest.raises(LookupError, match="not all of"):
+        pool.touch([1, block])
+    assert ([0, 0, 0], [1, 2]) == (pool.references, list(pool.free))

@@ -40,6 +40,7 @@ class Cache:
             Table([0 if i in passed else 100 * (g + 1) + i for i in range(20)], registered=0, boundary_tokens=0)
             for g in range(len(groups))
         ]
+        self.pool.touch(block for table in self.tables for block in table.live())
         self.fenced = 0
 
     def register(self, tokens: int) -> list[tuple[int, int, int]]:
@@ -92,9 +93,9 @@ def test_what_the_window_has_passed_is_never_cached() -> None:
     """
     cache = Cache(WINDOW, passed=[1])
     assert [(0, 0, 2), (0, 4, 10)] == cache.register(10)
-    events, _ = register(
-        BlockPool(200), cache.geometry, cache.retention, cache.request, cache.prefixes, _again(cache.tables), 10
-    )
+    pool = BlockPool(200)
+    pool.touch(cache.tables[0].live())
+    events, _ = register(pool, cache.geometry, cache.retention, cache.request, cache.prefixes, _again(cache.tables), 10)
     first, second = map(_stored, events)
     assert (None, (0, cache.prefixes[1])) == (first.parent, second.parent)
     assert ((0, cache.prefixes[2]), (0, cache.prefixes[3]), (0, cache.prefixes[4])) == second.contents

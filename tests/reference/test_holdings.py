@@ -270,3 +270,27 @@ def test_a_copy_is_independent() -> None:
     copy.release_all(1)
     assert before == observed(holdings)
     assert before != observed(copy)
+
+
+def test_what_would_break_the_count_is_rejected() -> None:
+    """Goal: what writes tables and copies raises before it changes anything. Method: a second beginning, a hit that the
+    request names already, a table that would lose a block, an eviction of no block, and an end under a pending copy.
+    """
+    holdings = holdings_of(FULL, FULL)
+    assert holdings.allocate(1, Span(0, 8), NO_HIT) is not None
+    (one, two), pool = holdings.tables[1], holdings.pool
+    holdings.copies = [Copy(0, 5, one.blocks[0], 2)]
+    before = ([[*one.blocks], [*two.blocks]], [*pool.references], [*pool.free])
+    for rejected in (
+        lambda: holdings._begin(1, [one, two]),
+        lambda: holdings._hold([one, two], 0, two.blocks),
+        lambda: holdings._hold([one, two], 0, [9, 9]),
+        lambda: holdings._grow(one, [one.blocks[0], None]),
+        lambda: holdings._leave(one, [0], slice(0, 0), ()),
+        lambda: holdings.release_all(1),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011  # each says something else
+            rejected()
+    with pytest.raises(LookupError):
+        pool.evict(12)
+    assert before == (tables(holdings, 1), pool.references, list(pool.free))

@@ -37,6 +37,7 @@ def computed(
     request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40, status=status)
     tables = [Table([10 * g + i + 1 for i in range(10)], 0, 0) for g in range(len(geometry.groups))]
     pool = BlockPool(40)
+    pool.touch(block for table in tables for block in table.blocks)
     cache.register(pool, request, prefixes, tables, tokens, 0 if now else None)
     return pool, prefixes
 
@@ -122,6 +123,7 @@ def test_what_must_match_counts() -> None:
     prefixes = known_of(geometry, 40)
     request = Request(0, list(range(40)), Keys(), reads_cache=True, prompt_tokens=40)
     pool, tables = BlockPool(10), [Table([1, 2, 3], 0, 0)]
+    pool.touch([1, 2, 3])
     cache.register(pool, request, prefixes, tables, 8, 0)
     cache.dispatched()
     cache.register(pool, request, prefixes, tables, 12, 0)
@@ -148,6 +150,7 @@ def test_drafts_are_not_registered() -> None:
     geometry = Geometry((WINDOW,))
     cache = PrefixCache(geometry, Dense(geometry))
     pool = BlockPool(10)
+    pool.touch([1, 2, 3])
     request = Request(0, list(range(8)), Keys(), reads_cache=True, prompt_tokens=8)
     cache.register(pool, request, known_of(geometry, 40), [Table([1, 2, 3], 0, 0)], 12, 0)
     assert [(1,), (2,)] == list(pool.cached.entries().values())

@@ -180,7 +180,10 @@ class OrderAgnosticReference(Manager):
         return tuple(min(table.dead, len(table.blocks)) for table in windowed)
 
     def free(self, number: int) -> None:
-        """A request frees its blocks."""
+        """A request frees its blocks. What was copied into them was so with the last step, which is over here."""
+        named = {block for table in self.tables.get(number, ()) for block in table.live()}
+        if any(copy.destination in named for copy in self.copies):
+            self.holdings.dispatch()
         self.holdings.release_all(number)
 
     def share(self, number: int) -> list[int]:

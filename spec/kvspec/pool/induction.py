@@ -7,13 +7,13 @@ assumes less than that it holds everywhere. The conclusion is shown at the arbit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
 
-from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
-from kvspec.pool.invariants import INVARIANTS, Invariant, Point, conserved
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Patch, Unknown, only
+from kvspec.pool.invariants import INVARIANTS, STRUCTURAL, Invariant, Point, conserved
 from kvspec.pool.state import HELD, MAPS, Operands, State, Transition, initial
 from kvspec.pool.transitions import TRANSITIONS
 from kvspec.symbolic import RecordedPath, current_path, on
@@ -69,12 +69,12 @@ def recalled(state: State, at: Point) -> None:
     state.where.sees(at.block, HELD)
 
 
-def sound(state: State, points: Iterable[Point]) -> Any:
-    """That all invariants hold at ``points``."""
+def sound(state: State, points: Iterable[Point], invariants: Iterable[Invariant] = STRUCTURAL) -> Any:
+    """That ``invariants`` hold at ``points``."""
     holds: Any = True
     for place, point in enumerate(points):
         recalled(state, point)
-        for invariant in INVARIANTS:
+        for invariant in invariants:
             # It is said of no point in particular.
             if invariant is not conserved or place == 0:
                 holds = invariant(state, point) & holds
@@ -92,14 +92,14 @@ def points_of(state: State, own: Operands, some: Point) -> Iterator[Point]:
     yield evolve(some, block=state.uses[some.use])
 
 
-def is_sound(u: Any) -> Any:
+def is_sound(u: Any, invariants: Sequence[Invariant] = STRUCTURAL) -> Any:
     """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
     path = current_path()
     if "sound" not in path.memory:
         recorded = RecordedPath()
         with on(recorded):  # type: ignore[arg-type]  # it stands for a path
             state = before(u)
-            holds = sound(state, points_of(state, operands(u), anywhere(u)))
+            holds = sound(state, points_of(state, operands(u), anywhere(u)), invariants)
         path.memory["sound"] = holds, recorded.facts
     holds, facts = path.memory["sound"]
     for fact in facts:
@@ -109,8 +109,12 @@ def is_sound(u: Any) -> Any:
 
 def can_happen(u: Any) -> Any:
     """The invariants hold, and the transition can happen."""
-    transition = chosen(u)
-    return is_sound(u) & transition.guard(before(u), operands(u))
+    return is_sound(u, tuple(INVARIANTS)) & chosen(u).guard(before(u), operands(u))
+
+
+def may_happen(u: Any) -> Any:
+    """The invariants of holders, queues and maps hold, and so does what they rest on; in the slots may be anything."""
+    return is_sound(u) & chosen(u).precondition(before(u), operands(u))
 
 
 def happens(u: Any, *transitions: type[Transition]) -> Any:
@@ -148,7 +152,7 @@ def inductive(
         return invariant(initial(state), at) & invariant(later, at)
 
     name = f"{chapter}.{invariant.__name__.replace('_', '-')}"
-    return of_every_step(name, statements, title, claim, mutants, witnesses)
+    return of_every_step(name, statements, title, claim, mutants, witnesses, invariant in STRUCTURAL)
 
 
 def of_every_step(
@@ -158,14 +162,16 @@ def of_every_step(
     claim: Step,
     mutants: tuple[Mutant, ...],
     witnesses: Mapping[str, Step],
+    structural: bool = False,
 ) -> Obligation:
-    """That ``claim`` is so of every transition from every sound state."""
+    """That ``claim`` is so of every transition from every sound state; if it is ``structural``, whatever is in the
+    slots."""
     return Obligation(
         id=name,
         statements=statements,
         title=title,
         unknowns=ANY_STEP,
-        assumes=can_happen,
+        assumes=may_happen if structural else can_happen,
         claim=claim,
         witnesses=witnesses,
         mutants=mutants,
@@ -179,4 +185,6 @@ def broken(name: str, story: str, transition: type[Transition], effect: Callable
 
 def unguarded(name: str, story: str, transition: type[Transition], guard: Callable[[State, Operands], Any]) -> Mutant:
     """A mutant of when ``transition`` can happen."""
-    return only(name, story, f"{transition.__module__}:{transition.__name__}.guard", staticmethod(guard))
+    names = ("guard", "precondition")
+    targets = (f"{transition.__module__}:{transition.__name__}.{each}" for each in names)
+    return Mutant(name, story, tuple(Patch(each, staticmethod(guard)) for each in targets))

@@ -6,7 +6,7 @@ Each is proved to be inductive in ``kvspec.proofs``, and evaluated on the states
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -189,3 +189,7 @@ INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
     }
 )
 """All of them. Together they are inductive: each is preserved if all hold before."""
+
+STRUCTURAL: Sequence[Invariant] = tuple(each for each, law in INVARIANTS.items() if law.statement.startswith("KV-INV"))
+"""Those of holders, queues and maps, which say nothing of what is in the slots: inductive by themselves, where only the
+preconditions of the transitions are kept."""

@@ -113,6 +113,11 @@ class Transition:
         """Whether it can happen."""
         raise NotImplementedError
 
+    @classmethod
+    def precondition(cls, state: State, at: Operands) -> Condition:
+        """What of the guard the invariants of holders, queues and maps rest on: nothing of what is in the slots."""
+        return cls.guard(state, at)
+
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         """The state after it."""

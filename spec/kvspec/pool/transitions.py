@@ -53,9 +53,12 @@ class Register(Transition):
     """A held block becomes known to hold a content, which is there or is written by a step that is scheduled."""
 
     @staticmethod
+    def precondition(state: State, at: Operands) -> Any:
+        return (state.where[at.block] == HELD) & (state.content[at.block] == 0) & (at.content != 0)
+
+    @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        unknown = (state.content[at.block] == 0) & (state.filled[at.block] == 0)
-        return (state.where[at.block] == HELD) & unknown & (at.content != 0) & is_there(state, at)
+        return Register.precondition(state, at) & (state.filled[at.block] == 0) & is_there(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -71,9 +74,12 @@ class Begin(Transition):
     """A boundary inside a held block becomes an entry; what is before it is there, or written by a scheduled step."""
 
     @staticmethod
+    def precondition(state: State, at: Operands) -> Any:
+        return (state.where[at.block] == HELD) & (state.begins[at.content, at.block] == 0) & (at.content != 0)
+
+    @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        new = (state.begins[at.content, at.block] == 0) & (state.filled[at.block] == 0)
-        return (state.where[at.block] == HELD) & new & (at.content != 0) & is_there(state, at)
+        return Begin.precondition(state, at) & (state.filled[at.block] == 0) & is_there(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -320,8 +326,12 @@ class Hold(Transition):
     """A table entry names a block as well that is known to hold the content asked for: a hit."""
 
     @staticmethod
+    def precondition(state: State, at: Operands) -> Any:
+        return in_pool(state, at.block) & (state.named[at.entry] == 0)
+
+    @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return in_pool(state, at.block) & _holds(state, at) & (state.named[at.entry] == 0)
+        return Hold.precondition(state, at) & _holds(state, at)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -337,9 +347,12 @@ class Read(Transition):
     """A copy holds its source, which holds the content asked for or begins with it: a hit that ends inside a block."""
 
     @staticmethod
+    def precondition(state: State, at: Operands) -> Any:
+        return in_pool(state, at.block) & (state.reads[at.copy] == 0) & (state.writes[at.copy] == 0)
+
+    @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        unused = (state.reads[at.copy] == 0) & (state.writes[at.copy] == 0)
-        return in_pool(state, at.block) & (_holds(state, at) | _begins(state, at)) & unused
+        return Read.precondition(state, at) & (_holds(state, at) | _begins(state, at))
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -358,11 +371,15 @@ class Aim(Transition):
     """
 
     @staticmethod
-    def guard(state: State, at: Operands) -> Any:
+    def precondition(state: State, at: Operands) -> Any:
         pending = (state.reads[at.copy] != 0) & (state.writes[at.copy] == 0)
+        return pending & (state.named[at.entry] == at.block) & (at.block != 0)
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
         unused = (state.refs[at.block] == 1) & (state.content[at.block] == 0) & (state.begun[at.block] == 0)
         brings = (at.content == 0) | (at.content == state.wants[at.copy])
-        return pending & _is_own(state, at) & unused & brings
+        return Aim.precondition(state, at) & _is_own(state, at) & unused & brings
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -395,9 +412,13 @@ class Drop(Transition):
     """A table entry releases its block. No request does so in a step in which something is copied into the block."""
 
     @staticmethod
-    def guard(state: State, at: Operands) -> Any:
+    def precondition(state: State, at: Operands) -> Any:
         own = (state.named[at.entry] == at.block) & (at.block != 0)
-        return own & (state.writes.count(at.block) == 0) & may_be_released(state, at.block)
+        return own & (state.writes.count(at.block) == 0)
+
+    @staticmethod
+    def guard(state: State, at: Operands) -> Any:
+        return Drop.precondition(state, at) & may_be_released(state, at.block)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -409,9 +430,13 @@ class ReadDone(Transition):
     """A copy is dispatched, and releases its source."""
 
     @staticmethod
+    def precondition(state: State, at: Operands) -> Any:
+        return (state.reads[at.copy] == at.block) & (at.block != 0)
+
+    @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        own = (state.reads[at.copy] == at.block) & (at.block != 0)
-        return own & (state.writes[at.copy] != 0) & may_be_released(state, at.block)
+        over = (state.writes[at.copy] != 0) & may_be_released(state, at.block)
+        return ReadDone.precondition(state, at) & over
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:

@@ -1,8 +1,8 @@
 """Chapter 02: which of two blocks is allocated first, however many others are released with them.
 
 Two blocks are looked at in a release of any length; what is so of any two is so of all. A block's place in the queue is
-a number: of two, the block with the lower one is allocated first. The reference's own queues, pool and holdings run on
-these numbers; only putting a block at the front or at the back is replaced. Between the blocks that are looked at stand
+a number: of two, the block with the lower one is allocated first. The reference's own queues, pool and holdings run
+over these numbers, which stand for the ordered dictionary in a queue. Between the blocks that are looked at stand
 ``Others``, as many as a release may have.
 """
 
@@ -17,7 +17,8 @@ from kvreference.block_pool import BlockPool
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.holdings import Holdings
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.symbolic import Condition, Number, implies
+from kvspec.running import Key, fresh, key
+from kvspec.symbolic import Condition, Number, current_path, formula_of, implies
 
 
 @frozen(eq=False)
@@ -39,46 +40,54 @@ class Scratch:
         return block.scratch if isinstance(block, Others) else bool(self.cached[block] == 0)
 
 
-class _Numbered(FreeQueue):
-    """How a place is given and taken."""
+class Places:
+    """Stands for the ordered dictionary in a queue: each block has a place, the lower ones before the others."""
 
     def __init__(self, place: Any, queued: Any, front: Number, back: Number) -> None:
         self.place = place
         self.queued = queued
-        """Block to whether it is in the queue, 0 or 1."""
+        """Block to whether it is there, 0 or 1."""
         self.front = front
         """No place is lower."""
         self.back = back
         """Every place is lower."""
 
-    def append(self, block: Any) -> None:
+    def __bool__(self) -> bool:
+        return bool(self.front < self.back)
+
+    def __contains__(self, block: Any) -> bool:
+        return not isinstance(block, Others) and bool(self.queued[block] == 1)
+
+    def __setitem__(self, block: Any, _nothing: None) -> None:
         if isinstance(block, Others):
             self.back = self.back + block.blocks
             return
         self._put(block, self.back)
         self.back = self.back + 1
 
-    def prepend(self, block: Any) -> None:
+    def __delitem__(self, block: Any) -> None:
+        self.queued = self.queued.put(block, 0)
+
+    def move_to_end(self, block: Any, last: bool = True) -> None:
+        """What is there goes to the front."""
+        assert not last, "to the front"
         if isinstance(block, Others):
             self.front = self.front - block.blocks
             return
         self.front = self.front - 1
         self._put(block, self.front)
 
-    def remove(self, block: Any) -> None:
-        self.queued = self.queued.put(block, 0)
+    def popitem(self, last: bool = True) -> tuple[Key, None]:
+        """The block that is before all others."""
+        assert not last, "from the front"
+        block = fresh("front")
+        current_path().assume(formula_of(self.queued[block] == 1))
+        del self[block]
+        return block, None
 
     def _put(self, block: Any, place: Number) -> None:
         self.place = self.place.put(block, place)
         self.queued = self.queued.put(block, 1)
-
-
-class PlainPositions(_Numbered):
-    """The plain queue."""
-
-
-class ScratchFirstPositions(_Numbered, ScratchFirstQueue):
-    """The queue that allocates scratch first."""
 
 
 class _References:
@@ -95,18 +104,25 @@ class _References:
             self.counts = self.counts.put(block, count)
 
 
-class NumberedPool(BlockPool):
-    """A block pool over such a queue."""
+def _content_of(cached: Any, block: Any) -> object:
+    return None if block in Scratch(cached) else "something"
 
-    def __init__(self, references: Any, cached: Any, free: FreeQueue) -> None:
-        # Both stand for collections of blocks that are known, of which they are asked what the pool asks.
-        self.references = _References(references)  # type: ignore[assignment]
-        self.scratch = Scratch(cached)
-        self.free = free
 
-    def _queue(self, blocks: Any) -> None:
-        # Unknowns cannot be put into a set: scratch is asked block by block, and is not a collection.
-        self.free.put(blocks, self.scratch)  # type: ignore[arg-type]
+def pool_over(references: Any, cached: Any, free: FreeQueue) -> BlockPool:
+    """A block pool over such a queue, in which no block only begins with something."""
+    pool: Any = object.__new__(BlockPool)
+    pool.references, pool.free = _References(references), free
+    pool.cached = SimpleNamespace(content_of=lambda block: _content_of(cached, block))
+    pool.partial = SimpleNamespace(contents_of=lambda _block: ())
+    made: BlockPool = pool
+    return made
+
+
+def queue_over(places: Places, kind: type[FreeQueue] = ScratchFirstQueue) -> Any:
+    """The reference's own queue over such places."""
+    queue: Any = object.__new__(kind)
+    queue._order = places
+    return queue
 
 
 QUEUE = "kvreference.free_queue:ScratchFirstQueue"
@@ -122,8 +138,8 @@ BETWEEN: dict[str, Unknown] = {f"{kind}_{where}": Count(0) for where in range(3)
 """How many others stand before, between and after the blocks that are looked at."""
 
 
-def _queue(u: Any) -> ScratchFirstPositions:
-    return ScratchFirstPositions(u.place, u.queued, -u.prepended, u.appended)
+def _places(u: Any) -> Places:
+    return Places(u.place, u.queued, -u.prepended, u.appended)
 
 
 def _among_others(u: Any, *blocks: Number) -> list[Any]:
@@ -148,16 +164,16 @@ def _in_order(queue: Any, cached: Any, kept: Number, scratch: Number) -> Conditi
 
 def _before_release(u: Any) -> Any:
     """The two that are released stand nowhere yet; any other two are in order."""
-    queue = _queue(u)
+    queue = _places(u)
     new = (u.first != u.second) & (u.queued[u.first] == 0) & (u.queued[u.second] == 0)
     return new & _in_order(queue, u.cached, u.one, u.other)
 
 
-def _released(u: Any) -> ScratchFirstPositions:
-    queue = _queue(u)
+def _released(u: Any) -> Places:
+    places = _places(u)
     # Scratch is asked block by block: it cannot be listed.
-    queue.put(_among_others(u, u.first, u.second), Scratch(u.cached))  # type: ignore[arg-type]
-    return queue
+    queue_over(places).put(_among_others(u, u.first, u.second), Scratch(u.cached))
+    return places
 
 
 def _appended(self: Any, blocks: Any, _scratch: Any) -> None:
@@ -229,9 +245,9 @@ RELEASE_ORDER = Obligation(
 
 def _after_eviction(u: Any) -> Any:
     """One that is queued was cached, and is so no longer."""
-    queue = _queue(u)
-    queue.turned_scratch(u.first)
-    return _in_order(queue, u.cached.put(u.first, 0), u.one, u.other)
+    places = _places(u)
+    queue_over(places).turned_scratch(u.first)
+    return _in_order(places, u.cached.put(u.first, 0), u.one, u.other)
 
 
 EVICTION = Obligation(
@@ -240,7 +256,7 @@ EVICTION = Obligation(
     title="With scratch first, a free block whose content is forgotten never stands after a cached one.",
     unknowns={**NUMBERED, "first": Count(1), "one": Count(1), "other": Count(1)},
     assumes=lambda u: (
-        (u.queued[u.first] == 1) & (u.cached[u.first] != 0) & _in_order(_queue(u), u.cached, u.one, u.other)
+        (u.queued[u.first] == 1) & (u.cached[u.first] != 0) & _in_order(_places(u), u.cached, u.one, u.other)
     ),
     claim=_after_eviction,
     witnesses={
@@ -254,15 +270,15 @@ EVICTION = Obligation(
 
 def _freed(u: Any) -> Any:
     """The queue after a request freed two tables: two blocks of one, the earlier first, and one of the other."""
-    queue_of = ScratchFirstPositions if u.scratch_first == 1 else PlainPositions
-    pool = NumberedPool(u.references, u.cached, queue_of(u.place, u.queued, -u.prepended, u.appended))
+    places = _places(u)
+    queue = queue_over(places, ScratchFirstQueue if u.scratch_first == 1 else FreeQueue)
     tables: Any = [
-        SimpleNamespace(blocks=_among_others(u, u.earlier, u.later)),
-        SimpleNamespace(blocks=_among_others(u, u.elsewhere)),
+        SimpleNamespace(blocks=_among_others(u, key(u.earlier), key(u.later))),
+        SimpleNamespace(blocks=_among_others(u, key(u.elsewhere))),
     ]
-    holdings: Any = SimpleNamespace(pool=pool)
+    holdings: Any = SimpleNamespace(pool=pool_over(u.references, u.cached, queue))
     Holdings.free(holdings, tables)
-    return pool.free
+    return places
 
 
 def _tail_first(u: Any) -> Any:
@@ -327,4 +343,68 @@ TAIL_FIRST = Obligation(
     ),
 )
 
-OBLIGATIONS = (SCRATCH_FIRST, RELEASE_ORDER, EVICTION, TAIL_FIRST)
+
+def _leaves(u: Any) -> Any:
+    """A block is taken from the front, or out of the middle; two others are looked at."""
+    places = _places(u)
+    queue = queue_over(places, ScratchFirstQueue if u.scratch_first == 1 else FreeQueue)
+    if u.hit == 1:
+        queue.remove(key(u.first))
+        gone: Any = u.first
+    else:
+        gone = queue.pop()
+    kept: Any = places.queued[gone] == 0
+    for block in (u.one, u.other):
+        kept = kept & implies(block != gone, places.queued[block] == u.queued[block])
+        kept = kept & (places.place[block] == u.place[block])
+    return kept & implies(u.scratch_first == 1, _in_order(places, u.cached, u.one, u.other))
+
+
+LEAVES = Obligation(
+    id="free-queue.taken-leaves-the-order",
+    statements=("KV-INV-08", "KV-INV-03", "KV-OP-05"),
+    title="A block that is taken from the front, or a hit out of the middle, is in the queue no longer; all others "
+    "stay, in their order, and with scratch first no cached block stands before a scratch one then.",
+    unknowns={
+        **NUMBERED,
+        "scratch_first": Count(0, 1),
+        "hit": Count(0, 1),
+        "first": Count(1),
+        "one": Count(1),
+        "other": Count(1),
+    },
+    assumes=lambda u: (
+        (u.queued[u.first] == 1)
+        & ((u.queued[u.one] == 0) | (u.queued[u.one] == 1))
+        & ((u.queued[u.other] == 0) | (u.queued[u.other] == 1))
+        & (u.place[u.first] < u.appended)
+        & (u.place[u.first] >= -u.prepended)
+        & implies(u.scratch_first == 1, _in_order(_places(u), u.cached, u.one, u.other))
+    ),
+    claim=_leaves,
+    witnesses={
+        "a hit between two others": lambda u: (
+            (u.hit == 1)
+            & (u.queued[u.one] == 1)
+            & (u.queued[u.other] == 1)
+            & (u.place[u.one] < u.place[u.first])
+            & (u.place[u.first] < u.place[u.other])
+        )
+    },
+    mutants=(
+        only(
+            "a-hit-takes-the-front",
+            "With a hit out of the middle the block at the front goes.",
+            "kvreference.free_queue:FreeQueue.remove",
+            lambda self, block: self.pop(),
+        ),
+        only(
+            "a-hit-moves-first",
+            "A hit stays in the queue, at the front.",
+            "kvreference.free_queue:FreeQueue.remove",
+            lambda self, block: self._order.move_to_end(block, last=False),
+        ),
+    ),
+)
+
+OBLIGATIONS = (SCRATCH_FIRST, RELEASE_ORDER, EVICTION, TAIL_FIRST, LEAVES)

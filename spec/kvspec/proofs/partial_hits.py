@@ -140,9 +140,18 @@ SOURCE = Obligation(
 def copy(u: Any) -> Copy:
     """The copy that serves the hit, by the code that runs."""
     hit = Hit(u.hit, (), (Partial(0, 1, u.hit % u.block),))
-    holdings: Any = SimpleNamespace(groups=(full_of(u),))
-    tables: Any = [SimpleNamespace(blocks=u.table)]
-    return Holdings._copies_of(holdings, hit, tables)[0]
+    pool = SimpleNamespace(touch=list)
+    tables: Any = {1: [SimpleNamespace(blocks=u.table)]}
+    holdings: Any = SimpleNamespace(groups=(full_of(u),), pool=pool, copies=[], tables=tables)
+    Holdings._read(holdings, hit)
+    Holdings._aim(holdings, 1, hit)
+    made: Copy = holdings.copies[0]
+    return made
+
+
+def _aims_before(self: Any, request: int, hit: Hit) -> None:
+    place = hit.tokens // self.groups[0].block_size_tokens - 1
+    self.copies[0] = Copy(0, 1, self.tables[request][0].blocks[place], 1)
 
 
 DESTINATION = Obligation(
@@ -163,10 +172,8 @@ DESTINATION = Obligation(
         only(
             "into-a-block-of-the-hit",
             "The copy goes into the last full block of the hit, which others read.",
-            "kvreference.holdings:Holdings._copies_of",
-            lambda self, hit, tables: [
-                Copy(0, 1, tables[0].blocks[hit.tokens // self.groups[0].block_size_tokens - 1], 1)
-            ],
+            "kvreference.holdings:Holdings._aim",
+            lambda self, request, hit: _aims_before(self, request, hit),
         ),
     ),
     binds=binds,

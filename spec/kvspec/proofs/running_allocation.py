@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvreference import admission, attention, block_pool, holdings, pinned_tier
 from kvreference import tables as block_tables
@@ -266,10 +266,15 @@ def _ends_inside(u: Any) -> Any:
     return (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0))
 
 
-def _holds_late(self: Holdings, tables_: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
-    lost = self._fill(tables_, layouts)
-    self.pool.touch(block for table in tables_ for block in table.live())
+def _holds_late(self: Holdings, request: int, wanted: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
+    self.tables[request] = wanted
+    lost = self._fill(wanted, layouts)
+    self.pool.touch(block for table in wanted for block in table.live())
     return lost
+
+
+def _aims_before(self: Holdings, request: int, _hit: Any) -> None:
+    self.copies = [evolve(copy, destination=self.tables[request][copy.group].blocks[1]) for copy in self.copies]
 
 
 ALLOCATES = Obligation(
@@ -307,16 +312,14 @@ ALLOCATES = Obligation(
         only(
             "hit-is-held-last",
             "The blocks for what is loaded are taken before the hit is held.",
-            "kvreference.holdings:Holdings._begin",
+            "kvreference.holdings:Holdings._admit",
             _holds_late,
         ),
         only(
             "copied-into-the-block-before",
             "A copy goes into the last block of the hit.",
-            "kvreference.holdings:Holdings._copies_of",
-            lambda self, hit, tables_: [
-                Copy(each.group, each.source, tables_[each.group].blocks[1], each.tokens) for each in hit.partials
-            ],
+            "kvreference.holdings:Holdings._aim",
+            lambda self, request, hit: _aims_before(self, request, hit),
         ),
         only(
             "hit-is-not-counted",

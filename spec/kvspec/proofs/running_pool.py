@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import block_pool, caching
-from kvreference.answers import Statistics
+from kvreference import block_pool, caching, pinned_tier
+from kvreference.answers import Copy, Hit, Partial, Statistics
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.cached_map import CachedMap
 from kvreference.events import Cleared
@@ -31,13 +31,11 @@ from kvspec.pool.transitions import (
     Demote,
     Drop,
     Forget,
-    Hold,
     Pin,
     Read,
     ReadDone,
     Register,
     Reset,
-    Take,
 )
 from kvspec.running import Running, key
 from kvspec.symbolic import either, implies, negated
@@ -103,103 +101,64 @@ def of_pool(
     others: Mapping[str, Unknown] = NO_OTHERS,
     tier: int | None = None,
     also: Callable[[Any], Any] = lambda u: True,
+    rejects: tuple[type[Exception], ...] = (),
 ) -> Obligation:
-    """That the pool ``does`` exactly ``transition``, where this can happen."""
+    """That the pool ``does`` exactly ``transition``, where this can happen.
+
+    With exceptions that it ``rejects`` with, it is asked everywhere: then it raises if and only if the transition
+    cannot happen, and changes nothing.
+    """
 
     def claim(u: Any) -> Any:
         its = running(u)
-        fine = does(u, its)
+        try:
+            fine = does(u, its)
+        except rejects:
+            return its.agrees() & negated(transition.precondition(before(u), operands(u)))
         its.follow(transition)
         return its.agrees() & fine
+
+    def is_asked(u: Any) -> Any:
+        return True if rejects else transition.precondition(before(u), operands(u))
 
     return Obligation(
         id=name,
         statements=statements,
         title=title,
         unknowns={**OF_POOL, **others, **({} if tier is None else {"tier": Count(tier, tier)})},
-        assumes=lambda u: is_pool(u) & transition.guard(before(u), operands(u)) & also(u),
+        assumes=lambda u: is_pool(u) & is_asked(u) & also(u),
         claim=claim,
         witnesses=witnesses,
         mutants=mutants,
     )
 
 
+INSIDE_TOKENS = 2
+"""How many tokens of a block are copied where a hit ends inside one."""
 POOL, PINNED = "kvreference.block_pool:BlockPool", "kvreference.pinned_tier:PinnedPool"
 CACHED, PARTIAL = "kvreference.cached_map:CachedMap", "kvreference.partial_map:PartialMap"
 FIRST_QUEUE = "kvreference.free_queue:FreeQueue"
 
 
-def _is_reported(u: Any, lost: list[Any]) -> Any:
+def is_reported(u: Any, lost: list[Any]) -> Any:
     """That the content that was lost is reported, once."""
     if not lost:
         return u.content[u.at_block] == 0
     return len(lost) == 1 and lost[0] == u.content[u.at_block]
 
 
-def _take(u: Any, its: Running) -> Any:
-    with its.runs() as pool:
-        blocks, lost = pool.take(u.at_other)
-    return len(blocks) == 1 and (blocks[0] == u.at_block) & _is_reported(u, lost)
+def _reads(its: Running) -> bool:
+    held = holdings_over(its)
+    others = [Copy(0, 5, 6, 1)]
+    held.copies = [*others]
+    hit = Hit(INSIDE_TOKENS, ((),), (Partial(0, its.own.block, INSIDE_TOKENS),))
+    with its.runs():
+        held._read(hit)
+    pending: Any = [*others, Copy(0, its.own.block, NULL, INSIDE_TOKENS)]
+    return bool(held.copies == pending)
 
 
-TAKE = of_pool(
-    "blocks-and-references.running-take",
-    ("KV-INV-01", "KV-INV-02", "KV-INV-03", "KV-INV-05", "KV-OP-05", "KV-OP-10"),
-    "Each block that the running pool takes is taken as the transition says: it was free, gets one holder, is "
-    "forgotten by both maps and the tier, and its content is reported.",
-    Take,
-    _take,
-    {
-        "a cached block with entries, a pinned tier": lambda u: (
-            (u.tier == 1) & (u.content[u.at_block] != 0) & (u.begun[u.at_block] == 2) & (u.any_block == u.at_block)
-        ),
-        "another block holds the same": lambda u: (
-            (u.content[u.at_block] != 0)
-            & (u.content[u.any_block] == u.content[u.at_block])
-            & (u.any_block != u.at_block)
-        ),
-    },
-    (
-        only("take-forgets-nothing", "A block keeps its content.", f"{POOL}._lose", lambda self, block: []),
-        only(
-            "forget-drops-all",
-            "With one block all others that hold the same are forgotten.",
-            f"{CACHED}.forget",
-            lambda self, block: _forget_all_of(self, block),
-        ),
-        only(
-            "entries-stay", "The boundaries inside a block stay entries.", f"{PARTIAL}.forget", lambda self, block: None
-        ),
-        only(
-            "pop-leaves-it",
-            "The block that is taken stays in the free queue.",
-            f"{FIRST_QUEUE}.pop",
-            lambda self: _front(self),
-        ),
-    ),
-)
-
-
-def _forget_all_of(self: CachedMap, block: int) -> Any:
-    content, self._content[block] = self._content[block], None
-    if content is not None:
-        self._blocks.pop(content)
-    return content
-
-
-def _front(self: Any) -> Any:
-    block = self._order.popitem(last=False)[0]
-    self._order[block] = None
-    return block
-
-
-def _touch(_u: Any, its: Running) -> bool:
-    with its.runs() as pool:
-        pool.touch([its.own.block])
-    return True
-
-
-_TOUCH_MUTANTS = (
+TOUCH_MUTANTS = (
     only(
         "touch-leaves-it-queued",
         "A block stays in its queue when it gets a holder.",
@@ -209,29 +168,17 @@ _TOUCH_MUTANTS = (
     only("free-queue-alone", "A pinned block is sought in the free queue.", f"{PINNED}._unqueue", BlockPool._unqueue),
 )
 
-HOLD = of_pool(
-    "blocks-and-references.running-touch",
-    ("KV-INV-01", "KV-INV-02", "KV-INV-07", "KV-OP-22"),
-    "Each block of a hit that the running pool touches gets one holder more, leaves the queue in which it waited, the "
-    "free or the pinned one, and keeps its content and its pin.",
-    Hold,
-    _touch,
-    {
-        "a free block": lambda u: u.where[u.at_block] == FREE,
-        "a pinned one that waits": lambda u: u.where[u.at_block] == WAITING,
-        "one that is held": lambda u: u.refs[u.at_block] == 2,
-    },
-    _TOUCH_MUTANTS,
-)
-
 READ = of_pool(
     "partial-hits.running-touch-of-a-source",
     ("KV-INV-01", "KV-INV-09", "KV-OP-19"),
-    "The source of a copy that the running pool touches is held until the copy is dispatched, wherever it waited.",
+    "The source of a copy is held, wherever it waited, together with the copy that becomes pending, which has no "
+    "destination yet; a number that is not a block's is rejected, and then nothing changes.",
     Read,
-    _touch,
+    lambda _u, its: _reads(its),
     {"a free block that begins so": lambda u: (u.where[u.at_block] == FREE) & (u.content[u.at_block] == 0)},
-    _TOUCH_MUTANTS,
+    TOUCH_MUTANTS,
+    also=lambda u: (u.reads[u.at_copy] == 0) & (u.writes[u.at_copy] == 0),
+    rejects=(LookupError,),
 )
 
 
@@ -358,7 +305,7 @@ def _evict(u: Any, its: Running) -> Any:
     manager = manager_over(holdings_over(its))
     with its.runs():
         manager._evict(SimpleNamespace(block=its.own.block))
-    return _is_reported(u, [event.content for event in manager._events])
+    return is_reported(u, [event.content for event in manager._events])
 
 
 EVICT = of_pool(
@@ -386,7 +333,10 @@ EVICT = of_pool(
     ),
     ANY_QUEUE,
     # Either queue and either tier; what is forgotten inside a block is the same in both.
-    also=lambda u: (u.scratch_first + u.tier == 1) & implies(u.tier == 0, u.begun[u.at_block] == 0),
+    also=lambda u: (
+        (u.scratch_first + u.tier == 1) & implies(u.tier == 0, u.begun[u.at_block] == 0) & (u.at_block != NULL)
+    ),
+    rejects=(LookupError,),
 )
 
 
@@ -396,10 +346,15 @@ def _pin(_u: Any, its: Running) -> bool:
     return True
 
 
+UNHELD_IS_PINNED = only(
+    "unheld-is-pinned", "Whether a block is held is not asked.", f"{POOL}._check_held", lambda self, block: None
+)
+
 PIN = of_pool(
     "pinned-tier.running-pin",
     ("KV-OP-21", "KV-INV-07"),
-    "Each block that the running tier pins gets a pin if a hit could use it, and else none; nothing else changes.",
+    "Each held block that the running tier pins gets a pin if a hit could use it, and else none; nothing else changes. "
+    "One without a holder is rejected.",
     Pin,
     _pin,
     {
@@ -419,8 +374,11 @@ PIN = of_pool(
             f"{POOL}.is_cached",
             lambda self, block: self.cached.content_of(block) is not None,
         ),
+        UNHELD_IS_PINNED,
     ),
     tier=1,
+    also=lambda u: (u.at_block >= 1) & (u.at_block < u.blocks),
+    rejects=(ValueError,),
 )
 
 
@@ -430,11 +388,14 @@ def _demote(_u: Any, its: Running) -> bool:
     return True
 
 
+UNPIN = pinned_tier.PinnedPool._unpin
+"""A demotion, where nothing is broken."""
+
 DEMOTE = of_pool(
     "pinned-tier.running-demotion",
     ("KV-OP-22", "KV-OP-23", "KV-INV-07"),
     "A block that the running tier demotes leaves the pinned queue for the free one, without its pin and with its "
-    "content.",
+    "content; one that does not wait there is rejected, and then nothing changes.",
     Demote,
     _demote,
     {"another block waits as pinned": lambda u: (u.where[u.any_block] == WAITING) & (u.any_block != u.at_block)},
@@ -451,22 +412,35 @@ DEMOTE = of_pool(
             f"{PINNED}._unpin",
             lambda self, block: (self.is_pinned.__setitem__(block, False), self.pinned.remove(block)),
         ),
+        only(
+            "unpinned-first",
+            "A block loses its pin before it is known to wait.",
+            f"{PINNED}._unpin",
+            lambda self, block: (self.is_pinned.__setitem__(block, False), UNPIN(self, block)),
+        ),
     ),
     ANY_QUEUE,
     tier=1,
+    rejects=(LookupError,),
+)
+
+
+UNHELD = only(
+    "unheld-is-known", "Whether a block is held is not asked.", f"{POOL}._check_held", lambda self, block: None
 )
 
 
 def _register(_u: Any, its: Running) -> bool:
     with its.runs() as pool:
-        pool.cached.register(its.own.content, its.own.block)
+        pool.register(its.own.content, its.own.block)
     return True
 
 
 REGISTER = of_pool(
     "content-and-cached-map.running-register",
     ("KV-INV-05", "KV-OP-08"),
-    "A block that the running map registers is listed for its content next to those that were, and holds it.",
+    "A held block that is registered is listed for its content next to those that were, and holds it. A block without "
+    "a holder, one that is registered already, and the null block are rejected, and then nothing changes.",
     Register,
     _register,
     {
@@ -487,7 +461,10 @@ REGISTER = of_pool(
             f"{CACHED}.register",
             lambda self, content, block: self._blocks.__setitem__(content, (*self._blocks.get(content, ()), block)),
         ),
+        UNHELD,
     ),
+    also=lambda u: u.at_content != 0,
+    rejects=(ValueError, LookupError),
 )
 
 
@@ -508,8 +485,8 @@ def _begin(_u: Any, its: Running) -> bool:
 BEGIN = of_pool(
     "partial-hits.running-begin",
     ("KV-INV-05", "KV-OP-18"),
-    "A boundary that the running map registers is an entry of its block next to those that were; to offer it again "
-    "changes nothing.",
+    "A boundary inside a held block that is registered is an entry of its block next to those that were; to offer it "
+    "again changes nothing. In a block without a holder, such as the null block, none is, and then nothing changes.",
     Begin,
     _begin,
     {
@@ -530,7 +507,10 @@ BEGIN = of_pool(
             f"{PARTIAL}.register",
             lambda self, content, block: _newest(self, content, block),
         ),
+        UNHELD,
     ),
+    also=lambda u: (u.at_content != 0) & (u.begins[u.at_content, u.at_block] == 0),
+    rejects=(ValueError, LookupError),
 )
 
 
@@ -581,7 +561,7 @@ def _resets(u: Any) -> Any:
         its.follow(Reset)
         # How many wait is not known once they were walked through; each is where it must be.
         return its.agrees(sizes=False)
-    return its.agrees() & negated(Reset.guard(before(u), operands(u))) & (not done and manager._events == [])
+    return its.agrees() & negated(Reset.precondition(before(u), operands(u))) & (not done and manager._events == [])
 
 
 def _cached_alone(self: BlockPool) -> bool:
@@ -650,7 +630,7 @@ LET_GO = Obligation(
     title="In a release of any length, each block that loses its last holder is among those that are queued "
     "afterwards, once, and no other block is.",
     unknowns=LETTING_GO,
-    assumes=lambda u: _is_letting_go(u) & Drop.guard(before(u), operands(u)),
+    assumes=lambda u: _is_letting_go(u) & Drop.precondition(before(u), operands(u)),
     claim=_lets_go,
     witnesses={"another was released before": lambda u: (u.let_go[u.any_block] == 1) & (u.refs[u.at_block] == 1)},
     mutants=(
@@ -710,8 +690,6 @@ QUEUED = Obligation(
 
 OBLIGATIONS = (
     COUNTS_FREE,
-    TAKE,
-    HOLD,
     READ,
     DROP,
     READ_DONE,

@@ -63,6 +63,8 @@ class Entries:
         self.length, self.known, self.its = length, dict(known), its
         self.made: Callable[[Key], Any] = lambda block: block
         """What stands there with a block."""
+        self._others: list[Any] | None = None
+        """The other block that is met, if there is one: the same whenever it is gone through."""
 
     def __bool__(self) -> bool:
         return bool(self.length > 0)
@@ -82,8 +84,10 @@ class Entries:
             for given, default in ((place.start, 0), (place.stop, self.length))
         )
         met = [value for at, value in self.known.values() if (at >= start) & (at < stop)]
-        if self.its is not None and undecided("another"):
-            met.append(self._another(self.its))
+        if self.its is not None:
+            if self._others is None:
+                self._others = [self._another(self.its)] if undecided("another") else []
+            met += self._others
         return met if place.step is None else met[:: place.step]
 
     def _another(self, its: Running) -> Any:
@@ -96,6 +100,17 @@ class Entries:
 
     def __setitem__(self, place: Any, block: Any) -> None:
         self.known[self._name(place)] = place, block
+
+
+class Pending:
+    """The copies that are pending, however many: one into the block of the step, if there is any."""
+
+    def __init__(self, its: Running) -> None:
+        self._its = its
+
+    def __iter__(self) -> Iterator[Copy]:
+        if self._its.state.writes.count(self._its.own.block) >= 1:
+            yield Copy(0, 5, self._its.own.block, 1)
 
 
 @contextmanager
@@ -139,9 +154,13 @@ def _frees_all(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
     other = [table_of(5)]
-    held.tables = {OWNER: _tables(u, its), OTHER: other}
-    with its.runs():
-        held.release_all(OWNER)
+    lists = _tables(u, its)
+    held.tables, held.copies = {OWNER: lists, OTHER: other}, Pending(its)
+    try:
+        with its.runs():
+            held.release_all(OWNER)
+    except ValueError:
+        return its.agrees() & (held.tables == {OWNER: lists, OTHER: other})
     _ended(its, u)
     # How many wait is not known where another block was released, too.
     return its.agrees(sizes=False) & (held.tables == {OTHER: other})
@@ -170,14 +189,26 @@ IN_TABLES: Mapping[str, Unknown] = {
 
 def _names(u: Any) -> Any:
     """A request names the block, at a place of a table of one of its groups."""
-    return is_pool(u) & Drop.guard(before(u), operands(u)) & (u.place < u.length) & (u.group < u.groups)
+    return is_pool(u) & _is_named(u) & (u.place < u.length) & (u.group < u.groups)
 
+
+def _is_named(u: Any) -> Any:
+    return (u.named[u.at_entry] == u.at_block) & (u.at_block != NULL)
+
+
+WRITTEN = only(
+    "freed-while-written",
+    "A block is released into which something is still copied.",
+    f"{HOLDINGS}._check_not_written",
+    lambda self, blocks: None,
+)
 
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
     statements=("KV-OP-07", "KV-INV-01", "KV-INV-03", "KV-LEAK-01"),
     title="A request that frees all it holds drops every block that its tables name, in every group, and has no "
-    "tables any more; those of other requests stay.",
+    "tables any more; those of other requests stay. While something is to be copied into one of them, it is rejected, "
+    "and then nothing changes.",
     unknowns=IN_TABLES,
     assumes=_names,
     claim=_frees_all,
@@ -207,6 +238,7 @@ FREES_ALL = Obligation(
             f"{HOLDINGS}.free",
             lambda self, tables: [self.pool.release(table.blocks[::-1]) for table in tables],
         ),
+        WRITTEN,
     ),
 )
 
@@ -252,14 +284,17 @@ def _waits(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
     lists, waiting = _tables(u, its, others=False), Deferred(u.waits, (u.older, [table_of(NULL)]))
-    held.tables, held.deferred = {OWNER: lists}, waiting
+    held.tables, held.deferred, held.copies = {OWNER: lists}, waiting, Pending(its)
     manager = manager_over(held)
     manager.settings = SimpleNamespace(loads_out_of_turn=True)
     request = SimpleNamespace(in_flight=[1] * u.flies.__index__())
     manager.population = books(PopulationAhead)
     manager.population.alive, manager.population.dispatched = {OWNER: request}, u.steps
     with its.runs():
-        manager._preempt(Preempt(OWNER))
+        try:
+            manager._preempt(Preempt(OWNER))
+        except ValueError:
+            return its.agrees() & (u.flies == 0) & (held.tables == {OWNER: lists})
         if u.flies == 0:
             _ended(its, u)
             return its.agrees() & (held.tables == {} and waiting.own is None)
@@ -275,6 +310,8 @@ def _waits(u: Any) -> Any:
             again = False
         except TurnOverError:
             again = True
+        except ValueError:
+            return kept & its.agrees() & (waiting.popped == [])
     if either(u.waits > 0, u.older, u.steps) > u.over:
         return kept & its.agrees() & (waiting.popped == [] and not again)
     if u.waits == 0:
@@ -331,6 +368,7 @@ WAITS = Obligation(
             f"{HOLDINGS}.steps_over",
             lambda self, steps: _released_one(self, steps),
         ),
+        WRITTEN,
     ),
 )
 
@@ -371,7 +409,7 @@ DISPATCHED = Obligation(
     title="When a step is dispatched, each of the copies that are pending is passed to the worker once and releases "
     "its source, and none is pending any more; what the step computes may serve hits from then on.",
     unknowns={**OF_POOL, "length": Count(1), "place": Count(0)},
-    assumes=lambda u: is_pool(u) & ReadDone.guard(before(u), operands(u)) & (u.place < u.length),
+    assumes=lambda u: is_pool(u) & ReadDone.precondition(before(u), operands(u)) & (u.place < u.length),
     claim=_dispatched,
     witnesses={
         "the source is freed": lambda u: u.refs[u.at_block] == 1,
@@ -432,8 +470,7 @@ def _dead_end(u: Any) -> Any:
 
 def _may_leave(u: Any) -> Any:
     """The place is one of the table, and what is pinned is released (chapter 10)."""
-    named = is_pool(u) & Drop.guard(before(u), operands(u))
-    return named & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
+    return is_pool(u) & _is_named(u) & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
 
 
 def _leaves(u: Any) -> Any:
@@ -448,9 +485,12 @@ def _leaves(u: Any) -> Any:
     place, asked = key(u.place), list[tuple[Any, Any]]()
     table: Any = table_of()
     table.blocks, table.dead = Entries(u.length, {"looked": (place, its.own.block)}), u.dead
-    held.tables = {OWNER: [table]}
-    with its.runs(), at_places(holdings, [place], asked):
-        held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
+    held.tables, held.copies = {OWNER: [table]}, Pending(its)
+    try:
+        with its.runs(), at_places(holdings, [place], asked):
+            held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
+    except ValueError:
+        return its.agrees() & (table.blocks[place] is its.own.block) & (table.dead == u.dead)
     end = _dead_end(u)
     inside = (u.place >= u.dead) & (u.place < end)
     if not inside:
@@ -465,7 +505,8 @@ LEAVES = Obligation(
     id="blocks-and-references.running-release-of-what-is-dead",
     statements=("KV-OP-06", "KV-INV-01", "KV-INV-03"),
     title="A request releases exactly the entries of a table, of any length, that no later token reads and that it has "
-    "not released before; each is a null block then.",
+    "not released before; each is a null block then. While something is to be copied into one of them, it is rejected, "
+    "and then nothing changes.",
     unknowns=OF_WINDOW,
     assumes=_may_leave,
     claim=_leaves,
@@ -494,6 +535,7 @@ LEAVES = Obligation(
             f"{HOLDINGS}.release_dead",
             lambda self, request, computed: _released_and_named(self, request, computed),
         ),
+        WRITTEN,
     ),
 )
 
@@ -839,7 +881,7 @@ def _registered(u: Any) -> tuple[list[Any], Any]:
     geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.size),), grain_tokens=u.grain)
     known: list[Any] = []
     pool: Any = SimpleNamespace(
-        cached=SimpleNamespace(register=lambda content, block: known.append((content, block))),
+        register=lambda content, block: known.append((content, block)),
         is_cached=lambda _block: False,
     )
     retention: Any = SimpleNamespace(due_tokens=lambda *_: u.due if u.is_due == 1 else None, boundaries=lambda *_: ())
@@ -948,7 +990,7 @@ def _asks(u: Any) -> Any:
     """A waiting request hits a block, or none, and a part of another one: both are listed for what it asks for."""
     state, hit = before(u), operands(u)
     copy = Operands(u.source, copy=u.at_copy, content=u.source_content)
-    fine = is_pool(u) & Hold.guard(state, hit) & Read.guard(state, copy) & (u.source != u.at_block)
+    fine = is_pool(u) & Hold.precondition(state, hit) & Read.precondition(state, copy) & (u.source != u.at_block)
     for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
         fine = fine & (one != other)
     fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
@@ -1015,18 +1057,15 @@ def _admits(u: Any) -> Any:
     return its.agrees() & enough & (len(its.popped) == new and right and as_ordered)
 
 
-def _takes_first(self: Holdings, tables: Any, hit: Hit, layouts: Any, provided: int) -> Any:
-    del provided
-    blocks, lost = self.pool.take(0)
-    self.pool.touch(block for table in tables for block in table.live())
-    del blocks, hit, layouts
-    return lost
+def _holds_no_source(self: Holdings, hit: Hit) -> None:
+    self.copies += [Copy(each.group, each.source, NULL, each.tokens) for each in hit.partials]
 
 
-def _holds_last(self: Holdings, tables_: Any, hit: Hit, layouts: Any) -> Any:
-    self.pool.touch(partial.source for partial in hit.partials)
-    blocks = [block for table in tables_ for block in table.live()]
-    lost = self._fill(tables_, layouts)
+def _holds_last(self: Holdings, request: int, wanted: Any, hit: Hit, layouts: Any) -> Any:
+    self._read(hit)
+    self.tables[request] = wanted
+    blocks = [block for table in wanted for block in table.live()]
+    lost = self._fill(wanted, layouts)
     self.pool.touch(blocks)
     return lost
 
@@ -1060,14 +1099,14 @@ ADMITS = Obligation(
         only(
             "source-is-not-held",
             "The source of a copy is not held (finding of the design `unheld copy`).",
-            f"{HOLDINGS}._begin",
-            _takes_first,
+            f"{HOLDINGS}._read",
+            _holds_no_source,
         ),
         only(
             "hit-is-held-last",
             "The blocks for what is loaded are taken before the hit is held.",
-            f"{HOLDINGS}._begin",
-            lambda self, tables_, hit, layouts, provided: _holds_last(self, tables_, hit, layouts),
+            f"{HOLDINGS}._admit",
+            lambda self, request, wanted, hit, layouts, provided: _holds_last(self, request, wanted, hit, layouts),
         ),
         only(
             "hit-is-not-counted",

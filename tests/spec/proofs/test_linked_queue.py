@@ -12,12 +12,12 @@ from random import Random
 
 import pytest
 
-from kvreference.free_queue import ScratchFirstQueue
+from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvspec.linked_queue import HEAD, TAIL, Blocks, append_n, empty, forward, popleft_n, prepend_n, remove, sequence
 from kvspec.maps import FiniteMap
 from kvspec.obligation import Mutant
 from kvspec.proofs import linked_free_queue
-from kvspec.proofs.free_queue import NumberedPool, Others, PlainPositions, ScratchFirstPositions
+from kvspec.proofs.free_queue import Others, Places, pool_over, queue_over
 from kvspec.queue_scripts import LEGAL, WITH_FRONT, Linked, OfReference, observed, random_script
 
 SEEDS = range(40)
@@ -144,8 +144,9 @@ def test_numbered_places_are_the_reference_order(scratch_first: bool) -> None:
     random = Random(1)
     for _ in range(200):
         cached = FiniteMap({block: random.randint(0, 1) for block in range(1, 13)})
-        kind = ScratchFirstPositions if scratch_first else PlainPositions
-        pool = NumberedPool(FiniteMap(dict.fromkeys(range(1, 13), 1)), cached, kind(FiniteMap(), FiniteMap(), 0, 0))
+        places = Places(FiniteMap(), FiniteMap(), 0, 0)
+        queue = queue_over(places, ScratchFirstQueue if scratch_first else FreeQueue)
+        pool = pool_over(FiniteMap(dict.fromkeys(range(1, 13), 1)), cached, queue)
         reference = OfReference(0, scratch_first).queue
         for release in (range(1, 5), range(5, 8), range(8, 13)):
             blocks = random.sample(release, len(release))
@@ -153,7 +154,6 @@ def test_numbered_places_are_the_reference_order(scratch_first: bool) -> None:
             # Others stand for any number of blocks.
             pool.release([*blocks[:2], others, *blocks[2:]])  # type: ignore[list-item]
             reference.put(blocks, {block for block in blocks if not cached[block]})
-        assert isinstance(pool.free, (PlainPositions, ScratchFirstPositions))
-        places = [pool.free.place[block] for block in reference]
-        assert all(one < other for one, other in pairwise(places))
-        assert all(pool.free.front <= place < pool.free.back for place in places)
+        order = [places.place[block] for block in reference]
+        assert all(one < other for one, other in pairwise(order))
+        assert all(places.front <= place < places.back for place in order)

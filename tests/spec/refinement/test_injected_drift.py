@@ -257,7 +257,7 @@ class TakesTwo(BlockPool):
 class NeverFrees(BlockPool):
     """A block without a holder is lost."""
 
-    def _queue(self, blocks: Any) -> None:
+    def _queue(self, blocks: Any, in_order: bool = False) -> None:
         pass
 
 

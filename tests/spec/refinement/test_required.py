@@ -131,8 +131,10 @@ class CopiesNothing(Holdings):
 class CopiesTooMuch(Holdings):
     """A copy takes a token more than the hit."""
 
-    def _copies_of(self, hit: Hit, tables: tables.Tables) -> list[Copy]:
-        return [evolve(copy, tokens=copy.tokens + 1) for copy in super()._copies_of(hit, tables)]
+    def _aim(self, request: int, hit: Hit) -> None:
+        before = len(self.copies) - len(hit.partials)
+        super()._aim(request, hit)
+        self.copies[before:] = [evolve(copy, tokens=copy.tokens + 1) for copy in self.copies[before:]]
 
 
 @pytest.mark.parametrize(

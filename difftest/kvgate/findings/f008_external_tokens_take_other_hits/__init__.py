@@ -9,7 +9,7 @@ from kvgate.findings.finding import Acts, Also, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import Misread
 from kvreference.block_pool import NULL
-from kvreference.holdings import is_held_by_all, rounds_of_admission
+from kvreference.holdings import is_held_by_all, may_be_named_twice, rounds_of_admission
 from kvreference.rules import Delta
 
 
@@ -40,6 +40,10 @@ class _TakenTwice:
             return rounds(tables, counts, free, provided)
         return [range(index, index + 1) for index in range(len(tables))]
 
+    def may_be_named_twice(self, never: Callable[[Sequence[int]], bool], blocks: Sequence[int]) -> bool:
+        """A request names what two of its groups have taken."""
+        return not self.blocks.isdisjoint(blocks) or never(blocks)
+
     def is_held_by_all(
         self,
         held: Callable[[int, Sequence[set[int]], int], bool],
@@ -57,7 +61,10 @@ class _TakenTwice:
 
 def _acts(*_run: object) -> Acts:
     taken = _TakenTwice()
-    follow = [Delta(is_held_by_all.__name__, taken.is_held_by_all)]
+    follow = [
+        Delta(is_held_by_all.__name__, taken.is_held_by_all),
+        Delta(may_be_named_twice.__name__, taken.may_be_named_twice),
+    ]
     return Acts(
         [Delta(rounds_of_admission.__name__, taken.rounds)],
         follow=follow,
