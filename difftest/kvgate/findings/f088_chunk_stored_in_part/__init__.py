@@ -11,7 +11,9 @@ from kvreference.attention import Kind
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """What a load brings to a window is a part of a chunk that was left out; or a store puts what follows such a part
-    to its place."""
+    to its place, or is rejected as it counts that part as well."""
+    if engine.stage.blocks_per_chunk > 1 and divergence.difference.subject == "AssertionError in __init__":
+        return bool(engine.connector.offloading and _has_part(engine))
     if not engine.memory.culprits or engine.stage.blocks_per_chunk == 1:
         return False
     job, copy = engine.memory.culprits[0]
@@ -21,6 +23,16 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
         return not job.loads and engine.connector.is_offloading(job) and _is_shifted(engine, job, copy)
     is_left_out = (job.tier, copy.chunk, copy.part) in engine.memory.left_out
     return divergence.difference.statement == "KV-TIER-01" and is_left_out
+
+
+def _has_part(engine: Any) -> bool:
+    """A request has the last block of a chunk, and not the first one, which its window has left."""
+    parts = engine.stage.blocks_per_chunk
+    blocks = [
+        group.block_ids for each in engine.connector.offloading.half._req_status.values() for group in each.group_states
+    ]
+    chunks = [each[at : at + parts] for each in blocks for at in range(0, len(each) - parts + 1, parts)]
+    return any(chunk[-1] and not chunk[0] for chunk in chunks)
 
 
 def _is_shifted(engine: Any, job: Any, copy: Any) -> bool:
