@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kvgate.findings.finding import Finding
@@ -11,9 +12,15 @@ from kvreference.attention import Kind
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """What a load brings to a window is a part of a chunk that was left out; or a store puts what follows such a part
-    to its place, or is rejected as it counts that part as well."""
-    if engine.stage.blocks_per_chunk > 1 and divergence.difference.subject == "AssertionError in __init__":
-        return bool(engine.connector.offloading and _has_part(engine))
+    to its place, or counts that part as well, which raises, or has too few blocks for its chunks."""
+    difference = divergence.difference
+    if engine.stage.blocks_per_chunk > 1 and difference.subject in (
+        "AssertionError in __init__",
+        "the blocks of a store",
+    ):
+        counts = list(map(int, re.findall(r"\d+", difference.got)))
+        is_short = not counts or counts[0] < engine.stage.blocks_per_chunk * counts[1]
+        return bool(engine.connector.offloading and is_short and _has_part(engine))
     if not engine.memory.culprits or engine.stage.blocks_per_chunk == 1:
         return False
     job, copy = engine.memory.culprits[0]
