@@ -87,9 +87,10 @@ def _stored_in_full(_divergence: Divergence, engine: Any) -> None:
 
 
 def _holds_what_others_wrote(_divergence: Divergence, engine: Any) -> None:
-    """No block holds what a request has computed, and every chunk was stored in full."""
+    """No block holds what a request has computed, and no chunk lacks a block."""
     engine.memory.left_out.clear()
     engine.memory.device.clear()
+    _no_block_is_left(engine)
 
 
 def _store_has_ended(_divergence: Divergence, engine: Any) -> None:
@@ -156,7 +157,9 @@ def _had_room(_divergence: Divergence, engine: Any) -> None:
 
 
 def _still_in_the_window(_divergence: Divergence, engine: Any) -> None:
-    """The tables have a block in each place."""
+    """The tables have a block in each place, and a request that has ended was short."""
+    for job, _ in engine.memory.culprits:
+        engine.memory.tokens[job.request] = []
     for table in block_tables(engine):
         for blocks in table.values():
             blocks[:] = [next(each for each in blocks if not each.is_null)] * len(blocks)
@@ -176,6 +179,10 @@ def _one_job_is_a_load(_divergence: Divergence, engine: Any) -> None:
 def _chunks_are_whole(_divergence: Divergence, engine: Any) -> None:
     """No chunk of a request lacks a block, and every block of a chunk was stored."""
     _stored_in_full(_divergence, engine)
+    _no_block_is_left(engine)
+
+
+def _no_block_is_left(engine: Any) -> None:
     for each in engine.connector.offloading.half._req_status.values():
         for group in each.group_states:
             group.block_ids[:] = [1] * len(group.block_ids)

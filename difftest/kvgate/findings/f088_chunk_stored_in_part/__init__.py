@@ -14,10 +14,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     """What a load brings to a window is a part of a chunk that was left out; or a store puts what follows such a part
     to its place, or counts that part as well, which raises, or has too few blocks for its chunks."""
     difference = divergence.difference
-    if engine.stage.blocks_per_chunk > 1 and difference.subject in (
-        "AssertionError in __init__",
-        "the blocks of a store",
-    ):
+    rejected = (("KV-SYS-01", "AssertionError in __init__"), ("KV-TIER-04", "the blocks of a store"))
+    if engine.stage.blocks_per_chunk > 1 and (difference.statement, difference.subject) in rejected:
         counts = list(map(int, re.findall(r"\d+", difference.got)))
         is_short = not counts or counts[0] < engine.stage.blocks_per_chunk * counts[1]
         return bool(engine.connector.offloading and is_short and _has_part(engine))
