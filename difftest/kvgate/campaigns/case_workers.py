@@ -82,7 +82,9 @@ class CaseWorkers:
         assert (lane, seed) == self.plan.turn(number), "a campaign takes its cases in order"
         self._asked += 1
         while self._given <= number + self._ahead:
-            os.write(self._tasks, _TASK.pack(self._given, until))
+            # If no process is left that reads it, that is reported where its reply is awaited.
+            with suppress(BrokenPipeError):
+                os.write(self._tasks, _TASK.pack(self._given, until))
             self._given += 1
         while number not in self._results:
             self._receive()

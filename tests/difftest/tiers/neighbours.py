@@ -160,7 +160,8 @@ def _still_in_the_window(_divergence: Divergence, engine: Any) -> None:
     """The tables have a block in each place, and a request that has ended was short."""
     for job, _ in engine.memory.culprits:
         engine.memory.tokens[job.request] = []
-    for table in block_tables(engine):
+    tables: Any = block_tables(engine)
+    for table in tables:
         for blocks in table.values():
             blocks[:] = [next(each for each in blocks if not each.is_null)] * len(blocks)
 

@@ -15,7 +15,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     simple, offloading, scheduler = engine.connector.simple, engine.connector.offloading, engine.scheduler
     if divergence.difference.statement != "KV-LEAK-01" or engine.memory.jobs or scheduler.has_requests():
         return False
-    aborted, others = set(), Counter[int]()
+    aborted, others = set[str](), Counter[int]()
     if simple:
         loads = {name: load for name, load in simple.half._reqs_to_load.items() if load.finished}
         aborted |= loads.keys()
