@@ -53,6 +53,8 @@ MONITORS = ("tiers", "leak", "progress")
 """What slots of both tiers hold and who uses them; what remains; and whether requests make progress."""
 SYSTEMS = tuple(f"native@{each}" for each in ("0.21.0", "0.22.1", "0.23.0", "0.27.1", "0.30.0", "0.33.0"))
 """The systems whose connectors are driven."""
+OWN_SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
+"""Those with which connectors of one's own are driven."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -213,6 +215,8 @@ class TierLevel(DrivenLevel):
             raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
         if not _takes(case.stage.connector, case.settings.geometry):
             raise UsageError(refusal(case.stage.connector))
+        if case.stage.connector == OWN and subject not in OWN_SYSTEMS:
+            raise UsageError(f"--level tiers runs connectors of your own with {', '.join(OWN_SYSTEMS)}, not {subject}")
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference
