@@ -16,9 +16,10 @@ from kvgate.campaigns.case_workers import CaseWorkers, side_by_side
 from kvgate.gate.campaign import Campaign, Outcome, Plan
 from kvgate.gate.case_runner import Lane, Trials
 from kvgate.kernel.errors import SystemUnavailableError
-from kvgate.kernel.models import MODELS
+from kvgate.kernel.models import MODELS, load
 from kvgate.kernel.protocol import Factory
-from kvgate.levels.manager import Bench
+from kvgate.levels.manager import MANAGER, Bench
+from kvgate.levels.tiers.level import TIERS
 from kvreference.answers import Answer
 from kvreference.operations import Finish, Operation
 
@@ -84,6 +85,17 @@ def test_what_another_process_saw_is_not_lost() -> None:
     # Nothing smaller shows it here, however long that is looked for.
     found = outcome(HeadFirstElsewhere, 2, shrink_seconds=2).found
     assert {"KV-OP-07"} == {each.divergence.difference.statement for each in found}
+
+
+def test_what_another_process_saw_of_an_engine_is_a_case_of_the_campaign() -> None:
+    """Goal: it can be made smaller, and is replayed. Method: what a process has said of a case of two tiers."""
+    trials = Trials(TIERS.bench_named("native@0.33.0", TIERS.gate))
+    plan = Plan((Lane(load("full+scratch"), "tiny"),), 100, seed=3)
+    with side_by_side(trials, plan, 2) as source:
+        assert isinstance(source, CaseWorkers)
+        found = source._lost(*plan.turn(0), ["tiers", 1, "KV-TIER-02", "a block", "free", "used"])
+    assert (3, "tiers/tiny", MANAGER) == (found.case.seed, found.case.preset, found.case.level)
+    assert trials.generate(*plan.turn(0), 3) == found.replayable
 
 
 def test_a_process_that_dies_ends_the_run() -> None:

@@ -82,7 +82,9 @@ class CaseWorkers:
         assert (lane, seed) == self.plan.turn(number), "a campaign takes its cases in order"
         self._asked += 1
         while self._given <= number + self._ahead:
-            os.write(self._tasks, _TASK.pack(self._given, until))
+            # If no process is left that reads it, that is reported where its reply is awaited.
+            with suppress(BrokenPipeError):
+                os.write(self._tasks, _TASK.pack(self._given, until))
             self._given += 1
         while number not in self._results:
             self._receive()
@@ -92,7 +94,8 @@ class CaseWorkers:
         if seen is None and result and result["known"].keys() <= self._known.keys():
             known = tuple(evolve(self._known[finding], times=times) for finding, times in result.pop("known").items())
             return Trial(**result, known=known, ran=ran)
-        trial = self.trials.trial(lane, seed, campaign_seed, until)
+        # What was seen in time there takes no longer here.
+        trial = self.trials.trial(lane, seed, campaign_seed, math.inf if seen else until)
         self._known.update({each.finding: each for each in trial.known if each.finding is not None})
         trial = evolve(trial, ran=trial.ran | ran)
         return evolve(trial, found=(self._lost(lane, seed, seen),)) if seen and not trial.found else trial
@@ -100,8 +103,13 @@ class CaseWorkers:
     def _lost(self, lane: Lane, seed: str, seen: list[Any]) -> Found:
         """What a case showed in another process and does not show in this one, as the other process said it."""
         case = self.trials.generate(lane, seed, self.plan.seed)
-        detector, step, *words = seen
-        return Found(Divergence(step, None, detector, Difference(*words)), case)
+        level, (detector, step, *words) = case.level, seen
+        divergence = Divergence(step, None, detector, Difference(*words))
+        if level.stage_type is None:
+            return Found(divergence, case)
+        # What it asked of the block manager is not known.
+        where = {"model": case.model, "preset": level.label(case.preset), "seed": self.plan.seed}
+        return Found(divergence, level.below.case(case.settings, (), **where), driver=case)
 
     def smallest(self, found: Found, until: float) -> Found:
         """The smallest case that shows the same defect, made in this process."""

@@ -19,7 +19,7 @@ from kvgate.kernel.errors import SystemUnavailableError, UsageError
 from kvgate.kernel.text import printable
 from kvgate.levels.registry import prepare
 from kvgate.levels.tiers.adapter.own import LOADS, WAITING_LOADS, Chosen, not_seen
-from kvgate.levels.tiers.level import SYSTEMS, TIERS, with_connector
+from kvgate.levels.tiers.level import OWN_SYSTEMS, TIERS, with_connector
 from kvgate.levels.tiers.operations import NAME_CHARACTERS_MAX
 
 NOT_TESTED = (
@@ -98,8 +98,8 @@ def _see_arguments(
         raise UsageError(f"connector: write MODULE:CLASS, not {printable(repr(connector), NAME_CHARACTERS_MAX)}")
     if config is not None and not isinstance(config, Mapping):
         raise UsageError(f"config: a mapping, not {type(config).__name__}")
-    if system not in SYSTEMS:
-        raise UsageError(f"system: one of {', '.join(SYSTEMS)}, not {printable(repr(system), NAME_CHARACTERS_MAX)}")
+    if system not in OWN_SYSTEMS:
+        raise UsageError(f"system: one of {', '.join(OWN_SYSTEMS)}, not {printable(repr(system), NAME_CHARACTERS_MAX)}")
     if isinstance(models, str) or not isinstance(models, Sequence) or not models:
         raise UsageError("models: a list of names, of which there is at least one")
     if profile not in PROFILES:

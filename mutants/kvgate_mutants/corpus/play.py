@@ -9,13 +9,14 @@ from functools import partial
 from attrs import frozen
 
 from kvgate.adapters.registry import Loaded
-from kvgate.findings import explain, explain_engine, explain_pair
+from kvgate.findings import explain, explain_engine, explain_pair, explain_tiers
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.lockstep import Lockstep
 from kvgate.kernel.text import contrast, printable
 from kvgate.levels.manager import Bench
-from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario
+from kvgate.levels.tiers.level import SYSTEMS
+from kvgate_mutants.corpus.scenario import Blocks, Direct, Engines, Pairs, Scenario, Tiers
 from kvreference.operations import Operation
 
 SUBJECTS = ("stock", "retention", "native@0.23.0", "native@0.33.0")
@@ -84,6 +85,8 @@ Built = tuple[
 def _built(scenario: Scenario, loaded: Loaded) -> Built:
     if isinstance(scenario, Pairs):
         return _pair(scenario, loaded.name)
+    if isinstance(scenario, Tiers):
+        return _tiers(scenario, loaded.name)
     return _engine(scenario, loaded.name) if isinstance(scenario, Engines) else _blocks(scenario, loaded)
 
 
@@ -129,6 +132,17 @@ def _pair(scenario: Pairs, name: str) -> Built:
     explains = partial(explain_pair, pair=pair)
     locksteps = pair.prefill.lockstep, pair.decode.lockstep
     return explains, [partial(pair.perform, each) for each in scenario.operations], pair.close, locksteps
+
+
+def _tiers(scenario: Tiers, name: str) -> Built:
+    from kvgate.levels.tiers.engine import TierEngine
+
+    if name not in SYSTEMS:
+        raise UsageError(f"no connector of {name!r} is driven: give one of {', '.join(SYSTEMS)}")
+    engine = TierEngine(scenario.settings, scenario.stage, name)
+    explains = partial(explain_tiers, engine=engine)
+    # No reference follows, so no finding acts in one.
+    return explains, [partial(engine.perform, each) for each in scenario.operations], engine.close, ()
 
 
 def _check_subject(name: str) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kvgate.kernel.errors import UsageError
 from kvgate_mutants.corpus.bug import Bug
-from kvgate_mutants.corpus.bugs import blocks, hangs, hits
+from kvgate_mutants.corpus.bugs import blocks, hangs, hits, tiers
 
 _BUGS = (
     *(*hits.ZERO_HITS, *hits.WRONG_HITS),
     *(*hangs.BLOCK_MANAGER_HANGS, *hangs.SCHEDULER_HANGS, *hangs.LATE_FREES, *hangs.PAIR_HANGS),
+    *tiers.CONNECTORS,
     *(*blocks.DOUBLE_FREES, *blocks.MISCOUNTS, *blocks.WRONG_EVENTS),
 )
 

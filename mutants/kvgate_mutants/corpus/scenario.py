@@ -6,6 +6,7 @@ Everything is spelled out, so a trial is the same everywhere and always; nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from attrs import field, frozen
@@ -14,8 +15,11 @@ from attrs.validators import min_len
 from kvgate.levels.manager import GATE
 from kvgate.levels.pair.operations import Operation as PairOperation
 from kvgate.levels.pair.operations import PairStage
+from kvgate.levels.registry import read
 from kvgate.levels.scheduler.operations import Operation as EngineOperation
 from kvgate.levels.scheduler.operations import Stage
+from kvgate.levels.tiers.operations import Operation as TierOperation
+from kvgate.levels.tiers.operations import TierStage
 from kvreference.attention import Kind
 from kvreference.content import Keys
 from kvreference.geometry import Geometry, Group
@@ -23,6 +27,9 @@ from kvreference.mamba import StateMode
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Finish, Operation, Run, Schedule
 from kvreference.settings import Settings
+
+CASES = Path(__file__).parent / "cases"
+"""The stored cases, one for each thread."""
 
 
 @frozen
@@ -67,7 +74,22 @@ class Pairs:
     with_reference: bool = True
 
 
-Scenario: TypeAlias = Blocks | Engines | Pairs
+@frozen
+class Tiers:
+    """Operations on an engine with a KV connector and its tier on the host."""
+
+    settings: Settings
+    stage: TierStage
+    operations: tuple[TierOperation, ...] = field(repr=False, validator=min_len(1))
+
+
+def stored(name: str) -> Tiers:
+    """A stored case of two tiers."""
+    case = read(CASES / name).case
+    return Tiers(case.settings, case.stage, case.operations)
+
+
+Scenario: TypeAlias = Blocks | Engines | Pairs | Tiers
 
 
 # What most scenarios consist of: groups, requests, and their operations

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from attrs import evolve
 
+from kvgate.findings.tier_state import block_tables
 from kvgate.kernel.difference import Divergence
 
 Neighbour: TypeAlias = Callable[[Divergence, Any], Divergence | None]
@@ -86,9 +87,10 @@ def _stored_in_full(_divergence: Divergence, engine: Any) -> None:
 
 
 def _holds_what_others_wrote(_divergence: Divergence, engine: Any) -> None:
-    """No block holds what a request has computed, and every chunk was stored in full."""
+    """No block holds what a request has computed, and no chunk lacks a block."""
     engine.memory.left_out.clear()
     engine.memory.device.clear()
+    _no_block_is_left(engine)
 
 
 def _store_has_ended(_divergence: Divergence, engine: Any) -> None:
@@ -131,8 +133,60 @@ def _blocks_come_free(_divergence: Divergence, engine: Any) -> None:
 
 def _not_aborted(_divergence: Divergence, engine: Any) -> None:
     """No request was aborted while it loaded."""
-    for load in engine.connector.simple.half._reqs_to_load.values():
+    simple, offloading = engine.connector.simple, engine.connector.offloading
+    for load in simple.half._reqs_to_load.values() if simple else ():
         load.finished = False
+    if offloading:
+        offloading.half._jobs.clear()
+
+
+def _not_the_end(_divergence: Divergence, engine: Any) -> None:
+    """The request has tokens after the block."""
+    engine.connector.offloading.ended = {job: tokens + 1 for job, tokens in engine.connector.offloading.ended.items()}
+
+
+def _computed_in_part(_divergence: Divergence, engine: Any) -> None:
+    """Another token than the last was not computed."""
+    group, slots = engine.memory.taken
+    engine.memory.taken = group, (None, *slots[1:])
+
+
+def _had_room(_divergence: Divergence, engine: Any) -> None:
+    """The tier has had room for every store."""
+    engine.connector.offloading.rejected.clear()
+
+
+def _still_in_the_window(_divergence: Divergence, engine: Any) -> None:
+    """The tables have a block in each place, and a request that has ended was short."""
+    for job, _ in engine.memory.culprits:
+        engine.memory.tokens[job.request] = []
+    tables: Any = block_tables(engine)
+    for table in tables:
+        for blocks in table.values():
+            blocks[:] = [next(each for each in blocks if not each.is_null)] * len(blocks)
+
+
+def _one_job_is_unknown(_divergence: Divergence, engine: Any) -> None:
+    """A block is remembered for a job that the connector does not know."""
+    engine.connector.offloading.half._block_id_to_pending_jobs[99] = {99}
+
+
+def _one_job_is_a_load(_divergence: Divergence, engine: Any) -> None:
+    """What remains is of a load."""
+    for job in engine.connector.offloading.half._jobs.values():
+        job.is_store = False
+
+
+def _chunks_are_whole(_divergence: Divergence, engine: Any) -> None:
+    """No chunk of a request lacks a block, and every block of a chunk was stored."""
+    _stored_in_full(_divergence, engine)
+    _no_block_is_left(engine)
+
+
+def _no_block_is_left(engine: Any) -> None:
+    for each in engine.connector.offloading.half._req_status.values():
+        for group in each.group_states:
+            group.block_ids[:] = [1] * len(group.block_ids)
 
 
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
@@ -145,6 +199,8 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "024": (_blocks_are_taken, _one_load_has_not_ended, _with(statement="KV-TIER-05")),
     "076": (_blocks_are_taken, _one_load_has_not_ended),
     "077": (_stores_have_ended, _with(subject="AssertionError in build_connector_meta")),
+    "078": (_not_the_end, _computed_in_part, _with(statement="KV-TIER-01")),
+    "079": (_had_room, _still_in_the_window, _with(subject="a chunk of the host that a store uses")),
     "084": (_one_reset_less, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
     "085": (
         _with(subject="a chunk of the host that a store uses"),
@@ -159,7 +215,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _with(statement="KV-TIER-05", got="{'_req_status': 99}"),
     ),
     "087": (_not_preempted, _with(subject="AssertionError in update_state_after_alloc")),
-    "088": (_stored_in_full, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
+    "088": (_chunks_are_whole, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
     "089": (_with(subject="a chunk of the host that a store uses"), _not_interrupted, _with(statement="KV-TIER-04")),
     "090": (_a_block_is_taken, _a_block_is_held_twice, _with(subject="RuntimeError in schedule")),
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
@@ -170,6 +226,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "096": (_named_once, _with(statement="KV-INV-02")),
     "098": (_a_block_is_held_twice, _not_aborted, _a_block_is_taken, _with(statement="KV-TIER-05")),
     "097": (_in_step, _with(subject="a block of the device that a load uses")),
+    "109": (_one_job_is_unknown, _one_job_is_a_load, _with(got="{'_req_status': 99}"), _with(statement="KV-TIER-06")),
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}

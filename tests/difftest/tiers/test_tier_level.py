@@ -18,7 +18,7 @@ from tests.published import published
 from kvgate.adapters.releases import release_named
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
-from kvgate.levels.tiers.level import CONNECTOR, SIMPLE_SYSTEMS, SYSTEMS, TIERS
+from kvgate.levels.tiers.level import CONNECTOR, SYSTEMS, TIERS
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ print(json.dumps([new, loaded, stored, same, ran, same_interval]))
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "connector"),
-    [*((name, "offloading") for name in SYSTEMS), *((name, "simple") for name in (*SIMPLE_SYSTEMS, *SYSTEMS))],
+    [(name, connector) for name in SYSTEMS for connector in ("offloading", "simple")],
 )
 def test_nothing_new_and_the_same_again(name: str, connector: str) -> None:
     pytest.importorskip("vllm")

@@ -48,12 +48,17 @@ RELEASE = evolve(
     gate="within",
     findings=(OLDER.findings - IF_IN_FULL)
     | {
+        "077-load-next-to-stores",
+        "079-rejected-stores-of-blocks-left",
+        "088-chunk-stored-in-part",
+        "089-stores-that-a-reset-leaves",
         "090-stores-stop-a-reset",
         "091-stores-of-an-idle-engine-are-kept",
         "092-stores-wait-for-no-step",
         "096-block-stored-twice",
         "097-loads-wait-for-no-step",
         "098-idle-engine-keeps-an-aborted-load",
+        "109-idle-engine-keeps-its-last-stores",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions("0.20.2", reason="it adds no name"),

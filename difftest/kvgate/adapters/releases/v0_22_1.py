@@ -28,7 +28,13 @@ RELEASE = evolve(
         "x86_64": "3f0919213a01fdf64427b84d73738596a34e5075d26c87d5ebca550167d8d888",
     },
     masks=True,
-    findings=OLDER.findings - {"098-idle-engine-keeps-an-aborted-load"} | {"011-mask-omits-look-ahead"},
+    findings=OLDER.findings - {"098-idle-engine-keeps-an-aborted-load", "109-idle-engine-keeps-its-last-stores"}
+    | {
+        "011-mask-omits-look-ahead",
+        "084-second-reset-before-a-step",
+        "085-stale-window-blocks-after-a-reset",
+        "086-jobs-named-after-a-reset",
+    },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
         "0.21.0",

@@ -43,16 +43,11 @@ RELEASE = evolve(
         "035-next-item-has-no-room",
         "037-fewer-drafts-end-the-process",
         "038-adapter-of-a-paused-request",
+        "079-rejected-stores-of-blocks-left",
     }
     | {
         "015-replay-above-its-look-ahead",
         "052-older-state-goes-last",
-        "077-load-next-to-stores",
-        "084-second-reset-before-a-step",
-        "085-stale-window-blocks-after-a-reset",
-        "086-jobs-named-after-a-reset",
-        "088-chunk-stored-in-part",
-        "089-stores-that-a-reset-leaves",
         "093-loads-of-another-connector-are-not-seen",
     },
     scheduler=SCHEDULER_RULES,

@@ -121,6 +121,7 @@ RELEASE = evolve(
         "050-later-item-after-a-failed-load",
         "053-no-end-before-its-shortest",
         "072-state-before-a-gap-stays-held",
+        "078-end-of-an-answer-is-stored",
         "091-stores-of-an-idle-engine-are-kept",
     }
     | {
@@ -129,10 +130,6 @@ RELEASE = evolve(
         "059-null-blocks-gone-over-once",
         "083-padding-longer-than-a-chunk",
         "076-room-kept-for-loads-too-small",
-        "084-second-reset-before-a-step",
-        "085-stale-window-blocks-after-a-reset",
-        "087-reloaded-in-the-step-after-a-reset",
-        "088-chunk-stored-in-part",
         "090-stores-stop-a-reset",
         "093-loads-of-another-connector-are-not-seen",
         "094-idle-engine-stores-without-end",

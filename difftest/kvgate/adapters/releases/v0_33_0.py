@@ -143,7 +143,6 @@ RELEASE = evolve(
     | {
         "065-evicted-state-cached-again",
         "095-holders-wait-behind-a-holder",
-        "099-reset-frees-chunks-under-a-store",
         "075-load-kept-out-by-its-own-drafts",
     },
     scheduler=SCHEDULER_RULES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kvgate.findings.finding import Finding
@@ -11,7 +12,13 @@ from kvreference.attention import Kind
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """What a load brings to a window is a part of a chunk that was left out; or a store puts what follows such a part
-    to its place."""
+    to its place, or counts that part as well, which raises, or has too few blocks for its chunks."""
+    difference = divergence.difference
+    rejected = (("KV-SYS-01", "AssertionError in __init__"), ("KV-TIER-04", "the blocks of a store"))
+    if engine.stage.blocks_per_chunk > 1 and (difference.statement, difference.subject) in rejected:
+        counts = list(map(int, re.findall(r"\d+", difference.got)))
+        is_short = not counts or counts[0] < engine.stage.blocks_per_chunk * counts[1]
+        return bool(engine.connector.offloading and is_short and _has_part(engine))
     if not engine.memory.culprits or engine.stage.blocks_per_chunk == 1:
         return False
     job, copy = engine.memory.culprits[0]
@@ -21,6 +28,16 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
         return not job.loads and engine.connector.is_offloading(job) and _is_shifted(engine, job, copy)
     is_left_out = (job.tier, copy.chunk, copy.part) in engine.memory.left_out
     return divergence.difference.statement == "KV-TIER-01" and is_left_out
+
+
+def _has_part(engine: Any) -> bool:
+    """A request has the last block of a chunk, and not the first one, which its window has left."""
+    parts = engine.stage.blocks_per_chunk
+    blocks = [
+        group.block_ids for each in engine.connector.offloading.half._req_status.values() for group in each.group_states
+    ]
+    chunks = [each[at : at + parts] for each in blocks for at in range(0, len(each) - parts + 1, parts)]
+    return any(chunk[-1] and not chunk[0] for chunk in chunks)
 
 
 def _is_shifted(engine: Any, job: Any, copy: Any) -> bool:

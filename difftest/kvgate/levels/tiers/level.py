@@ -51,10 +51,10 @@ STEPS = 160
 ANSWERS_MAX = 40
 MONITORS = ("tiers", "leak", "progress")
 """What slots of both tiers hold and who uses them; what remains; and whether requests make progress."""
-SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
+SYSTEMS = tuple(f"native@{each}" for each in ("0.21.0", "0.22.1", "0.23.0", "0.27.1", "0.30.0", "0.33.0"))
 """The systems whose connectors are driven."""
-SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
-"""Others, of which ``SimpleCPUOffloadConnector`` is."""
+OWN_SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
+"""Those with which connectors of one's own are driven."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -206,9 +206,8 @@ class TierLevel(DrivenLevel):
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
-        if system not in SYSTEMS + SIMPLE_SYSTEMS:
-            names = ", ".join(SYSTEMS + SIMPLE_SYSTEMS)
-            raise UsageError(f"--level tiers runs with the connectors of {names}, not of {system!r}")
+        if system not in SYSTEMS:
+            raise UsageError(f"--level tiers runs with the connectors of {', '.join(SYSTEMS)}, not of {system!r}")
         return super().bench_named(system, detectors)
 
     def world(self, case: Case, subject: str, with_reference: bool) -> Any:
@@ -216,8 +215,8 @@ class TierLevel(DrivenLevel):
             raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
         if not _takes(case.stage.connector, case.settings.geometry):
             raise UsageError(refusal(case.stage.connector))
-        if subject in SIMPLE_SYSTEMS and case.stage.connector != "simple":
-            raise UsageError(f"--level tiers runs with {subject} and --connector simple only")
+        if case.stage.connector == OWN and subject not in OWN_SYSTEMS:
+            raise UsageError(f"--level tiers runs connectors of your own with {', '.join(OWN_SYSTEMS)}, not {subject}")
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference

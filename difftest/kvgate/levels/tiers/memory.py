@@ -187,6 +187,8 @@ class TierMemory:
     found: Difference | None = None
     culprits: tuple[tuple[Job, Copy], ...] = ()
     """Which copies of which jobs show it, if some do."""
+    taken: Content | None = None
+    """What the block of a store held, if that shows it: a step may have written there since."""
     shown_by: Misread | None = None
     """What was read that shows it, if that does."""
     blocks_loaded: int = 0
@@ -415,6 +417,7 @@ class TierMemory:
         elif held != named:
             expected = tuple(each for each in named[1] if each is not None)
             subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
+            self.taken = self.taken if self.found else held
             self._find("KV-TIER-04", subject, f"the {len(expected)} tokens that its key names", got, (job, copy))
 
     def end(self, number: Number) -> None:

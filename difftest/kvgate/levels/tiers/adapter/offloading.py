@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from kvgate.levels.tiers.adapter.transfers import BYTES_PER_BLOCK, Transfers, sizes_of
@@ -81,7 +82,6 @@ class Copies(Transfers):
         """Nothing is held."""
 
     def _begin(self, number: int, device: Any, host: Any, loads: bool) -> None:
-        base: Any = import_module("vllm.v1.kv_offload.base")
         chunks, named = [int(chunk) for chunk in host.block_ids], self.prepared.pop(id(host))[1]
         self.keys.update(named)
         copies = tuple(_copies(device, chunks, self.memory.blocks_per_chunk))
@@ -89,10 +89,7 @@ class Copies(Transfers):
             got = f"{len(device.block_ids)} blocks, {len(chunks)} chunks and {len(named)} keys"
             self.memory.misfit(loads, got)
             copies = ()
-        keys = {
-            chunk: (bytes(base.get_offload_block_hash(key)), base.get_offload_group_idx(key))
-            for chunk, key in zip(chunks, named, strict=False)
-        }
+        keys = {chunk: _named(key) for chunk, key in zip(chunks, named, strict=False)}
         request, reset_at = self.requests[number], self.resets[number]
         self._begun[number] = self.begin(number, loads, request, copies, keys, reset_at=reset_at)
 
@@ -116,6 +113,12 @@ def _fits(copies: Sequence[Copy], device: Any, chunks: Sequence[int]) -> bool:
     return len(copies) == len(device.block_ids) == sum(device.group_sizes) and used == len(chunks)
 
 
+def _named(key: Any) -> tuple[bytes, int]:
+    """What a key of the tier stands for: the hash of a chunk's last block, and the group."""
+    base: Any = import_module("vllm.v1.kv_offload.base")
+    return bytes(base.get_offload_block_hash(key)), base.get_offload_group_idx(key)
+
+
 def _result(number: int) -> Any:
     base = import_module("vllm.v1.kv_offload.base")
     if not hasattr(base, "TransferResult"):
@@ -132,6 +135,10 @@ class Offloading:
         self.manager = self.half.manager
         self._chunks, self._is_lru, self._tier = stage.chunks, stage.policy == "lru", tier
         self._copies = worker.connector_worker.worker = Copies(memory, tier)
+        self.rejected: set[tuple[bytes, int]] = set()
+        """What a store named for which the tier had no room."""
+        self.ended: dict[int, int] = {}
+        """By job that began after its request had ended: how many tokens the request has."""
         load, store = self.manager.prepare_load, self.manager.prepare_store
 
         def prepare_load(keys: Any, *rest: Any) -> Any:
@@ -141,7 +148,9 @@ class Offloading:
 
         def prepare_store(keys: Any, *rest: Any) -> Any:
             output = store(keys, *rest)
-            if output is not None:
+            if output is None:
+                self.rejected.update(map(_named, keys))
+            else:
                 self._copies.prepared[id(output.store_spec)] = output.store_spec, list(output.keys_to_store)
             return output
 
@@ -156,6 +165,9 @@ class Offloading:
         for number, job in (*metadata.load_jobs.items(), *metadata.store_jobs.items()):
             self._copies.requests[number] = job.req_id
             self._copies.resets[number] = self._copies.memory.reset_at.get(job.req_id)
+            status = self.half._req_status.get(job.req_id)
+            if status is not None and status.req.is_finished():
+                self.ended[number] = status.req.num_tokens
 
     def jobs_of(self, requests: Collection[str] | None) -> set[Number]:
         """See ``Half``."""
@@ -178,6 +190,8 @@ class Offloading:
         """Whether the tier has room for as many new chunks as it has chunks. By ARC it may keep what was used often."""
         base: Any = import_module("vllm.v1.kv_offload.base")
         keys = [base.make_offload_key(number.to_bytes(32, "big"), 0) for number in range(self._chunks)]
-        context = base.ReqContext(req_id="of no request")
-        self.manager.on_new_request(context)
+        named = {"req_id": "of no request"} if "req_id" in signature(base.ReqContext).parameters else {}
+        context = base.ReqContext(**named)
+        # Releases before 0.23 do not show it which requests there are.
+        getattr(self.manager, "on_new_request", lambda _context: None)(context)
         return self.manager.prepare_store(keys, context) is not None
