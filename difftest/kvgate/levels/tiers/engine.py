@@ -29,7 +29,7 @@ from kvgate.levels.tiers.adapter.own import ABORTS, ASYNCHRONOUS, FAILED, FAILED
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
-from kvgate.monitors.slot_memory import first_read
+from kvgate.monitors.slot_memory import first_read, states_written
 from kvgate.monitors.wait_graph import WaitFor
 from kvreference.operations import Abort, Admit, Preempt, Reset, Sample, Schedule
 from kvreference.operations import Operation as OfManager
@@ -343,6 +343,7 @@ class TierEngine:
             for block in getattr(output, "new_block_ids_to_zero", None) or ():
                 self.memory.clear(block)
             with self.connector.layers() if first else nullcontext():
+                states = self._wrong_states(first)
                 chains = {name: self._write(name, start, output) for name, start in first.items()}
                 self._spoil(first, chains)
             replied = cycle(replies)
@@ -353,15 +354,29 @@ class TierEngine:
         self._seen[FAILED_ENDS if self.stage.failed_loads_end else FAILED] += len(failures)
         self._seen[ASYNCHRONOUS] += self.stage.asynchronous
         self._seen[PREEMPTIONS] += len(output.preempted_req_ids or ())
-        worthless = self._judge_reads(self._spoil(first, chains), self.connector.brought(first))
+        worthless = self._judge_reads({**self._spoil(first, chains), **states}, self.connector.brought(first))
         result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
         return _InFlight(output, result, sampled, first, worthless, failures)
+
+    def _wrong_states(self, first: Mapping[str, int]) -> Wrong:
+        """What each request reads that is not the state that it continues from, before anything is written."""
+        found: dict[str, Misread] = {}
+        for name, start in first.items():
+            for group, kind in enumerate(self.settings.geometry.groups):
+                if kind.keeps_states:
+                    table = self._rows[name].table[group]
+                    wrong = self.memory.wrong_state(group, table, self.memory.tokens[name][:start])
+                    if wrong is not None:
+                        found.setdefault(name, wrong)
+        return found
 
     def _wrong_reads(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> Wrong:
         """What each request reads that is not its own, now that the step has what was loaded."""
         found: dict[str, Misread] = {}
         for name, start in first.items():
             for group, table in enumerate(self._rows[name].table):
+                if self.settings.geometry.groups[group].keeps_states:
+                    continue
                 wrong = self.memory.wrong(group, table, start, chains[name])
                 if wrong is not None:
                     found.setdefault(name, wrong)
@@ -412,6 +427,11 @@ class TierEngine:
             end = start + output.num_scheduled_tokens[name]
             for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
                 size = group.block_size_tokens
+                if group.keeps_states:
+                    drafted = len(output.scheduled_spec_decode_tokens.get(name, ()))
+                    writes.update(table[place] for place, _ in states_written(group, start, end, drafted > 0))
+                    reads.update(table[(start - 1) // size : (start - 1) // size + 1] if start else ())
+                    continue
                 writes.update(table[start // size : -(-end // size)])
                 reads.update(table[first_read(group, start) // size : -(-end // size)])
         return StepUse(frozenset(reads), frozenset(writes))
@@ -444,7 +464,10 @@ class TierEngine:
         for token in drafted[: end - len(chain)]:
             chain.append(self.memory.prefixes.after(chain[-1], token))
         for group, table in enumerate(self._rows[name].table):
-            self.memory.write(group, table, start, chain[start:])
+            if self.settings.geometry.groups[group].keeps_states:
+                self.memory.write_states(group, table, start, chain, passing=bool(drafted))
+            else:
+                self.memory.write(group, table, start, chain[start:])
         return chain
 
     def _answer(self, name: str, reply: Reply, output: Any) -> list[int]:
@@ -453,6 +476,12 @@ class TierEngine:
         token = STOP if reply.ends else reply.token
         sampled = [*drafted[: reply.accepted], token]
         self._learn(name, sampled)
+        if drafted:
+            # The worker keeps the state after the last draft that holds.
+            chain = self.memory.tokens[name][:-1]
+            for group, table in enumerate(self._rows[name].table):
+                if self.settings.geometry.groups[group].keeps_states:
+                    self.memory.write_states(group, table, len(chain) - 1, chain, passing=False)
         proposed = min(reply.drafts, self.settings.drafts_max)
         self._rows[name].drafts = range(token + 1, token + 1 + proposed)
         self.lockstep.note(Sample(number_in(name), len(sampled) - 1, token, proposed))

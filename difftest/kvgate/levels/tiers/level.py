@@ -26,6 +26,8 @@ from kvgate.levels.scheduler.level import (
     draw_replies,
     fits_alone,
     plain_arrival,
+    with_whole_chunks,
+    without_draft_states,
 )
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.operations import (
@@ -42,6 +44,7 @@ from kvgate.levels.tiers.operations import (
 )
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
 from kvreference.operations import Abort
 from kvreference.scheduler.operations import Step
 from kvreference.scheduler.room import blocks_to_run
@@ -55,7 +58,7 @@ SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
 SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
-KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
+KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
@@ -91,6 +94,7 @@ def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | No
 def _is_plain(geometry: Geometry) -> bool:
     sizes = {group.block_size_tokens for group in geometry.groups}
     plain = all(group.kind in KINDS and group.compress_ratio == 1 for group in geometry.groups)
+    plain = plain and all(group.states in (None, StateMode.ALIGN) for group in geometry.groups)
     return plain and len(sizes) == 1 and not geometry.hashed_ahead_tokens
 
 
@@ -108,7 +112,7 @@ def _takes(connector: str, geometry: Geometry) -> bool:
     if connector == OWN:
         from kvgate.levels.tiers.adapter.own import Chosen
 
-        return not Chosen.one_group or len(geometry.groups) == 1
+        return not geometry.keeps_states and (not Chosen.one_group or len(geometry.groups) == 1)
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
 
 
@@ -240,6 +244,7 @@ class TierLevel(DrivenLevel):
             settings = evolve(settings, drafts_max=0)
         elif settings.geometry.has_draft_layer:
             settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
+        settings = without_draft_states(with_whole_chunks(settings), draw)
         # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
         least = blocks_to_run(settings, settings.tokens_max - 1)
         settings = evolve(
