@@ -337,11 +337,7 @@ class TierEngine:
         self.memory.in_flight = [self._before, uses]
         self._before = uses if self.stage.asynchronous else StepUse()
         sampled: dict[str, list[int]] = {}
-        with self.connector.step(output, bool(first)) as reports:
-            for copy in getattr(output, "kv_cache_block_copies", None) or ():
-                self.memory.copy(copy.src_block_id, copy.dst_block_id)
-            for block in getattr(output, "new_block_ids_to_zero", None) or ():
-                self.memory.clear(block)
+        with self.connector.step(output, bool(first), lambda: self._prepare(output)) as reports:
             with self.connector.layers() if first else nullcontext():
                 states = self._wrong_states(first)
                 chains = {name: self._write(name, start, output) for name, start in first.items()}
@@ -357,6 +353,13 @@ class TierEngine:
         worthless = self._judge_reads({**self._spoil(first, chains), **states}, self.connector.brought(first))
         result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
         return _InFlight(output, result, sampled, first, worthless, failures)
+
+    def _prepare(self, output: Any) -> None:
+        """The worker clears new blocks, and then copies those of which a request goes on to write a part."""
+        for block in getattr(output, "new_block_ids_to_zero", None) or ():
+            self.memory.clear(block)
+        for copy in getattr(output, "kv_cache_block_copies", None) or ():
+            self.memory.copy(copy.src_block_id, copy.dst_block_id)
 
     def _wrong_states(self, first: Mapping[str, int]) -> Wrong:
         """What each request reads that is not the state that it continues from, before anything is written."""

@@ -54,9 +54,9 @@ STEPS = 160
 ANSWERS_MAX = 40
 MONITORS = ("tiers", "leak", "progress")
 """What slots of both tiers hold and who uses them; what remains; and whether requests make progress."""
-SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
+SYSTEMS = ("native@0.23.0", "native@0.27.1", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
-SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
+SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
