@@ -103,12 +103,13 @@ class TierEngine:
     """One run."""
 
     def __init__(self, settings: Settings, stage: TierStage, subject: str) -> None:
+        in_whole_blocks, settings = settings, stage.matched(settings)
         self.settings, self.stage = settings, stage
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
             self.scheduler: Any = self._build(settings, stage)
-        self.followed = self.subject.followed(settings, self.scheduler)
+        self.followed = self.subject.followed(in_whole_blocks, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
         self.connector = Connector(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)

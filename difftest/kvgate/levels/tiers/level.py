@@ -62,6 +62,8 @@ KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
+MATCHES = ("native@0.27.1", "native@0.30.0", "native@0.33.0")
+"""Where hits may end inside blocks of states."""
 
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
@@ -114,6 +116,12 @@ def _takes(connector: str, geometry: Geometry) -> bool:
 
         return not geometry.keeps_states and (not Chosen.one_group or len(geometry.groups) == 1)
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
+
+
+def _matches(geometry: Geometry) -> bool:
+    """Whether hits may end inside blocks: next to states, where each group has one table for all hits."""
+    plain = all(group.keeps_all or group.keeps_states for group in geometry.groups) and not geometry.has_draft_layer
+    return plain and geometry.keeps_states and len(geometry.groups) > 1
 
 
 def _dividing(settings: Settings, blocks_per_chunk: int) -> int:
@@ -276,6 +284,8 @@ class TierLevel(DrivenLevel):
         elif stage.connector == "multi":
             # Both have chunks of one block.
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))
+        if _matches(settings.geometry) and draw.chance(generator.often("hits inside blocks", 40)):
+            stage = evolve(stage, match_tokens=settings.geometry.grain_tokens // 2)
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
@@ -291,9 +301,11 @@ class TierLevel(DrivenLevel):
         return evolve(case, operations=tuple(fits))
 
     def allowed(self, bench: Any, case: Case) -> Case:
-        """The case without loads within steps, on a release that has none."""
+        """The case without loads within steps, and hits inside blocks, on a release that has none."""
         if bench.subject not in SYNC_LOADS:
             case = evolve(case, stage=evolve(case.stage, sync_load_tokens=0))
+        if bench.subject not in MATCHES:
+            case = evolve(case, stage=evolve(case.stage, match_tokens=0))
         return self.that_fits(case)
 
     # In words, and from outside

@@ -61,9 +61,15 @@ class Prefixes:
 
 
 def _slots(group: Group, prefixes: Sequence[int], place: int) -> tuple[int, ...]:
-    """What a block holds if all its tokens are computed: the prefixes up to each, or the state after the last."""
-    end = (place + 1) * group.block_size_tokens
-    return tuple(prefixes[end - (1 if group.keeps_states else group.block_size_tokens) : end])
+    """What the block at a place holds of these tokens: the prefix up to each, or the state after the last."""
+    size = group.block_size_tokens
+    slots = tuple(prefixes[place * size : (place + 1) * size])
+    return slots[-1:] if group.keeps_states else slots
+
+
+def _has(held: Content | None, named: Content) -> bool:
+    """Whether a block holds what is named; after that it may hold more."""
+    return held is not None and held[0] == named[0] and held[1][: len(named[1])] == named[1]
 
 
 @frozen
@@ -222,10 +228,10 @@ class TierMemory:
         block_hash, group = key
         if block_hash not in self.names:
             return None
-        kind = self._group(group)
-        size = kind.block_size_tokens
-        prefixes = self.prefixes.last(self.names[block_hash], size * self.blocks_per_chunk)
-        return group, _slots(kind, prefixes, part)
+        kind, prefix = self._group(group), self.names[block_hash]
+        # The hash of a part of a block names the tokens before its end.
+        tokens = (self.prefixes.length(prefix) - 1) % (kind.block_size_tokens * self.blocks_per_chunk) + 1
+        return group, _slots(kind, self.prefixes.last(prefix, tokens), part)
 
     def _group(self, index: int) -> Group:
         return self.settings.geometry.groups[index]
@@ -457,7 +463,7 @@ class TierMemory:
         held = self.device.get(copy.block)
         if named is None or named[0] != copy.group:
             self._find("KV-TIER-04", "the key of a stored chunk", "a prefix of a request", "none")
-        elif held != named:
+        elif not _has(held, named):
             expected = tuple(each for each in named[1] if each is not None)
             subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
             self._find("KV-TIER-04", subject, f"{counted(len(expected), 'slot')} that its key names", got, (job, copy))
@@ -490,14 +496,14 @@ class TierMemory:
     def _check_loaded(self, job: Job, copy: Copy, content: Content | None) -> None:
         named = self._named(job.keys[copy.chunk], copy.part)
         expected = () if named is None else tuple(each for each in named[1] if each is not None)
-        if content is None or content != named:
+        if named is None or not _has(content, named):
             subject = f"what a load brings to group {copy.group}"
             self._find("KV-TIER-01", subject, "what its key names", self._words(content, expected), (job, copy))
             return
         size = self.settings.geometry.groups[copy.group].block_size_tokens
-        tokens = self.tokens[job.request][: (copy.index + 1) * size]
-        own = _slots(self._group(copy.group), tokens, copy.index)
-        if named != (copy.group, own):
+        first, prefixes = copy.index * size, self.tokens[job.request]
+        ends = prefixes.index(expected[-1]) + 1 if expected[-1] in prefixes[first : first + size] else 0
+        if named != (copy.group, _slots(self._group(copy.group), prefixes[:ends], copy.index)):
             subject = f"where a load goes in group {copy.group}"
             self._find("KV-TIER-01", subject, "tokens of its request", "others", (job, copy))
 
