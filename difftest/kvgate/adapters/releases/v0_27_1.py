@@ -113,10 +113,7 @@ RELEASE = evolve(
         "052-older-state-goes-last",
         "064-failed-load-sets-back-another",
         "077-load-next-to-stores",
-        "084-second-reset-before-a-step",
-        "085-stale-window-blocks-after-a-reset",
         "086-jobs-named-after-a-reset",
-        "088-chunk-stored-in-part",
         "089-stores-that-a-reset-leaves",
         "092-stores-wait-for-no-step",
         "093-loads-of-another-connector-are-not-seen",
@@ -125,6 +122,7 @@ RELEASE = evolve(
     }
     | {
         "012-prompt-tail-that-serves-nobody",
+        "087-reloaded-in-the-step-after-a-reset",
         "071-freed-late-counts-as-shared",
         "072-state-before-a-gap-stays-held",
     },

@@ -118,6 +118,10 @@ def _takes(connector: str, geometry: Geometry) -> bool:
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
 
 
+def _state_groups(geometry: Geometry) -> int:
+    return sum(group.keeps_states for group in geometry.groups)
+
+
 def _matches(geometry: Geometry) -> bool:
     """Whether hits may end inside blocks: next to states, where each group has one table for all hits."""
     plain = all(group.keeps_all or group.keeps_states for group in geometry.groups) and not geometry.has_draft_layer
@@ -286,6 +290,7 @@ class TierLevel(DrivenLevel):
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))
         if _matches(settings.geometry) and draw.chance(generator.often("hits inside blocks", 40)):
             stage = evolve(stage, match_tokens=settings.geometry.grain_tokens // 2)
+            settings = evolve(settings, blocks=settings.blocks + len(settings.geometry.groups))
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
@@ -297,7 +302,11 @@ class TierLevel(DrivenLevel):
         return STEPS
 
     def that_fits(self, case: Case) -> Case:
-        fits = [each for each in case.operations if not isinstance(each, Serve) or fits_alone(case.settings, each)]
+        settings = case.stage.matched(case.settings)
+        if case.stage.match_tokens:
+            # A state inside a block is copied as well before its request goes on.
+            settings = evolve(settings, blocks=settings.blocks - _state_groups(settings.geometry))
+        fits = [each for each in case.operations if not isinstance(each, Serve) or fits_alone(settings, each)]
         return evolve(case, operations=tuple(fits))
 
     def allowed(self, bench: Any, case: Case) -> Case:

@@ -260,7 +260,7 @@ class TierMemory:
                 self._find("KV-MEM-02", f"group {group}, token {at}", "a slot of its own", "no block")
                 return
             block = table[place]
-            self._check_unused(block, "is written by a step")
+            self._check_unused(block, "is written by a step", slot)
             had = self.device.get(block)
             slots: list[int | None] = list(had[1]) if had is not None and had[0] == group else [None] * size
             slots[slot : slot + count] = prefixes[at - first : at - first + count]
@@ -395,18 +395,20 @@ class TierMemory:
         right = sum(each in held[1] for each in expected)
         return f"group {held[0]}, {right} of these {len(expected)} tokens"
 
-    def _check_unused(self, block: int, what: str) -> None:
+    def _check_unused(self, block: int, what: str, slot: int = 0) -> None:
         for job in self.jobs.values():
-            if any(each.block == block for each in job.copies):
-                verb = "writes" if job.loads else "reads"
-                self._find(
-                    "KV-TIER-02",
-                    f"a block that {what}",
-                    "no job uses it",
-                    f"{job.words} {verb} it",
-                    (job, job.copies[0]),
-                )
-                return
+            for each in job.copies:
+                if each.block == block and (job.loads or slot < self._slots_named(job, each)):
+                    verb = "writes" if job.loads else "reads"
+                    got = f"{job.words} {verb} it"
+                    self._find("KV-TIER-02", f"a block that {what}", "no job uses it", got, (job, job.copies[0]))
+                    return
+
+    def _slots_named(self, job: Job, copy: Copy) -> int:
+        """How many slots of a block are for its key: what a store takes after them is of no use."""
+        size = self._group(copy.group).block_size_tokens
+        named = self._named(job.keys[copy.chunk], copy.part) if copy.chunk in job.keys else None
+        return size if named is None or self._group(copy.group).keeps_states else len(named[1])
 
     # Jobs
 
