@@ -54,6 +54,7 @@ RELEASE = evolve(
         "088-chunk-stored-in-part",
         "089-stores-that-a-reset-leaves",
         "093-loads-of-another-connector-are-not-seen",
+        "102-hit-of-a-whole-prompt-brings-a-later-state",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
