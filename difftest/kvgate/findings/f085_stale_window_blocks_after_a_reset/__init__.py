@@ -11,8 +11,8 @@ from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A store takes a block that the window or the state had left at the last reset, and its request has run on until it
-    was made.
+    """A store takes a block that the window or the state had left at the last reset, and its request has run on until
+    the store was made.
 
     The block holds what was written there later, or a load writes it.
     """
