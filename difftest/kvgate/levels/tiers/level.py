@@ -54,10 +54,12 @@ STEPS = 160
 ANSWERS_MAX = 40
 MONITORS = ("tiers", "leak", "progress")
 """What slots of both tiers hold and who uses them; what remains; and whether requests make progress."""
-SYSTEMS = ("native@0.23.0", "native@0.27.1", "native@0.30.0", "native@0.33.0")
+SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
-SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1")
+SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
+STATE_SYSTEMS = ("native@0.27.1",)
+"""Those of them whose ``OffloadingConnector`` is driven too, with models that keep states."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -204,7 +206,9 @@ class TierLevel(DrivenLevel):
         "With a connector of your own they are checked.",
         "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
         "engines on one tier, several workers, KV events of the tier.",
-        "Models with states, attention chunks, compressed groups or blocks of several sizes.",
+        "Models with attention chunks, compressed groups, states at every block, or blocks of several sizes.",
+        "Models with states on releases before 0.33.0 show more than is declared.",
+        "The copy of a state by the worker: a step writes the state where the next one reads it.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
         "Drafts where steps are asynchronous.",
@@ -218,7 +222,7 @@ class TierLevel(DrivenLevel):
         return self.not_tested
 
     def takes(self, model: Model) -> bool:
-        """Full attention and windows, in blocks of one size."""
+        """Full attention, windows and states at block ends, in blocks of one size."""
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
@@ -229,10 +233,14 @@ class TierLevel(DrivenLevel):
 
     def world(self, case: Case, subject: str, with_reference: bool) -> Any:
         if not _is_plain(case.settings.geometry):
-            raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
+            raise UsageError(
+                "--level tiers takes models of full attention, windows and states at block ends, in blocks of one size"
+            )
         if not _takes(case.stage.connector, case.settings.geometry):
             raise UsageError(refusal(case.stage.connector))
-        if subject in SIMPLE_SYSTEMS and case.stage.connector != "simple":
+        keeps_states = case.settings.geometry.keeps_states and subject in STATE_SYSTEMS
+        driven = ("simple", "offloading") if keeps_states else ("simple",)
+        if subject in SIMPLE_SYSTEMS and case.stage.connector not in driven:
             raise UsageError(f"--level tiers runs with {subject} and --connector simple only")
         from kvgate.levels.tiers.engine import TierEngine
 
