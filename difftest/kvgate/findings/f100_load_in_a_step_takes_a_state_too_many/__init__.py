@@ -18,7 +18,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     is_raised = (difference.statement, difference.subject) == ("KV-SYS-01", "ValueError in get_new_blocks")
     if not is_raised or connector is None:
         return False
-    loading = getattr(connector.half, "_current_batch_sync_loads", set())
+    loading: set[str] = getattr(connector.half, "_current_batch_sync_loads", set())
     admitted = {name for table in block_tables(engine) for name, blocks in table.items() if blocks}
     admitted -= {request.request_id for request in engine.scheduler.running}
     asked = [int(word) for word in difference.got.split() if word.isdigit()]
