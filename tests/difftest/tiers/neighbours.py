@@ -145,20 +145,31 @@ def _no_request_is_admitted(_divergence: Divergence, engine: Any) -> None:
     engine.scheduler.running += engine.scheduler.waiting
 
 
+def _claims_begin_at_the_first_token(engine: Any) -> None:
+    for claim in engine.memory.claims.values():
+        claim.first = 0
+
+
 def _no_request_waits(_divergence: Divergence, engine: Any) -> None:
-    """No request is looked up."""
+    """No request is looked up, and what is loaded follows no hit."""
+    _claims_begin_at_the_first_token(engine)
     for request in list(engine.scheduler.waiting):
         engine.scheduler.waiting.remove_request(request)
 
 
 def _hits_states_as_far(_divergence: Divergence, engine: Any) -> None:
     """Every group hits as many tokens."""
+    pool = engine.scheduler.kv_cache_manager.block_pool.blocks
+    for claim in engine.memory.claims.values():
+        for block in {block for table in claim.tables for block in table}:
+            pool[block]._block_hash = b"hit"
     coordinator = engine.scheduler.kv_cache_manager.coordinator
     coordinator.find_longest_cache_hit_per_group = lambda _hashes, _tokens: ((), (88, 80))
 
 
 def _hits_whole_blocks(_divergence: Divergence, engine: Any) -> None:
-    """Attention hits whole blocks alone."""
+    """Attention hits whole blocks alone, and windows have a block for none of them."""
+    _claims_begin_at_the_first_token(engine)
     coordinator = engine.scheduler.kv_cache_manager.coordinator
     coordinator.find_longest_cache_hit_per_group = lambda _hashes, _tokens: ((), (80, 0))
 
@@ -220,7 +231,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _no_request_waits,
         _hits_states_as_far,
         _hits_whole_blocks,
-        _with(subject="AssertionError in update_state_after_alloc"),
+        _with(subject="AssertionError in build_connector_meta"),
     ),
     "102": (
         _hits_one_token_less,
