@@ -130,6 +130,8 @@ RELEASE = evolve(
         "059-null-blocks-gone-over-once",
         "083-padding-longer-than-a-chunk",
         "076-room-kept-for-loads-too-small",
+        "085-stale-window-blocks-after-a-reset",
+        "088-chunk-stored-in-part",
         "090-stores-stop-a-reset",
         "093-loads-of-another-connector-are-not-seen",
         "094-idle-engine-stores-without-end",
