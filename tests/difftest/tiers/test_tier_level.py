@@ -108,7 +108,7 @@ def test_models_that_it_takes() -> None:
 def test_a_model_without_it_is_rejected(name: str) -> None:
     """Its ghost memory has neither, so it would call what they read missing."""
     case = evolve(TIERS.draw(load("full+scratch"), "tiny", "1"), settings=Settings(load(name).geometry, blocks=64))
-    with pytest.raises(UsageError, match="takes models of full attention and windows"):
+    with pytest.raises(UsageError, match="takes models of full attention, windows and states"):
         TIERS.world(case, "native@0.33.0", with_reference=False)
 
 
