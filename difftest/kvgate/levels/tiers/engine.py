@@ -426,15 +426,17 @@ class TierEngine:
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""
-        reads, writes = set(), set()
+        reads: set[int] = set()
+        writes: set[int] = set()
         for name, start in first.items():
             end = start + output.num_scheduled_tokens[name]
             for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
                 size = group.block_size_tokens
                 if group.keeps_states:
-                    drafted = len(output.scheduled_spec_decode_tokens.get(name, ()))
-                    writes.update(table[place] for place, _ in states_written(group, start, end, drafted > 0))
-                    reads.update(table[(start - 1) // size : (start - 1) // size + 1] if start else ())
+                    drafted = name in output.scheduled_spec_decode_tokens
+                    places = {place for place, _ in states_written(group, start, end, drafted)}
+                    writes.update(block for place, block in enumerate(table) if place in places)
+                    reads.update(table[(start - 1) // size :][:1] if start else ())
                     continue
                 writes.update(table[start // size : -(-end // size)])
                 reads.update(table[first_read(group, start) // size : -(-end // size)])

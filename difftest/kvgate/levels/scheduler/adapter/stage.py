@@ -115,7 +115,7 @@ def new_scheduler(
     cache.num_gpu_blocks = settings.blocks
     if tier is not None and any(group.copies for group in geometry.groups):
         # A connector asks for it, where the scheduler is given it.
-        cache.prefix_match_unit = geometry.grain_tokens
+        setattr(cache, "prefix_match_unit", geometry.grain_tokens)  # noqa: B010 - vLLM 0.20.2 does not have it
     for name, value in caching.items():
         # vLLM takes the one from the other, and a connector may ask either.
         if hasattr(cache, name):
