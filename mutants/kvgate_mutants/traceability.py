@@ -115,7 +115,6 @@ EXEMPTIONS: tuple[Exemption, ...] = (
     Exemption(
         "monitor", ("KV-MEM-04",), "ghost memory and lockstep report its effect: a misread, or another free queue"
     ),
-    Exemption("finding", ("KV-TIER-03",), "none is known by it, but by other ids"),
     Exemption(
         "monitor",
         ("KV-OP-16", "KV-OP-20", "KV-OP-26", "KV-OP-27"),

@@ -50,6 +50,11 @@ def next_step_fits(engine: Any, request: Any) -> bool:
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     for group, manager in zip(settings.geometry.groups, managers, strict=True):
         table = manager.req_to_blocks.get(request.request_id, ())
+        if group.keeps_states:
+            # The running state and those for drafts; what was loaded stays in its place.
+            held = [block.block_id for block in table]
+            takes += group.layout(held, group.entries(tokens, slots), fresh=True).count(None)
+            continue
         takes += max(0, -(-slots // group.block_size_tokens) - len(table))
         free += sum(not block.is_null for block in table[: first_read(group, computed) // group.block_size_tokens])
     return bool(takes <= free)

@@ -143,6 +143,17 @@ def first_read(group: Group, token: int) -> int:
     return token - token % window if group.kind is Kind.CHUNKED_LOCAL else 0
 
 
+def states_written(group: Group, start: int, end: int, passing: bool) -> Iterator[tuple[int, int]]:
+    """The places of the states that a step writes, and after which token each is.
+
+    The last is the running state after ``end``; if ``passing``, there is one at every block's end before it.
+    """
+    size = group.block_size_tokens
+    running = (end - 1) // size
+    for place in range(start // size if passing else running, running + 1):
+        yield place, min((place + 1) * size, end) - 1
+
+
 NO_BLOCK = "the block was freed: null block"
 """What is got where a table has the null block in the place of a token."""
 NO_ENTRY = "the table has none"
@@ -363,13 +374,12 @@ class PhysicalSlots:
     ) -> Difference | None:
         """Write the state after ``end``; if ``passing``, also those after every block's end before it."""
         start, end = span
-        size = group.block_size_tokens
-        running = (end - 1) // size
+        running = (end - 1) // group.block_size_tokens
         if running >= len(table) or table[running] == NULL:
             return self.no_slot(where, end - 1, chain[end - 1])
-        for position in range(start // size if passing else running, running + 1):
+        for position, token in states_written(group, start, end, passing):
             if table[position] != NULL:
-                self._store(index, table[position], (chain[min((position + 1) * size, end) - 1],))
+                self._store(index, table[position], (chain[token],))
         return None
 
     def read_state(

@@ -189,6 +189,57 @@ def _no_block_is_left(engine: Any) -> None:
             group.block_ids[:] = [1] * len(group.block_ids)
 
 
+def _no_load_in_the_step(_divergence: Divergence, engine: Any) -> None:
+    """No request loads within the step."""
+    engine.connector.offloading.half._current_batch_sync_loads.clear()
+
+
+def _no_request_is_admitted(_divergence: Divergence, engine: Any) -> None:
+    """No request that waits has blocks."""
+    engine.scheduler.running += engine.scheduler.waiting
+
+
+def _claims_begin_at_the_first_token(engine: Any) -> None:
+    for claim in engine.memory.claims.values():
+        claim.first = 0
+
+
+def _no_request_waits(_divergence: Divergence, engine: Any) -> None:
+    """No request is looked up, and what is loaded follows no hit."""
+    _claims_begin_at_the_first_token(engine)
+    for request in list(engine.scheduler.waiting):
+        engine.scheduler.waiting.remove_request(request)
+
+
+def _hits_states_as_far(_divergence: Divergence, engine: Any) -> None:
+    """Every group hits as many tokens."""
+    pool = engine.scheduler.kv_cache_manager.block_pool.blocks
+    for claim in engine.memory.claims.values():
+        for block in {block for table in claim.tables for block in table}:
+            pool[block]._block_hash = b"hit"
+    coordinator = engine.scheduler.kv_cache_manager.coordinator
+    coordinator.find_longest_cache_hit_per_group = lambda _hashes, _tokens: ((), (88, 80))
+
+
+def _hits_whole_blocks(_divergence: Divergence, engine: Any) -> None:
+    """Attention hits whole blocks alone, and windows have a block for none of them."""
+    _claims_begin_at_the_first_token(engine)
+    coordinator = engine.scheduler.kv_cache_manager.coordinator
+    coordinator.find_longest_cache_hit_per_group = lambda _hashes, _tokens: ((), (80, 0))
+
+
+def _hits_one_token_less(_divergence: Divergence, engine: Any) -> None:
+    """The hit does not end before the last token of a block."""
+    for claim in engine.memory.claims.values():
+        claim.tokens -= 1
+
+
+def _has_more_tokens(_divergence: Divergence, engine: Any) -> None:
+    """The prompt has more tokens than the hit and one."""
+    for tokens in engine.memory.tokens.values():
+        tokens += tokens[:1]
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
@@ -227,6 +278,24 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "098": (_a_block_is_held_twice, _not_aborted, _a_block_is_taken, _with(statement="KV-TIER-05")),
     "097": (_in_step, _with(subject="a block of the device that a load uses")),
     "109": (_one_job_is_unknown, _one_job_is_a_load, _with(got="{'_req_status': 99}"), _with(statement="KV-TIER-06")),
+    "100": (
+        _no_load_in_the_step,
+        _no_request_is_admitted,
+        _with(got="ValueError: Cannot get 99 free blocks from the pool"),
+        _with(subject="ValueError in schedule"),
+    ),
+    "101": (
+        _no_request_waits,
+        _hits_states_as_far,
+        _hits_whole_blocks,
+        _with(subject="AssertionError in build_connector_meta"),
+    ),
+    "102": (
+        _hits_one_token_less,
+        _has_more_tokens,
+        _with(subject="what a hit of the tier brings in group 0"),
+        _with(statement="KV-TIER-01"),
+    ),
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}

@@ -60,7 +60,8 @@ def test_nothing_new_and_the_same_again(name: str, connector: str) -> None:
     pytest.importorskip("vllm")
     published(release_named(name))
     # The connector that is called simple demands a group of full attention.
-    models = ("full", "gpt-oss-hybrid", "swa+eagle" if connector == "offloading" else "gemma-hybrid+eagle")
+    models = ["full", "gpt-oss-hybrid", "swa+eagle" if connector == "offloading" else "gemma-hybrid+eagle"]
+    models += ["mamba-align", "mamba-window"] if name == "native@0.33.0" else []
     suffix = "" if name in ("native@0.21.0", "native@0.22.1") else "+scratch"
     command = [sys.executable, "-c", PROGRAM, name, "3", CONNECTOR + connector, *(each + suffix for each in models)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
@@ -75,6 +76,7 @@ def test_nothing_new_and_the_same_again(name: str, connector: str) -> None:
 
 
 BROKEN = {
+    "state-is-stored-as-an-earlier-one": "KV-TIER-04",
     "stores-of-ended-requests-are-kept": "KV-TIER-05",
     "loaded-chunks-stay-pinned": "KV-TIER-05",
     "loads-end-unreported": "KV-TIER-06",
@@ -96,17 +98,17 @@ def test_faults_are_found() -> None:
 
 
 def test_models_that_it_takes() -> None:
-    for name in ("full", "swa", "gemma-hybrid+eagle", "gpt-oss-hybrid+retention"):
+    for name in ("full", "swa", "gemma-hybrid+eagle", "gpt-oss-hybrid+retention", "mamba-align", "mamba-window+eagle"):
         assert TIERS.takes(load(name)), name
-    for name in ("mixed-blocks", "mamba-align", "local", "compressed", "full+eagle+hashed-ahead"):
+    for name in ("mixed-blocks", "mamba-all", "local", "compressed", "full+eagle+hashed-ahead"):
         assert not TIERS.takes(load(name)), name
 
 
-@pytest.mark.parametrize("name", ["mamba-align+scratch", "local+scratch"])
+@pytest.mark.parametrize("name", ["mamba-all+scratch", "local+scratch"])
 def test_a_model_without_it_is_rejected(name: str) -> None:
-    """Its ghost memory has no states, so it would call them missing."""
+    """Its ghost memory has neither, so it would call what they read missing."""
     case = evolve(TIERS.draw(load("full+scratch"), "tiny", "1"), settings=Settings(load(name).geometry, blocks=64))
-    with pytest.raises(UsageError, match="takes models of full attention and windows"):
+    with pytest.raises(UsageError, match="takes models of full attention, windows and states"):
         TIERS.world(case, "native@0.33.0", with_reference=False)
 
 

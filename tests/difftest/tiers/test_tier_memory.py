@@ -13,6 +13,7 @@ from attrs import evolve
 from kvgate.levels.tiers.memory import Claim, Computed, Copy, Job, StepUse, TierMemory
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
+from kvreference.mamba import StateMode
 from kvreference.settings import Settings
 
 SETTINGS = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.SLIDING_WINDOW, 4, 5))), 20, 100, 100, 4)
@@ -21,14 +22,14 @@ A, B = b"first block", b"both blocks"
 
 
 def memory(tokens: int = 8) -> TierMemory:
-    """Both blocks of a request are computed, in both groups."""
+    """Both blocks of a request are computed, in both groups, as far as it has tokens."""
     found = TierMemory(SETTINGS, blocks_per_chunk=1)
     chain: list[int] = []
-    for token in range(tokens):
+    for token in range(max(8, tokens)):
         chain.append(found.prefixes.after(chain[-1] if chain else "no salt", token))
-    found.tokens["one"] = chain
     found.name(A, chain[3])
-    found.name(B, chain[7] if tokens > 7 else chain[-1])
+    found.name(B, chain[7])
+    chain = found.tokens["one"] = chain[:tokens]
     for group, table in enumerate(TABLES):
         found.write(group, table, 0, chain)
     assert found.found is None
@@ -284,3 +285,97 @@ def test_a_job_without_a_chunk_for_each_block() -> None:
         found = memory()
         found.misfit(loads, "2 blocks and 1 chunk")
         assert statement == seen(found)
+
+
+STATES = Settings(Geometry((Group(Kind.FULL, 4), Group(Kind.MAMBA, 4, states=StateMode.ALIGN))), 20, 100, 100, 4)
+
+
+def with_states(tokens: int = 8) -> TierMemory:
+    """A request whose chunks end where its blocks end: block 3 has the state after four tokens, block 4 after all."""
+    found = TierMemory(STATES, blocks_per_chunk=1)
+    chain: list[int] = []
+    for token in range(tokens):
+        chain.append(found.prefixes.after(chain[-1] if chain else "no salt", token))
+    found.tokens["one"] = chain
+    found.name(A, chain[3])
+    found.name(B, chain[7] if tokens > 7 else chain[-1])
+    found.write(0, [1, 2], 0, chain)
+    for end in (4, tokens):
+        found.write_states(1, [3, 4], 0, chain[:end], passing=False)
+    assert found.found is None
+    return found
+
+
+def test_state_is_stored_and_loaded() -> None:
+    found = with_states()
+    found.begin(store(block=4, key=B, group=1, index=1))
+    found.end((0, 0, 0))
+    found.begin(load(key=B, group=1, index=1))
+    found.end((0, 1, 0))
+    assert found.found is None
+    assert found.device[4] == found.device[9]
+
+
+def test_state_of_another_boundary_is_stored() -> None:
+    found = with_states()
+    found.begin(store(block=3, key=B, group=1, index=1))
+    assert "KV-TIER-04" == seen(found)
+    assert found.found is not None
+    assert "the state after 4 tokens" in found.found.got
+
+
+def test_state_that_a_step_continues_from() -> None:
+    found = with_states()
+    chain = found.tokens["one"]
+    assert found.wrong_state(1, [3, 4], chain) is None
+    assert found.wrong_state(1, [3, 4], []) is None
+    wrong = found.wrong_state(1, [3, 4], chain[:7])
+    assert wrong is not None
+    assert "the state after 8 tokens" in wrong.got
+    found.misread("one", wrong)
+    assert "KV-MEM-01" == seen(found)
+
+
+def test_load_brings_the_state_after_another_token() -> None:
+    """Attention has all the tokens before the last one; the state after that one does not serve."""
+    found = with_states()
+    found.claims["one"] = Claim(7, [[1, 2], [0, 9]])
+    found.begin(store(block=4, key=B, group=1, index=1))
+    found.end((0, 0, 0))
+    found.begin(load(key=B, group=1, index=1))
+    found.end((0, 1, 0))
+    assert "KV-TIER-03" == seen(found)
+
+
+def test_state_without_a_block() -> None:
+    found = with_states()
+    found.write_states(1, [3, 0], 4, found.tokens["one"], passing=False)
+    assert "KV-MEM-02" == seen(found)
+
+
+def test_step_overwrites_a_state_that_a_store_reads() -> None:
+    found = with_states()
+    found.begin(store(block=4, key=B, group=1, index=1))
+    found.write_states(1, [3, 4], 7, found.tokens["one"], passing=False)
+    assert "KV-TIER-02" == seen(found)
+
+
+def test_step_writes_after_the_part_of_a_block_that_a_store_names() -> None:
+    """A hit may end inside a block: what a store takes after its key's tokens is of no use."""
+    found = with_states(tokens=6)
+    found.begin(store(block=2, key=B, index=1))
+    later = found.prefixes.after(found.tokens["one"][-1], 6)
+    found.write(0, [1, 2], 6, [later])
+    assert found.found is None
+    found.write(0, [1, 2], 5, [later])
+    assert "KV-TIER-02" == seen(found)
+
+
+def test_part_of_a_block_is_loaded() -> None:
+    found = with_states(tokens=6)
+    found.begin(store(block=2, key=B, index=1))
+    found.end((0, 0, 0))
+    found.begin(load(key=B, index=1))
+    found.end((0, 1, 0))
+    assert found.found is None
+    assert found.device[9] == found.device[2]

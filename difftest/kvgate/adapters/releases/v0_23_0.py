@@ -49,6 +49,7 @@ RELEASE = evolve(
         "015-replay-above-its-look-ahead",
         "052-older-state-goes-last",
         "093-loads-of-another-connector-are-not-seen",
+        "102-hit-of-a-whole-prompt-brings-a-later-state",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

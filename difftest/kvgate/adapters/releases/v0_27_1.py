@@ -119,13 +119,15 @@ RELEASE = evolve(
         "093-loads-of-another-connector-are-not-seen",
         "096-block-stored-twice",
         "097-loads-wait-for-no-step",
+        "102-hit-of-a-whole-prompt-brings-a-later-state",
     }
     | {
         "012-prompt-tail-that-serves-nobody",
+        "087-reloaded-in-the-step-after-a-reset",
+        "101-hit-past-its-state-ends-the-engine",
         "071-freed-late-counts-as-shared",
         "072-state-before-a-gap-stays-held",
         "078-end-of-an-answer-is-stored",
-        "087-reloaded-in-the-step-after-a-reset",
         "099-reset-frees-chunks-under-a-store",
     },
     pins_junctions=True,

@@ -123,6 +123,7 @@ RELEASE = evolve(
         "072-state-before-a-gap-stays-held",
         "078-end-of-an-answer-is-stored",
         "091-stores-of-an-idle-engine-are-kept",
+        "101-hit-past-its-state-ends-the-engine",
     }
     | {
         "016-look-ahead-kept-at-zero",
@@ -133,6 +134,7 @@ RELEASE = evolve(
         "090-stores-stop-a-reset",
         "093-loads-of-another-connector-are-not-seen",
         "094-idle-engine-stores-without-end",
+        "100-load-in-a-step-takes-a-state-too-many",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

@@ -11,7 +11,8 @@ from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A store takes a block that the window had left at the last reset, and its request has run on until it was made.
+    """A store takes a block that the window or the state had left at the last reset, and its request has run on until
+    the store was made.
 
     The block holds what was written there later, or a load writes it.
     """
@@ -23,8 +24,11 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
 def _is_stale(engine: Any, job: Any, copy: Any) -> bool:
     group = engine.settings.geometry.groups[copy.group]
     end, computed = (copy.index + 1) * group.block_size_tokens, job.reset_at
-    is_store = not job.loads and engine.connector.is_offloading(job) and group.kind is Kind.SLIDING_WINDOW
-    return is_store and computed is not None and end <= first_read(group, computed)
+    is_store = not job.loads and engine.connector.is_offloading(job)
+    if not is_store or computed is None or not (group.keeps_states or group.kind is Kind.SLIDING_WINDOW):
+        return False
+    # Of states, only the last is read.
+    return bool(end <= (computed - 1 if group.keeps_states else first_read(group, computed)))
 
 
 FINDING = Finding(

@@ -261,22 +261,14 @@ class SchedulerLevel(DrivenLevel):
         stage = evolve(stage, **needed)
         if "encoder" in needs and settings.geometry.state_block_tokens is None:
             stage = with_encoder(stage, settings, draw)
-        if settings.geometry.state_block_tokens is not None:
-            # vLLM keeps states at block ends for prefix caching alone; and a shorter chunk is not a chunk (finding
-            # 029).
-            chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
-            settings = evolve(settings, caches=True, chunk_tokens=chunk_tokens)
+        settings = with_whole_chunks(settings)
         if draw.chance(generator.often("pressure", 88)) or "preemption" in needs:
             settings, stage = _under_pressure(settings, stage, draw)
         # A model with a draft layer drafts.
         has_sessions = draw.chance(generator.often("cases with sessions", 32)) and not needs
         if (has_sessions or "sessions" in needs) and not settings.geometry.has_draft_layer:
             settings, stage = evolve(settings, drafts_max=0), evolve(stage, asynchronous=False, by_priority=False)
-        if settings.geometry.keeps_states and not settings.drafts_max and draw.chance(50):
-            # vLLM keeps room for drafts where there are any.
-            groups = settings.geometry.groups
-            groups = tuple(evolve(each, draft_states=0) if each.keeps_states else each for each in groups)
-            settings = evolve(settings, geometry=evolve(settings.geometry, groups=groups))
+        settings = without_draft_states(settings, draw)
         if not settings.lookahead_tokens:
             if "draft-model" in needs:
                 settings = evolve(settings, drafts_max=max(1, settings.drafts_max), draft_model=True)
@@ -464,6 +456,23 @@ SCHEDULER = SchedulerLevel()
 
 
 # Generating
+
+
+def with_whole_chunks(settings: Settings) -> Settings:
+    """With what states at block ends need: vLLM keeps them for prefix caching alone, and a chunk that is shorter than a
+    block is not a chunk (029)."""
+    if settings.geometry.state_block_tokens is None:
+        return settings
+    chunk_tokens = max(settings.chunk_tokens, settings.geometry.state_block_tokens)
+    return evolve(settings, caches=True, chunk_tokens=chunk_tokens)
+
+
+def without_draft_states(settings: Settings, draw: Draw) -> Settings:
+    """Without states for drafts in half of the cases without drafts: vLLM keeps room for them where there are any."""
+    if not settings.geometry.keeps_states or settings.drafts_max or not draw.chance(50):
+        return settings
+    groups = tuple(evolve(each, draft_states=0) if each.keeps_states else each for each in settings.geometry.groups)
+    return evolve(settings, geometry=evolve(settings.geometry, groups=groups))
 
 
 def _stage(generator: Generator, settings: Settings, draw: Draw) -> Stage:

@@ -29,7 +29,7 @@ from kvgate.levels.tiers.adapter.own import ABORTS, ASYNCHRONOUS, FAILED, FAILED
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
-from kvgate.monitors.slot_memory import first_read
+from kvgate.monitors.slot_memory import first_read, states_written
 from kvgate.monitors.wait_graph import WaitFor
 from kvreference.operations import Abort, Admit, Preempt, Reset, Sample, Schedule
 from kvreference.operations import Operation as OfManager
@@ -103,12 +103,13 @@ class TierEngine:
     """One run."""
 
     def __init__(self, settings: Settings, stage: TierStage, subject: str) -> None:
+        in_whole_blocks, settings = settings, stage.matched(settings)
         self.settings, self.stage = settings, stage
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
             self.scheduler: Any = self._build(settings, stage)
-        self.followed = self.subject.followed(settings, self.scheduler)
+        self.followed = self.subject.followed(in_whole_blocks, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
         self.connector = Connector(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)
@@ -337,12 +338,9 @@ class TierEngine:
         self.memory.in_flight = [self._before, uses]
         self._before = uses if self.stage.asynchronous else StepUse()
         sampled: dict[str, list[int]] = {}
-        with self.connector.step(output, bool(first)) as reports:
-            for copy in getattr(output, "kv_cache_block_copies", None) or ():
-                self.memory.copy(copy.src_block_id, copy.dst_block_id)
-            for block in getattr(output, "new_block_ids_to_zero", None) or ():
-                self.memory.clear(block)
+        with self.connector.step(output, bool(first), lambda: self._prepare(output)) as reports:
             with self.connector.layers() if first else nullcontext():
+                states = self._wrong_states(first)
                 chains = {name: self._write(name, start, output) for name, start in first.items()}
                 self._spoil(first, chains)
             replied = cycle(replies)
@@ -353,15 +351,36 @@ class TierEngine:
         self._seen[FAILED_ENDS if self.stage.failed_loads_end else FAILED] += len(failures)
         self._seen[ASYNCHRONOUS] += self.stage.asynchronous
         self._seen[PREEMPTIONS] += len(output.preempted_req_ids or ())
-        worthless = self._judge_reads(self._spoil(first, chains), self.connector.brought(first))
+        worthless = self._judge_reads({**self._spoil(first, chains), **states}, self.connector.brought(first))
         result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
         return _InFlight(output, result, sampled, first, worthless, failures)
+
+    def _prepare(self, output: Any) -> None:
+        """The worker clears new blocks, and then copies those of which a request goes on to write a part."""
+        for block in getattr(output, "new_block_ids_to_zero", None) or ():
+            self.memory.clear(block)
+        for copy in getattr(output, "kv_cache_block_copies", None) or ():
+            self.memory.copy(copy.src_block_id, copy.dst_block_id)
+
+    def _wrong_states(self, first: Mapping[str, int]) -> Wrong:
+        """What each request reads that is not the state that it continues from, before anything is written."""
+        found: dict[str, Misread] = {}
+        for name, start in first.items():
+            for group, kind in enumerate(self.settings.geometry.groups):
+                if kind.keeps_states:
+                    table = self._rows[name].table[group]
+                    wrong = self.memory.wrong_state(group, table, self.memory.tokens[name][:start])
+                    if wrong is not None:
+                        found.setdefault(name, wrong)
+        return found
 
     def _wrong_reads(self, first: Mapping[str, int], chains: Mapping[str, list[int]]) -> Wrong:
         """What each request reads that is not its own, now that the step has what was loaded."""
         found: dict[str, Misread] = {}
         for name, start in first.items():
             for group, table in enumerate(self._rows[name].table):
+                if self.settings.geometry.groups[group].keeps_states:
+                    continue
                 wrong = self.memory.wrong(group, table, start, chains[name])
                 if wrong is not None:
                     found.setdefault(name, wrong)
@@ -407,11 +426,18 @@ class TierEngine:
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""
-        reads, writes = set(), set()
+        reads: set[int] = set()
+        writes: set[int] = set()
         for name, start in first.items():
             end = start + output.num_scheduled_tokens[name]
             for group, table in zip(self.settings.geometry.groups, self._rows[name].table, strict=True):
                 size = group.block_size_tokens
+                if group.keeps_states:
+                    drafted = name in output.scheduled_spec_decode_tokens
+                    places = {place for place, _ in states_written(group, start, end, drafted)}
+                    writes.update(block for place, block in enumerate(table) if place in places)
+                    reads.update(table[(start - 1) // size :][:1] if start else ())
+                    continue
                 writes.update(table[start // size : -(-end // size)])
                 reads.update(table[first_read(group, start) // size : -(-end // size)])
         return StepUse(frozenset(reads), frozenset(writes))
@@ -444,7 +470,10 @@ class TierEngine:
         for token in drafted[: end - len(chain)]:
             chain.append(self.memory.prefixes.after(chain[-1], token))
         for group, table in enumerate(self._rows[name].table):
-            self.memory.write(group, table, start, chain[start:])
+            if self.settings.geometry.groups[group].keeps_states:
+                self.memory.write_states(group, table, start, chain, passing=bool(drafted))
+            else:
+                self.memory.write(group, table, start, chain[start:])
         return chain
 
     def _answer(self, name: str, reply: Reply, output: Any) -> list[int]:
@@ -453,6 +482,12 @@ class TierEngine:
         token = STOP if reply.ends else reply.token
         sampled = [*drafted[: reply.accepted], token]
         self._learn(name, sampled)
+        if drafted:
+            # The worker keeps the state after the last draft that holds.
+            chain = self.memory.tokens[name][:-1]
+            for group, table in enumerate(self._rows[name].table):
+                if self.settings.geometry.groups[group].keeps_states:
+                    self.memory.write_states(group, table, len(chain) - 1, chain, passing=False)
         proposed = min(reply.drafts, self.settings.drafts_max)
         self._rows[name].drafts = range(token + 1, token + 1 + proposed)
         self.lockstep.note(Sample(number_in(name), len(sampled) - 1, token, proposed))

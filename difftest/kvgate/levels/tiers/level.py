@@ -26,6 +26,8 @@ from kvgate.levels.scheduler.level import (
     draw_replies,
     fits_alone,
     plain_arrival,
+    with_whole_chunks,
+    without_draft_states,
 )
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.operations import (
@@ -42,6 +44,7 @@ from kvgate.levels.tiers.operations import (
 )
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
 from kvreference.operations import Abort
 from kvreference.scheduler.operations import Step
 from kvreference.scheduler.room import blocks_to_run
@@ -55,10 +58,12 @@ SYSTEMS = tuple(f"native@{each}" for each in ("0.21.0", "0.22.1", "0.23.0", "0.2
 """The systems whose connectors are driven."""
 OWN_SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """Those with which connectors of one's own are driven."""
-KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
+KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
+MATCHES = ("native@0.27.1", "native@0.30.0", "native@0.33.0")
+"""Where hits may end inside blocks of states."""
 
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
@@ -91,6 +96,7 @@ def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | No
 def _is_plain(geometry: Geometry) -> bool:
     sizes = {group.block_size_tokens for group in geometry.groups}
     plain = all(group.kind in KINDS and group.compress_ratio == 1 for group in geometry.groups)
+    plain = plain and all(group.states in (None, StateMode.ALIGN) for group in geometry.groups)
     return plain and len(sizes) == 1 and not geometry.hashed_ahead_tokens
 
 
@@ -108,8 +114,18 @@ def _takes(connector: str, geometry: Geometry) -> bool:
     if connector == OWN:
         from kvgate.levels.tiers.adapter.own import Chosen
 
-        return not Chosen.one_group or len(geometry.groups) == 1
+        return not geometry.keeps_states and (not Chosen.one_group or len(geometry.groups) == 1)
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
+
+
+def _state_groups(geometry: Geometry) -> int:
+    return sum(group.keeps_states for group in geometry.groups)
+
+
+def _matches(geometry: Geometry) -> bool:
+    """Whether hits may end inside blocks: next to states, where each group has one table for all hits."""
+    plain = all(group.keeps_all or group.keeps_states for group in geometry.groups) and not geometry.has_draft_layer
+    return plain and geometry.keeps_states and len(geometry.groups) > 1
 
 
 def _dividing(settings: Settings, blocks_per_chunk: int) -> int:
@@ -188,7 +204,9 @@ class TierLevel(DrivenLevel):
         "With a connector of your own they are checked.",
         "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
         "engines on one tier, several workers, KV events of the tier.",
-        "Models with states, attention chunks, compressed groups or blocks of several sizes.",
+        "Models with attention chunks, compressed groups, states at every block, or blocks of several sizes.",
+        "Models with states on releases before 0.33.0 show more than is declared.",
+        "The copy of a state by the worker: a step writes the state where the next one reads it.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
         "Drafts where steps are asynchronous.",
@@ -202,7 +220,7 @@ class TierLevel(DrivenLevel):
         return self.not_tested
 
     def takes(self, model: Model) -> bool:
-        """Full attention and windows, in blocks of one size."""
+        """Full attention, windows and states at block ends, in blocks of one size."""
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
@@ -212,7 +230,9 @@ class TierLevel(DrivenLevel):
 
     def world(self, case: Case, subject: str, with_reference: bool) -> Any:
         if not _is_plain(case.settings.geometry):
-            raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
+            raise UsageError(
+                "--level tiers takes models of full attention, windows and states at block ends, in blocks of one size"
+            )
         if not _takes(case.stage.connector, case.settings.geometry):
             raise UsageError(refusal(case.stage.connector))
         if case.stage.connector == OWN and subject not in OWN_SYSTEMS:
@@ -239,6 +259,7 @@ class TierLevel(DrivenLevel):
             settings = evolve(settings, drafts_max=0)
         elif settings.geometry.has_draft_layer:
             settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
+        settings = without_draft_states(with_whole_chunks(settings), draw)
         # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
         least = blocks_to_run(settings, settings.tokens_max - 1)
         settings = evolve(
@@ -270,6 +291,9 @@ class TierLevel(DrivenLevel):
         elif stage.connector == "multi":
             # Both have chunks of one block.
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))
+        if _matches(settings.geometry) and draw.chance(generator.often("hits inside blocks", 40)):
+            stage = evolve(stage, match_tokens=settings.geometry.grain_tokens // 2)
+            settings = evolve(settings, blocks=settings.blocks + len(settings.geometry.groups))
         return self.case(settings, (), stage)
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
@@ -281,13 +305,19 @@ class TierLevel(DrivenLevel):
         return STEPS
 
     def that_fits(self, case: Case) -> Case:
-        fits = [each for each in case.operations if not isinstance(each, Serve) or fits_alone(case.settings, each)]
+        settings = case.stage.matched(case.settings)
+        if case.stage.match_tokens:
+            # A state inside a block is copied as well before its request goes on.
+            settings = evolve(settings, blocks=max(2, settings.blocks - _state_groups(settings.geometry)))
+        fits = [each for each in case.operations if not isinstance(each, Serve) or fits_alone(settings, each)]
         return evolve(case, operations=tuple(fits))
 
     def allowed(self, bench: Any, case: Case) -> Case:
-        """The case without loads within steps, on a release that has none."""
+        """The case without loads within steps, and hits inside blocks, on a release that has none."""
         if bench.subject not in SYNC_LOADS:
             case = evolve(case, stage=evolve(case.stage, sync_load_tokens=0))
+        if bench.subject not in MATCHES:
+            case = evolve(case, stage=evolve(case.stage, match_tokens=0))
         return self.that_fits(case)
 
     # In words, and from outside

@@ -1,7 +1,8 @@
 """Ghost memory of two tiers: what each slot on the device and each chunk on the host holds, and which jobs use them.
 
 A job reads and writes from the moment in which the worker begins it until it ends. The content of a slot is the prefix
-up to its token, so two slots hold the same if and only if they may stand for each other. What a key of the tier names
+up to its token, so two slots hold the same if and only if they may stand for each other. A block of states has one
+slot, which holds the prefix up to the last token that went into the state. What a key of the tier names
 is known from the requests whose block hashes it was made of, and not from the tier.
 """
 
@@ -13,7 +14,9 @@ from typing import TypeAlias
 from attrs import define, evolve, field, frozen
 
 from kvgate.kernel.difference import Difference
-from kvgate.monitors.slot_memory import first_read
+from kvgate.kernel.text import counted
+from kvgate.monitors.slot_memory import first_read, states_written
+from kvreference.geometry import Group
 from kvreference.settings import Settings
 
 Content: TypeAlias = tuple[int, tuple[int | None, ...]]
@@ -43,6 +46,10 @@ class Prefixes:
             at = self._before[at]
         return at
 
+    def length(self, prefix: int) -> int:
+        """How many tokens a prefix has."""
+        return len(self.last(prefix, len(self._before)))
+
     def last(self, prefix: int, tokens: int) -> tuple[int, ...]:
         """The prefixes up to each of the last tokens of one, in order."""
         found: list[int] = []
@@ -51,6 +58,18 @@ class Prefixes:
             found.append(at)
             at = self._before[at]
         return tuple(reversed(found))
+
+
+def _slots(group: Group, prefixes: Sequence[int], place: int) -> tuple[int, ...]:
+    """What the block at a place holds of these tokens: the prefix up to each, or the state after the last."""
+    size = group.block_size_tokens
+    slots = tuple(prefixes[place * size : (place + 1) * size])
+    return slots[-1:] if group.keeps_states else slots
+
+
+def _has(held: Content | None, named: Content) -> bool:
+    """Whether a block holds what is named; after that it may hold more."""
+    return held is not None and held[0] == named[0] and held[1][: len(named[1])] == named[1]
 
 
 @frozen
@@ -211,9 +230,13 @@ class TierMemory:
         block_hash, group = key
         if block_hash not in self.names:
             return None
-        size = self.settings.geometry.groups[group].block_size_tokens
-        prefixes = self.prefixes.last(self.names[block_hash], size * self.blocks_per_chunk)
-        return group, prefixes[part * size : (part + 1) * size]
+        kind, prefix = self._group(group), self.names[block_hash]
+        # The hash of a part of a block names the tokens before its end.
+        tokens = (self.prefixes.length(prefix) - 1) % (kind.block_size_tokens * self.blocks_per_chunk) + 1
+        return group, _slots(kind, self.prefixes.last(prefix, tokens), part)
+
+    def _group(self, index: int) -> Group:
+        return self.settings.geometry.groups[index]
 
     # The device
 
@@ -239,12 +262,37 @@ class TierMemory:
                 self._find("KV-MEM-02", f"group {group}, token {at}", "a slot of its own", "no block")
                 return
             block = table[place]
-            self._check_unused(block, "is written by a step")
+            self._check_unused(block, "is written by a step", slot)
             had = self.device.get(block)
             slots: list[int | None] = list(had[1]) if had is not None and had[0] == group else [None] * size
             slots[slot : slot + count] = prefixes[at - first : at - first + count]
             self.device[block] = group, tuple(slots)
             at += count
+
+    def write_states(
+        self, group: int, table: Sequence[int], start: int, prefixes: Sequence[int], passing: bool
+    ) -> None:
+        """A step writes the state after the last of the prefixes; see ``states_written``."""
+        for place, token in states_written(self._group(group), start, len(prefixes), passing):
+            block = table[place] if place < len(table) else 0
+            if block:
+                self._check_unused(block, "is written by a step")
+                self.device[block] = group, (prefixes[token],)
+            elif token + 1 == len(prefixes):
+                self._find("KV-MEM-02", f"group {group}, the state after token {token}", "a block of its own", "none")
+
+    def wrong_state(self, group: int, table: Sequence[int], prefixes: Sequence[int]) -> Misread | None:
+        """What is read instead of the state after the last of the prefixes; None if that is there."""
+        if not prefixes:
+            return None
+        place = (len(prefixes) - 1) // self._group(group).block_size_tokens
+        block = table[place] if place < len(table) else 0
+        held = self.device.get(block) if block else None
+        expected = (prefixes[-1],)
+        if held == (group, expected):
+            return None
+        expects = f"the state after token {len(prefixes) - 1} in block {block}"
+        return Misread(expects, self._words(held, expected), group, place, block)
 
     def wrong(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> Misread | None:
         """What a step is to read and reads that computes a request from ``first`` on; None if that is the same.
@@ -343,21 +391,26 @@ class TierMemory:
                 "that failed" if origin.is_reported else "that brought nothing, and was not reported to have failed"
             )
             return f"what a load of {origin.request} left {reported}"
+        if self._group(held[0]).keeps_states:
+            tokens = 0 if held[1][0] is None else self.prefixes.length(held[1][0])
+            return f"group {held[0]}, the state after {tokens} tokens"
         right = sum(each in held[1] for each in expected)
         return f"group {held[0]}, {right} of these {len(expected)} tokens"
 
-    def _check_unused(self, block: int, what: str) -> None:
+    def _check_unused(self, block: int, what: str, slot: int = 0) -> None:
         for job in self.jobs.values():
-            if any(each.block == block for each in job.copies):
-                verb = "writes" if job.loads else "reads"
-                self._find(
-                    "KV-TIER-02",
-                    f"a block that {what}",
-                    "no job uses it",
-                    f"{job.words} {verb} it",
-                    (job, job.copies[0]),
-                )
-                return
+            for each in job.copies:
+                if each.block == block and (job.loads or slot < self._slots_named(job, each)):
+                    verb = "writes" if job.loads else "reads"
+                    got = f"{job.words} {verb} it"
+                    self._find("KV-TIER-02", f"a block that {what}", "no job uses it", got, (job, job.copies[0]))
+                    return
+
+    def _slots_named(self, job: Job, copy: Copy) -> int:
+        """How many slots of a block are for its key: what a store takes after them is of no use."""
+        size = self._group(copy.group).block_size_tokens
+        named = self._named(job.keys[copy.chunk], copy.part) if copy.chunk in job.keys else None
+        return size if named is None or self._group(copy.group).keeps_states else len(named[1])
 
     # Jobs
 
@@ -414,11 +467,11 @@ class TierMemory:
         held = self.device.get(copy.block)
         if named is None or named[0] != copy.group:
             self._find("KV-TIER-04", "the key of a stored chunk", "a prefix of a request", "none")
-        elif held != named:
+        elif not _has(held, named):
             expected = tuple(each for each in named[1] if each is not None)
             subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
             self.taken = self.taken if self.found else held
-            self._find("KV-TIER-04", subject, f"the {len(expected)} tokens that its key names", got, (job, copy))
+            self._find("KV-TIER-04", subject, f"{counted(len(expected), 'slot')} that its key names", got, (job, copy))
 
     def end(self, number: Number) -> None:
         """A job ends: what it copies has arrived."""
@@ -448,20 +501,24 @@ class TierMemory:
     def _check_loaded(self, job: Job, copy: Copy, content: Content | None) -> None:
         named = self._named(job.keys[copy.chunk], copy.part)
         expected = () if named is None else tuple(each for each in named[1] if each is not None)
-        if content is None or content != named:
+        if named is None or not _has(content, named):
             subject = f"what a load brings to group {copy.group}"
             self._find("KV-TIER-01", subject, "what its key names", self._words(content, expected), (job, copy))
             return
         size = self.settings.geometry.groups[copy.group].block_size_tokens
-        own = tuple(self.tokens[job.request][copy.index * size : (copy.index + 1) * size])
-        if named != (copy.group, own):
+        first, prefixes = copy.index * size, self.tokens[job.request]
+        ends = prefixes.index(expected[-1]) + 1 if expected[-1] in prefixes[first : first + size] else 0
+        if named != (copy.group, _slots(self._group(copy.group), prefixes[:ends], copy.index)):
             subject = f"where a load goes in group {copy.group}"
             self._find("KV-TIER-01", subject, "tokens of its request", "others", (job, copy))
 
     def _check_claim(self, job: Job, claim: Claim) -> None:
         for group, table in enumerate(claim.tables):
-            first = first_read(self.settings.geometry.groups[group], claim.tokens)
-            wrong = self._wrong(group, table, first, self.tokens[job.request][: claim.tokens])
+            prefixes = self.tokens[job.request][: claim.tokens]
+            if self._group(group).keeps_states:
+                wrong = self.wrong_state(group, table, prefixes)
+            else:
+                wrong = self._wrong(group, table, first_read(self._group(group), claim.tokens), prefixes)
             if wrong is not None:
                 subject = f"what a hit of the tier brings in group {group}"
                 self._find("KV-TIER-03", subject, wrong.expected, wrong.got, *((job, each) for each in job.copies))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import ge, in_, instance_of, max_len
 
 from kvgate.kernel.text import counted
 from kvgate.levels.scheduler.operations import ResetCache, Serve, Stage, describe_engine, describe_stage
 from kvreference.operations import Abort
 from kvreference.scheduler.operations import Step
+from kvreference.settings import Settings
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
@@ -38,6 +39,8 @@ class TierStage:
     """Whether answers are stored as well as prompts."""
     sync_load_tokens: int = field(default=0, validator=_number)
     """How many tokens a step may load before it computes, where a release can; the others load while they wait."""
+    match_tokens: int = field(default=0, validator=_number)
+    """Next to states: at every multiple of how many tokens a hit may end inside a block; at none if it is 0."""
     running_max: int = field(default=8, validator=_count)
     """How many requests run at once."""
     connector: str = field(default="offloading", validator=in_((*CONNECTORS, OWN)))
@@ -58,6 +61,15 @@ class TierStage:
     def scheduler(self) -> Stage:
         """What the scheduler is configured with."""
         return Stage(self.running_max, self.asynchronous)
+
+    def matched(self, settings: Settings) -> Settings:
+        """The settings with hits that may end inside blocks, if the stage has them."""
+        if not self.match_tokens:
+            return settings
+        groups = tuple(
+            evolve(each, unit_tokens=self.match_tokens) if each.keeps_all else each for each in settings.geometry.groups
+        )
+        return evolve(settings, geometry=evolve(settings.geometry, groups=groups))
 
 
 @frozen
@@ -97,6 +109,8 @@ def describe_tier_stage(stage: TierStage) -> str:
         parts.append("what is next to be evicted is stored")
     if stage.stores_answers:
         parts.append("answers are stored as well")
+    if stage.match_tokens:
+        parts.append(f"a hit may end at every {counted(stage.match_tokens, 'token')}")
     if stage.failed_loads_end:
         parts.append("a load that fails ends its request")
     if stage.sync_load_tokens:

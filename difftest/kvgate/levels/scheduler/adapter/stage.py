@@ -113,6 +113,9 @@ def new_scheduler(
         mamba_cache_mode=modes[0] if modes else "none",
     )
     cache.num_gpu_blocks = settings.blocks
+    if tier is not None and any(group.copies for group in geometry.groups):
+        # A connector asks for it, where the scheduler is given it.
+        setattr(cache, "prefix_match_unit", geometry.grain_tokens)  # noqa: B010 - vLLM 0.20.2 does not have it
     for name, value in caching.items():
         # vLLM takes the one from the other, and a connector may ask either.
         if hasattr(cache, name):
@@ -166,8 +169,9 @@ def new_scheduler(
         config.model_config.enable_return_routed_experts = True
     tensors = tier.tensors(settings.blocks, specs) if tier else []
     kv_cache: Any = KVCacheConfig(settings.blocks, tensors, specs, **caching)
-    # vLLM-Ascend's coordinator reads it there, where its planner puts it.
-    kv_cache.kv_transfer_config = config.kv_transfer_config
+    if tier is None:
+        # vLLM-Ascend's coordinator reads it there, where its planner puts it.
+        kv_cache.kv_transfer_config = config.kv_transfer_config
     with own_memory() if options.returns_experts else nullcontext():
         module, _, name = classes[stage.asynchronous].partition(":")
         scheduler: Scheduler = getattr(import_module(module), name)(

@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, AscendWorkerRelease, install_ascend
 from kvgate.adapters.native import Native
@@ -56,6 +56,11 @@ class FollowedRetentionRelease(Followed, RetentionRelease):
 
     def __init__(self, settings: Settings, scheduler: Any, description: Release) -> None:
         super().__init__(settings, scheduler, with_plug_in(description, settings))
+
+
+def _in_whole_blocks(settings: Settings) -> Settings:
+    groups = tuple(evolve(group, unit_tokens=None) for group in settings.geometry.groups)
+    return evolve(settings, geometry=evolve(settings.geometry, groups=groups))
 
 
 def _nothing(_settings: Settings) -> AbstractContextManager[None]:
@@ -103,7 +108,8 @@ class Subject:
         # The system is not built yet: what it rejects, and how it is configured, depends on its kind and release only.
         kind = self.kind.__new__(self.kind)
         kind.description = self.release
-        refused = kind.refusal(settings)
+        # No reference follows a second tier, which may be given what the reference has not.
+        refused = kind.refusal(settings if tier is None else _in_whole_blocks(settings))
         if refused is not None:
             raise ValueError(refused)
         with kind.configured(settings) as caching:

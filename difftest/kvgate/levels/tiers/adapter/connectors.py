@@ -5,7 +5,7 @@ The order in which the worker's half is called is that of the release's model ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from inspect import signature
@@ -149,8 +149,11 @@ class Connector:
         connector.update_state_after_alloc = update_state_after_alloc
 
     @contextmanager
-    def step(self, output: Any, computes: bool) -> Iterator[list[Any]]:
-        """The worker's half during a step, called as the release calls it; yields where its report comes."""
+    def step(self, output: Any, computes: bool, prepare: Callable[[], None]) -> Iterator[list[Any]]:
+        """The worker's half during a step, called as the release calls it; yields where its report comes.
+
+        The worker prepares its blocks after it was told of preemptions, and before loads begin.
+        """
         metadata = output.kv_connector_metadata
         for half, part in zip(self.halves, metadata.metadata if len(self.halves) > 1 else [metadata], strict=True):
             half.shown(part)
@@ -166,6 +169,7 @@ class Connector:
             from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin as Runner
 
             self.worker.handle_preemptions(metadata)
+            prepare()
             if computes:
                 with Runner._get_kv_connector_output(output) as report:
                     yield reports
