@@ -25,7 +25,17 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
-from kvgate.levels.tiers.adapter.own import ABORTS, ASYNCHRONOUS, FAILED, FAILED_ENDS, PREEMPTIONS, RESETS, Chosen
+from kvgate.levels.tiers.adapter.own import (
+    ABORTS,
+    ASYNCHRONOUS,
+    DRAFTS_AHEAD,
+    FAILED,
+    FAILED_ENDS,
+    OUT_OF_ORDER,
+    PREEMPTIONS,
+    RESETS,
+    Chosen,
+)
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
 from kvgate.monitors.leak import LeakMonitor
@@ -196,7 +206,11 @@ class TierEngine:
         elif isinstance(operation, Step):
             self._step(operation.replies)
         elif isinstance(operation, EndJobs):
-            for number in list(self.memory.under_way(operation.loads))[: operation.jobs]:
+            jobs = list(self.memory.under_way(operation.loads))
+            skipped = operation.skips % len(jobs) if jobs else 0
+            ending = jobs[skipped : skipped + operation.jobs]
+            self._seen[OUT_OF_ORDER] += len(ending) if skipped else 0
+            for number in ending:
                 self.memory.end(number)
         elif isinstance(operation, Abort) and self._alive:
             names = list(self._alive)
@@ -352,6 +366,7 @@ class TierEngine:
         failures = self.memory.fail(*self.connector.failed(reports[0]))
         self._seen[FAILED_ENDS if self.stage.failed_loads_end else FAILED] += len(failures)
         self._seen[ASYNCHRONOUS] += self.stage.asynchronous
+        self._seen[DRAFTS_AHEAD] += self.stage.asynchronous and any(output.scheduled_spec_decode_tokens.values())
         self._seen[PREEMPTIONS] += len(output.preempted_req_ids or ())
         worthless = self._judge_reads(self._spoil(first, chains), self.connector.brought(first))
         result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
@@ -429,16 +444,17 @@ class TierEngine:
         ):
             if name in cached.resumed_req_ids:
                 self.memory.reset_at.pop(name, None)
-                self._rows[name].table = [list(group) for group in blocks]
+                self._rows[name] = _Row([list(group) for group in blocks])
             elif blocks is not None:
                 for table, new_blocks in zip(self._rows[name].table, blocks, strict=True):
                     table += new_blocks
-            first[name] = computed
+            # Where steps are asynchronous, the scheduler counts drafts that a step in flight has rejected as computed.
+            first[name] = min(computed, len(self._tokens[name]) - 1)
         return first
 
     def _write(self, name: str, start: int, output: Any) -> list[int]:
         """Write what a step computes of a request; the prefixes up to its last token."""
-        drafted = output.scheduled_spec_decode_tokens.get(name, ())
+        drafted = self._drafted(name, output)
         end = start + output.num_scheduled_tokens[name]
         chain = self.memory.tokens[name][:end]
         for token in drafted[: end - len(chain)]:
@@ -447,13 +463,19 @@ class TierEngine:
             self.memory.write(group, table, start, chain[start:])
         return chain
 
+    def _drafted(self, name: str, output: Any) -> Sequence[int]:
+        """The drafts that a step verifies. Of those that are not known when it is scheduled, it says how many."""
+        drafted: Sequence[int] = output.scheduled_spec_decode_tokens.get(name, ())
+        return self._rows[name].drafts[: len(drafted)] if self.stage.asynchronous else drafted
+
     def _answer(self, name: str, reply: Reply, output: Any) -> list[int]:
         """What the model answers: the drafts that hold, and a token; and what it proposes."""
-        drafted = output.scheduled_spec_decode_tokens.get(name, ())
+        drafted = self._drafted(name, output)
         token = STOP if reply.ends else reply.token
         sampled = [*drafted[: reply.accepted], token]
         self._learn(name, sampled)
-        proposed = min(reply.drafts, self.settings.drafts_max)
+        # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
+        proposed = self.settings.drafts_max if self.stage.asynchronous else min(reply.drafts, self.settings.drafts_max)
         self._rows[name].drafts = range(token + 1, token + 1 + proposed)
         self.lockstep.note(Sample(number_in(name), len(sampled) - 1, token, proposed))
         return sampled

@@ -62,7 +62,7 @@ SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
 
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
-    EndJobs: {"jobs": 1, "loads": DEFAULT},
+    EndJobs: {"jobs": 1, "loads": DEFAULT, "skips": DEFAULT},
     TierStage: dict.fromkeys((each for each in fields_dict(TierStage) if not each.startswith("own")), DEFAULT)
     | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
@@ -170,7 +170,9 @@ class TierLevel(DrivenLevel):
             draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
         ),
         Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
-        EndJobs: lambda _generator, _case, draw: EndJobs(draw.chance(50), draw.integer(1, 3)),
+        EndJobs: lambda _generator, _case, draw: EndJobs(
+            draw.chance(50), draw.integer(1, 3), draw.integer(1, 3) if draw.chance(30) else 0
+        ),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         ResetCache: lambda _generator, case, draw: ResetCache(draw.chance(_preempting(case)), draw.chance(50)),
     }
@@ -178,12 +180,12 @@ class TierLevel(DrivenLevel):
     simpler: Rules = SIMPLER_TIERS
     limits: Mapping[type, Mapping[str, int]] = {
         **LIMITS,
-        EndJobs: {"jobs": PLACES_MAX},
+        EndJobs: {"jobs": PLACES_MAX, "skips": PLACES_MAX},
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
         "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of it "
-        "copies what slots hold. It ends jobs of one direction in the order in which they began.",
+        "copies what slots hold.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked.",
         "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
@@ -191,7 +193,6 @@ class TierLevel(DrivenLevel):
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
-        "Drafts where steps are asynchronous.",
     )
     trace_formerly = "kvgate-tiers-trace"
     trace_called = "the trace of two tiers"
@@ -235,10 +236,8 @@ class TierLevel(DrivenLevel):
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         """A case without operations; ``needs`` may name its connector."""
         settings = generator.settings(draw)
-        asynchronous = draw.chance(40) and not settings.geometry.has_draft_layer
-        if asynchronous:
-            settings = evolve(settings, drafts_max=0)
-        elif settings.geometry.has_draft_layer:
+        asynchronous = draw.chance(40)
+        if settings.geometry.has_draft_layer:
             settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
         # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
         least = blocks_to_run(settings, settings.tokens_max - 1)

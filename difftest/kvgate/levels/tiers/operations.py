@@ -62,12 +62,14 @@ class TierStage:
 
 @frozen
 class EndJobs:
-    """Transfers end that are under way. Those of one direction end in the order in which they began."""
+    """Transfers end that are under way, of one direction."""
 
     loads: bool = False
     """Whether they bring blocks to the device; if not, they take them to the tier."""
     jobs: int = field(default=1, validator=_count)
     """How many of them end."""
+    skips: int = field(default=0, validator=_number)
+    """How many that began before them remain under way, modulo the number of jobs under way."""
 
 
 Operation: TypeAlias = Serve | Step | EndJobs | Abort | ResetCache
@@ -79,7 +81,8 @@ def describe_tiers(operation: Operation) -> str:
     """An operation, on one line."""
     if isinstance(operation, EndJobs):
         kind = ("load", "loads") if operation.loads else ("store", "stores")
-        return f"{counted(operation.jobs, *kind)} that began first end"
+        after = f", but for {counted(operation.skips, *kind)} before them," if operation.skips else ""
+        return f"{counted(operation.jobs, *kind)} that began first{after} end"
     return describe_engine(operation)
 
 
