@@ -25,6 +25,7 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
+from kvgate.levels.tiers.adapter.nixl import computed_elsewhere
 from kvgate.levels.tiers.adapter.own import (
     ABORTS,
     ASYNCHRONOUS,
@@ -252,6 +253,8 @@ class TierEngine:
         number, self._submitted = self._submitted, self._submitted + 1
         arrival = evolve(serve.arrival, request=number)
         request: Any = new_request(self.settings, evolve(serve, arrival=arrival))
+        if self.stage.connector == "nixl" and serve.loads:
+            computed_elsewhere(request, len(self.settings.geometry.groups))
         self.lockstep.note(arrival)
         self._leak.arrived(number)
         name = name_of(number)

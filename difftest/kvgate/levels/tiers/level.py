@@ -55,6 +55,8 @@ SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
 SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
+STORED_SYSTEMS = ("native@0.26.0",)
+"""Others, on which stored cases run."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -165,9 +167,10 @@ class TierLevel(DrivenLevel):
     arrival = Serve
     needed = frozenset((Serve, Step, EndJobs))
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
-        Serve: lambda generator, _case, draw: Serve(
+        Serve: lambda generator, case, draw: Serve(
             plain_arrival(generator.arrival(draw)),
             draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
+            loads=case.stage.connector == "nixl" and draw.chance(50),
         ),
         Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
         EndJobs: lambda _generator, _case, draw: EndJobs(
@@ -207,7 +210,7 @@ class TierLevel(DrivenLevel):
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
-        if system not in SYSTEMS + SIMPLE_SYSTEMS:
+        if system not in SYSTEMS + SIMPLE_SYSTEMS + STORED_SYSTEMS:
             names = ", ".join(SYSTEMS + SIMPLE_SYSTEMS)
             raise UsageError(f"--level tiers runs with the connectors of {names}, not of {system!r}")
         return super().bench_named(system, detectors)
@@ -267,6 +270,8 @@ class TierLevel(DrivenLevel):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
             if stage.connector == OWN:
                 stage = _of_own(evolve(stage, failed_loads_end=draw.chance(50)))
+        elif stage.connector == "nixl":
+            stage = evolve(stage, is_lazy=False)
         elif stage.connector == "multi":
             # Both have chunks of one block.
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))

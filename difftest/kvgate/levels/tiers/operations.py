@@ -14,9 +14,9 @@ from kvreference.scheduler.operations import Step
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
-CONNECTORS = ("offloading", "simple", "multi")
-"""The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, and both in a
-``MultiConnector``."""
+CONNECTORS = ("offloading", "simple", "multi", "nixl")
+"""The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, both in a
+``MultiConnector``, and one of ``NixlConnector`` and the first."""
 OWN = "own"
 """A user's own connector, which is named where cases are run."""
 NAME_CHARACTERS_MAX = 200
