@@ -1,5 +1,5 @@
-"""vLLM 0.26.0: its OffloadingConnector differs from that of 0.27.1, and stored cases show how. What else differs was not
-looked for."""
+"""vLLM 0.26.0, on which stored cases of two tiers run: as 0.27.1, but for what its connectors do. Other levels were not
+compared."""
 
 from __future__ import annotations
 

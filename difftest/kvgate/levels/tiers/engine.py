@@ -32,16 +32,21 @@ from kvgate.levels.tiers.adapter.own import (
     DRAFTS_AHEAD,
     FAILED,
     FAILED_ENDS,
+    HELD_UP,
+    LOST,
     OUT_OF_ORDER,
     PREEMPTIONS,
     RESETS,
+    WAITED_FOR,
     Chosen,
 )
+from kvgate.levels.tiers.adapter.transfers import NeverEndsError
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
-from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
+from kvgate.levels.tiers.operations import OWN, EndJobs, LoseJob, Operation, TierStage
+from kvgate.levels.tiers.progress import wait_for
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import first_read
-from kvgate.monitors.wait_graph import WaitFor
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.operations import Abort, Admit, Preempt, Reset, Sample, Schedule
 from kvreference.operations import Operation as OfManager
 from kvreference.scheduler.operations import Reply, Step
@@ -124,6 +129,9 @@ class TierEngine:
         self.connector = Connector(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)
         self.waiting: WaitFor | None = None
+        """Which request waited for what at the end, if one waited."""
+        self.stops_at = ""
+        """The job that never ends and that the engine waits for, in words, if it does."""
         self.found: Divergence | None = None
         self.raised: Exception | None = None
         self.set_back: dict[str, int] = {}
@@ -168,6 +176,11 @@ class TierEngine:
         """The requests that have not ended."""
         return self._alive.keys()
 
+    @property
+    def requests(self) -> Mapping[str, Any]:
+        """The same, each as the scheduler knows it."""
+        return self._alive
+
     def candidates(self, kind: type) -> Sequence[int]:
         """See ``kvgate.gate.level.World.candidates``."""
         del kind
@@ -175,8 +188,17 @@ class TierEngine:
 
     def perform(self, operation: Operation) -> Divergence | None:
         """Perform one operation, if it means anything now, and check what follows."""
+        if self.stops_at:
+            return self.found
         try:
             self._perform(operation)
+        except NeverEndsError as job:
+            # What it does afterwards is never known.
+            self.stops_at = str(job)
+            self._seen[WAITED_FOR] += 1
+            self.waiting = WaitFor(
+                tuple(Wait(number_in(name), Reason.TRANSFER, lost=True, job=self.stops_at) for name in self._alive)
+            )
         except Exception as error:
             if is_ours(error):
                 raise
@@ -207,12 +229,15 @@ class TierEngine:
         elif isinstance(operation, Step):
             self._step(operation.replies)
         elif isinstance(operation, EndJobs):
-            jobs = list(self.memory.under_way(operation.loads))
-            skipped = operation.skips % len(jobs) if jobs else 0
-            ending = jobs[skipped : skipped + operation.jobs]
-            self._seen[OUT_OF_ORDER] += len(ending) if skipped else 0
+            ending = self._under_way(operation)[: operation.jobs]
+            before = next(self.memory.under_way(operation.loads), None)
+            self._seen[OUT_OF_ORDER] += len(ending) if before not in ending else 0
             for number in ending:
                 self.memory.end(number)
+        elif isinstance(operation, LoseJob):
+            lost = self._under_way(operation)[:1]
+            self.memory.lost.update(lost)
+            self._seen[LOST] += len(lost)
         elif isinstance(operation, Abort) and self._alive:
             names = list(self._alive)
             name = names[operation.request % len(names)]
@@ -234,6 +259,11 @@ class TierEngine:
             # A connector that is asked to reset may say that it cannot.
             with suppress(NotImplementedError) if operation.connector else nullcontext():
                 reset_cache(self.scheduler, operation.preempts, operation.connector)
+
+    def _under_way(self, operation: EndJobs | LoseJob) -> list[Number]:
+        """The jobs under way of a direction, from that on which an operation names."""
+        jobs = list(self.memory.under_way(operation.loads))
+        return jobs[operation.skips % len(jobs) :] if jobs else []
 
     def _may_reset(self, reset: ResetCache) -> bool:
         """Whether vLLM supports it: it preempts who runs, and says that it cannot do so with who loads.
@@ -491,15 +521,15 @@ class TierEngine:
             return [self.found]
         found = self.perform(Step((Reply(),)))
         idle = 0
-        while self._alive and not found and idle <= IDLE_STEPS_MAX:
+        while self._alive and not (found or self.stops_at) and idle <= IDLE_STEPS_MAX:
             for loads in (False, True):
                 found = found or self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
             before = self._progress()
             found = found or self.perform(Step((Reply(),)))
             idle = 0 if self._progress() != before else idle + 1
-        if self._alive and not found:
-            self._report("progress", self._hang())
-        elif not found:
+        if self._alive and not (found or self.stops_at):
+            self._judge_hang()
+        elif not (found or self.memory.lost):
             self._rest()
         return [self.found] if self.found else []
 
@@ -507,14 +537,14 @@ class TierEngine:
         computed = [(name, each.num_computed_tokens, each.num_tokens) for name, each in self._alive.items()]
         return computed, list(self.memory.jobs)
 
-    def _hang(self) -> Difference:
-        states = [
-            f"{name} is {each.status.name}, {each.num_computed_tokens} of {each.num_tokens} tokens computed"
-            for name, each in self._alive.items()
-        ]
-        free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        got = f"{'; '.join(states)}; {free} of {self.settings.blocks - 1} blocks are free"
-        return Difference("KV-TIER-06", "requests while every job ends", "they end", got)
+    def _judge_hang(self) -> None:
+        """A request may wait for a job that never ends, and for nothing else."""
+        self.waiting = wait_for(self)
+        held_up = [name for name in self._alive if self.waiting.waits_for_lost(number_in(name))]
+        self._seen[HELD_UP] += len(held_up)
+        if len(held_up) < len(self._alive):
+            subject = "requests that wait for no job" if self.memory.lost else "requests while every job ends"
+            self._report("progress", Difference("KV-TIER-06", subject, "they end", self.waiting.describe()))
 
     def _rest(self) -> None:
         """Let the engine take the steps that it asks for, and some more, and check what remains.

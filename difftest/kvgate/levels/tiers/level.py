@@ -35,6 +35,7 @@ from kvgate.levels.tiers.operations import (
     OWN,
     POLICIES,
     EndJobs,
+    LoseJob,
     Operation,
     TierStage,
     describe_tier_stage,
@@ -55,6 +56,8 @@ SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
 SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
+NIXL_SYSTEMS = ("native@0.30.0", "native@0.33.0", "native@0.26.0")
+"""Those of which ``NixlConnector`` is driven; on the last, stored cases."""
 STORED_SYSTEMS = ("native@0.26.0",)
 """Others, on which stored cases run."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
@@ -65,6 +68,7 @@ SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
     EndJobs: {"jobs": 1, "loads": DEFAULT, "skips": DEFAULT},
+    LoseJob: {"loads": DEFAULT, "skips": DEFAULT},
     TierStage: dict.fromkeys((each for each in fields_dict(TierStage) if not each.startswith("own")), DEFAULT)
     | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
@@ -176,6 +180,7 @@ class TierLevel(DrivenLevel):
         EndJobs: lambda _generator, _case, draw: EndJobs(
             draw.chance(50), draw.integer(1, 3), draw.integer(1, 3) if draw.chance(30) else 0
         ),
+        LoseJob: lambda _generator, _case, draw: LoseJob(draw.chance(75), draw.integer(0, 2)),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         ResetCache: lambda _generator, case, draw: ResetCache(draw.chance(_preempting(case)), draw.chance(50)),
     }
@@ -184,6 +189,7 @@ class TierLevel(DrivenLevel):
     limits: Mapping[type, Mapping[str, int]] = {
         **LIMITS,
         EndJobs: {"jobs": PLACES_MAX, "skips": PLACES_MAX},
+        LoseJob: {"skips": PLACES_MAX},
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
@@ -191,6 +197,7 @@ class TierLevel(DrivenLevel):
         "copies what slots hold.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked.",
+        "The worker's half of NixlConnector, and the node that it reads from: models of them bring whole prompts.",
         "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
         "engines on one tier, several workers, KV events of the tier.",
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
@@ -220,6 +227,8 @@ class TierLevel(DrivenLevel):
             raise UsageError("--level tiers takes models of full attention and windows, in blocks of one size")
         if not _takes(case.stage.connector, case.settings.geometry):
             raise UsageError(refusal(case.stage.connector))
+        if case.stage.connector == "nixl" and subject not in NIXL_SYSTEMS:
+            raise UsageError(f"--connector nixl runs with {', '.join(NIXL_SYSTEMS[:2])}, not with {subject}")
         if subject in SIMPLE_SYSTEMS and case.stage.connector != "simple":
             raise UsageError(f"--level tiers runs with {subject} and --connector simple only")
         from kvgate.levels.tiers.engine import TierEngine
@@ -279,7 +288,11 @@ class TierLevel(DrivenLevel):
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
-        return {Serve: 18, Step: 55, EndJobs: 22, Abort: 3, ResetCache: 2}
+        return {Serve: 72, Step: 220, EndJobs: 88, Abort: 12, ResetCache: 8, LoseJob: 4}
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        """Whether a job may never end, and others do: copies of ``SimpleCPUOffloadConnector`` are reported in order."""
+        return kind is not LoseJob or case.stage.connector in ("offloading", "nixl")
 
     def operations_in(self, generator: Generator) -> int:
         del generator

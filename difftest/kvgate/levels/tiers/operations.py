@@ -72,8 +72,18 @@ class EndJobs:
     """How many that began before them remain under way, modulo the number of jobs under way."""
 
 
-Operation: TypeAlias = Serve | Step | EndJobs | Abort | ResetCache
-OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, Abort, ResetCache)
+@frozen
+class LoseJob:
+    """A transfer that is under way never ends."""
+
+    loads: bool = False
+    """Whether it brings blocks to the device; if not, it takes them to the tier."""
+    skips: int = field(default=0, validator=_number)
+    """How many began before it, modulo the number of jobs under way."""
+
+
+Operation: TypeAlias = Serve | Step | EndJobs | LoseJob | Abort | ResetCache
+OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, LoseJob, Abort, ResetCache)
 """Every kind of operation."""
 
 
@@ -83,6 +93,9 @@ def describe_tiers(operation: Operation) -> str:
         kind = ("load", "loads") if operation.loads else ("store", "stores")
         after = f", but for {counted(operation.skips, *kind)} before them," if operation.skips else ""
         return f"{counted(operation.jobs, *kind)} that began first{after} end"
+    if isinstance(operation, LoseJob):
+        kind = ("load", "loads") if operation.loads else ("store", "stores")
+        return f"The {kind[0]} under way that began after {counted(operation.skips, *kind)} never ends"
     return describe_engine(operation)
 
 

@@ -94,6 +94,8 @@ class Connector:
         """How many tokens each request hit on the device when the tier was asked last."""
         self.loads: set[str] = set()
         """The requests for which it then promised a load that a step does not wait for."""
+        self.undecided: set[str] = set()
+        """The requests for which it then had no answer yet."""
         pairs = parts or zip(_parts(connector), _parts(self.worker), strict=True)
         self.halves: list[Half] = [
             (Own if stage.connector == OWN else HALVES[type(part).__name__])(part, at_worker, memory, stage, tier)
@@ -129,6 +131,7 @@ class Connector:
                 self._memory.claims.pop(request.request_id, None)
             tokens, is_asynchronous = asked(request, hit_tokens, *rest, **named)
             (self.loads.add if tokens and is_asynchronous else self.loads.discard)(request.request_id)
+            (self.undecided.add if tokens is None else self.undecided.discard)(request.request_id)
             return tokens, is_asynchronous
 
         def update_state_after_alloc(request: Any, blocks: Any, external_tokens: int) -> Any:

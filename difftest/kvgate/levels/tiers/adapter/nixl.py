@@ -1,12 +1,13 @@
 """vLLM's own ``NixlConnector`` on a node that reads from another one: its half at the scheduler.
 
-Its half at the worker needs NIXL's native library, and another node. A model of both stands in its place: the other node
-has computed the whole prompt, and a read brings what it has until a case says that it ends.
+Its half at the worker needs NIXL's native library and another node. A model of both stands in its place: the other
+node has computed the whole prompt, and a read that a case ends has brought it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from attrs import define, field
@@ -55,9 +56,8 @@ class Reads:
 
     def get_transfer_results(self) -> Any:
         """The same in later releases."""
-        from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
-
-        return KVConnectorTransferResults(finished_sending=set(), finished_recving=self.nixl.ended())
+        base: Any = import_module("vllm.distributed.kv_transfer.kv_connector.v1.base")
+        return base.KVConnectorTransferResults(finished_sending=set(), finished_recving=self.nixl.ended())
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return set()
@@ -89,7 +89,7 @@ class Nixl:
     def begin(self, request: str, blocks_of_groups: Sequence[Sequence[int]]) -> None:
         """A read begins, which brings each block what the request has at its place."""
         claim, tokens = self.memory.claims[request], self.memory.tokens[request]
-        copies = []
+        copies: list[Copy] = []
         for group, blocks in enumerate(blocks_of_groups):
             size = self.memory.settings.geometry.groups[group].block_size_tokens
             for block in filter(None, blocks):
