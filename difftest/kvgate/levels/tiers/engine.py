@@ -520,18 +520,27 @@ class TierEngine:
         if self.found is not None:
             return [self.found]
         found = self.perform(Step((Reply(),)))
-        idle = 0
-        while self._alive and not (found or self.stops_at) and idle <= IDLE_STEPS_MAX:
+        idle = unanswered = 0
+        while self._alive and not (found or self.stops_at or idle > IDLE_STEPS_MAX or unanswered > self._steps_max()):
             for loads in (False, True):
                 found = found or self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
-            before = self._progress()
+            before, answered = self._progress(), self._answered()
             found = found or self.perform(Step((Reply(),)))
             idle = 0 if self._progress() != before else idle + 1
+            unanswered = 0 if self._answered() != answered else unanswered + 1
         if self._alive and not (found or self.stops_at):
             self._judge_hang()
         elif not (found or self.memory.lost):
             self._rest()
         return [self.found] if self.found else []
+
+    def _answered(self) -> object:
+        return [len(each.all_token_ids) for each in self._alive.values()]
+
+    def _steps_max(self) -> int:
+        """After how many steps without an answer requests are said to preempt each other in vain: as many as compute
+        every token of all of them, one in each step."""
+        return IDLE_STEPS_MAX + sum(each.num_tokens for each in self._alive.values())
 
     def _progress(self) -> object:
         computed = [(name, each.num_computed_tokens, each.num_tokens) for name, each in self._alive.items()]
