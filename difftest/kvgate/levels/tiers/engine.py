@@ -540,7 +540,7 @@ class TierEngine:
     def _steps_max(self) -> int:
         """After how many steps without an answer requests are said to preempt each other in vain: as many as compute
         every token of all of them, one in each step."""
-        return IDLE_STEPS_MAX + sum(each.num_tokens for each in self._alive.values())
+        return IDLE_STEPS_MAX + sum(int(each.num_tokens) for each in self._alive.values())
 
     def _progress(self) -> object:
         computed = [(name, each.num_computed_tokens, each.num_tokens) for name, each in self._alive.items()]
