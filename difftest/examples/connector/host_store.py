@@ -129,11 +129,11 @@ class HostStore(KVConnectorBase_V1):
         del forward_context, kwargs
         for key, block in self.copies().loads:
             self.loaded += 1
-            if self.fails_every and self.loaded % self.fails_every == 0:
+            fails = self.fails_every and self.loaded % self.fails_every == 0
+            # What was to store it may have followed a load that failed.
+            if fails or any((key, name) not in self.host for name in self.layers):
                 self.failed.add(block)
-            elif any((key, name) not in self.host for name in self.layers):
-                # What was to store it followed a load that failed.
-                self.failed.add(block)
+                # If it were offered again, it might fail again and again, and its request would never be computed.
                 self.missing.add(key)
             else:
                 for name, layer in self.layers.items():

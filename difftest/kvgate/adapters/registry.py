@@ -29,6 +29,7 @@ from kvgate.adapters.releases import (
     ASCEND_COORDINATOR,
     INSTALLED,
     RELEASES,
+    STORED,
     VLLM_VERSION,
     release_named,
     system_installed,
@@ -124,7 +125,9 @@ class Loaded:
 
 def is_built_in(name: str) -> bool:
     """Whether ``name`` is a system that comes with kvgate."""
-    return name.replace("ascend-worker@", "ascend@") in {*BUILT_IN, *RETENTION_RELEASES, *OWN_SCHEDULERS, *RELEASES}
+    return name.replace("ascend-worker@", "ascend@") in {
+        *(*BUILT_IN, *RETENTION_RELEASES, *OWN_SCHEDULERS, *RELEASES, *STORED)
+    }
 
 
 def imports_vllm(name: str) -> bool:

@@ -22,10 +22,10 @@ class ProfileName(str, Enum):
 
 def _system_named(name: str) -> str:
     """What ``installed`` stands for; releases that are described for stored cases only are rejected."""
-    from kvgate.adapters.releases import RELEASES, VLLM_VERSION, system_installed
+    from kvgate.adapters.releases import RELEASES, STORED, VLLM_VERSION, system_installed
 
     name = system_installed() if name == "installed" else name
-    if name in RELEASES and RELEASES[name].scheduler is None:
+    if name in STORED or (name in RELEASES and RELEASES[name].scheduler is None):
         raise typer.BadParameter(
             f"{name} is described for what is stored (kvgate replay, kvgate corpus) and for kvgate explain: cases are "
             f"drawn for vLLM from {VLLM_VERSION} on"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvgate.monitors.slot_memory import first_read
+from kvreference.scheduler.room import blocks_to_run
 
 
 def block_tables(engine: Any) -> list[Mapping[str, Sequence[Any]]]:
@@ -34,6 +35,19 @@ def has_loaded(engine: Any, request: Any) -> bool:
     return (
         request.request_id in engine.scheduler.finished_recving_kv_req_ids if waits else request.num_computed_tokens > 0
     )
+
+
+def lacks_blocks(engine: Any, request: Any) -> bool:
+    """Whether fewer blocks are free than the scheduler asks for before it admits or continues a waiting request."""
+    scheduler, kept = engine.scheduler, 0
+    if request.num_computed_tokens:
+        return has_loaded(engine, request) and not next_step_fits(engine, request)
+    if request.request_id in engine.connector.loads:
+        # Of a request that would load, later releases ask that it leaves what others still need, and a step's drafts.
+        kept = getattr(scheduler, "_inflight_prefill_reserved_blocks", lambda: 0)()
+        kept += getattr(scheduler, "_spec_decode_step_blocks", 0)
+    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    return bool(blocks_to_run(engine.settings, request.num_tokens) > free - kept)
 
 
 def next_step_fits(engine: Any, request: Any) -> bool:

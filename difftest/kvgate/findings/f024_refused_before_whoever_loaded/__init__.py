@@ -6,9 +6,8 @@ from typing import Any
 
 from kvgate.findings.engine_state import can_run, holders_waiting
 from kvgate.findings.finding import Engine, Finding
-from kvgate.findings.tier_state import has_loaded, next_step_fits
+from kvgate.findings.tier_state import has_loaded, lacks_blocks, next_step_fits
 from kvgate.kernel.difference import Divergence
-from kvreference.scheduler.room import blocks_to_run
 
 
 def _one_can_run(divergence: Divergence, engine: Engine) -> bool:
@@ -21,19 +20,7 @@ def _is_before_who_loaded(divergence: Divergence, engine: Any) -> bool:
     scheduler = engine.scheduler
     queue = [*getattr(scheduler, "skipped_waiting", ()), *scheduler.waiting]
     after = any(has_loaded(engine, each) and next_step_fits(engine, each) for each in queue[1:])
-    return divergence.difference.statement == "KV-TIER-06" and after and _lacks_blocks(engine, queue[0])
-
-
-def _lacks_blocks(engine: Any, first: Any) -> bool:
-    scheduler, kept = engine.scheduler, 0
-    if first.num_computed_tokens:
-        return has_loaded(engine, first) and not next_step_fits(engine, first)
-    if first.request_id in engine.connector.loads:
-        # Of a request that would load, later releases ask that it leaves what others still need, and a step's drafts.
-        kept = getattr(scheduler, "_inflight_prefill_reserved_blocks", lambda: 0)()
-        kept += getattr(scheduler, "_spec_decode_step_blocks", 0)
-    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    return bool(blocks_to_run(engine.settings, first.num_tokens) > free - kept)
+    return divergence.difference.statement == "KV-TIER-06" and after and lacks_blocks(engine, queue[0])
 
 
 FINDING = Finding(

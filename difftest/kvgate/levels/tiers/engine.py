@@ -25,12 +25,28 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
-from kvgate.levels.tiers.adapter.own import ABORTS, ASYNCHRONOUS, FAILED, FAILED_ENDS, PREEMPTIONS, RESETS, Chosen
+from kvgate.levels.tiers.adapter.nixl import computed_elsewhere
+from kvgate.levels.tiers.adapter.own import (
+    ABORTS,
+    ASYNCHRONOUS,
+    DRAFTS_AHEAD,
+    FAILED,
+    FAILED_ENDS,
+    HELD_UP,
+    LOST,
+    OUT_OF_ORDER,
+    PREEMPTIONS,
+    RESETS,
+    WAITED_FOR,
+    Chosen,
+)
+from kvgate.levels.tiers.adapter.transfers import NeverEndsError
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
-from kvgate.levels.tiers.operations import OWN, EndJobs, Operation, TierStage
+from kvgate.levels.tiers.operations import OWN, EndJobs, LoseJob, Operation, TierStage
+from kvgate.levels.tiers.progress import wait_for
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import first_read, states_written
-from kvgate.monitors.wait_graph import WaitFor
+from kvgate.monitors.wait_graph import Reason, Wait, WaitFor
 from kvreference.operations import Abort, Admit, Preempt, Reset, Sample, Schedule
 from kvreference.operations import Operation as OfManager
 from kvreference.scheduler.operations import Reply, Step
@@ -114,6 +130,9 @@ class TierEngine:
         self.connector = Connector(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)
         self.waiting: WaitFor | None = None
+        """Which request waited for what at the end, if one waited."""
+        self.stops_at = ""
+        """The job that never ends and that the engine waits for, in words, if it does."""
         self.found: Divergence | None = None
         self.raised: Exception | None = None
         self.set_back: dict[str, int] = {}
@@ -158,6 +177,11 @@ class TierEngine:
         """The requests that have not ended."""
         return self._alive.keys()
 
+    @property
+    def requests(self) -> Mapping[str, Any]:
+        """The same, each as the scheduler knows it."""
+        return self._alive
+
     def candidates(self, kind: type) -> Sequence[int]:
         """See ``kvgate.gate.level.World.candidates``."""
         del kind
@@ -165,8 +189,17 @@ class TierEngine:
 
     def perform(self, operation: Operation) -> Divergence | None:
         """Perform one operation, if it means anything now, and check what follows."""
+        if self.stops_at:
+            return self.found
         try:
             self._perform(operation)
+        except NeverEndsError as job:
+            # What it does afterwards is never known.
+            self.stops_at = str(job)
+            self._seen[WAITED_FOR] += 1
+            self.waiting = WaitFor(
+                tuple(Wait(number_in(name), Reason.TRANSFER, lost=True, job=self.stops_at) for name in self._alive)
+            )
         except Exception as error:
             if is_ours(error):
                 raise
@@ -197,8 +230,15 @@ class TierEngine:
         elif isinstance(operation, Step):
             self._step(operation.replies)
         elif isinstance(operation, EndJobs):
-            for number in list(self.memory.under_way(operation.loads))[: operation.jobs]:
+            ending = self._under_way(operation)[: operation.jobs]
+            before = next(self.memory.under_way(operation.loads), None)
+            self._seen[OUT_OF_ORDER] += len(ending) if before not in ending else 0
+            for number in ending:
                 self.memory.end(number)
+        elif isinstance(operation, LoseJob):
+            lost = self._under_way(operation)[:1]
+            self.memory.lost.update(lost)
+            self._seen[LOST] += len(lost)
         elif isinstance(operation, Abort) and self._alive:
             names = list(self._alive)
             name = names[operation.request % len(names)]
@@ -221,6 +261,11 @@ class TierEngine:
             with suppress(NotImplementedError) if operation.connector else nullcontext():
                 reset_cache(self.scheduler, operation.preempts, operation.connector)
 
+    def _under_way(self, operation: EndJobs | LoseJob) -> list[Number]:
+        """The jobs under way of a direction, from that on which an operation names."""
+        jobs = list(self.memory.under_way(operation.loads))
+        return jobs[operation.skips % len(jobs) :] if jobs else []
+
     def _may_reset(self, reset: ResetCache) -> bool:
         """Whether vLLM supports it: it preempts who runs, and says that it cannot do so with who loads.
 
@@ -239,6 +284,8 @@ class TierEngine:
         number, self._submitted = self._submitted, self._submitted + 1
         arrival = evolve(serve.arrival, request=number)
         request: Any = new_request(self.settings, evolve(serve, arrival=arrival))
+        if self.stage.connector == "nixl" and serve.loads:
+            computed_elsewhere(request, len(self.settings.geometry.groups))
         self.lockstep.note(arrival)
         self._leak.arrived(number)
         name = name_of(number)
@@ -350,6 +397,7 @@ class TierEngine:
         failures = self.memory.fail(*self.connector.failed(reports[0]))
         self._seen[FAILED_ENDS if self.stage.failed_loads_end else FAILED] += len(failures)
         self._seen[ASYNCHRONOUS] += self.stage.asynchronous
+        self._seen[DRAFTS_AHEAD] += self.stage.asynchronous and any(output.scheduled_spec_decode_tokens.values())
         self._seen[PREEMPTIONS] += len(output.preempted_req_ids or ())
         worthless = self._judge_reads({**self._spoil(first, chains), **states}, self.connector.brought(first))
         result = result_of(list(output.num_scheduled_tokens), sampled, reports[0])
@@ -455,16 +503,17 @@ class TierEngine:
         ):
             if name in cached.resumed_req_ids:
                 self.memory.reset_at.pop(name, None)
-                self._rows[name].table = [list(group) for group in blocks]
+                self._rows[name] = _Row([list(group) for group in blocks])
             elif blocks is not None:
                 for table, new_blocks in zip(self._rows[name].table, blocks, strict=True):
                     table += new_blocks
-            first[name] = computed
+            # Where steps are asynchronous, the scheduler counts drafts that a step in flight has rejected as computed.
+            first[name] = min(computed, len(self._tokens[name]) - 1)
         return first
 
     def _write(self, name: str, start: int, output: Any) -> list[int]:
         """Write what a step computes of a request; the prefixes up to its last token."""
-        drafted = output.scheduled_spec_decode_tokens.get(name, ())
+        drafted = self._drafted(name, output)
         end = start + output.num_scheduled_tokens[name]
         chain = self.memory.tokens[name][:end]
         for token in drafted[: end - len(chain)]:
@@ -476,9 +525,14 @@ class TierEngine:
                 self.memory.write(group, table, start, chain[start:])
         return chain
 
+    def _drafted(self, name: str, output: Any) -> Sequence[int]:
+        """The drafts that a step verifies. Of those that are not known when it is scheduled, it says how many."""
+        drafted: Sequence[int] = output.scheduled_spec_decode_tokens.get(name, ())
+        return self._rows[name].drafts[: len(drafted)] if self.stage.asynchronous else drafted
+
     def _answer(self, name: str, reply: Reply, output: Any) -> list[int]:
         """What the model answers: the drafts that hold, and a token; and what it proposes."""
-        drafted = output.scheduled_spec_decode_tokens.get(name, ())
+        drafted = self._drafted(name, output)
         token = STOP if reply.ends else reply.token
         sampled = [*drafted[: reply.accepted], token]
         self._learn(name, sampled)
@@ -488,7 +542,8 @@ class TierEngine:
             for group, table in enumerate(self._rows[name].table):
                 if self.settings.geometry.groups[group].keeps_states:
                     self.memory.write_states(group, table, len(chain) - 1, chain, passing=False)
-        proposed = min(reply.drafts, self.settings.drafts_max)
+        # Where steps are asynchronous, the scheduler counts on as many drafts as there can be.
+        proposed = self.settings.drafts_max if self.stage.asynchronous else min(reply.drafts, self.settings.drafts_max)
         self._rows[name].drafts = range(token + 1, token + 1 + proposed)
         self.lockstep.note(Sample(number_in(name), len(sampled) - 1, token, proposed))
         return sampled
@@ -500,31 +555,40 @@ class TierEngine:
         if self.found is not None:
             return [self.found]
         found = self.perform(Step((Reply(),)))
-        idle = 0
-        while self._alive and not found and idle <= IDLE_STEPS_MAX:
+        idle = unanswered = 0
+        while self._alive and not (found or self.stops_at or idle > IDLE_STEPS_MAX or unanswered > self._steps_max()):
             for loads in (False, True):
                 found = found or self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
-            before = self._progress()
+            before, answered = self._progress(), self._answered()
             found = found or self.perform(Step((Reply(),)))
             idle = 0 if self._progress() != before else idle + 1
-        if self._alive and not found:
-            self._report("progress", self._hang())
-        elif not found:
+            unanswered = 0 if self._answered() != answered else unanswered + 1
+        if self._alive and not (found or self.stops_at):
+            self._judge_hang()
+        elif not (found or self.memory.lost):
             self._rest()
         return [self.found] if self.found else []
+
+    def _answered(self) -> object:
+        return [len(each.all_token_ids) for each in self._alive.values()]
+
+    def _steps_max(self) -> int:
+        """After how many steps without an answer requests are said to preempt each other in vain: as many as compute
+        every token of all of them, one in each step."""
+        return IDLE_STEPS_MAX + sum(int(each.num_tokens) for each in self._alive.values())
 
     def _progress(self) -> object:
         computed = [(name, each.num_computed_tokens, each.num_tokens) for name, each in self._alive.items()]
         return computed, list(self.memory.jobs)
 
-    def _hang(self) -> Difference:
-        states = [
-            f"{name} is {each.status.name}, {each.num_computed_tokens} of {each.num_tokens} tokens computed"
-            for name, each in self._alive.items()
-        ]
-        free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        got = f"{'; '.join(states)}; {free} of {self.settings.blocks - 1} blocks are free"
-        return Difference("KV-TIER-06", "requests while every job ends", "they end", got)
+    def _judge_hang(self) -> None:
+        """A request may wait for a job that never ends, and for nothing else."""
+        self.waiting = wait_for(self)
+        held_up = [name for name in self._alive if self.waiting.waits_for_lost(number_in(name))]
+        self._seen[HELD_UP] += len(held_up)
+        if len(held_up) < len(self._alive):
+            subject = "requests that wait for no job" if self.memory.lost else "requests while every job ends"
+            self._report("progress", Difference("KV-TIER-06", subject, "they end", self.waiting.describe()))
 
     def _rest(self) -> None:
         """Let the engine take the steps that it asks for, and some more, and check what remains.

@@ -37,6 +37,7 @@ from kvgate.levels.tiers.operations import (
     OWN,
     POLICIES,
     EndJobs,
+    LoseJob,
     Operation,
     TierStage,
     describe_tier_stage,
@@ -58,6 +59,10 @@ SYSTEMS = tuple(f"native@{each}" for each in ("0.21.0", "0.22.1", "0.23.0", "0.2
 """The systems whose connectors are driven."""
 OWN_SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """Those with which connectors of one's own are driven."""
+NIXL_SYSTEMS = ("native@0.30.0", "native@0.33.0", "native@0.26.0")
+"""Those of which ``NixlConnector`` is driven; on the last, stored cases."""
+STORED_SYSTEMS = ("native@0.26.0",)
+"""Others, on which stored cases run."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -67,7 +72,8 @@ MATCHES = ("native@0.27.1", "native@0.30.0", "native@0.33.0")
 
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
-    EndJobs: {"jobs": 1, "loads": DEFAULT},
+    EndJobs: {"jobs": 1, "loads": DEFAULT, "skips": DEFAULT},
+    LoseJob: {"loads": DEFAULT, "skips": DEFAULT},
     TierStage: dict.fromkeys((each for each in fields_dict(TierStage) if not each.startswith("own")), DEFAULT)
     | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
@@ -181,12 +187,16 @@ class TierLevel(DrivenLevel):
     arrival = Serve
     needed = frozenset((Serve, Step, EndJobs))
     drawn: Mapping[type, Callable[[Generator, Case, Draw], Operation]] = {
-        Serve: lambda generator, _case, draw: Serve(
+        Serve: lambda generator, case, draw: Serve(
             plain_arrival(generator.arrival(draw)),
             draw.integer(1, generator.often("answers", ANSWERS_MAX, is_optional=False)),
+            loads=case.stage.connector == "nixl" and draw.chance(50),
         ),
         Step: lambda generator, _case, draw: Step(draw_replies(generator, draw)),
-        EndJobs: lambda _generator, _case, draw: EndJobs(draw.chance(50), draw.integer(1, 3)),
+        EndJobs: lambda _generator, _case, draw: EndJobs(
+            draw.chance(50), draw.integer(1, 3), draw.integer(1, 3) if draw.chance(30) else 0
+        ),
+        LoseJob: lambda _generator, _case, draw: LoseJob(draw.chance(75), draw.integer(0, 2)),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         ResetCache: lambda _generator, case, draw: ResetCache(draw.chance(_preempting(case)), draw.chance(50)),
     }
@@ -194,14 +204,16 @@ class TierLevel(DrivenLevel):
     simpler: Rules = SIMPLER_TIERS
     limits: Mapping[type, Mapping[str, int]] = {
         **LIMITS,
-        EndJobs: {"jobs": PLACES_MAX},
+        EndJobs: {"jobs": PLACES_MAX, "skips": PLACES_MAX},
+        LoseJob: {"skips": PLACES_MAX},
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
         "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of it "
-        "copies what slots hold. It ends jobs of one direction in the order in which they began.",
+        "copies what slots hold.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked.",
+        "The worker's half of NixlConnector, and the node that it reads from: models of them bring whole prompts.",
         "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
         "engines on one tier, several workers, KV events of the tier.",
         "Models with attention chunks, compressed groups, states at every block, or blocks of several sizes.",
@@ -209,7 +221,6 @@ class TierLevel(DrivenLevel):
         "The copy of a state by the worker: a step writes the state where the next one reads it.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
-        "Drafts where steps are asynchronous.",
     )
     trace_formerly = "kvgate-tiers-trace"
     trace_called = "the trace of two tiers"
@@ -224,7 +235,7 @@ class TierLevel(DrivenLevel):
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
-        if system not in SYSTEMS:
+        if system not in SYSTEMS + STORED_SYSTEMS:
             raise UsageError(f"--level tiers runs with the connectors of {', '.join(SYSTEMS)}, not of {system!r}")
         return super().bench_named(system, detectors)
 
@@ -237,6 +248,10 @@ class TierLevel(DrivenLevel):
             raise UsageError(refusal(case.stage.connector))
         if case.stage.connector == OWN and subject not in OWN_SYSTEMS:
             raise UsageError(f"--level tiers runs connectors of your own with {', '.join(OWN_SYSTEMS)}, not {subject}")
+        if case.stage.connector == "nixl" and subject not in NIXL_SYSTEMS:
+            raise UsageError(f"--connector nixl runs with {', '.join(NIXL_SYSTEMS[:2])}, not with {subject}")
+        if case.stage.connector == "nixl" and case.settings.geometry.keeps_states:
+            raise UsageError("--connector nixl takes models without states")
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference
@@ -254,10 +269,8 @@ class TierLevel(DrivenLevel):
     def set_up(self, generator: Generator, draw: Draw, needs: Sequence[str] = ()) -> Case:
         """A case without operations; ``needs`` may name its connector."""
         settings = generator.settings(draw)
-        asynchronous = draw.chance(40) and not settings.geometry.has_draft_layer
-        if asynchronous:
-            settings = evolve(settings, drafts_max=0)
-        elif settings.geometry.has_draft_layer:
+        asynchronous = draw.chance(40)
+        if settings.geometry.has_draft_layer:
             settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
         settings = without_draft_states(with_whole_chunks(settings), draw)
         # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
@@ -288,6 +301,8 @@ class TierLevel(DrivenLevel):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
             if stage.connector == OWN:
                 stage = _of_own(evolve(stage, failed_loads_end=draw.chance(50)))
+        elif stage.connector == "nixl":
+            stage = evolve(stage, is_lazy=False)
         elif stage.connector == "multi":
             # Both have chunks of one block.
             stage = evolve(stage, blocks_per_chunk=1, simple_first=draw.chance(50))
@@ -298,7 +313,11 @@ class TierLevel(DrivenLevel):
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
-        return {Serve: 18, Step: 55, EndJobs: 22, Abort: 3, ResetCache: 2}
+        return {Serve: 72, Step: 220, EndJobs: 88, Abort: 12, ResetCache: 8, LoseJob: 4}
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        """Whether a job may never end, and others do: copies of ``SimpleCPUOffloadConnector`` are reported in order."""
+        return kind is not LoseJob or case.stage.connector in ("offloading", "nixl")
 
     def operations_in(self, generator: Generator) -> int:
         del generator

@@ -192,11 +192,15 @@ class TierMemory:
     """By tier, chunk and part."""
     jobs: dict[Number, Job] = field(factory=dict)
     """Those under way, in the order in which they began."""
+    lost: set[Number] = field(factory=set)
+    """Those of them that never end."""
     tokens: dict[str, list[int]] = field(factory=dict)
     """The prefix up to each token of each request, as far as the worker knows them."""
     names: dict[bytes, int] = field(factory=dict)
     """Which prefix each block hash stands for."""
     claims: dict[str, Claim] = field(factory=dict)
+    loaded: dict[str, int] = field(factory=dict)
+    """Of each request whose claim a load has met: the tokens that then counted as computed."""
     reset_at: dict[str, int] = field(factory=dict)
     """Of each request that has run on since the last reset of the connector's cache: its tokens computed then."""
     in_flight: Sequence[StepUse] = ()
@@ -496,9 +500,12 @@ class TierMemory:
         if job.loads and job.request in self.claims:
             self._check_claim(job, self.claims[job.request])
             if self.found is None:
-                del self.claims[job.request]
+                self.loaded[job.request] = self.claims.pop(job.request).tokens
 
     def _check_loaded(self, job: Job, copy: Copy, content: Content | None) -> None:
+        if copy.chunk not in job.keys:
+            # Another node sends it, which knows no keys.
+            return
         named = self._named(job.keys[copy.chunk], copy.part)
         expected = () if named is None else tuple(each for each in named[1] if each is not None)
         if named is None or not _has(content, named):
@@ -524,6 +531,7 @@ class TierMemory:
                 self._find("KV-TIER-03", subject, wrong.expected, wrong.got, *((job, each) for each in job.copies))
 
     def under_way(self, loads: bool, tier: int | None = None) -> Iterator[Number]:
-        """The jobs of one direction, of one tier or of all, in the order in which they began."""
-        jobs = list(self.jobs.values())
+        """The jobs of one direction, of one tier or of all, in the order in which they began, but those that never
+        end."""
+        jobs = [job for job in self.jobs.values() if job.number not in self.lost]
         return (job.number for job in jobs if job.loads == loads and tier in (None, job.tier))

@@ -15,9 +15,9 @@ from kvreference.settings import Settings
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
-CONNECTORS = ("offloading", "simple", "multi")
-"""The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, and both in a
-``MultiConnector``."""
+CONNECTORS = ("offloading", "simple", "multi", "nixl")
+"""The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, both in a
+``MultiConnector``, and one of ``NixlConnector`` and the first."""
 OWN = "own"
 """A user's own connector, which is named where cases are run."""
 NAME_CHARACTERS_MAX = 200
@@ -74,16 +74,28 @@ class TierStage:
 
 @frozen
 class EndJobs:
-    """Transfers end that are under way. Those of one direction end in the order in which they began."""
+    """Transfers end that are under way, of one direction."""
 
     loads: bool = False
     """Whether they bring blocks to the device; if not, they take them to the tier."""
     jobs: int = field(default=1, validator=_count)
     """How many of them end."""
+    skips: int = field(default=0, validator=_number)
+    """How many that began before them remain under way, modulo the number of jobs under way."""
 
 
-Operation: TypeAlias = Serve | Step | EndJobs | Abort | ResetCache
-OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, Abort, ResetCache)
+@frozen
+class LoseJob:
+    """A transfer that is under way never ends."""
+
+    loads: bool = False
+    """Whether it brings blocks to the device; if not, it takes them to the tier."""
+    skips: int = field(default=0, validator=_number)
+    """How many began before it, modulo the number of jobs under way."""
+
+
+Operation: TypeAlias = Serve | Step | EndJobs | LoseJob | Abort | ResetCache
+OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, LoseJob, Abort, ResetCache)
 """Every kind of operation."""
 
 
@@ -91,7 +103,11 @@ def describe_tiers(operation: Operation) -> str:
     """An operation, on one line."""
     if isinstance(operation, EndJobs):
         kind = ("load", "loads") if operation.loads else ("store", "stores")
-        return f"{counted(operation.jobs, *kind)} that began first end"
+        after = f", but for {counted(operation.skips, *kind)} before them," if operation.skips else ""
+        return f"{counted(operation.jobs, *kind)} that began first{after} end"
+    if isinstance(operation, LoseJob):
+        kind = ("load", "loads") if operation.loads else ("store", "stores")
+        return f"The {kind[0]} under way that began after {counted(operation.skips, *kind)} never ends"
     return describe_engine(operation)
 
 

@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 from kvgate.adapters.ascend import Ascend, AscendRelease, AscendRetention, AscendWorkerRelease, install_ascend
 from kvgate.adapters.native import Native
 from kvgate.adapters.registry import RETENTION_RELEASES
-from kvgate.adapters.releases import ASCEND, INSTALLED, LATER_ASCEND, RELEASES
+from kvgate.adapters.releases import ASCEND, INSTALLED, LATER_ASCEND, RELEASES, STORED
 from kvgate.adapters.releases.ascend_schedulers import OWN_SCHEDULERS, OwnScheduler
 from kvgate.adapters.releases.description import Release, SchedulerRules
 from kvgate.adapters.retention import Retention, RetentionRelease, copies_carried, install, switched_on, with_plug_in
@@ -145,7 +145,7 @@ SUBJECTS: Mapping[str, Subject] = MappingProxyType(
         ),
         **{
             name: Subject(FollowedNative, release)
-            for name, release in RELEASES.items()
+            for name, release in (*RELEASES.items(), *STORED.items())
             if release.system == "native" and release.scheduler is not None
         },
         **{

@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 from attrs import frozen
 
-from kvgate.levels.tiers.adapter import offloading, own, simple
+from kvgate.levels.tiers.adapter import nixl, offloading, own, simple
+from kvgate.levels.tiers.adapter.nixl import Nixl
 from kvgate.levels.tiers.adapter.offloading import Offloading
 from kvgate.levels.tiers.adapter.own import Own
 from kvgate.levels.tiers.adapter.simple import Simple
@@ -24,7 +25,11 @@ from kvgate.levels.tiers.operations import OWN, TierStage
 from kvreference.settings import Settings
 
 MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin"
-HALVES: Mapping[str, Any] = {"OffloadingConnector": Offloading, "SimpleCPUOffloadConnector": Simple}
+HALVES: Mapping[str, Any] = {
+    "OffloadingConnector": Offloading,
+    "SimpleCPUOffloadConnector": Simple,
+    "NixlPullConnector": Nixl,
+}
 
 
 @frozen
@@ -52,7 +57,10 @@ class HostTier:
         if self.stage.connector in parts:
             name, extra = parts[self.stage.connector]
         else:
-            order = reversed(parts.values()) if self.stage.simple_first else parts.values()
+            order = list(parts.values())
+            if self.stage.connector == "nixl":
+                order[1:] = [("NixlConnector", {})]
+            order = order[::-1] if self.stage.simple_first or self.stage.connector == "nixl" else order
             connectors = [
                 {"kv_connector": part, "kv_role": "kv_both", "kv_connector_extra_config": of_part}
                 for part, of_part in order
@@ -79,12 +87,15 @@ class Connector:
         self._memory = memory
         connector = scheduler.connector
         config, kv_cache = scheduler.vllm_config, scheduler.kv_cache_config
-        self.worker = type(connector)(config, KVConnectorRole.WORKER, kv_cache)
+        with patch(nixl.WORKER, nixl.Reads) if stage.connector == "nixl" else nullcontext():
+            self.worker = type(connector)(config, KVConnectorRole.WORKER, kv_cache)
         parts = [(connector, self.worker)] if stage.connector == OWN else []
         self.hit_tokens: dict[str, int] = {}
         """How many tokens each request hit on the device when the tier was asked last."""
         self.loads: set[str] = set()
         """The requests for which it then promised a load that a step does not wait for."""
+        self.undecided: set[str] = set()
+        """The requests for which it then had no answer yet."""
         pairs = parts or zip(_parts(connector), _parts(self.worker), strict=True)
         self.halves: list[Half] = [
             (Own if stage.connector == OWN else HALVES[type(part).__name__])(part, at_worker, memory, stage, tier)
@@ -120,6 +131,7 @@ class Connector:
                 self._memory.claims.pop(request.request_id, None)
             tokens, is_asynchronous = asked(request, hit_tokens, *rest, **named)
             (self.loads.add if tokens and is_asynchronous else self.loads.discard)(request.request_id)
+            (self.undecided.add if tokens is None else self.undecided.discard)(request.request_id)
             return tokens, is_asynchronous
 
         def update_state_after_alloc(request: Any, blocks: Any, external_tokens: int) -> Any:

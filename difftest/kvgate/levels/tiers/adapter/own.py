@@ -90,10 +90,12 @@ LOADS, WAITING_LOADS = "loads within a step", "loads that a request waits for"
 FAILED, FAILED_ENDS = "loads that fail and are computed again", "loads that fail and end their request"
 STORES_AFTER_END = "blocks that are kept after their request has ended, until they are stored"
 ABORTS, PREEMPTIONS, RESETS = "requests that are aborted", "requests that are preempted", "resets of its cache"
-ASYNCHRONOUS = "asynchronous steps"
+ASYNCHRONOUS, DRAFTS_AHEAD = "asynchronous steps", "asynchronous steps that verify drafts"
+OUT_OF_ORDER, LOST = "jobs that end before one that began earlier", "jobs that never end"
+WAITED_FOR, HELD_UP = "engines that wait for such a job", "requests that wait for such a job at the end"
 NOT_SEEN: tuple[str, ...] = (
     *(LOADS, WAITING_LOADS, FAILED, FAILED_ENDS, STORES_AFTER_END),
-    *(ABORTS, PREEMPTIONS, RESETS, ASYNCHRONOUS),
+    *(ABORTS, PREEMPTIONS, RESETS, ASYNCHRONOUS, DRAFTS_AHEAD),
 )
 """What a report says was not tested if it never happened."""
 

@@ -11,6 +11,10 @@ BYTES_PER_BLOCK = 4096
 """Of all layers together; a page of the host."""
 
 
+class NeverEndsError(Exception):
+    """The worker's half waits for a job that never ends, and the engine with it."""
+
+
 class Transfers:
     """What copies the bytes of one tier, in place of the device's copies."""
 
@@ -38,7 +42,13 @@ class Transfers:
         return number in self.memory.jobs
 
     def end_up_to(self, number: Number) -> None:
-        """A job ends, and before it those of its direction that began before it."""
+        """A job ends, and before it those of its direction that began before it.
+
+        Raises:
+            NeverEndsError: it never does.
+        """
+        if number in self.memory.lost:
+            raise NeverEndsError(self.memory.jobs[number].words)
         if number in self.memory.jobs:
             for earlier in self.memory.under_way(self.memory.jobs[number].loads, self.tier):
                 self.memory.end(earlier)
