@@ -34,8 +34,12 @@ from kvgate.levels.tiers.operations import (
     OPERATIONS,
     OWN,
     POLICIES,
+    TIERING,
+    EndFiles,
     EndJobs,
     Operation,
+    OtherEngine,
+    Restart,
     TierStage,
     describe_tier_stage,
     describe_tiers,
@@ -59,10 +63,13 @@ KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
+OF_FILES: Mapping[type, int] = {EndFiles: 22, Restart: 2, OtherEngine: 4}
+"""What there is with a tier of files only, and how often it is drawn."""
 
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
     EndJobs: {"jobs": 1, "loads": DEFAULT},
+    EndFiles: {"jobs": 0, "reads": DEFAULT, "fail": DEFAULT},
     TierStage: dict.fromkeys((each for each in fields_dict(TierStage) if not each.startswith("own")), DEFAULT)
     | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
@@ -150,6 +157,11 @@ def take_connector(stage: Any, connector: str | None) -> None:
         choose(connector, configured(stage.own_config))
 
 
+def _engine(world: Any, case: Case) -> Any:
+    """The engine whose turn it is."""
+    return world.current if case.stage.connector == TIERING else world
+
+
 def _preempting(case: Case) -> int:
     """Of a hundred resets, how many preempt: with ``SimpleCPUOffloadConnector`` few, for most of them raise (090)."""
     return 4 if case.stage.connector in ("simple", "multi") else 50
@@ -173,12 +185,16 @@ class TierLevel(DrivenLevel):
         EndJobs: lambda _generator, _case, draw: EndJobs(draw.chance(50), draw.integer(1, 3)),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         ResetCache: lambda _generator, case, draw: ResetCache(draw.chance(_preempting(case)), draw.chance(50)),
+        EndFiles: lambda _generator, _case, draw: EndFiles(draw.chance(50), draw.integer(0, 3), draw.chance(8)),
+        Restart: lambda _generator, _case, _draw: Restart(),
+        OtherEngine: lambda _generator, _case, _draw: OtherEngine(),
     }
     stage_type = TierStage
     simpler: Rules = SIMPLER_TIERS
     limits: Mapping[type, Mapping[str, int]] = {
         **LIMITS,
         EndJobs: {"jobs": PLACES_MAX},
+        EndFiles: {"jobs": PLACES_MAX},
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
@@ -219,16 +235,18 @@ class TierLevel(DrivenLevel):
         if subject in SIMPLE_SYSTEMS and case.stage.connector != "simple":
             raise UsageError(f"--level tiers runs with {subject} and --connector simple only")
         from kvgate.levels.tiers.engine import TierEngine
+        from kvgate.levels.tiers.engines import Engines
 
         del with_reference
+        if case.stage.connector == TIERING:
+            return Engines(case.settings, case.stage, subject)
         return TierEngine(case.settings, case.stage, subject)
 
     def parts(self, world: Any, case: Case) -> Sequence[Any]:
-        del case
-        return (world,)
+        return (_engine(world, case),)
 
     def explain(self, divergence: Divergence, world: Any) -> str | None:
-        return explain_tiers(divergence, world)
+        return explain_tiers(divergence, getattr(world, "current", world))
 
     # Cases
 
@@ -263,7 +281,11 @@ class TierLevel(DrivenLevel):
         named = [each.removeprefix(CONNECTOR) for each in needs if each.startswith(CONNECTOR)]
         if named:
             # Of its own: other cases stay as they are.
-            stage = evolve(stage, connector=named[0], is_lazy=named[0] != "offloading" and draw.chance(30))
+            is_lazy = named[0] not in ("offloading", TIERING) and draw.chance(30)
+            stage = evolve(stage, connector=named[0], is_lazy=is_lazy)
+        if stage.connector == TIERING:
+            # So few that what is evicted comes back from files.
+            stage = evolve(stage, chunks=draw.integer(1, 1 + least))
         if stage.connector in ("simple", OWN):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
             if stage.connector == OWN:
@@ -275,7 +297,10 @@ class TierLevel(DrivenLevel):
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
-        return {Serve: 18, Step: 55, EndJobs: 22, Abort: 3, ResetCache: 2}
+        return {Serve: 18, Step: 55, EndJobs: 22, Abort: 3, ResetCache: 2, **OF_FILES}
+
+    def is_possible(self, kind: type, case: Case) -> bool:
+        return kind not in OF_FILES or case.stage.connector == TIERING
 
     def operations_in(self, generator: Generator) -> int:
         del generator
