@@ -54,6 +54,8 @@ RELEASE = evolve(
         "088-chunk-stored-in-part",
         "089-stores-that-a-reset-leaves",
         "093-loads-of-another-connector-are-not-seen",
+        "103-promotions-evict-each-other",
+        "105-reset-leaves-chunks-unready",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(

@@ -114,6 +114,8 @@ RELEASE = evolve(
         "064-failed-load-sets-back-another",
         "077-load-next-to-stores",
         "084-second-reset-before-a-step",
+        "103-promotions-evict-each-other",
+        "105-reset-leaves-chunks-unready",
         "085-stale-window-blocks-after-a-reset",
         "086-jobs-named-after-a-reset",
         "088-chunk-stored-in-part",

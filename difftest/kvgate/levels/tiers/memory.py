@@ -482,7 +482,7 @@ class TierMemory:
         self._check_files(job.keys, job.reads, what)
         for other in self.jobs.values():
             if job.keys.keys() & other.keys.keys() and (job.reads or not other.loads):
-                self._find("KV-TIER-02", what, "no other job's", other.words)
+                self._find("KV-TIER-02", what, "no other job's", other.words, (other, other.copies[0]))
         for chunk, key in job.keys.items():
             for part in range(0 if job.reads else self.blocks_per_chunk):
                 if (0, chunk, part) not in self.left_out:

@@ -7,7 +7,7 @@ case says when what they take from their queues is done, and the release's own l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, nullcontext
 from errno import ENOSPC
 from importlib import import_module
@@ -73,6 +73,7 @@ class Tiering(Offloading):
     def __init__(self, connector: Any, worker: Any, memory: TierMemory, stage: TierStage, tier: int) -> None:
         super().__init__(connector, worker, memory, stage, tier)
         self.host = self.manager.primary_tier
+        assert memory.folder is not None, "there is a tier of files"
         self._memory, self._folder = memory, memory.folder
         (self.files,) = self.manager.secondary_tiers
         self._pool, self._look_ups = self.files._pool, getattr(self.files, "_lookup_manager", None)
@@ -84,12 +85,20 @@ class Tiering(Offloading):
         if self._look_ups is not None:
             self._look_ups._lookup_queue.put(None)
             self._look_ups._thread.join()
+        self.evicted_for: dict[int, set[Key]] = {}
+        """What the host lost when room was made for what a job reads from files."""
         self._listen()
         self._empty = self._sizes()
 
     def _listen(self) -> None:
         """Note which files are read and written, and what the tier says of it."""
         write, read, finished = self.files.submit_store, self.files.submit_load, self.files.get_finished_jobs
+        make_room, lost = self.host.prepare_write, set[Key]()
+
+        def prepare_write(*arguments: Any) -> Any:
+            output = make_room(*arguments)
+            lost.update(map(self._key, output.evicted_keys if output is not None else ()))
+            return output
 
         def submit_store(job: Any) -> None:
             self._memory.begin_file(self._job(job, reads=False))
@@ -97,6 +106,7 @@ class Tiering(Offloading):
 
         def submit_load(job: Any) -> None:
             self._memory.begin_file(self._job(job, reads=True))
+            self.evicted_for[job.job_id] = set(lost)
             read(job)
 
         def get_finished_jobs() -> list[Any]:
@@ -105,6 +115,8 @@ class Tiering(Offloading):
                 done = getattr(each, "successful_keys", None) or ()
                 keys = None if each.success else [self._key(key) for key in done]
                 self._memory.end_file(each.job_id, keys)
+                self.evicted_for.pop(each.job_id, None)
+            lost.clear()
             return results
 
         def wait_idle() -> None:
@@ -112,6 +124,7 @@ class Tiering(Offloading):
             self.end_files(reads=True, jobs=len(self._memory.file_jobs))
             waits()
 
+        self.host.prepare_write = prepare_write
         self.files.submit_store, self.files.submit_load = submit_store, submit_load
         self.files.get_finished_jobs = get_finished_jobs
         if hasattr(self._pool, "wait_idle"):
@@ -162,6 +175,18 @@ class Tiering(Offloading):
         self._pool._worker(reads)
         self._pool._stop = False
 
+    def keys_of(self, requests: Collection[str]) -> set[Key]:
+        """The keys of the chunks of these requests."""
+        states = [state for name in requests for state in self.half._req_status[name].group_states]
+        return {self._key(key) for state in states for key in state.offload_keys}
+
+    def keys_left_unready(self) -> set[Key]:
+        """The chunks of the host that cannot be read, and that no job under way brings."""
+        jobs = (*self._memory.jobs.values(), *self._memory.file_jobs.values())
+        coming = {key for job in jobs for key in job.keys.values()}
+        chunks = {self._key(key): self.host._policy.get(key) for key in self._copies.keys}
+        return {key for key, chunk in chunks.items() if chunk is not None and not chunk.is_ready} - coming
+
     def _path(self, key: Key) -> str:
         base: Any = import_module("vllm.v1.kv_offload.base")
         return str(self.files.file_mapper.get_file_name(base.make_offload_key(*key)))
@@ -173,8 +198,9 @@ class Tiering(Offloading):
 
     def remaining(self) -> Mapping[str, int]:
         """See ``Half``: besides, what the manager and the tier below keep that they did not have at first."""
+        # What has ended or was answered is known from the next look-up or step on, and there may be none.
+        self.manager._process_finished_jobs()
         if self._look_ups is not None:
-            # What is answered is known from the next look-up or step on, and there may be none.
             self._look_ups.drain_results()
         sizes = self._sizes()
         more = {name: size - self._empty.get(name, 0) for name, size in sizes.items()}
