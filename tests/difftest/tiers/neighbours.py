@@ -137,7 +137,7 @@ def _not_aborted(_divergence: Divergence, engine: Any) -> None:
 
 def _nothing_is_evicted(_divergence: Divergence, engine: Any) -> None:
     """No chunk has left the host for one that is read from a file."""
-    engine.connector.tiering.evicted_for = dict.fromkeys(engine.connector.tiering.evicted_for, set())
+    engine.connector.tiering.evicted_for = {number: set() for number in engine.connector.tiering.evicted_for}
 
 
 def _no_file_is_read(_divergence: Divergence, engine: Any) -> None:

@@ -9,7 +9,7 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """Files are read to a chunk that a load or a store uses, and the connector's cache was reset when it had that job."""
+    """Files are read to a chunk that a job on the device uses, and the connector's cache was reset when it had that."""
     difference = divergence.difference
     is_shared = (difference.statement, difference.subject) == (
         "KV-TIER-02",
