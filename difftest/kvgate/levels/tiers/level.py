@@ -202,9 +202,10 @@ class TierLevel(DrivenLevel):
         "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of it "
         "copies what slots hold. It ends jobs of one direction in the order in which they began.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
-        "With a connector of your own they are checked.",
-        "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
-        "engines on one tier, several workers, KV events of the tier.",
+        "With a connector of your own they are checked, and so are reads and writes of files with --connector tiering.",
+        "Other connectors of vLLM, LMCache, vLLM-Ascend's; several workers, KV events of the tier.",
+        "Tiers below the host but that of files, which --connector tiering has: its compiled reads and writes, its "
+        "threads, backpressure, a write that a restart cuts short, files of another model or configuration.",
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",
