@@ -182,8 +182,8 @@ class Tiering(Offloading):
 
     def keys_left_unready(self) -> set[Key]:
         """The chunks of the host that cannot be read, and that no job under way brings."""
-        jobs = (*self._memory.jobs.values(), *self._memory.file_jobs.values())
-        coming = {key for job in jobs for key in job.keys.values()}
+        coming = {key for job in self._memory.jobs.values() for key in job.keys.values()}
+        coming |= {key for job in self._memory.file_jobs.values() for key in job.keys.values()}
         chunks = {self._key(key): self.host._policy.get(key) for key in self._copies.keys}
         return {key for key, chunk in chunks.items() if chunk is not None and not chunk.is_ready} - coming
 
