@@ -80,8 +80,8 @@ def check(
             "--connector",
             metavar="NAME",
             help="With --level tiers, the KV connector: offloading, simple (SimpleCPUOffloadConnector), multi (a "
-            "MultiConnector with both), nixl (one of NixlConnector and offloading), or MODULE:CLASS for one of your "
-            "own. Default: offloading.",
+            "MultiConnector with both), tiering (offloading with a tier of files below the host), nixl (a "
+            "MultiConnector of NixlConnector and offloading), or MODULE:CLASS for one of your own. Default: offloading.",
         ),
     ] = None,
     vllm_path: VllmPath = None,

@@ -265,6 +265,24 @@ def _has_a_block_for_each_token(_divergence: Divergence, engine: Any) -> None:
             group.block_ids = [1] * (status.config.blocks_per_chunk * len(group.offload_keys))
 
 
+def _nothing_is_evicted(_divergence: Divergence, engine: Any) -> None:
+    """No chunk has left the host for one that is read from a file."""
+    engine.connector.tiering.evicted_for = {number: set() for number in engine.connector.tiering.evicted_for}
+
+
+def _no_file_is_read(_divergence: Divergence, engine: Any) -> None:
+    """No file is read for a request that waits."""
+    engine.memory.file_jobs.clear()
+
+
+def _every_chunk_is_readable(_divergence: Divergence, engine: Any) -> None:
+    """No chunk of the host waits for a store."""
+    half = engine.connector.tiering
+    for chunk in map(half.host._policy.get, half._copies.keys):
+        if chunk is not None:
+            chunk.ref_cnt = max(0, chunk.ref_cnt)
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
@@ -324,6 +342,9 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     ),
     "106": (_ended_by_itself, _has_a_block_for_each_token, _with(subject="AssertionError in build_connector_meta")),
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
+    "103": (_nothing_is_evicted, _no_file_is_read, _with(statement="KV-TIER-05")),
+    "104": (_not_from_before, _with(subject="a chunk of the host that a store uses")),
+    "105": (_not_from_before, _every_chunk_is_readable, _with(statement="KV-TIER-04")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}
 """Findings that only loads that fail show, with connectors of one's own: see test_own_connector.py."""

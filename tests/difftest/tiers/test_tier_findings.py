@@ -41,7 +41,8 @@ for name in sys.argv[2:]:
     for change in NEIGHBOURS[Path(name).parent.name[1:4]]:
         run = run_case(bench, case)
         (divergence,) = run.divergences
-        said[name].append([explain_tiers(change(divergence, run.world) or divergence, run.world)])
+        (engine,) = TIERS.parts(run.world, case)
+        said[name].append([explain_tiers(change(divergence, engine) or divergence, engine)])
 print(json.dumps(said))
 """
 

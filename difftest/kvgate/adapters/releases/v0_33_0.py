@@ -139,6 +139,7 @@ RELEASE = evolve(
         "083-padding-longer-than-a-chunk",
         "087-reloaded-in-the-step-after-a-reset",
         "093-loads-of-another-connector-are-not-seen",
+        "104-promoted-to-chunks-of-a-reset",
     }
     | {
         "065-evicted-state-cached-again",

@@ -41,8 +41,9 @@ from kvgate.levels.tiers.adapter.own import (
     Chosen,
 )
 from kvgate.levels.tiers.adapter.transfers import NeverEndsError
+from kvgate.levels.tiers.files import Folder
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
-from kvgate.levels.tiers.operations import OWN, EndJobs, LoseJob, Operation, TierStage
+from kvgate.levels.tiers.operations import OWN, EndFiles, EndJobs, LoseJob, Operation, TierStage
 from kvgate.levels.tiers.progress import wait_for
 from kvgate.monitors.leak import LeakMonitor
 from kvgate.monitors.slot_memory import first_read, states_written
@@ -66,6 +67,8 @@ class Log:
     def __init__(self, system: Any) -> None:
         self.system = system
         self.performed: list[OfManager] = []
+        self.requests = 0
+        """How many have come."""
         self.reference = self.raised = None
         self.answers = None, None
         self.monitors: list[Any] = []
@@ -118,17 +121,32 @@ class _InFlight:
 class TierEngine:
     """One run."""
 
-    def __init__(self, settings: Settings, stage: TierStage, subject: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stage: TierStage,
+        subject: str,
+        before: TierEngine | None = None,
+        folder: Folder | None = None,
+    ) -> None:
+        """``before`` is an engine over the same folder: what its block hashes stand for stays known."""
         in_whole_blocks, settings = settings, stage.matched(settings)
         self.settings, self.stage = settings, stage
+        self._folder = folder
         self.subject = SUBJECTS[subject]
         self.subject.install()
         with self.subject.while_built(settings):
             self.scheduler: Any = self._build(settings, stage)
         self.followed = self.subject.followed(in_whole_blocks, self.scheduler)
         self.memory = TierMemory(settings, stage.blocks_per_chunk)
+        if folder is not None:
+            self.memory.folder, self.memory.engine = folder, folder.engines
+            folder.engines += 1
         self.connector = Connector(self.scheduler, self.memory, stage)
         self.lockstep = Log(self.followed)
+        if before is not None:
+            self.memory.prefixes, self.memory.names = before.memory.prefixes, before.memory.names
+            self.lockstep, self.lockstep.system = before.lockstep, self.followed
         self.waiting: WaitFor | None = None
         """Which request waited for what at the end, if one waited."""
         self.stops_at = ""
@@ -146,7 +164,6 @@ class TierEngine:
         self.resets_since_step = 0
         """How often the connector's cache was reset since the last step."""
         self._leak = LeakMonitor(settings)
-        self._submitted = 0
         self._alive: dict[str, Any] = {}
         self._named: dict[str, int] = {}
         """How many block hashes of each request have names."""
@@ -165,7 +182,7 @@ class TierEngine:
             UsageError: a user's own connector cannot be built.
         """
         try:
-            return self.subject.build(settings, stage.scheduler, HostTier(settings, stage))
+            return self.subject.build(settings, stage.scheduler, HostTier(settings, stage, self._folder))
         except Exception as error:
             if stage.connector != OWN or isinstance(error, UsageError):
                 raise
@@ -239,6 +256,9 @@ class TierEngine:
             lost = self._under_way(operation)[:1]
             self.memory.lost.update(lost)
             self._seen[LOST] += len(lost)
+        elif isinstance(operation, EndFiles) and self.connector.tiering is not None:
+            self.connector.tiering.answer_look_ups()
+            self.connector.tiering.end_files(operation.reads, operation.jobs, operation.fail)
         elif isinstance(operation, Abort) and self._alive:
             names = list(self._alive)
             name = names[operation.request % len(names)]
@@ -281,7 +301,8 @@ class TierEngine:
         # A front end rejects a prompt that leaves no room for an answer.
         if len(self._alive) >= self.settings.requests_max or serve.prompt_tokens >= self.settings.tokens_max:
             return
-        number, self._submitted = self._submitted, self._submitted + 1
+        number = self.lockstep.requests
+        self.lockstep.requests += 1
         arrival = evolve(serve.arrival, request=number)
         request: Any = new_request(self.settings, evolve(serve, arrival=arrival))
         if self.stage.connector == "nixl" and serve.loads:
@@ -557,8 +578,7 @@ class TierEngine:
         found = self.perform(Step((Reply(),)))
         idle = unanswered = 0
         while self._alive and not (found or self.stops_at or idle > IDLE_STEPS_MAX or unanswered > self._steps_max()):
-            for loads in (False, True):
-                found = found or self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
+            found = found or self._end_jobs()
             before, answered = self._progress(), self._answered()
             found = found or self.perform(Step((Reply(),)))
             idle = 0 if self._progress() != before else idle + 1
@@ -576,6 +596,14 @@ class TierEngine:
         """After how many steps without an answer requests are said to preempt each other in vain: as many as compute
         every token of all of them, one in each step."""
         return IDLE_STEPS_MAX + sum(int(each.num_tokens) for each in self._alive.values())
+
+    def _end_jobs(self) -> Divergence | None:
+        """Every job ends, on the device and below the host."""
+        found = None
+        for loads in (False, True):
+            found = found or self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
+            found = found or self.perform(EndFiles(loads, len(self.memory.file_jobs) + 1))
+        return found
 
     def _progress(self) -> object:
         computed = [(name, each.num_computed_tokens, each.num_tokens) for name, each in self._alive.items()]
@@ -597,8 +625,7 @@ class TierEngine:
         """
         stored, steps = self.memory.blocks_stored, 0
         while self.found is None and (steps < AT_REST_STEPS or self.scheduler.has_requests()):
-            for loads in (False, True):
-                self.perform(EndJobs(loads, len(self.memory.jobs) + 1))
+            self._end_jobs()
             self.perform(Step((Reply(),)))
             steps += 1
             more = self.memory.blocks_stored - stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,13 @@ from kvgate.levels.tiers.operations import (
     OPERATIONS,
     OWN,
     POLICIES,
+    TIERING,
+    EndFiles,
     EndJobs,
     LoseJob,
     Operation,
+    OtherEngine,
+    Restart,
     TierStage,
     describe_tier_stage,
     describe_tiers,
@@ -69,11 +74,14 @@ CONNECTOR = "connector="
 SYNC_LOADS = ("native@0.30.0", "native@0.33.0")
 MATCHES = ("native@0.27.1", "native@0.30.0", "native@0.33.0")
 """Where hits may end inside blocks of states."""
+OF_FILES: Mapping[type, int] = {EndFiles: 88, Restart: 8, OtherEngine: 16}
+"""What there is with a tier of files only, and how often it is drawn."""
 
 SIMPLER_TIERS: Rules = {
     **SIMPLER,
     EndJobs: {"jobs": 1, "loads": DEFAULT, "skips": DEFAULT},
     LoseJob: {"loads": DEFAULT, "skips": DEFAULT},
+    EndFiles: {"jobs": 0, "reads": DEFAULT, "fail": DEFAULT},
     TierStage: dict.fromkeys((each for each in fields_dict(TierStage) if not each.startswith("own")), DEFAULT)
     | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
@@ -172,6 +180,11 @@ def take_connector(stage: Any, connector: str | None) -> None:
         choose(connector, configured(stage.own_config))
 
 
+def _engine(world: Any, case: Case) -> Any:
+    """The engine whose turn it is."""
+    return world.current if case.stage.connector == TIERING else world
+
+
 def _preempting(case: Case) -> int:
     """Of a hundred resets, how many preempt: with ``SimpleCPUOffloadConnector`` few, for most of them raise (090)."""
     return 4 if case.stage.connector in ("simple", "multi") else 50
@@ -199,6 +212,9 @@ class TierLevel(DrivenLevel):
         LoseJob: lambda _generator, _case, draw: LoseJob(draw.chance(75), draw.integer(0, 2)),
         Abort: lambda generator, _case, draw: Abort(generator.request(draw)),
         ResetCache: lambda _generator, case, draw: ResetCache(draw.chance(_preempting(case)), draw.chance(50)),
+        EndFiles: lambda _generator, _case, draw: EndFiles(draw.chance(50), draw.integer(0, 3), draw.chance(8)),
+        Restart: lambda _generator, _case, _draw: Restart(),
+        OtherEngine: lambda _generator, _case, _draw: OtherEngine(),
     }
     stage_type = TierStage
     simpler: Rules = SIMPLER_TIERS
@@ -206,16 +222,18 @@ class TierLevel(DrivenLevel):
         **LIMITS,
         EndJobs: {"jobs": PLACES_MAX, "skips": PLACES_MAX},
         LoseJob: {"skips": PLACES_MAX},
+        EndFiles: {"jobs": PLACES_MAX},
         TierStage: dict.fromkeys(("chunks", "blocks_per_chunk", "running_max", "sync_load_tokens"), PLACES_MAX),
     }
     not_tested: tuple[str, ...] = (
         "The copy of the bytes: the workers of vLLM's connectors copy on CUDA and XPU devices alone, so a model of it "
         "copies what slots hold.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
-        "With a connector of your own they are checked.",
+        "With a connector of your own they are checked, and so are reads and writes of files with --connector tiering.",
         "The worker's half of NixlConnector, and the node that it reads from: models of them bring whole prompts.",
-        "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
-        "engines on one tier, several workers, KV events of the tier.",
+        "Other connectors of vLLM, LMCache, vLLM-Ascend's; several workers, KV events of the tier.",
+        "Tiers below the host but that of files, which --connector tiering has: its compiled reads and writes, its "
+        "threads, backpressure, a write that a restart cuts short, files of another model or configuration.",
         "Models with attention chunks, compressed groups, states at every block, or blocks of several sizes.",
         "Models with states on releases before 0.33.0 show more than is declared.",
         "The copy of a state by the worker: a step writes the state where the next one reads it.",
@@ -237,6 +255,9 @@ class TierLevel(DrivenLevel):
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
         if system not in SYSTEMS + STORED_SYSTEMS:
             raise UsageError(f"--level tiers runs with the connectors of {', '.join(SYSTEMS)}, not of {system!r}")
+        # The gate lets files be cut short, and disks be full, which vLLM logs as errors.
+        for name in ("vllm.v1.kv_offload.tiering.fs.thread_pool", "vllm.v1.kv_offload.tiering.fs.io"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         return super().bench_named(system, detectors)
 
     def world(self, case: Case, subject: str, with_reference: bool) -> Any:
@@ -253,16 +274,18 @@ class TierLevel(DrivenLevel):
         if case.stage.connector == "nixl" and case.settings.geometry.keeps_states:
             raise UsageError("--connector nixl takes models without states")
         from kvgate.levels.tiers.engine import TierEngine
+        from kvgate.levels.tiers.engines import Engines
 
         del with_reference
+        if case.stage.connector == TIERING:
+            return Engines(case.settings, case.stage, subject)
         return TierEngine(case.settings, case.stage, subject)
 
     def parts(self, world: Any, case: Case) -> Sequence[Any]:
-        del case
-        return (world,)
+        return (_engine(world, case),)
 
     def explain(self, divergence: Divergence, world: Any) -> str | None:
-        return explain_tiers(divergence, world)
+        return explain_tiers(divergence, getattr(world, "current", world))
 
     # Cases
 
@@ -296,7 +319,11 @@ class TierLevel(DrivenLevel):
         named = [each.removeprefix(CONNECTOR) for each in needs if each.startswith(CONNECTOR)]
         if named:
             # Of its own: other cases stay as they are.
-            stage = evolve(stage, connector=named[0], is_lazy=named[0] != "offloading" and draw.chance(30))
+            is_lazy = named[0] not in ("offloading", TIERING) and draw.chance(30)
+            stage = evolve(stage, connector=named[0], is_lazy=is_lazy)
+        if stage.connector == TIERING:
+            # So few that what is evicted comes back from files.
+            stage = evolve(stage, chunks=draw.integer(1, 1 + least))
         if stage.connector in ("simple", OWN):
             stage = evolve(stage, blocks_per_chunk=1, policy="lru", stores_answers=True, sync_load_tokens=0)
             if stage.connector == OWN:
@@ -313,11 +340,13 @@ class TierLevel(DrivenLevel):
 
     def weights(self, generator: Generator) -> Mapping[type, int]:
         del generator
-        return {Serve: 72, Step: 220, EndJobs: 88, Abort: 12, ResetCache: 8, LoseJob: 4}
+        return {Serve: 72, Step: 220, EndJobs: 88, Abort: 12, ResetCache: 8, LoseJob: 4, **OF_FILES}
 
     def is_possible(self, kind: type, case: Case) -> bool:
-        """Whether a job may never end, and others do: copies of ``SimpleCPUOffloadConnector`` are reported in order."""
-        return kind is not LoseJob or case.stage.connector in ("offloading", "nixl")
+        """Whether a case may have it. ``SimpleCPUOffloadConnector`` reports copies in order, so none is lost."""
+        if kind is LoseJob:
+            return case.stage.connector in ("offloading", "nixl")
+        return kind not in OF_FILES or case.stage.connector == TIERING
 
     def operations_in(self, generator: Generator) -> int:
         del generator

@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 
 from kvgate.kernel.difference import Difference
 from kvgate.kernel.text import counted
+from kvgate.levels.tiers.files import FileJob, Folder, Key, Written
 from kvgate.monitors.slot_memory import first_read, states_written
 from kvreference.geometry import Group
 from kvreference.settings import Settings
@@ -188,8 +189,14 @@ class TierMemory:
     blocks_per_chunk: int
     prefixes: Prefixes = field(factory=Prefixes)
     device: MutableMapping[int, Content] = field(factory=dict)
-    host: dict[tuple[int, int, int], Content] = field(factory=dict)
+    host: MutableMapping[tuple[int, int, int], Content] = field(factory=dict)
     """By tier, chunk and part."""
+    folder: Folder | None = None
+    """The files of the tier below, if there is one."""
+    engine: int = 0
+    """Which of the engines over that folder this is."""
+    file_jobs: dict[int, FileJob] = field(factory=dict)
+    """Those between files and the host that are not known to have ended, in the order in which they began."""
     jobs: dict[Number, Job] = field(factory=dict)
     """Those under way, in the order in which they began."""
     lost: set[Number] = field(factory=set)
@@ -458,6 +465,10 @@ class TierMemory:
                             (other, theirs),
                             (job, mine),
                         )
+        if self.file_jobs:
+            self._check_files(
+                job.keys, not job.loads, f"a chunk of the host that a {'load' if job.loads else 'store'} uses"
+            )
         if not job.loads:
             parts = {(job.tier, each.chunk, each.part) for each in job.copies}
             of_chunks = {(job.tier, chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}
@@ -529,6 +540,70 @@ class TierMemory:
             if wrong is not None:
                 subject = f"what a hit of the tier brings in group {group}"
                 self._find("KV-TIER-03", subject, wrong.expected, wrong.got, *((job, each) for each in job.copies))
+
+    # Files
+
+    def begin_file(self, job: FileJob) -> None:
+        """A job begins to bring files to the host, or to write files."""
+        what = f"a chunk of the host that a {'read' if job.reads else 'write'} of files uses"
+        self._check_files(job.keys, job.reads, what)
+        for other in self.jobs.values():
+            if job.keys.keys() & other.keys.keys() and (job.reads or not other.loads):
+                self._find("KV-TIER-02", what, "no other job's", other.words, (other, other.copies[0]))
+        for chunk, key in job.keys.items():
+            for part in range(0 if job.reads else self.blocks_per_chunk):
+                if (0, chunk, part) not in self.left_out:
+                    self._check_file("KV-TIER-04", "what a file is written from", key, part, chunk)
+        self.file_jobs[job.number] = job
+
+    def _check_files(self, chunks: Collection[int], writes_host: bool, what: str) -> None:
+        for each in self.file_jobs.values():
+            if (writes_host or each.reads) and each.keys.keys() & set(chunks):
+                self._find("KV-TIER-02", what, "no other job's", each.words)
+
+    def _check_file(self, statement: str, subject: str, key: Key, part: int, chunk: int) -> None:
+        named, held = self._named(key, part), self.host.get((0, chunk, part))
+        if named is None or held != named:
+            expected = () if named is None else tuple(each for each in named[1] if each is not None)
+            self._find(statement, f"{subject} for group {key[1]}", "what its key names", self._words(held, expected))
+
+    def wrote(self, job: FileJob, files: Collection[Key]) -> None:
+        """The disk has done what a job asks for, or not; ``files`` are those of its files that are there now."""
+        folder = self._below
+        for chunk, key in job.keys.items():
+            if key not in files:
+                folder.written.pop(key, None)
+            elif not job.reads and key not in folder.written:
+                parts = tuple(self.host.get((0, chunk, part)) for part in range(self.blocks_per_chunk))
+                left_out = frozenset(part for _, at, part in self.left_out if at == chunk)
+                folder.written[key] = Written(parts, left_out, self.engine)
+                folder.chunks_written += 1
+
+    def end_file(self, number: int, done: Collection[Key] | None) -> None:
+        """The tier says that a job has ended, and with which files; None: with all."""
+        job, folder = self.file_jobs.pop(number), self._below
+        if not job.reads:
+            folder.writes_failed += done is not None
+            return
+        folder.reads_failed += done is not None
+        for chunk, key in job.keys.items():
+            if done is not None and key not in done:
+                continue
+            written = folder.written.get(key)
+            if written is None:
+                self._find("KV-TIER-01", "what a read of files brings", "a file", "there is none")
+                return
+            folder.chunks_read += 1
+            folder.chunks_read_of_others += written.by != self.engine
+            self.left_out -= {(0, chunk, part) for part in range(self.blocks_per_chunk)}
+            self.left_out |= {(0, chunk, part) for part in written.left_out}
+            for part in set(range(self.blocks_per_chunk)) - written.left_out:
+                self._check_file("KV-TIER-01", "what a read of a file brings to the host", key, part, chunk)
+
+    @property
+    def _below(self) -> Folder:
+        assert self.folder is not None, "there is a tier of files"
+        return self.folder
 
     def under_way(self, loads: bool, tier: int | None = None) -> Iterator[Number]:
         """The jobs of one direction, of one tier or of all, in the order in which they began, but those that never

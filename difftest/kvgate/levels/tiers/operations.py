@@ -15,9 +15,11 @@ from kvreference.settings import Settings
 
 _count = [instance_of(int), ge(1)]
 _number = [instance_of(int), ge(0)]
-CONNECTORS = ("offloading", "simple", "multi", "nixl")
+TIERING = "tiering"
+CONNECTORS = ("offloading", "simple", "multi", TIERING, "nixl")
 """The connectors of vLLM that are driven: ``OffloadingConnector``, ``SimpleCPUOffloadConnector``, both in a
-``MultiConnector``, and one of ``NixlConnector`` and the first."""
+``MultiConnector``, the first with a tier of files below the host, and ``NixlConnector`` and the first in a
+``MultiConnector``."""
 OWN = "own"
 """A user's own connector, which is named where cases are run."""
 NAME_CHARACTERS_MAX = 200
@@ -94,8 +96,31 @@ class LoseJob:
     """How many began before it, modulo the number of jobs under way."""
 
 
-Operation: TypeAlias = Serve | Step | EndJobs | LoseJob | Abort | ResetCache
-OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, LoseJob, Abort, ResetCache)
+@frozen
+class EndFiles:
+    """The tier of files answers what it was asked, and transfers of one direction end, in the order in which they
+    began."""
+
+    reads: bool = False
+    """Whether they bring files to the host; if not, they write what the host has to files."""
+    jobs: int = field(default=1, validator=_number)
+    """How many of them end."""
+    fail: bool = False
+    """Whether they fail: the last file that is read was cut short, or the disk has no room."""
+
+
+@frozen
+class Restart:
+    """The engine ends with all its requests and jobs, and is built anew. The files stay."""
+
+
+@frozen
+class OtherEngine:
+    """What follows is for the other of two engines, which have one folder of files."""
+
+
+Operation: TypeAlias = Serve | Step | EndJobs | LoseJob | Abort | ResetCache | EndFiles | Restart | OtherEngine
+OPERATIONS: tuple[type, ...] = (Serve, Step, EndJobs, LoseJob, Abort, ResetCache, EndFiles, Restart, OtherEngine)
 """Every kind of operation."""
 
 
@@ -108,6 +133,15 @@ def describe_tiers(operation: Operation) -> str:
     if isinstance(operation, LoseJob):
         kind = ("load", "loads") if operation.loads else ("store", "stores")
         return f"The {kind[0]} under way that began after {counted(operation.skips, *kind)} never ends"
+    if isinstance(operation, EndFiles):
+        how = "fail" if operation.fail else "end"
+        kind = ("read", "reads") if operation.reads else ("write", "writes")
+        ended = f", and {counted(operation.jobs, *kind)} of files that began first {how}" if operation.jobs else ""
+        return f"The tier of files answers look-ups{ended}"
+    if isinstance(operation, Restart):
+        return "The engine is built anew over the same files"
+    if isinstance(operation, OtherEngine):
+        return "From here on it is the other engine's turn"
     return describe_engine(operation)
 
 
@@ -119,7 +153,7 @@ def describe_tier_stage(stage: TierStage) -> str:
         f"evicted by {stage.policy.upper()}",
     ]
     if stage.connector != "offloading":
-        name = stage.own or stage.connector
+        name = "offloading with a tier of files" if stage.connector == TIERING else stage.own or stage.connector
         parts.append(f"the connector is {name}" + ", SimpleCPUOffloadConnector first" * stage.simple_first)
     if stage.is_lazy:
         parts.append("what is next to be evicted is stored")

@@ -19,9 +19,11 @@ from kvgate.levels.tiers.adapter.nixl import Nixl
 from kvgate.levels.tiers.adapter.offloading import Offloading
 from kvgate.levels.tiers.adapter.own import Own
 from kvgate.levels.tiers.adapter.simple import Simple
+from kvgate.levels.tiers.adapter.tiering import Tiering, tiering_configuration
 from kvgate.levels.tiers.adapter.transfers import BYTES_PER_BLOCK, Half
+from kvgate.levels.tiers.files import Folder
 from kvgate.levels.tiers.memory import Claim, Job, Number, TierMemory
-from kvgate.levels.tiers.operations import OWN, TierStage
+from kvgate.levels.tiers.operations import OWN, TIERING, TierStage
 from kvreference.settings import Settings
 
 MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin"
@@ -38,6 +40,8 @@ class HostTier:
 
     settings: Settings
     stage: TierStage
+    folder: Folder | None = None
+    """Where the tier below it has its files, if there is one."""
 
     @property
     def one_group(self) -> bool:
@@ -50,6 +54,11 @@ class HostTier:
         if self.stage.connector == OWN:
             policy: Any = "fail" if self.stage.failed_loads_end else "recompute"
             return KVTransferConfig(kv_role="kv_both", kv_load_failure_policy=policy, **own.configuration())
+        if self.folder is not None:
+            below = tiering_configuration(self.settings, self.stage, groups, self.folder)
+            return KVTransferConfig(
+                kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=below
+            )
         parts = {
             "offloading": ("OffloadingConnector", offloading.configuration(self.settings, self.stage, groups)),
             "simple": ("SimpleCPUOffloadConnector", simple.configuration(self.stage)),
@@ -98,8 +107,7 @@ class Connector:
         """The requests for which it then had no answer yet."""
         pairs = parts or zip(_parts(connector), _parts(self.worker), strict=True)
         self.halves: list[Half] = [
-            (Own if stage.connector == OWN else HALVES[type(part).__name__])(part, at_worker, memory, stage, tier)
-            for tier, (part, at_worker) in enumerate(pairs)
+            _half_of(part, stage)(part, at_worker, memory, stage, tier) for tier, (part, at_worker) in enumerate(pairs)
         ]
         self._own = next((half for half in self.halves if isinstance(half, Own)), None)
         if self._own is not None:
@@ -110,6 +118,11 @@ class Connector:
     def offloading(self) -> Offloading | None:
         """The first ``OffloadingConnector`` in it, if there is one."""
         return next((half for half in self.halves if isinstance(half, Offloading)), None)
+
+    @property
+    def tiering(self) -> Tiering | None:
+        """The ``OffloadingConnector`` with a tier of files, if it is one."""
+        return next((half for half in self.halves if isinstance(half, Tiering)), None)
 
     @property
     def simple(self) -> Simple | None:
@@ -220,6 +233,12 @@ class Connector:
     def remaining(self) -> Mapping[str, int]:
         """What the halves at the scheduler still hold."""
         return {name: count for half in self.halves for name, count in half.remaining().items()}
+
+
+def _half_of(part: Any, stage: TierStage) -> Any:
+    if stage.connector == OWN:
+        return Own
+    return Tiering if stage.connector == TIERING else HALVES[type(part).__name__]
 
 
 def _parts(connector: Any) -> Sequence[Any]:

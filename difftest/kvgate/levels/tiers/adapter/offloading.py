@@ -133,6 +133,8 @@ class Offloading:
     def __init__(self, connector: Any, worker: Any, memory: TierMemory, stage: TierStage, tier: int) -> None:
         self.half = connector.connector_scheduler
         self.manager = self.half.manager
+        self.host = self.manager
+        """The manager of the tier on the host."""
         self._chunks, self._is_lru, self._tier = stage.chunks, stage.policy == "lru", tier
         self._copies = worker.connector_worker.worker = Copies(memory, tier)
         self.rejected: set[tuple[bytes, int]] = set()
@@ -178,7 +180,7 @@ class Offloading:
     def remaining(self) -> Mapping[str, int]:
         """See ``Half``."""
         held = sizes_of(self.half)
-        chunks = [self.manager._policy.get(key) for key in self._copies.keys]
+        chunks = [self.host._policy.get(key) for key in self._copies.keys]
         pinned = sum(chunk is not None and chunk.ref_cnt != 0 for chunk in chunks)
         if pinned:
             held["chunks that a job uses"] = pinned
