@@ -12,6 +12,7 @@ from kvgate.adapters.releases import (
     ascend_0_20_2rc1,
     ascend_0_23_0,
     ascend_0_30_0rc2,
+    lmcache_0_5_6,
     v0_16_0,
     v0_17_1,
     v0_18_1,
@@ -24,7 +25,7 @@ from kvgate.adapters.releases import (
     v0_30_0,
     v0_33_0,
 )
-from kvgate.adapters.releases.description import Release
+from kvgate.adapters.releases.description import Published, Release
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import installed, version_of
 
@@ -42,7 +43,10 @@ RELEASES: Mapping[str, Release] = {
         *(ascend_0_20_2rc1, ascend_0_23_0, ascend_0_30_0rc2),
     )
 }
-"""What can be fetched, by name, oldest first."""
+"""The systems that can be fetched, by name, oldest first."""
+LMCACHE = lmcache_0_5_6.RELEASE
+FETCHED: Mapping[str, Published] = {**RELEASES, LMCACHE.name: LMCACHE}
+"""All that can be fetched."""
 
 OF_VLLM = (INSTALLED, *(each for each in RELEASES.values() if each.system == "native"))
 """Every release of vLLM that is described."""
