@@ -135,6 +135,28 @@ def _not_aborted(_divergence: Divergence, engine: Any) -> None:
         load.finished = False
 
 
+def _of_other_tokens(_divergence: Divergence, engine: Any) -> None:
+    """What is read is of other tokens."""
+    shown = engine.memory.shown_by
+    group, held = engine.memory.device[shown.block]
+    other = [engine.memory.prefixes.after(("salt", "other"), 1), *held[1:]]
+    engine.memory.device[shown.block] = group, tuple(other)
+
+
+def _of_its_own_salt(_divergence: Divergence, engine: Any) -> None:
+    """What is read begins with the request's own salt, and ends with other tokens."""
+    shown = engine.memory.shown_by
+    group, held = engine.memory.device[shown.block]
+    own = engine.memory.tokens[shown.request][: len(held) - 1]
+    engine.memory.device[shown.block] = group, (*own, engine.memory.prefixes.after(own[-1], 1))
+
+
+def _may_read(_divergence: Divergence, engine: Any) -> None:
+    """The requests may read the prefix cache."""
+    for request in engine.scheduler.requests.values():
+        request.skip_reading_prefix_cache = False
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
@@ -165,6 +187,8 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
     "092": (_with(subject="what a store takes of group 0"), _with(statement="KV-TIER-02")),
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
+    "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
+    "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),

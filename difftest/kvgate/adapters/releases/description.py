@@ -160,6 +160,8 @@ class Published:
     """The sha256 of its source archive, where that is fetched and no wheel."""
     compiled: tuple[str, ...] = ()
     """How the files of those compiled modules begin that are kept; no block manager needs one."""
+    findings: frozenset[str] = frozenset()
+    """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
 
     @property
     def name(self) -> str:
@@ -222,8 +224,6 @@ class Release(Published):
     """Whether the worker level checks what its scheduler and block manager decide; else they feed a worker alone."""
     hashes_ahead: bool = False
     """Whether hashes of blocks can cover the token after them, where draft layers live."""
-    findings: frozenset[str] = frozenset()
-    """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
 
     @property
     def worker_name(self) -> str:

@@ -21,4 +21,5 @@ RELEASE = Published(
     package="lmcache",
     cache_folder="lmcache",
     compiled=("lmcache/lmcache_native.",),
+    findings=frozenset(("110-lmcache-ignores-salts", "111-lmcache-asserts-that-a-preempted-request-hits")),
 )

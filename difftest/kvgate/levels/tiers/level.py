@@ -76,10 +76,11 @@ def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | No
         UsageError: the connector is unknown.
     """
     if connector not in CONNECTORS:
-        from kvgate.levels.tiers.adapter.own import choose
+        from kvgate.levels.tiers.adapter.own import HOSTED, choose
 
-        if ":" not in connector:
-            raise UsageError(f"--connector {connector}: there are {', '.join(CONNECTORS)}, and MODULE:CLASS")
+        if ":" not in connector and connector not in HOSTED:
+            names = ", ".join((*CONNECTORS, *HOSTED))
+            raise UsageError(f"--connector {connector}: there are {names}, and MODULE:CLASS")
         choose(connector, config)
         connector = OWN
     lanes = tuple(lane for lane in prepared.plan.lanes if _takes(connector, lane.model.geometry))
@@ -186,8 +187,8 @@ class TierLevel(DrivenLevel):
         "copies what slots hold. It ends jobs of one direction in the order in which they began.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked.",
-        "Other connectors of vLLM, LMCache, vLLM-Ascend's; tiers below the host, a restart with a warm tier, two "
-        "engines on one tier, several workers, KV events of the tier.",
+        "Other connectors of vLLM and of vLLM-Ascend; LMCache in a process of its own; tiers below the host, a restart "
+        "with a warm tier, two engines on one tier, several workers, KV events of the tier.",
         "Models with states, attention chunks, compressed groups or blocks of several sizes.",
         "What the block manager decides: no reference follows (--level scheduler).",
         "Adapters, items, priorities, grammars, sessions and the options that a scheduler has besides.",

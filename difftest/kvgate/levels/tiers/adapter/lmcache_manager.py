@@ -29,7 +29,7 @@ def load_lmcache() -> None:
     """
     folder = fetch(LMCACHE)
     os.environ["LMCACHE_TRACK_USAGE"] = "false"
-    os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("LMCACHE_LOG_LEVEL", "CRITICAL")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     try:

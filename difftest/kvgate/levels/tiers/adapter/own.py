@@ -20,11 +20,16 @@ from kvgate.levels.tiers.memory import Content, Number, TierMemory
 from kvgate.levels.tiers.operations import CONFIG_CHARACTERS_MAX
 from kvreference.settings import Settings
 
+HOSTED: Mapping[str, str] = {"lmcache": "kvgate.levels.tiers.adapter.lmcache_connector:LMCache"}
+"""Connectors of others that run as a user's own does, by name."""
+
 
 class Chosen:
     """The connector of this process, and what it is configured with."""
 
     name = ""
+    target: tuple[str, str] = ("", "")
+    """Its module and its class."""
     config: Mapping[str, Any] = {}
     one_group = False
     """Whether it is for models with one group alone."""
@@ -45,7 +50,7 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
     """
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
 
-    module, _, attribute = name.partition(":")
+    module, _, attribute = HOSTED.get(name, name).partition(":")
     if not module or not attribute:
         raise UsageError(f"--connector {name}: write MODULE:CLASS")
     try:
@@ -62,6 +67,7 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
     if lacks:
         raise UsageError(f"--connector {name} lacks {', '.join(lacks)}")
     Chosen.name, Chosen.config, Chosen.seen = name, dict(config or {}), Counter()
+    Chosen.target = module, attribute
     Chosen.one_group = not issubclass(found, SupportsHMA)
     try:
         is_too_long = len(Chosen.document()) > CONFIG_CHARACTERS_MAX
@@ -103,7 +109,7 @@ def not_seen() -> tuple[str, ...]:
     return tuple(f"{each[0].upper()}{each[1:]}: none happened." for each in NOT_SEEN if not Chosen.seen[each])
 
 
-def configuration() -> dict[str, Any]:
+def configuration(settings: Settings, chunks: int) -> dict[str, Any]:
     """How vLLM is configured to use it.
 
     Raises:
@@ -111,11 +117,12 @@ def configuration() -> dict[str, Any]:
     """
     if not Chosen.name:
         raise UsageError("a case of a connector of your own: name it with kvgate check --connector MODULE:CLASS")
-    module, _, attribute = Chosen.name.partition(":")
+    module, attribute = Chosen.target
+    own = import_module(module).configuration(settings, chunks) if Chosen.name in HOSTED else {}
     return {
         "kv_connector": attribute,
         "kv_connector_module_path": module,
-        "kv_connector_extra_config": dict(Chosen.config),
+        "kv_connector_extra_config": own | Chosen.config,
     }
 
 
