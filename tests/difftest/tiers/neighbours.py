@@ -151,6 +151,16 @@ def _of_its_own_salt(_divergence: Divergence, engine: Any) -> None:
     engine.memory.device[shown.block] = group, (*own, engine.memory.prefixes.after(own[-1], 1))
 
 
+def _stored_once(_divergence: Divergence, engine: Any) -> None:
+    """What was loaded was stored once."""
+    engine.scheduler.connector.was_stored_again = lambda _address: False
+
+
+def _of_full_attention(_divergence: Divergence, engine: Any) -> None:
+    """What is read is of the group of full attention."""
+    engine.memory.shown_by = evolve(engine.memory.shown_by, group=5)
+
+
 def _may_read(_divergence: Divergence, engine: Any) -> None:
     """The requests may read the prefix cache."""
     for request in engine.scheduler.requests.values():
@@ -189,6 +199,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
+    "112": (_stored_once, _of_full_attention, _with(statement="KV-MEM-01")),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),

@@ -70,7 +70,7 @@ def test_a_release_shows_its_findings_and_these_excuse_no_neighbour(system: str)
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
         cwd=ROOT,
     )
     assert 0 == ended.returncode, ended.stderr[-3000:]

@@ -55,6 +55,8 @@ SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
 SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
+ASCEND_SYSTEMS = ("ascend@0.23.0", "ascend@0.30.0rc2")
+"""Those of vLLM-Ascend, of which ``AscendStoreConnector`` is driven."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -207,8 +209,8 @@ class TierLevel(DrivenLevel):
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
-        if system not in SYSTEMS + SIMPLE_SYSTEMS:
-            names = ", ".join(SYSTEMS + SIMPLE_SYSTEMS)
+        if system not in SYSTEMS + SIMPLE_SYSTEMS + ASCEND_SYSTEMS:
+            names = ", ".join(SYSTEMS + SIMPLE_SYSTEMS + ASCEND_SYSTEMS)
             raise UsageError(f"--level tiers runs with the connectors of {names}, not of {system!r}")
         return super().bench_named(system, detectors)
 
@@ -219,6 +221,8 @@ class TierLevel(DrivenLevel):
             raise UsageError(refusal(case.stage.connector))
         if subject in SIMPLE_SYSTEMS and case.stage.connector != "simple":
             raise UsageError(f"--level tiers runs with {subject} and --connector simple only")
+        if subject in ASCEND_SYSTEMS and case.stage.connector != OWN:
+            raise UsageError(f"--level tiers runs with {subject} and --connector ascend-store or one of your own")
         from kvgate.levels.tiers.engine import TierEngine
 
         del with_reference

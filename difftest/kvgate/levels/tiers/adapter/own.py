@@ -20,7 +20,10 @@ from kvgate.levels.tiers.memory import Content, Number, TierMemory
 from kvgate.levels.tiers.operations import CONFIG_CHARACTERS_MAX
 from kvreference.settings import Settings
 
-HOSTED: Mapping[str, str] = {"lmcache": "kvgate.levels.tiers.adapter.lmcache_connector:LMCache"}
+HOSTED: Mapping[str, str] = {
+    "lmcache": "kvgate.levels.tiers.adapter.lmcache_connector:LMCache",
+    "ascend-store": "kvgate.levels.tiers.adapter.ascend_store:AscendStore",
+}
 """Connectors of others that run as a user's own does, by name."""
 
 
@@ -126,6 +129,9 @@ def configuration(settings: Settings, chunks: int) -> dict[str, Any]:
     }
 
 
+PAGE_BYTES = 2 * 2**20
+
+
 class Device(MutableMapping[int, Content]):
     """The device's blocks, in one tensor that all layers share."""
 
@@ -134,7 +140,10 @@ class Device(MutableMapping[int, Content]):
 
         size = settings.geometry.groups[0].block_size_tokens
         self.groups = len(settings.geometry.groups)
-        self.tensor = torch.zeros((settings.blocks, size, 1), dtype=torch.int64)
+        # Some devices have pages of 2 MiB, and their connectors ask for memory that begins with one.
+        memory = torch.zeros(settings.blocks * size + PAGE_BYTES // 8, dtype=torch.int64)
+        first = -memory.data_ptr() % PAGE_BYTES // 8
+        self.tensor = memory[first : first + settings.blocks * size].view(settings.blocks, size, 1)
 
     def __getitem__(self, block: int) -> Content:
         numbers = self.tensor[block].flatten().tolist()
