@@ -10,7 +10,7 @@ from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A load brought a block of a window whose key was stored more than once, and no load has failed."""
+    """A block of a window holds what a load brought, whose key was stored more than once."""
     shown = engine.memory.shown_by
     return (
         engine.stage.own == "ascend-store"

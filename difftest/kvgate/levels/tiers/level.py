@@ -55,7 +55,7 @@ SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
 """The systems whose connectors are driven."""
 SIMPLE_SYSTEMS = ("native@0.21.0", "native@0.22.1", "native@0.27.1")
 """Others, of which ``SimpleCPUOffloadConnector`` is."""
-ASCEND_SYSTEMS = ("ascend@0.23.0", "ascend@0.30.0rc2")
+ASCEND_SYSTEMS = ("ascend@0.23.0",)
 """Those of vLLM-Ascend, of which ``AscendStoreConnector`` is driven."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW)
 CONNECTOR = "connector="

@@ -36,8 +36,8 @@ class Store:
     kept: ClassVar[OrderedDict[str, list[bytes]]] = OrderedDict()
     stores: ClassVar[Counter[str]] = Counter()
     """How often each key was stored."""
-    brought: ClassVar[dict[int, str]] = {}
-    """By address, the key that was read to there last."""
+    brought: ClassVar[dict[int, tuple[str, bytes]]] = {}
+    """By address, the key that was read to there last, and what came; nothing if it was gone."""
 
     def __init__(self, *_arguments: Any, **_named: Any) -> None:
         """The device and its configuration are nothing to it."""
@@ -71,7 +71,7 @@ class Store:
         for key, places, lengths in zip(keys, addrs, sizes, strict=True):
             held = self.kept.get(key, [])
             answers.append(0 if held else 1)
-            self.brought[places[0]] = key
+            self.brought[places[0]] = key, held[0] if held else b""
             for part, place, length in zip(held, places, lengths, strict=False):
                 ctypes.memmove(place, part, length)
         return answers
@@ -138,8 +138,14 @@ def connector() -> Any:
 
         @staticmethod
         def was_stored_again(address: int) -> bool:
-            """Whether what was last read to there was stored more than once."""
-            return Store.stores[Store.brought.get(address, "")] > 1
+            """Whether what is there was read from the store, which got it more than once."""
+            key, came = Store.brought.get(address, ("", b""))
+            return bool(came) and Store.stores[key] > 1 and ctypes.string_at(address, len(came)) == came
+
+        @staticmethod
+        def was_asked_for(address: int) -> bool:
+            """Whether the store was ever asked for something to go there."""
+            return address in Store.brought
 
     return AscendStore
 
