@@ -161,9 +161,9 @@ def _of_full_attention(_divergence: Divergence, engine: Any) -> None:
     engine.memory.shown_by = evolve(engine.memory.shown_by, group=5)
 
 
-def _was_asked_for(_divergence: Divergence, engine: Any) -> None:
-    """The store was asked for what was to be loaded."""
-    engine.scheduler.connector.was_asked_for = lambda _address: True
+def _was_gone(_divergence: Divergence, engine: Any) -> None:
+    """The store had lost what was to be loaded."""
+    engine.scheduler.connector.was_gone = lambda _address: True
 
 
 def _by_no_reset(_divergence: Divergence, engine: Any) -> None:
@@ -215,7 +215,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
     "112": (_stored_once, _of_full_attention, _with(statement="KV-TIER-03")),
-    "113": (_was_asked_for, _by_no_reset, _was_reported),
+    "113": (_was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),

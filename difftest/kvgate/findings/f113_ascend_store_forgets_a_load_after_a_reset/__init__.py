@@ -9,7 +9,7 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """Nothing was asked of the store for the block, and a reset has preempted the request."""
+    """Nothing came to the block, the store had not lost it, and a reset has preempted the request."""
     shown = engine.memory.shown_by
     return (
         engine.stage.own == "ascend-store"
@@ -18,7 +18,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
         and shown.failure is not None
         and not shown.failure.is_reported
         and shown.request in engine.preempted_by_reset
-        and not engine.scheduler.connector.was_asked_for(engine.memory.device.tensor[shown.block].data_ptr())
+        and not engine.scheduler.connector.was_gone(engine.memory.device.tensor[shown.block].data_ptr())
     )
 
 

@@ -143,9 +143,9 @@ def connector() -> Any:
             return bool(came) and Store.stores[key] > 1 and ctypes.string_at(address, len(came)) == came
 
         @staticmethod
-        def was_asked_for(address: int) -> bool:
-            """Whether the store was ever asked for something to go there."""
-            return address in Store.brought
+        def was_gone(address: int) -> bool:
+            """Whether what was last to be read to there was gone."""
+            return address in Store.brought and not Store.brought[address][1]
 
     return AscendStore
 

@@ -125,7 +125,7 @@ def configuration(settings: Settings, chunks: int) -> dict[str, Any]:
     return {
         "kv_connector": attribute,
         "kv_connector_module_path": module,
-        "kv_connector_extra_config": own | Chosen.config,
+        "kv_connector_extra_config": {**own, **Chosen.config},
     }
 
 
