@@ -49,6 +49,9 @@ def connector() -> Any:
         if find_spec(name) is None:
             sys.modules.setdefault(name, ModuleType(name)).__dict__.setdefault("AIOFile", None)
     os.environ["LMCACHE_DISABLE_BANNER"] = "1"
+    # Before the process waits for its threads, which the last case's engine has.
+    threads: Any = import_module("threading")
+    threads._register_atexit(_end)
     try:
         load_lmcache()
         module: Any = import_module("lmcache.integration.vllm.lmcache_connector_v1")
@@ -73,8 +76,7 @@ def connector() -> Any:
             from vllm.config import set_current_vllm_config
 
             if role.name == "SCHEDULER":
-                while _made:
-                    _made.pop().shutdown()
+                _end()
                 Line.latest = Line()
             with set_current_vllm_config(vllm_config):
                 alone()
@@ -85,6 +87,11 @@ def connector() -> Any:
                 raise UsageError(f"LMCache's engine does not run: {manager._init_failed_reason}")
 
     return LMCache
+
+
+def _end() -> None:
+    while _made:
+        _made.pop().shutdown()
 
 
 def _copies(engines: Any) -> Callable[[Any], Any]:
