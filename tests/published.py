@@ -10,14 +10,14 @@ import pytest
 from kvgate.adapters.ascend_wheel import PACKAGE, AscendUnavailableError, ascend_folder
 from kvgate.adapters.fetching import fetch
 from kvgate.adapters.releases import ASCEND
-from kvgate.adapters.releases.description import Release
+from kvgate.adapters.releases.description import Published
 from kvgate.kernel.errors import SystemUnavailableError
 
 REQUIRED = "KVGATE_TESTS_RELEASES_REQUIRED"
 """Set in a run that names the modules it needs, as ``.ci/run`` does: it is red where a release cannot be fetched."""
 
 
-def published(release: Release = ASCEND) -> Path:
+def published(release: Published = ASCEND) -> Path:
     """The folder with the files of ``release``; a test that cannot have it is skipped, and in ``.ci/run`` it fails."""
     try:
         return ascend_folder(release) if release.package == PACKAGE else fetch(release)

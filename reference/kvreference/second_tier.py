@@ -201,6 +201,17 @@ class SecondTier:
             if chunk is not None:
                 self.order.use(chunk)
 
+    # Evictions that no store asks for
+
+    def unused(self) -> list[int]:
+        """The chunks that hold something and that no job holds, those first that were used least recently."""
+        chunks = (chunk for chunk in self.host.free if self.host.cached.content_of(chunk) is not None)
+        return sorted(chunks, key=self.order.used.__getitem__)
+
+    def evict(self, chunks: Sequence[int]) -> list[Content]:
+        """What these chunks hold is forgotten, where no job holds them; returns it."""
+        return [content for chunk in chunks if not self.host.references[chunk] for content in self.host.evict(chunk)]
+
     def reset(self) -> None:
         """Nothing that the tier holds, or that is on its way, is known any more; jobs go on."""
         for chunk in range(1, len(self.host.references)):

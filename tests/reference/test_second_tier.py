@@ -194,3 +194,16 @@ def test_at_the_end_of_all_jobs_nothing_is_held(seed: int) -> None:
     for job in list(tier.jobs):
         tier.end(job)
     assert 0 == sum(tier.host.references) + sum(tier.device.references)
+
+
+def test_only_what_no_job_holds_is_evicted() -> None:
+    """Goal: an eviction respects jobs. Method: evict all chunks while one is read, one stored to, and one was used."""
+    tier = stored(4, 1, 2, 3)
+    tier.device.evict(9)
+    tier.load(content(2), 9)
+    tier.store(4)
+    tier.use([content(1)])
+    assert [content(3), content(1)] == [tier.host.cached.content_of(chunk) for chunk in tier.unused()]
+    assert {content(1), content(3)} == {*tier.evict(range(1, 5))}
+    assert [Stage.MISSING, Stage.READ, Stage.MISSING, Stage.STORING] == stages(tier, 1, 2, 3, 4)
+    assert [] == tier.unused()

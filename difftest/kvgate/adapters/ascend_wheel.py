@@ -20,7 +20,7 @@ from typing import Any
 
 from kvgate.adapters.fetching import fetch
 from kvgate.adapters.releases import ASCEND
-from kvgate.adapters.releases.description import Release
+from kvgate.adapters.releases.description import Published, Release
 from kvgate.kernel.errors import SystemUnavailableError
 
 PACKAGE = ASCEND.package
@@ -40,7 +40,7 @@ class AscendUnavailableError(RuntimeError):
     """vLLM-Ascend's wheel cannot be had."""
 
 
-def ascend_folder(release: Release = ASCEND, report: Callable[[str], None] = lambda _text: None) -> Path:
+def ascend_folder(release: Published = ASCEND, report: Callable[[str], None] = lambda _text: None) -> Path:
     """The folder that holds ``vllm_ascend`` of a release, or the one that this process has imported from its place.
 
     Raises:

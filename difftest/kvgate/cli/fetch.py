@@ -14,7 +14,9 @@ def fetch(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help="native@VERSION, native for the newest, or vllm-ascend.", show_default=False
+            metavar="NAME",
+            help="native@VERSION, native for the newest, vllm-ascend, or lmcache@0.5.6.",
+            show_default=False,
         ),
     ] = None,
     list_only: Annotated[
@@ -35,12 +37,12 @@ def fetch(
 
       kvgate fetch native@0.23.0 native@0.22.1
 
-      kvgate fetch vllm-ascend
+      kvgate fetch vllm-ascend lmcache@0.5.6
 
       kvgate fetch --list
     """
     from kvgate.adapters import fetching
-    from kvgate.adapters.releases import release_named
+    from kvgate.adapters.releases import FETCHED, release_named
     from kvgate.kernel.progress import progress_line
 
     if list_only:
@@ -48,7 +50,7 @@ def fetch(
         return
     if not names:
         raise UsageError("nothing to fetch: name a release, or see kvgate fetch --list")
-    wanted = [release_named(name) for name in names]
+    wanted = [FETCHED.get(name) or release_named(name) for name in names]
     for release in wanted:
         was_here = fetching.is_fetched(release)
         with progress_line() as line:
@@ -59,10 +61,10 @@ def fetch(
 
 def _list(output: TableFormat) -> None:
     from kvgate.adapters.fetching import cache, folder_of, is_fetched
-    from kvgate.adapters.releases import RELEASES
+    from kvgate.adapters.releases import FETCHED
     from kvgate.report.document import Report, Section, columns
     from kvgate.report.formats import echo
 
-    rows = tuple((each.name, each.distribution, is_fetched(each), str(folder_of(each))) for each in RELEASES.values())
+    rows = tuple((each.name, each.distribution, is_fetched(each), str(folder_of(each))) for each in FETCHED.values())
     section = Section(f"in {cache()}:", columns("name", "distribution", "fetched", "folder"), rows)
     echo(Report("fetch --list", tested=(section,)), output)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvgate.adapters.releases import LMCACHE
 from kvgate.findings.finding import Engine
 from kvgate.findings.register import with_ids
 from kvgate.kernel.difference import Divergence
@@ -56,8 +57,9 @@ def explain_pair(divergence: Divergence, pair: Any) -> str | None:
 
 
 def explain_tiers(divergence: Divergence, engine: Any) -> str | None:
-    """The same for a divergence of an engine with a second tier, by the findings of its release."""
-    for finding in with_ids(engine.subject.release.findings):
+    """The same for a divergence of an engine with a second tier, by the findings of its release and its connector."""
+    hosted = LMCACHE.findings if engine.stage.own == LMCACHE.system else frozenset()
+    for finding in with_ids(engine.subject.release.findings | hosted):
         explains = finding.explains if divergence.detector == "leak" else None
         if (finding.explains_tiers and finding.explains_tiers(divergence, engine)) or (
             explains and explains(divergence, engine.lockstep)

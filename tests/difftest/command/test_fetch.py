@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from kvgate.adapters import fetching
 from kvgate.adapters.fetching import folder_of
-from kvgate.adapters.releases import NEWEST, RELEASES
+from kvgate.adapters.releases import FETCHED, NEWEST, RELEASES
 from kvgate.adapters.releases.description import Release
 from kvgate.cli.app import app
 from kvgate.kernel.errors import SystemUnavailableError, UsageError
@@ -33,7 +33,7 @@ def test_all_releases_are_listed(cache: Path) -> None:
     """With those that are here."""
     assert f"in {cache}:" == CliRunner().invoke(app, ["fetch", "--list"]).output.splitlines()[0]
     rows = rows_of(CliRunner().invoke(app, ["fetch", "--list", "--format", "json"]).output, f"in {cache}:")
-    assert list(RELEASES) == [row["name"] for row in rows]
+    assert list(FETCHED) == [row["name"] for row in rows]
     assert ["native@0.23.0"] == [row["name"] for row in rows if row["fetched"]]
 
 

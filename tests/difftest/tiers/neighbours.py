@@ -283,6 +283,53 @@ def _every_chunk_is_readable(_divergence: Divergence, engine: Any) -> None:
             chunk.ref_cnt = max(0, chunk.ref_cnt)
 
 
+def _of_other_tokens(_divergence: Divergence, engine: Any) -> None:
+    """What is read is of other tokens."""
+    shown = engine.memory.shown_by
+    group, held = engine.memory.device[shown.block]
+    other = [engine.memory.prefixes.after(("salt", "other"), 1), *held[1:]]
+    engine.memory.device[shown.block] = group, tuple(other)
+
+
+def _of_its_own_salt(_divergence: Divergence, engine: Any) -> None:
+    """What is read begins with the request's own salt, and ends with other tokens."""
+    shown = engine.memory.shown_by
+    group, held = engine.memory.device[shown.block]
+    own = engine.memory.tokens[shown.request][: len(held) - 1]
+    engine.memory.device[shown.block] = group, (*own, engine.memory.prefixes.after(own[-1], 1))
+
+
+def _stored_once(_divergence: Divergence, engine: Any) -> None:
+    """What was loaded was stored once."""
+    engine.scheduler.connector.was_stored_again = lambda _address: False
+
+
+def _of_full_attention(_divergence: Divergence, engine: Any) -> None:
+    """What is read is of the group of full attention."""
+    engine.memory.shown_by = evolve(engine.memory.shown_by, group=5)
+
+
+def _was_gone(_divergence: Divergence, engine: Any) -> None:
+    """The store had lost what was to be loaded."""
+    engine.scheduler.connector.was_gone = lambda _address: True
+
+
+def _by_no_reset(_divergence: Divergence, engine: Any) -> None:
+    """No reset has preempted the request."""
+    engine.preempted_by_reset.clear()
+
+
+def _was_reported(_divergence: Divergence, engine: Any) -> None:
+    """The connector has reported that the load failed."""
+    engine.memory.shown_by.failure.is_reported = True
+
+
+def _may_read(_divergence: Divergence, engine: Any) -> None:
+    """The requests may read the prefix cache."""
+    for request in engine.scheduler.requests.values():
+        request.skip_reading_prefix_cache = False
+
+
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
@@ -316,6 +363,10 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
     "092": (_with(subject="what a store takes of group 0"), _with(statement="KV-TIER-02")),
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
+    "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
+    "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
+    "112": (_stored_once, _of_full_attention, _with(statement="KV-TIER-03")),
+    "113": (_was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),

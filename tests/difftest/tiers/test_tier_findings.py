@@ -16,7 +16,7 @@ import pytest
 from tests.difftest.tiers.neighbours import NEIGHBOURS, OF_OWN
 from tests.published import published
 
-from kvgate.adapters.releases import release_named
+from kvgate.adapters.releases import LMCACHE, release_named
 from kvgate.findings.register import FOLDER, all_findings, id_of
 from kvgate.gate.trace_codec import level_of
 from kvgate.levels.registry import read
@@ -31,12 +31,13 @@ from kvgate.adapters.registry import load_system
 from kvgate.findings import explain_tiers
 from kvgate.gate.case_runner import run_case
 from kvgate.levels.registry import read
-from kvgate.levels.tiers.level import TIERS
+from kvgate.levels.tiers.level import TIERS, take_connector
 from tests.difftest.tiers.neighbours import NEIGHBOURS
 
 bench, said = TIERS.bench(load_system(sys.argv[1]), TIERS.gate), {}
 for name in sys.argv[2:]:
     case = read(Path(name)).case
+    take_connector(case.stage, case.stage.own or None)
     said[name] = [[each.finding for each in run_case(bench, case).found()]]
     for change in NEIGHBOURS[Path(name).parent.name[1:4]]:
         run = run_case(bench, case)
@@ -63,13 +64,14 @@ def test_each_finding_has_a_neighbour() -> None:
 def test_a_release_shows_its_findings_and_these_excuse_no_neighbour(system: str) -> None:
     pytest.importorskip("vllm")
     published(release_named(system))
+    published(LMCACHE)
     paths = [path for path in TRACES if system_of(path) == system]
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, system, *map(str, paths)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
         cwd=ROOT,
     )
     assert 0 == ended.returncode, ended.stderr[-3000:]

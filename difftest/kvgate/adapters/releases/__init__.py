@@ -12,6 +12,7 @@ from kvgate.adapters.releases import (
     ascend_0_20_2rc1,
     ascend_0_23_0,
     ascend_0_30_0rc2,
+    lmcache_0_5_6,
     v0_16_0,
     v0_17_1,
     v0_18_1,
@@ -25,7 +26,7 @@ from kvgate.adapters.releases import (
     v0_30_0,
     v0_33_0,
 )
-from kvgate.adapters.releases.description import Release
+from kvgate.adapters.releases.description import Published, Release
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.versions import installed, version_of
 
@@ -43,7 +44,10 @@ RELEASES: Mapping[str, Release] = {
         *(ascend_0_20_2rc1, ascend_0_23_0, ascend_0_30_0rc2),
     )
 }
-"""What can be fetched, by name, oldest first."""
+"""The systems that can be fetched, by name, oldest first."""
+LMCACHE = lmcache_0_5_6.RELEASE
+FETCHED: Mapping[str, Published] = {**RELEASES, LMCACHE.name: LMCACHE}
+"""All that can be fetched."""
 
 STORED: Mapping[str, Release] = {v0_26_0.RELEASE.name: v0_26_0.RELEASE}
 """Releases on which stored cases of two tiers run, and nothing else."""

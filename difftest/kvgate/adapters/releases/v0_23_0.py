@@ -50,7 +50,6 @@ RELEASE = evolve(
         "052-older-state-goes-last",
         "093-loads-of-another-connector-are-not-seen",
         "102-hit-of-a-whole-prompt-brings-a-later-state",
-        "103-promotions-evict-each-other",
         "105-reset-leaves-chunks-unready",
     },
     scheduler=SCHEDULER_RULES,

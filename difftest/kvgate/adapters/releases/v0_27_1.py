@@ -113,7 +113,6 @@ RELEASE = evolve(
         "052-older-state-goes-last",
         "064-failed-load-sets-back-another",
         "077-load-next-to-stores",
-        "103-promotions-evict-each-other",
         "105-reset-leaves-chunks-unready",
         "086-jobs-named-after-a-reset",
         "089-stores-that-a-reset-leaves",

@@ -135,7 +135,6 @@ RELEASE = evolve(
         "093-loads-of-another-connector-are-not-seen",
         "094-idle-engine-stores-without-end",
         "100-load-in-a-step-takes-a-state-too-many",
-        "103-promotions-evict-each-other",
         "104-promoted-to-chunks-of-a-reset",
     },
     scheduler=SCHEDULER_RULES,

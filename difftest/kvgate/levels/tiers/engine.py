@@ -161,6 +161,8 @@ class TierEngine:
         """The stores, under way or yet to begin, of requests that a reset has preempted."""
         self.preempted: set[str] = set()
         """The requests that a reset has preempted since the last step."""
+        self.preempted_by_reset: set[str] = set()
+        """All requests that a reset has ever preempted."""
         self.resets_since_step = 0
         """How often the connector's cache was reset since the last step."""
         self._leak = LeakMonitor(settings)
@@ -276,6 +278,7 @@ class TierEngine:
             if operation.preempts:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
+                self.preempted_by_reset |= running
                 self.interrupted |= self.connector.jobs_of(running)
             # A connector that is asked to reset may say that it cannot.
             with suppress(NotImplementedError) if operation.connector else nullcontext():

@@ -68,6 +68,8 @@ NIXL_SYSTEMS = ("native@0.30.0", "native@0.33.0", "native@0.26.0")
 """Those of which ``NixlConnector`` is driven; on the last, stored cases."""
 STORED_SYSTEMS = ("native@0.26.0",)
 """Others, on which stored cases run."""
+ASCEND_SYSTEMS = ("ascend@0.23.0",)
+"""Those of vLLM-Ascend, of which ``AscendStoreConnector`` is driven."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -95,10 +97,11 @@ def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | No
         UsageError: the connector is unknown.
     """
     if connector not in CONNECTORS:
-        from kvgate.levels.tiers.adapter.own import choose
+        from kvgate.levels.tiers.adapter.own import HOSTED, choose
 
-        if ":" not in connector:
-            raise UsageError(f"--connector {connector}: there are {', '.join(CONNECTORS)}, and MODULE:CLASS")
+        if ":" not in connector and connector not in HOSTED:
+            names = ", ".join((*CONNECTORS, *HOSTED))
+            raise UsageError(f"--connector {connector}: there are {names}, and MODULE:CLASS")
         choose(connector, config)
         connector = OWN
     lanes = tuple(lane for lane in prepared.plan.lanes if _takes(connector, lane.model.geometry))
@@ -231,7 +234,8 @@ class TierLevel(DrivenLevel):
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked, and so are reads and writes of files with --connector tiering.",
         "The worker's half of NixlConnector, and the node that it reads from: models of them bring whole prompts.",
-        "Other connectors of vLLM, LMCache, vLLM-Ascend's; several workers, KV events of the tier.",
+        "Other connectors of vLLM and of vLLM-Ascend; LMCache in a process of its own; several workers, KV events of "
+        "the tier.",
         "Tiers below the host but that of files, which --connector tiering has: its compiled reads and writes, its "
         "threads, backpressure, a write that a restart cuts short, files of another model or configuration.",
         "Models with attention chunks, compressed groups, states at every block, or blocks of several sizes.",
@@ -253,8 +257,9 @@ class TierLevel(DrivenLevel):
         return _is_plain(model.geometry)
 
     def bench_named(self, system: str, detectors: tuple[str, ...]) -> EngineBench:
-        if system not in SYSTEMS + STORED_SYSTEMS:
-            raise UsageError(f"--level tiers runs with the connectors of {', '.join(SYSTEMS)}, not of {system!r}")
+        if system not in SYSTEMS + STORED_SYSTEMS + ASCEND_SYSTEMS:
+            names = ", ".join(SYSTEMS + ASCEND_SYSTEMS)
+            raise UsageError(f"--level tiers runs with the connectors of {names}, not of {system!r}")
         # The gate lets files be cut short, and disks be full, which vLLM logs as errors.
         for name in ("vllm.v1.kv_offload.tiering.fs.thread_pool", "vllm.v1.kv_offload.tiering.fs.io"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -267,7 +272,9 @@ class TierLevel(DrivenLevel):
             )
         if not _takes(case.stage.connector, case.settings.geometry):
             raise UsageError(refusal(case.stage.connector))
-        if case.stage.connector == OWN and subject not in OWN_SYSTEMS:
+        if subject in ASCEND_SYSTEMS and case.stage.connector != OWN:
+            raise UsageError(f"--level tiers runs with {subject} and --connector ascend-store or one of your own")
+        if case.stage.connector == OWN and subject not in OWN_SYSTEMS + ASCEND_SYSTEMS:
             raise UsageError(f"--level tiers runs connectors of your own with {', '.join(OWN_SYSTEMS)}, not {subject}")
         if case.stage.connector == "nixl" and subject not in NIXL_SYSTEMS:
             raise UsageError(f"--connector nixl runs with {', '.join(NIXL_SYSTEMS[:2])}, not with {subject}")

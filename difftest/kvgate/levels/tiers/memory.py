@@ -31,25 +31,35 @@ class Prefixes:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, int], int] = {}
-        self._before: list[object] = []
+        self._before: list[tuple[object, int]] = []
+        """Of each prefix the one before its last token, and that token."""
 
     def after(self, prefix: object, token: int) -> int:
         """The prefix extended by a token."""
         number = self._numbers.setdefault((prefix, token), len(self._before))
         if number == len(self._before):
-            self._before.append(prefix)
+            self._before.append((prefix, token))
         return number
 
     def origin(self, prefix: int) -> object:
         """What a prefix begins with: a salt, or a load that failed."""
         at: object = prefix
         while isinstance(at, int):
-            at = self._before[at]
+            at = self._before[at][0]
         return at
 
     def length(self, prefix: int) -> int:
         """How many tokens a prefix has."""
         return len(self.last(prefix, len(self._before)))
+
+    def tokens(self, prefix: int) -> list[int]:
+        """The tokens of a prefix, whatever it begins with, the last one first."""
+        found: list[int] = []
+        at: object = prefix
+        while isinstance(at, int):
+            at, token = self._before[at]
+            found.append(token)
+        return found
 
     def last(self, prefix: int, tokens: int) -> tuple[int, ...]:
         """The prefixes up to each of the last tokens of one, in order."""
@@ -57,7 +67,7 @@ class Prefixes:
         at: object = prefix
         while len(found) < tokens and isinstance(at, int):
             found.append(at)
-            at = self._before[at]
+            at = self._before[at][0]
         return tuple(reversed(found))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from inspect import signature
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -53,7 +54,8 @@ class HostTier:
 
         if self.stage.connector == OWN:
             policy: Any = "fail" if self.stage.failed_loads_end else "recompute"
-            return KVTransferConfig(kv_role="kv_both", kv_load_failure_policy=policy, **own.configuration())
+            configuration = own.configuration(self.settings, self.stage.chunks)
+            return KVTransferConfig(kv_role="kv_both", kv_load_failure_policy=policy, **configuration)
         if self.folder is not None:
             below = tiering_configuration(self.settings, self.stage, groups, self.folder)
             return KVTransferConfig(
@@ -186,7 +188,7 @@ class Connector:
         with ExitStack() as stack:
             for name, instead in (
                 (f"{MIXIN}.get_kv_transfer_group", lambda: self.worker),
-                (f"{MIXIN}.get_forward_context", lambda: None),
+                (f"{MIXIN}.get_forward_context", lambda: SimpleNamespace(attn_metadata={})),
                 (f"{MIXIN}.set_forward_context", lambda *_arguments, **_more: nullcontext()),
                 *(each for half in self.halves for each in half.patched()),
             ):

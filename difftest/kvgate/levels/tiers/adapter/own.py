@@ -20,11 +20,19 @@ from kvgate.levels.tiers.memory import Content, Number, TierMemory
 from kvgate.levels.tiers.operations import CONFIG_CHARACTERS_MAX
 from kvreference.settings import Settings
 
+HOSTED: Mapping[str, str] = {
+    "lmcache": "kvgate.levels.tiers.adapter.lmcache_connector:LMCache",
+    "ascend-store": "kvgate.levels.tiers.adapter.ascend_store:AscendStore",
+}
+"""Connectors of others that run as a user's own does, by name."""
+
 
 class Chosen:
     """The connector of this process, and what it is configured with."""
 
     name = ""
+    target: tuple[str, str] = ("", "")
+    """Its module and its class."""
     config: Mapping[str, Any] = {}
     one_group = False
     """Whether it is for models with one group alone."""
@@ -45,7 +53,7 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
     """
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
 
-    module, _, attribute = name.partition(":")
+    module, _, attribute = HOSTED.get(name, name).partition(":")
     if not module or not attribute:
         raise UsageError(f"--connector {name}: write MODULE:CLASS")
     try:
@@ -62,6 +70,7 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
     if lacks:
         raise UsageError(f"--connector {name} lacks {', '.join(lacks)}")
     Chosen.name, Chosen.config, Chosen.seen = name, dict(config or {}), Counter()
+    Chosen.target = module, attribute
     Chosen.one_group = not issubclass(found, SupportsHMA)
     try:
         is_too_long = len(Chosen.document()) > CONFIG_CHARACTERS_MAX
@@ -105,7 +114,7 @@ def not_seen() -> tuple[str, ...]:
     return tuple(f"{each[0].upper()}{each[1:]}: none happened." for each in NOT_SEEN if not Chosen.seen[each])
 
 
-def configuration() -> dict[str, Any]:
+def configuration(settings: Settings, chunks: int) -> dict[str, Any]:
     """How vLLM is configured to use it.
 
     Raises:
@@ -113,12 +122,16 @@ def configuration() -> dict[str, Any]:
     """
     if not Chosen.name:
         raise UsageError("a case of a connector of your own: name it with kvgate check --connector MODULE:CLASS")
-    module, _, attribute = Chosen.name.partition(":")
+    module, attribute = Chosen.target
+    own = import_module(module).configuration(settings, chunks) if Chosen.name in HOSTED else {}
     return {
         "kv_connector": attribute,
         "kv_connector_module_path": module,
-        "kv_connector_extra_config": dict(Chosen.config),
+        "kv_connector_extra_config": {**own, **Chosen.config},
     }
+
+
+PAGE_BYTES = 2 * 2**20
 
 
 class Device(MutableMapping[int, Content]):
@@ -129,7 +142,10 @@ class Device(MutableMapping[int, Content]):
 
         size = settings.geometry.groups[0].block_size_tokens
         self.groups = len(settings.geometry.groups)
-        self.tensor = torch.zeros((settings.blocks, size, 1), dtype=torch.int64)
+        # Some devices have pages of 2 MiB, and their connectors ask for memory that begins with one.
+        memory = torch.zeros(settings.blocks * size + PAGE_BYTES // 8, dtype=torch.int64)
+        first = -memory.data_ptr() % PAGE_BYTES // 8
+        self.tensor = memory[first : first + settings.blocks * size].view(settings.blocks, size, 1)
 
     def __getitem__(self, block: int) -> Content:
         numbers = self.tensor[block].flatten().tolist()
