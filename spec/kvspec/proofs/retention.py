@@ -87,7 +87,8 @@ SOUND = Obligation(
 def _dense(u: Any) -> Any:
     its: Any = SimpleNamespace(block_size_tokens=u.block)
     kept = retention.Dense(any_geometry())
-    when, later = (kept.due_tokens(its, index, u.prompt) for index in (u.index, u.index + u.further))
+    when: Any = kept.due_tokens(its, u.index, u.prompt)
+    later: Any = kept.due_tokens(its, u.index + u.further, u.prompt)
     return ((when <= u.computed) == (u.index < u.computed // u.block)) & (when <= later)
 
 
