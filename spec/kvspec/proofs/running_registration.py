@@ -395,8 +395,11 @@ def _entry(u: Any) -> Any:
     return fine & negated(matched % u.block == 0) & own_content & is_only
 
 
-def _from_its_first(first: Any, end: Any, _step: Any) -> list[Any]:
-    return [first] if first < end else []
+def _from_its_first(first: Any, end: Any, step: Any) -> Iterator[Any]:
+    """A range of any length, one after the other."""
+    while first < end:
+        yield first
+        first = first + step
 
 
 ENTRY = Obligation(
@@ -460,6 +463,48 @@ ENTRY = Obligation(
             "A boundary is an entry of the block before the one in which it ends.",
             "kvreference.caching:_begins",
             lambda pool, content_, table, position: pool.partial.register(content_, table.blocks[position - 1]),
+        ),
+    ),
+)
+
+
+def _goes_on_from_the_last(u: Any) -> Any:
+    kept: Any = Dense(any_geometry(alignment_tokens=u.interval))
+    if u.dense == 0:
+        kept = Sparse(any_geometry(), u.interval, u.junction)
+    with patch.object(retention, "range", _from_its_first, create=True):
+        boundaries = kept.boundaries(u.start, u.end, u.replay + 1)
+        first = next(boundaries, None)
+        if first is None:
+            return True
+        second, anew = next(boundaries, None), next(kept.boundaries(first, u.end, u.replay + 1), None)
+    if second is None or anew is None:
+        return second is None and anew is None
+    return second == anew
+
+
+NEXT = Obligation(
+    id="partial-hits.boundaries-one-after-the-other",
+    statements=("KV-OP-18", "KV-WORK-01"),
+    title="Which boundary comes after one depends on no other that was offered before: the next ones are those that a "
+    "step would offer which begins there.",
+    unknowns={
+        **{name: Count(0) for name in ("start", "end", "replay", "junction", "interval")},
+        "dense": Count(0, 1),
+    },
+    assumes=lambda u: implies(u.dense == 1, u.interval >= 1),
+    claim=_goes_on_from_the_last,
+    witnesses={
+        "a junction between two multiples": lambda u: (
+            (u.dense == 0) & (u.interval == 8) & (u.start == 4) & (u.junction == 12) & (u.end == 30) & (u.replay == 100)
+        )
+    },
+    mutants=(
+        only(
+            "every-other-multiple",
+            "Of the multiples of the interval, every other one is admitted.",
+            "kvreference.retention:Sparse.boundaries",
+            lambda self, start, end, _prompt: _from_its_first(start + 1, end + 1, 2 * self.interval_tokens + 2),
         ),
     ),
 )
@@ -712,4 +757,4 @@ ANSWERS = Obligation(
     ),
 )
 
-OBLIGATIONS = (REGISTERS, ONCE, ENTRY, SEVERAL, EXTENDS, ANSWERS)
+OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, EXTENDS, ANSWERS)
