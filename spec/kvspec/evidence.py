@@ -88,7 +88,8 @@ _LEFT: dict[str, str] = {
     "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": CONFORMS,
     "KV-OP-23": "pinned queues of more than four stretches of blocks that the request uses, or does not use",
-    "KV-OP-24": "that what has arrived is cached",
+    "KV-OP-24": "that they get blocks of their own once every hit is held, in models of several groups and after "
+    "longer hits",
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",
     "KV-OP-26": "longer tables of states",

@@ -28,7 +28,7 @@ from kvreference.choices import Choices
 from kvreference.content import Keys
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
-from kvreference.operations import Sample
+from kvreference.operations import Sample, Transferred
 from kvreference.population import Status
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Dense, Sparse
@@ -757,4 +757,56 @@ ANSWERS = Obligation(
     ),
 )
 
-OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, EXTENDS, ANSWERS)
+
+def _arrives(u: Any) -> Any:
+    loads, succeeded = bool(u.loads == 1), bool(u.succeeded == 1)
+    status = Status.LOADING if loads else Status.RUNNING
+    request = SimpleNamespace(number=OWNER, tokens_computed=u.computed, status=status)
+    registered, freed = list[Any](), list[Any]()
+
+    def register(_pool: Any, *others: Any) -> list[Any]:
+        registered.append(others)
+        return []
+
+    tables: dict[int, list[Any]] = {OWNER: []}
+    manager = manager_over(SimpleNamespace(pool=None, tables=tables, release_all=freed.append))
+    manager.settings = SimpleNamespace(loads_out_of_turn=False)
+    manager.population, manager.prefixes = _Alone(request), {OWNER: []}
+    manager.cache = SimpleNamespace(register=register)
+    manager._transferred(Transferred(OWNER, succeeded))
+    if not (loads and succeeded):
+        return registered == [] and freed == [OWNER]
+    if freed or len(registered) != 1:
+        return False
+    its, prefixes, into, till, begun = registered[0]
+    same = its is request and prefixes is manager.prefixes[OWNER] and into is tables[OWNER] and begun is None
+    return same & (till == u.computed)
+
+
+ARRIVES = Obligation(
+    id="external-tokens.running-arrival-is-cached",
+    statements=("KV-OP-24", "KV-OP-08"),
+    title="When a load has arrived, all that its request counts as computed is registered, and no step computes it. If "
+    "it failed, or a transfer of a request that has ended is over, nothing is registered, and all blocks are freed.",
+    unknowns={"computed": Count(0), "loads": Count(0, 1), "succeeded": Count(0, 1)},
+    claim=_arrives,
+    witnesses={"it arrived": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 9)},
+    mutants=(
+        only(
+            "arrived-is-not-cached",
+            "What was loaded is not cached.",
+            "kvreference.manager:Manager._register",
+            lambda self, request, tokens, begun: None,
+        ),
+        only(
+            "failed-is-cached",
+            "What did not arrive is cached.",
+            "kvreference.manager:Manager._transferred",
+            lambda self, operation: self._register(
+                self.population[OWNER], self.population[OWNER].tokens_computed, None
+            ),
+        ),
+    ),
+)
+
+OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, EXTENDS, ANSWERS, ARRIVES)
