@@ -144,9 +144,8 @@ class Prefixes:
         ``known[i]`` is the prefix of ``(i + 1) * grain_tokens`` tokens.
         """
         grain, known_tokens = self.grain_tokens, len(known) * self.grain_tokens
-        parent = known[-1] if known else None
         for start in range(known_tokens, len(tokens) - self.ahead_tokens - grain + 1, grain):
             end, read = start + grain, start + grain + self.ahead_tokens
             names = self._rules.ask(names_of_piece, keys, start, read, known_tokens)
-            parent = self._child(parent, (tuple(tokens[start:read]), names), end)
-            known.append(parent)
+            parent = known[-1] if known else None
+            known.append(self._child(parent, (tuple(tokens[start:read]), names), end))

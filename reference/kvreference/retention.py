@@ -139,9 +139,14 @@ class Sparse:
 
     def boundaries(self, start_tokens: int, end_tokens: int, prompt_tokens: int) -> Iterator[int]:
         interval = self.interval_tokens
-        multiples = range((start_tokens // interval + 1) * interval, end_tokens + 1, interval) if interval else ()
         single = (replay_boundary(self.geometry, prompt_tokens), self.junction_tokens)
-        return iter(sorted({*multiples, *(each for each in single if start_tokens < each <= end_tokens)}))
+        while True:
+            multiple = ((start_tokens // interval + 1) * interval,) if interval else ()
+            later = [each for each in (*single, *multiple) if start_tokens < each <= end_tokens]
+            if not later:
+                return
+            start_tokens = min(later)
+            yield start_tokens
 
     def at_junction(self, junction_tokens: int) -> Sparse:
         return evolve(self, junction_tokens=junction_tokens) if junction_tokens else self

@@ -45,9 +45,10 @@ _SENTENCES = {
     "KV-OP-13": "Statistics count every look-up that may read the cache, in tokens, those of preempted requests apart.",
     "KV-OP-14": "With caching, the common prefix of a full group is the leading blocks that all with blocks hold.",
     "KV-OP-15": "With a retention interval, a block is cached only if a hit at an admitted boundary reads it, and "
-    "as soon as the first such boundary is reached and it is full.",
+    "as soon as the first such boundary is reached and it is full; what a session has passed over is not looked at "
+    "again when its prompt grows.",
     "KV-OP-16": "As long as nothing cached was lost, and states are not kept at chunk ends only, a replay of a "
-    "computed prompt hits the latest boundary that a replay can hit.",
+    "computed prompt that is not a session's hits the latest boundary that a replay can hit.",
     "KV-OP-17": "With scratch first, scratch that is released goes to the front of the free queue, and what is "
     "cached to its back; each release keeps its order.",
     "KV-OP-18": "Every admitted boundary that a request computes becomes an entry once per admission, where what a "
@@ -82,7 +83,8 @@ _SENTENCES = {
     "its end is accepted.",
     "KV-LIVE-02": "A running request gets a token within a bound.",
     "KV-LIVE-03": "Nothing spins: no sequence of steps returns to the same state without progress.",
-    "KV-WORK-01": "A request offers each block and each boundary to the cache at most once per admission.",
+    "KV-WORK-01": "A request offers each block and each boundary to the cache at most once per admission; "
+    "a block that a failed load took back, again.",
     "KV-WORK-02": "A decode step that gains, frees and caches as many blocks as another takes the same hash, table, "
     "queue and map operations at any length of the context.",
     "KV-SYS-01": "No legal operation raises.",

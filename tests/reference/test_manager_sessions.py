@@ -22,8 +22,10 @@ from kvreference.operations import (
     ReleaseSkipped,
     Run,
     Sample,
+    Schedule,
 )
 from kvreference.population import Status
+from kvreference.retention import replay_boundary
 from kvreference.settings import Settings
 
 BLOCK = 16
@@ -92,3 +94,21 @@ def test_a_part_ends_with_an_answer() -> None:
     assert performed(*FIRST[:2]).population.resolve(Pause(0)) is None
     continued = performed(*FIRST, Pause(0), Continue(0, (Run(1000, 1),)), Admit(0, 64))
     assert continued.population.resolve(Pause(0)) is None
+
+
+def test_a_replay_of_a_session_may_hit_less() -> None:
+    """An answer is passed over when it is computed, and is not looked at again when the prompt grows."""
+    geometry = Geometry((Group("full", BLOCK), Group("sliding_window", BLOCK, 2 * BLOCK)))
+    manager = Manager(Settings(geometry, blocks=40, tokens_max=160, retention_interval_tokens=0))
+    manager.apply(Arrive(0, (Run(0, BLOCK),)))
+    manager.apply(Admit(0, 64))
+    for token in range(4 * BLOCK):
+        manager.apply(Sample(0, 0, 500 + token, 0))
+        manager.apply(Schedule(0, 1))
+    manager.apply(Sample(0, 0, 1, 0))
+    manager.apply(Pause(0))
+    manager.apply(Continue(0, (Run(1000, 2),)))
+    manager.apply(Admit(0, 64))
+    request = manager.population[0]
+    assert 5 * BLOCK == replay_boundary(geometry, request.prompt_tokens)
+    assert 0 == hit_of(manager, *(Run(token, 1) for token in request.tokens))

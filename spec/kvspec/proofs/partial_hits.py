@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import evolve
 
-from kvreference import caching, hit_lookup
+from kvreference import hit_lookup
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.geometry import Group
 from kvreference.holdings import Holdings
@@ -180,49 +180,7 @@ DESTINATION = Obligation(
 )
 
 
-def entries(u: Any) -> list[Any]:
-    """Where prefixes end that become entries, by the code that runs, if one boundary is admitted."""
-    retention: Any = SimpleNamespace(
-        boundaries=lambda start, end, prompt: [u.hit] if start < u.hit and u.hit <= end else []
-    )
-    table: Any = SimpleNamespace(boundary_tokens=u.offered)
-    request: Any = SimpleNamespace(prompt_tokens=0)
-    its = full_of(u)
-    first = list(caching._take_boundaries(its, retention, request, table, u.computed))
-    again = list(caching._take_boundaries(its, retention, request, table, u.computed))
-    return [first, again]
-
-
-def _an_entry_once(u: Any) -> Any:
-    first, again = entries(u)
-    if again:
-        return False
-    matched = full_of(u).tokens_matched(u.hit)
-    due = (u.offered < u.hit) & (matched <= u.computed) & negated(matched % u.block == 0)
-    return due & (first[0] == matched) if first else negated(due) | (u.unit == u.block)
-
-
-ENTRY = Obligation(
-    id="partial-hits.an-entry-once",
-    statements=("KV-OP-18", "KV-WORK-01"),
-    title="A boundary becomes an entry, once, if and only if all that a hit there must match is computed and ends "
-    "inside a block; and the entry is what the look-up asks for.",
-    unknowns={**SIZES, "offered": Count(0), "computed": Count(0)},
-    assumes=whole_units,
-    claim=_an_entry_once,
-    witnesses={"an entry": lambda u: bool(entries(u)[0]) and (u.lookahead == 1) & (u.unit >= 2)},
-    mutants=(
-        only(
-            "entry-without-look-ahead",
-            "A boundary becomes an entry as soon as it is computed itself.",
-            "kvreference.geometry:Group.tokens_matched",
-            lambda self, hit_tokens: hit_tokens,
-        ),
-    ),
-    binds=binds,
-)
-
-COPIED = (EXACTLY, SOURCE, DESTINATION, ENTRY)
+COPIED = (EXACTLY, SOURCE, DESTINATION)
 
 
 CHAPTER = "partial-hits"

@@ -2,22 +2,28 @@
 
 The blocks that a hit reads come from the look-up's own formula, ``Group.blocks_needed``. Which boundaries are admitted
 is written anew here. Where the replay boundary does not matter it may be any number: that is more than what is needed.
-The second half proves what a replay can hit, that it is kept, and what is kept where no window slides and no state is
-kept. The last part is about junctions, and about states.
+
+When a block is due is proved in three parts, of which only the last two depend on the attention kind. It is due at the
+first that reads it of the replay boundary, the junction and the next multiple of the interval. No earlier multiple
+reads it. And what is read earlier is due earlier, so that a request which looks at its blocks in order skips none.
+
+Then it is proved what a replay can hit, and where a junction is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from kvreference import retention
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
-from kvspec.obligation import Count, Lemma, Mutant, Obligation, only
+from kvspec.obligation import AMap, Count, Lemma, Mutant, Obligation, Unknown, only
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.stand_in import any_geometry, group, sizes
-from kvspec.symbolic import negated
+from kvspec.symbolic import Term, implies, negated
 
 WINDOW = {"block": Count(1), "window": Count(2), "lookahead": Count(0, 1)}
 PLACE = {"index": Count(0), "replay": Count(0)}
@@ -27,12 +33,6 @@ WITHOUT_SHIFT = only(
     "The mask does not know the look-ahead after a boundary.",
     "kvreference.retention:next_boundary",
     lambda index, interval, block, lookahead: -(-((index + 1) * block) // interval) * interval,
-)
-ALWAYS_READ = only(
-    "whole-segments",
-    "Every block before a boundary is taken to be read there.",
-    "kvreference.retention:_reads",
-    lambda its, boundary, index: index < its.blocks_needed(boundary)[1],
 )
 
 
@@ -68,39 +68,6 @@ def by(when: Any, *tokens: Any) -> Any:
     return early
 
 
-def following(u: Any) -> Any:
-    """The first boundary at which the block at ``index`` may be read, by the code that runs."""
-    return retention.next_boundary(u.index, u.interval, u.block, window_of(u).lookahead_tokens)
-
-
-FIRST = Obligation(
-    id="retention.first-boundary-reads",
-    statements=("KV-OP-15",),
-    title="If a hit at any multiple of the interval reads a block of a sliding window, a hit at the first multiple "
-    "after it does: with the alignment as interval, exactly the blocks that no hit could read are left out.",
-    unknowns={**WINDOW, "index": Count(0), "interval": Count(1), "boundary": Count(1)},
-    assumes=lambda u: (u.boundary % u.interval == 0) & reads(window_of(u), u.boundary, u.index),
-    claim=lambda u: (
-        (following(u) >= 1)
-        & (following(u) <= u.boundary)
-        & (following(u) % u.interval == 0)
-        & reads(window_of(u), following(u), u.index)
-    ),
-    witnesses={"a later one reads it too": lambda u: (following(u) < u.boundary) & (u.block >= 2) & (u.interval >= 2)},
-    mutants=(
-        WITHOUT_SHIFT,
-        only(
-            "boundary-before",
-            "The last multiple before the end of a block is taken, where a hit does not read it.",
-            "kvreference.retention:next_boundary",
-            lambda index, interval, block, lookahead: (
-                max((index + 1) * block - lookahead, interval) // interval * interval
-            ),
-        ),
-    ),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
-)
-
 SOUND = Obligation(
     id="retention.mask-sound",
     statements=("KV-OP-15", "KV-OP-16"),
@@ -117,62 +84,21 @@ SOUND = Obligation(
 )
 
 
-def _some_boundary_reads(u: Any) -> Any:
-    when = due(u, u.interval)
-    if when is None:
-        return True
-    its = window_of(u)
-    first = following(u)
-    multiple = (first % u.interval == 0) & (first >= 1) & reads(its, first, u.index)
-    return (multiple & (when >= first) | reads(its, u.replay, u.index) & (when >= u.replay)) & (when >= full(u))
+def _dense(u: Any) -> Any:
+    its: Any = SimpleNamespace(block_size_tokens=u.block)
+    kept = retention.Dense(any_geometry())
+    when: Any = kept.due_tokens(its, u.index, u.prompt)
+    later: Any = kept.due_tokens(its, u.index + u.further, u.prompt)
+    return ((when <= u.computed) == (u.index < u.computed // u.block)) & (when <= later)
 
-
-TIGHT = Obligation(
-    id="retention.mask-tight",
-    statements=("KV-OP-15",),
-    title="A block of a sliding window is cached only if a hit at a multiple of the retention interval, or at the "
-    "replay boundary, reads it, and neither before that boundary is reached nor before it is full.",
-    unknowns={**WINDOW, **PLACE, "interval": Count(1)},
-    claim=_some_boundary_reads,
-    witnesses={
-        "kept": lambda u: due(u, u.interval) is not None and (u.index >= 1) & (u.block >= 2),
-        "left out": lambda u: due(u, u.interval) is None and (u.window >= 4) & (u.lookahead == 1),
-    },
-    mutants=(
-        ALWAYS_READ,
-        only(
-            "tail-starts-early",
-            "One block more is kept before every boundary than a hit there reads.",
-            "kvreference.retention:_reads",
-            lambda its, boundary, index: reads(its, boundary, index) | reads(its, boundary, index + 1),
-        ),
-    ),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
-)
-
-NONE_BUT_REPLAY = Obligation(
-    id="retention.interval-zero",
-    statements=("KV-OP-15", "KV-OP-16"),
-    title="With an interval of 0 exactly the blocks of a sliding window are cached that a hit at the replay "
-    "boundary reads, once it is reached and they are full.",
-    unknowns={**WINDOW, **PLACE},
-    claim=lambda u: (
-        due(u, 0) == max(u.replay, full(u)) if reads(window_of(u), u.replay, u.index) else due(u, 0) is None
-    ),
-    witnesses={"kept": lambda u: reads(window_of(u), u.replay, u.index) & (u.index >= 1) & (u.block >= 2)},
-    mutants=(ALWAYS_READ,),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
-)
 
 DENSE = Obligation(
     id="retention.dense-keeps-all",
     statements=("KV-OP-08",),
-    title="Without an interval every block of a sliding window is cached as soon as it is full, and not before.",
-    unknowns={**WINDOW, **PLACE, "prompt": Count(1), "computed": Count(0)},
-    claim=lambda u: (
-        (retention.Dense(any_geometry()).due_tokens(window_of(u), u.index, u.prompt) <= u.computed)
-        == (u.index < u.computed // u.block)
-    ),
+    title="Without an interval every block, in a group of any kind, is due as soon as it is full, and not before; so "
+    "none is due before one that stands before it.",
+    unknowns={"block": Count(1), **{name: Count(0) for name in ("index", "further", "computed")}, "prompt": Count(1)},
+    claim=_dense,
     witnesses={"some are full, some not": lambda u: (u.block >= 2) & (u.computed > 2 * u.block)},
     mutants=(
         only(
@@ -182,11 +108,10 @@ DENSE = Obligation(
             lambda self, its, index, prompt_tokens: index * its.block_size_tokens,
         ),
     ),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
 )
 
 
-KEPT = (FIRST, SOUND, TIGHT, NONE_BUT_REPLAY, DENSE)
+KEPT = (SOUND, DENSE)
 
 
 PROMPT = {"alignment": Count(1), "lookahead_most": Count(0), "prompt": Count(1)}
@@ -275,194 +200,266 @@ REPLAY_DUE = Obligation(
 )
 
 
-# Groups of full and of chunked local attention
-
-OTHERS = {
-    Kind.FULL: ("full", "full attention", {"unit": Count(1), "lookahead": Count(0, 1)}),
-    Kind.CHUNKED_LOCAL: ("chunk", "chunked local attention", {"window": Count(2), "lookahead": Count(0, 1)}),
-}
+# When a block is due
 
 
-def _other(kind: Kind, u: Any) -> Group:
-    if kind is Kind.FULL:
-        return group(kind, u.block, unit_tokens=u.unit, lookahead=bool(u.lookahead))
-    return group(kind, u.block, u.window, lookahead=bool(u.lookahead))
-
-
-def kept_elsewhere(kind: Kind) -> Obligation:
-    """Where no window slides and no state is kept, every multiple of the alignment is admitted."""
-    name, words, unknowns = OTHERS[kind]
-    read = {"unit": "unit", "lookahead": "lookahead"}
-    return Obligation(
-        id=f"retention.{name}-at-every-boundary",
-        statements=("KV-OP-15", "KV-OP-16"),
-        title=f"With {words}, all that a hit at any multiple of the alignment reads is cached as soon as it is "
-        "reached and full, at any retention interval.",
-        unknowns={
-            "block": Count(1),
-            **unknowns,
-            **PROMPT,
-            "interval": Count(0),
-            "index": Count(0),
-            "boundary": Count(1),
-        },
-        assumes=lambda u: (u.boundary % u.alignment == 0) & reads(_other(kind, u), u.boundary, u.index),
-        claim=lambda u: by(
-            retention.Sparse(geometry_of(u), u.interval).due_tokens(_other(kind, u), u.index, u.prompt),
-            u.boundary,
-            full(u),
-        ),
-        witnesses={
-            "after other boundaries": lambda u: (u.boundary >= 2 * u.alignment) & (u.block >= 2) & (u.index > 1)
-        },
-        mutants=(
-            only(
-                "interval-for-all",
-                "Only the replay boundary is admitted in such a group.",
-                "kvreference.retention:next_boundary",
-                lambda index, interval, block, lookahead: 0,
-            ),
-        ),
-        binds=sizes(
-            kind,
-            alignment="alignment_tokens",
-            lookahead_most="lookahead_tokens",
-            **{u: read[u] for u in unknowns if u in read},
-        ),
-    )
-
-
-# Junctions
-
-
-def due_with(u: Any, junction: Any) -> Any:
-    """The same as ``due`` for a request with that junction."""
-    return retention.Sparse(any_geometry(), u.interval, junction).due_tokens(window_of(u), u.index, u.replay + 1)
-
-
-def _at(its: Group, index: Any, *boundaries: Any) -> Any:
+def _at(its: Any, index: Any, *boundaries: Any) -> Any:
     """When a block is due if only these boundaries are admitted."""
     serving = [boundary for boundary in boundaries if reads(its, boundary, index)]
     return max(min(serving), (index + 1) * its.block_size_tokens) if serving else None
 
 
-JUNCTION_FORGOTTEN = only(
-    "junction-forgotten",
-    "The junction is not admitted.",
-    "kvreference.retention:Sparse.due_tokens",
-    lambda self, its, index, prompt: _at(its, index, retention.replay_boundary(self.geometry, prompt)),
-)
-JUNCTION_ALONE = only(
-    "junction-alone",
-    "A request with a junction keeps that boundary, and not the replay boundary.",
-    "kvreference.retention:Sparse.due_tokens",
-    lambda self, its, index, prompt: _at(
-        its, index, self.junction_tokens or retention.replay_boundary(self.geometry, prompt)
-    ),
-)
+def _due_mutant(name: str, story: str, due_tokens: Any) -> Mutant:
+    """``due_tokens`` is given the retention, the group, the index, and the three boundaries that may read it."""
+
+    def by(self: retention.Sparse, its: Any, index: Any, prompt: Any) -> Any:
+        interval = self.interval_tokens if its.is_sparse else self.geometry.alignment_tokens
+        following = (
+            retention.next_boundary(index, interval, its.block_size_tokens, its.lookahead_tokens) if interval else 0
+        )
+        return due_tokens(its, index, retention.replay_boundary(self.geometry, prompt), self.junction_tokens, following)
+
+    return only(name, story, "kvreference.retention:Sparse.due_tokens", by)
 
 
-def _no_later(u: Any) -> Any:
-    without, kept = due_with(u, 0), due_with(u, u.junction)
-    if without is None:
-        return True
-    return False if kept is None else kept <= without
+class _AnyKind:
+    """A group of any kind: which blocks a hit reads is any function of its boundary."""
+
+    def __init__(self, u: Any) -> None:
+        self._u = u
+        self.block_size_tokens, self.lookahead_tokens = u.block, u.lookahead
+
+    def blocks_needed(self, boundary: Any) -> tuple[Any, Any]:
+        """Any range for each boundary."""
+        return self._u.first[boundary], self._u.end[boundary]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the interval counts."""
+        return bool(self._u.sparse == 1)
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether it keeps states, which the code that runs does not ask."""
+        return bool(self._u.states == 1)
 
 
-LOSES_NOTHING = Obligation(
-    id="retention.junction-loses-nothing",
-    statements=("KV-OP-15", "KV-OP-27"),
-    title="All that is cached of a sliding window without a junction is cached with one too, and no later, at any "
-    "interval and any junction.",
-    unknowns={**WINDOW, **PLACE, "interval": Count(0), "junction": Count(0)},
-    claim=_no_later,
-    witnesses={
-        "more is cached": lambda u: due_with(u, 0) is None and due_with(u, u.junction) is not None and (u.block >= 2),
-    },
-    mutants=(JUNCTION_ALONE,),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
-)
-
-JUNCTION_KEPT = Obligation(
-    id="retention.junction-is-kept",
-    statements=("KV-OP-27",),
-    title="All that a hit at the junction reads in a sliding window, look-ahead included, is cached as soon as the "
-    "junction is reached and it is full, at any interval.",
-    unknowns={**WINDOW, **PLACE, "interval": Count(0), "junction": Count(1)},
-    assumes=lambda u: reads(window_of(u), u.junction, u.index),
-    claim=lambda u: by(due_with(u, u.junction), u.junction, full(u)),
-    witnesses={"before the replay boundary": lambda u: (u.junction < u.replay) & (u.block >= 2) & (u.lookahead == 1)},
-    mutants=(JUNCTION_FORGOTTEN,),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
-)
-
-
-def _read_or_not(u: Any) -> Any:
-    when = retention.Sparse(any_geometry(), 0, u.junction).due_tokens(window_of(u), u.index, u.replay + 1)
+def _due_at_the_first(u: Any) -> Any:
+    its: Any = _AnyKind(u)
+    when = retention.Sparse(geometry_of(u), u.interval, u.junction).due_tokens(its, u.index, u.prompt)
+    admitted = [replay(u), u.junction]
+    every = u.interval if its.is_sparse else u.alignment
+    if every:
+        admitted.append(retention.next_boundary(u.index, every, u.block, u.lookahead))
     if when is None:
-        return True
-    its = window_of(u)
-    at_replay = reads(its, u.replay, u.index) & (when >= u.replay)
-    return (at_replay | reads(its, u.junction, u.index) & (when >= u.junction)) & (when >= full(u))
+        return not_any(reads(its, boundary, u.index) for boundary in admitted)
+    no_later: Any = True
+    is_one: Any = False
+    for boundary in admitted:
+        its_time = (when == boundary) & (boundary >= full(u)) | (when == full(u)) & (full(u) >= boundary)
+        no_later = implies(reads(its, boundary, u.index), by(when, boundary, full(u))) & no_later
+        is_one = reads(its, boundary, u.index) & its_time | is_one
+    return no_later & is_one
 
 
-JUNCTION_TIGHT = Obligation(
-    id="retention.junction-tight",
-    statements=("KV-OP-15",),
-    title="With an interval of 0, a block of a sliding window is cached only if a hit at the replay boundary or at the "
-    "junction reads it, and neither before that boundary is reached nor before it is full.",
-    unknowns={**WINDOW, **PLACE, "junction": Count(0)},
-    claim=_read_or_not,
-    witnesses={
-        "kept for the junction": lambda u: reads(window_of(u), u.junction, u.index) & (u.junction < u.replay),
-    },
-    mutants=(ALWAYS_READ,),
-    binds=sizes(Kind.SLIDING_WINDOW, lookahead="lookahead"),
-)
+def not_any(conditions: Iterable[Any]) -> Any:
+    """That none of them is so."""
+    none: Any = True
+    for each in conditions:
+        none = negated(each) & none
+    return none
 
 
-# States
-
-
-def _exactly(u: Any) -> Any:
-    state = group(Kind.MAMBA, u.block, states=StateMode.ALL, draft_states=u.drafts)
-    when = retention.Sparse(any_geometry(), u.interval, u.junction).due_tokens(state, u.index, u.replay + 1)
-    admitted = (full(u) == u.replay) | (full(u) == u.junction)
-    if u.interval:
-        admitted = admitted | (full(u) % u.interval == 0)
-    if when is None:
-        return negated(admitted)
-    return admitted & (when == full(u))
-
-
-STATES = Obligation(
-    id="retention.states-at-admitted-boundaries",
+DUE = Obligation(
+    id="retention.due-at-the-first-that-reads",
     statements=("KV-OP-15", "KV-OP-16", "KV-OP-27"),
-    title="A state is cached if and only if the tokens before it end at a multiple of the retention interval, at the "
-    "replay boundary or at the junction, and as soon as its block is full.",
-    unknowns={"block": Count(1), "drafts": Count(0), **PLACE, "interval": Count(0), "junction": Count(0)},
-    claim=_exactly,
+    title="In a group of any kind, a block is due as soon as it is full and the first boundary is reached that reads "
+    "it, of the replay boundary, the junction and the next multiple of the interval, or of the alignment where the "
+    "interval does not count; and never if none of them reads it.",
+    unknowns={
+        **PROMPT,
+        **{name: Count(0) for name in ("lookahead", "interval", "junction", "index")},
+        "block": Count(1),
+        "sparse": Count(0, 1),
+        "states": Count(0, 1),
+        "first": AMap(),
+        "end": AMap(),
+    },
+    claim=_due_at_the_first,
     witnesses={
-        "for the junction": lambda u: (
-            (full(u) == u.junction) & (u.junction < u.replay) & (u.block >= 2) & (u.interval == 0)
-        ),
-        "for the interval": lambda u: (
-            (full(u) == 3 * u.interval) & (full(u) > u.replay) & (u.interval >= 2 * u.block) & (u.block >= 2)
-        ),
-        "left out": lambda u: (full(u) < u.interval) & (full(u) < u.replay) & (u.junction == 0) & (u.block >= 2),
+        "for the junction, before the replay boundary": lambda u: (
+            (u.sparse == 1)
+            & (u.first[u.junction] <= u.index)
+            & (u.index < u.end[u.junction])
+            & (u.junction < replay(u))
+            & (u.junction >= 2)
+            & (u.interval == 0)
+            & (u.index >= 2)
+        )
     },
     mutants=(
-        ALWAYS_READ,
-        JUNCTION_FORGOTTEN,
+        _due_mutant(
+            "junction-forgotten",
+            "The junction is not admitted.",
+            lambda its, index, replayed, _junction, following: _at(its, index, replayed, following),
+        ),
+        _due_mutant(
+            "junction-alone",
+            "A request with a junction keeps that boundary, and not the replay boundary.",
+            lambda its, index, replayed, parts_at, following: _at(its, index, parts_at or replayed, following),
+        ),
+        _due_mutant(
+            "replay-forgotten",
+            "The replay boundary is not admitted.",
+            lambda its, index, _replayed, parts_at, following: _at(its, index, parts_at, following),
+        ),
+        _due_mutant(
+            "interval-for-all",
+            "Where the interval does not count, only the replay boundary and the junction are admitted.",
+            lambda its, index, replayed, parts_at, following: _at(
+                its, index, replayed, parts_at, following if its.is_sparse else 0
+            ),
+        ),
         only(
-            "states-at-every-boundary",
-            "An interval is only for windows, and states stay at every boundary.",
-            "kvreference.retention:next_boundary",
-            lambda index, interval, block, lookahead: (index + 1) * block,
+            "due-before-it-is-full",
+            "A block is due when a boundary inside it is reached.",
+            "kvreference.retention:max",
+            lambda first, second: first if isinstance(first, Term) else max(first, second),
         ),
     ),
-    binds=sizes(Kind.MAMBA, StateMode.ALL, StateMode.ALIGN, drafts="draft_states"),
 )
+
+
+KINDS: Mapping[Kind, tuple[str, str, Mapping[str, Unknown]]] = {
+    Kind.SLIDING_WINDOW: ("window", "a sliding window", {"window": Count(2), "lookahead": Count(0, 1)}),
+    Kind.CHUNKED_LOCAL: ("chunk", "chunked local attention", {"window": Count(2), "lookahead": Count(0, 1)}),
+    Kind.FULL: ("full", "full attention", {"unit": Count(1), "lookahead": Count(0, 1)}),
+    Kind.MAMBA: ("states", "states", {"drafts": Count(0)}),
+}
+_READ_OF_A_GROUP = {"unit": "unit", "lookahead": "lookahead", "drafts": "draft_states"}
+
+
+def of_kind(kind: Kind, u: Any) -> Group:
+    """A group of ``kind``."""
+    if kind is Kind.MAMBA:
+        return group(kind, u.block, states=StateMode.ALL, draft_states=u.drafts)
+    if kind is Kind.FULL:
+        return group(kind, u.block, unit_tokens=u.unit, lookahead=bool(u.lookahead))
+    return group(kind, u.block, u.window, lookahead=bool(u.lookahead))
+
+
+def _binds(kind: Kind) -> Any:
+    own = {name: _READ_OF_A_GROUP[name] for name in KINDS[kind][2] if name in _READ_OF_A_GROUP}
+    return sizes(kind, *([StateMode.ALL] if kind is Kind.MAMBA else []), **own)
+
+
+def _following(kind: Kind, u: Any) -> Any:
+    """The first boundary at which the block at ``index`` may be read, by the code that runs."""
+    return retention.next_boundary(u.index, u.interval, u.block, of_kind(kind, u).lookahead_tokens)
+
+
+def _first_reads(kind: Kind, u: Any) -> Any:
+    its, first = of_kind(kind, u), _following(kind, u)
+    reads_first = (first <= u.boundary) & reads(its, first, u.index)
+    is_read = (u.boundary % u.interval == 0) & reads(its, u.boundary, u.index)
+    return (first >= 1) & (first % u.interval == 0) & implies(is_read, reads_first)
+
+
+def first_boundary(kind: Kind) -> Obligation:
+    """Before the next multiple no multiple of the interval reads a block."""
+    name, words, unknowns = KINDS[kind]
+    prefix = "" if kind is Kind.SLIDING_WINDOW else f"{name}-"
+    # A state is read at one boundary only.
+    later: Any = (
+        (lambda u: u.boundary == u.interval) if kind is Kind.MAMBA else lambda u: _following(kind, u) < u.boundary
+    )
+    return Obligation(
+        id=f"retention.{prefix}first-boundary-reads",
+        statements=("KV-OP-15", "KV-OP-16"),
+        title=f"With {words}, if a hit at any multiple of the interval reads a block, a hit at the first multiple "
+        "after it does: with the alignment as interval, exactly the blocks that no hit could read are left out.",
+        unknowns={"block": Count(1), **unknowns, "index": Count(0), "interval": Count(1), "boundary": Count(1)},
+        claim=lambda u: _first_reads(kind, u),
+        witnesses={
+            "of several tokens": lambda u: (
+                later(u)
+                & reads(of_kind(kind, u), u.boundary, u.index)
+                & (u.boundary % u.interval == 0)
+                & (u.block >= 2)
+                & (u.interval >= 2)
+            )
+        },
+        mutants=(
+            *((WITHOUT_SHIFT,) if "lookahead" in unknowns else ()),
+            only(
+                "at-the-end-of-every-block",
+                "The end of a block counts as a boundary.",
+                "kvreference.retention:next_boundary",
+                lambda index, interval, block, lookahead: (index + 1) * block,
+            ),
+        ),
+        binds=_binds(kind),
+    )
+
+
+def _in_order(kind: Kind, u: Any) -> Any:
+    its = of_kind(kind, u)
+    early = reads(its, u.boundary, u.later)
+    none_is_skipped = implies(
+        early & reads(its, u.other, u.index) & (u.boundary < u.other), reads(its, u.boundary, u.index)
+    )
+    end = (u.later + 1) * u.block
+    is_there = implies(early & ((u.boundary > u.computed) | (end > u.computed)), u.later >= its.blocks_dead(u.computed))
+    return none_is_skipped & is_there & implies(early, end <= u.boundary + its.lookahead_tokens)
+
+
+def in_order(kind: Kind) -> Obligation:
+    """What is read at an earlier boundary is due earlier."""
+    name, words, unknowns = KINDS[kind]
+    return Obligation(
+        id=f"retention.{name}-boundaries-in-order",
+        statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
+        title=f"With {words}, if a boundary reads a block, it reads every block before it that a later boundary reads: "
+        "so no block is due before one that stands before it and is due, too. When that boundary and its look-ahead "
+        "are reached, the block is full; and it is not released before.",
+        unknowns={
+            "block": Count(1),
+            **unknowns,
+            "index": Count(0),
+            "later": Count(0),
+            "boundary": Count(1),
+            "other": Count(1),
+            "computed": Count(0),
+        },
+        assumes=lambda u: u.later >= u.index,
+        claim=lambda u: _in_order(kind, u),
+        witnesses={
+            "read at both": lambda u: (
+                reads(of_kind(kind, u), u.boundary, u.later)
+                & reads(of_kind(kind, u), u.other, u.index + (1 if kind is Kind.MAMBA else 0))
+                & (u.boundary < u.other)
+                & (u.block >= 2)
+            )
+        },
+        mutants=(
+            only(
+                "read-before-it-is-full",
+                "A hit reads a block more than it must match.",
+                "kvreference.geometry:Group.blocks_needed",
+                lambda self, hit_tokens: (
+                    self.blocks_unread(hit_tokens),
+                    self.tokens_matched(hit_tokens) // self.block_size_tokens + 1,
+                ),
+            ),
+            only(
+                "released-while-it-fills",
+                "The block in which the next token stands is released.",
+                "kvreference.geometry:Group.blocks_dead",
+                lambda self, tokens_computed: tokens_computed // self.block_size_tokens + 1,
+            ),
+        ),
+        binds=_binds(kind),
+    )
 
 
 def parts(u: Any) -> Any:
@@ -523,6 +520,11 @@ JUNCTION = Obligation(
 )
 
 
-JUNCTIONS = (LOSES_NOTHING, JUNCTION_KEPT, JUNCTION_TIGHT, STATES, JUNCTION)
-REPLAYS = (REPLAY, REPLAY_DUE, *(kept_elsewhere(kind) for kind in OTHERS))
-OBLIGATIONS = (*KEPT, *REPLAYS, *JUNCTIONS)
+OBLIGATIONS = (
+    *KEPT,
+    REPLAY,
+    REPLAY_DUE,
+    DUE,
+    *(make(kind) for make in (first_boundary, in_order) for kind in KINDS),
+    JUNCTION,
+)

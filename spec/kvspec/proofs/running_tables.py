@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from attrs import frozen
 
-from kvreference import admission, attention, caching, holdings, mamba
+from kvreference import admission, attention, holdings, mamba
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
 from kvreference.ahead import PopulationAhead
@@ -27,7 +27,6 @@ from kvreference.holdings import Holdings, Span
 from kvreference.mamba import AlignedMamba
 from kvreference.operations import Dispatch, Preempt, ReleaseSkipped
 from kvreference.prefix_cache import PrefixCache
-from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.pool.induction import ANY_STATE, before, operands, sound
@@ -847,126 +846,6 @@ STATES = Obligation(
 )
 
 
-class Prefixes:
-    """The prefixes of a request, of which only the places are known."""
-
-    def __init__(self, count: Any) -> None:
-        self.count = count
-
-    def __len__(self) -> Any:
-        return self.count
-
-    def __getitem__(self, place: Any) -> Any:
-        return place
-
-
-OF_CACHING: Mapping[str, Unknown] = {
-    "size": Count(1),
-    "grain": Count(1),
-    "known": Count(0),
-    "length": Count(1),
-    "place": Count(0),
-    "block": Count(0),
-    "registered": Count(0),
-    "tokens": Count(0),
-    "prompt": Count(1),
-    "due": Count(0),
-    "is_due": Count(0, 1),
-}
-"""A table of any length, and how far its request is; a block is due once so many tokens are computed, or never."""
-
-
-def _registered(u: Any) -> tuple[list[Any], Any]:
-    """The content that becomes known at one place, and how many blocks were looked at by then."""
-    geometry: Any = SimpleNamespace(groups=(group(Kind.FULL, u.size),), grain_tokens=u.grain)
-    known: list[Any] = []
-    pool: Any = SimpleNamespace(
-        register=lambda content, block: known.append((content, block)),
-        is_cached=lambda _block: False,
-    )
-    retention: Any = SimpleNamespace(due_tokens=lambda *_: u.due if u.is_due == 1 else None, boundaries=lambda *_: ())
-    request: Any = SimpleNamespace(prompt_tokens=u.prompt)
-    place, table = key(u.place), Table([], u.registered, 0)
-    entries: Any = Entries(u.length, {"looked": (place, key(u.block))})
-    table.blocks = entries
-    prefixes: Any = Prefixes(u.known)
-    without_events = Rules((Delta("stored_events", lambda *_: []),))
-    with at_places(caching, [place], []):
-        caching.register(pool, geometry, retention, request, prefixes, [table], u.tokens, None, without_events)
-    return known, table.registered
-
-
-def _registers_what_is_due(u: Any) -> Any:
-    known, looked_at = _registered(u)
-    end = (u.place + 1) * u.size
-    whole = u.place < least(u.tokens, u.known * u.grain) // u.size
-    # A block that is due later keeps the place from which the next step continues.
-    later = (u.is_due == 1) & (u.due > u.tokens)
-    reached = (u.place >= u.registered) & whole
-    moved = looked_at == either(reached & negated(later), u.place + 1, u.registered)
-    if not known:
-        return moved & negated(reached & (u.is_due == 1) & (u.due <= u.tokens) & (u.block != NULL))
-    ((_, prefix), block) = known[0]
-    due = reached & (u.is_due == 1) & (u.due <= u.tokens) & (u.block != NULL)
-    own = (prefix == end // u.grain - 1) & (block == u.block) & (end <= u.tokens) & (end <= u.known * u.grain)
-    return moved & due & own & (len(known) == 1)
-
-
-def _drafts_too(group_: Any, retention: Any, request: Any, table: Any, _tokens: Any, known: Any, *others: Any) -> Any:
-    del others
-    end = (known + group_.block_size_tokens) // group_.block_size_tokens
-    for position in caching.range(table.registered, end):  # type: ignore[attr-defined]  # patched
-        table.registered = position + 1
-        if retention.due_tokens(group_, position, request.prompt_tokens) is not None and table.blocks[position] != NULL:
-            yield position
-
-
-REGISTERS = Obligation(
-    id="content-and-cached-map.running-caching",
-    statements=("KV-OP-08", "KV-OP-15", "KV-MEM-01"),
-    title="When a request's computed tokens are registered, a block of its table, however long that is, is cached if "
-    "and only if it is full, worth keeping, not released, and was not looked at in an earlier step. It is cached for "
-    "the prefix that ends with its last token.",
-    unknowns=OF_CACHING,
-    assumes=lambda u: (u.place < u.length) & ((u.is_due == 1) | (u.due == 0)),
-    claim=_registers_what_is_due,
-    witnesses={
-        "a block that is due": lambda u: (
-            (u.is_due == 1)
-            & (u.place == u.registered + 1)
-            & (u.tokens == u.due)
-            & (u.tokens == (u.place + 1) * u.size)
-            & (u.known * u.grain >= u.tokens)
-            & (u.size >= 2)
-            & (u.block >= 1)
-        ),
-        "one that is due later": lambda u: (
-            (u.is_due == 1) & (u.place == u.registered) & (u.due == u.tokens + 1) & (u.tokens == (u.place + 1) * u.size)
-        ),
-    },
-    mutants=(
-        only(
-            "null-is-registered",
-            "A place that was released becomes known.",
-            "kvreference.caching:NULL",
-            -1,
-        ),
-        only(
-            "before-it-is-full",
-            "A block becomes known before its tokens are scheduled.",
-            "kvreference.caching:_take_due",
-            _drafts_too,
-        ),
-        only(
-            "prefix-of-the-block-before",
-            "A block becomes known with the content of the one before it.",
-            "kvreference.caching:content_up_to",
-            lambda geometry, group_, prefixes, tokens: (group_, prefixes[tokens // geometry.grain_tokens - 2]),
-        ),
-    ),
-)
-
-
 COMPUTES, LOADS, RUNS = range(3)
 """The tokens that a request gets slots for: its first chunk, external tokens, or, while it runs, another chunk."""
 BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
@@ -1126,4 +1005,4 @@ ADMITS = Obligation(
     "forgotten, as is proved of each",
 )
 
-OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES, REGISTERS, ADMITS)
+OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES, ADMITS)

@@ -1,0 +1,808 @@
+"""Chapters 03, 06 and 09: which blocks and which boundaries inside blocks become known to the cache, and when.
+
+The running ``caching.register`` goes over the groups, in each over the blocks that it has not looked at, and over the
+boundaries that it has not offered. Of each loop one turn is run, from what holds before every turn
+(``kvspec.turns``). A table may have any length, and a model any number of groups.
+
+Before every turn ``registered`` blocks were looked at, and the boundaries up to ``boundary_tokens`` were offered. A
+turn moves these on and never back, and offers only what comes after them: so nothing is offered twice, in this step or
+in a later one. When the loop over blocks ends at a block that is due later, no block after it is due now: this is
+``retention.*-boundaries-in-order``, and without an interval ``retention.dense-keeps-all``. So all that is due now is
+registered in this step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from attrs import evolve
+
+from kvreference import ahead, caching, content, prefix_cache, retention
+from kvreference.attention import Kind
+from kvreference.block_pool import NULL
+from kvreference.choices import Choices
+from kvreference.content import Keys
+from kvreference.geometry import Group
+from kvreference.mamba import StateMode
+from kvreference.operations import Sample, Transferred
+from kvreference.population import Status
+from kvreference.prefix_cache import PrefixCache
+from kvreference.retention import Dense, Sparse
+from kvreference.rules import Delta, Rules
+from kvreference.tables import Table
+from kvspec.obligation import AMap, Count, Obligation, Unknown, only
+from kvspec.progress.counted import least
+from kvspec.proofs.hit_lookup import full_of
+from kvspec.proofs.running_pool import manager_over
+from kvspec.proofs.running_requests import Tokens
+from kvspec.proofs.running_tables import OWNER, Entries, on_lengths
+from kvspec.running import key
+from kvspec.stand_in import any_geometry, group
+from kvspec.symbolic import either, implies, negated
+from kvspec.turns import turn_of_group, turns_at
+
+FOLDS = {caching.register: frozenset({"events", "fenced"})}
+"""The functions whose loop over groups is run for one group: each turn adds to these lists, and shares what it is given
+and nothing else with the others (``between_turns``)."""
+TAKE_DUE: Callable[..., Iterator[int]] = caching._take_due
+TAKE_BOUNDARIES: Callable[..., Iterator[int]] = caching._take_boundaries
+EXTEND: Callable[..., None] = content.Prefixes.extend
+"""What these do, where nothing is broken."""
+WITHOUT_EVENTS = Rules((Delta("stored_events", lambda *_: []),))
+
+
+class Prefixes:
+    """The prefixes of a request, of which only the places are known."""
+
+    def __init__(self, count: Any) -> None:
+        self.count = count
+
+    def __len__(self) -> Any:
+        return self.count
+
+    def __getitem__(self, place: Any) -> Any:
+        return place
+
+
+OF_CACHING: Mapping[str, Unknown] = {
+    "size": Count(1),
+    "grain": Count(1),
+    "known": Count(0),
+    "length": Count(1),
+    "groups": Count(1),
+    "group": Count(0),
+    "place": Count(0),
+    "block": Count(0),
+    "registered": Count(0),
+    "tokens": Count(0),
+    "due": Count(0),
+    "is_due": Count(0, 1),
+}
+"""A table of any length in one of any number of groups, and how far its request is; a block is due once so many tokens
+are computed, or never."""
+
+
+JUNCTION: Any = object()
+"""The junction of a request, which the retention of its blocks must be asked for."""
+
+
+def _step(
+    u: Any, its: Group, kept: Any, table: Any, pool: Any, tokens: Any, verified: Any, begun: Any = None
+) -> list[Any]:
+    """One step registers what is due in one group; returns the content that cannot serve a hit yet."""
+    groups, tables = (Entries(u.groups, {"looked": (u.group, each)}) for each in (its, table))
+    geometry: Any = SimpleNamespace(groups=groups, grain_tokens=u.grain)
+    cache: Any = object.__new__(PrefixCache)
+    cache.geometry, cache.rules = geometry, WITHOUT_EVENTS
+    cache.retention = SimpleNamespace(at_junction=lambda junction: kept if junction is JUNCTION else None)
+    fenced: list[Any] = []
+    cache.fenced = SimpleNamespace(update=fenced.extend)
+    request: Any = SimpleNamespace(
+        prompt_tokens=0, tokens=Tokens(verified), junction_tokens=JUNCTION, status=Status.RUNNING
+    )
+    prefixes: Any = Prefixes(u.known)
+    with turn_of_group(caching, u.group), on_lengths(caching), on_lengths(prefix_cache):
+        cache.register(pool, request, prefixes, tables, tokens, begun)
+    return fenced
+
+
+def _looked_at(u: Any) -> tuple[Any, Any]:
+    """A place, and a table that names a block there."""
+    place, table = key(u.place), Table([], u.registered, 0)
+    entries: Any = Entries(u.length, {"looked": (place, key(u.block))})
+    table.blocks = entries
+    return place, table
+
+
+def _due_at(due: Any, is_due: Any) -> Any:
+    return SimpleNamespace(due_tokens=lambda *_: due if is_due == 1 else None, boundaries=lambda *_: ())
+
+
+def _registers_what_is_due(u: Any) -> Any:
+    stops = bool(u.stops == 1)
+    states = {"states": StateMode.ALIGN} if stops else {}
+    its = group(Kind.MAMBA if stops else Kind.FULL, u.size, **states)
+    known: list[Any] = []
+    pool: Any = SimpleNamespace(
+        register=lambda content, block: known.append((content, block)), is_cached=lambda _block: False
+    )
+    place, table = _looked_at(u)
+    begun = u.begun if u.steps == 1 else None
+    with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)) as turns:
+        fenced = _step(u, its, _due_at(u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
+    end, tokens = (u.place + 1) * u.size, least(u.tokens, u.verified)
+    whole = u.place < least(tokens, u.known * u.grain) // u.size
+    # A block that is due later ends the loop, and keeps the place from which the next step continues.
+    later = (u.is_due == 1) & (u.due > tokens)
+    reached = (u.place >= u.registered) & whole
+    if not turns.firsts:
+        return negated(reached) & (table.registered == u.registered) & (known == [] and fenced == [])
+    fine = reached & (turns.firsts[0] == u.registered) & (negated(later) == (turns.went_on == 1))
+    fine = fine & (table.registered == either(later, u.place, u.place + 1))
+    # A state that a step has passed is the one from which it began.
+    passed = (end > u.begun) & (end < tokens) if stops and begun is not None else False
+    due = (u.is_due == 1) & (u.due <= tokens) & (u.block != NULL) & negated(passed)
+    if not known:
+        return fine & negated(due) & (fenced == [])
+    ((which, prefix), block) = known[0]
+    own = (which == u.group) & (prefix == end // u.grain - 1) & (block == u.block)
+    verified = (end <= tokens) & (end <= u.known * u.grain)
+    waits = len(fenced) == 1 and fenced[0] == known[0][0] if stops and begun is not None else fenced == []
+    return fine & due & own & verified & (len(known) == 1 and waits)
+
+
+def _drafts_too(group_: Any, retention_: Any, request: Any, table: Any, _tokens: Any, known: Any, *others: Any) -> Any:
+    del others
+    end = (known + group_.block_size_tokens) // group_.block_size_tokens
+    for position in caching.range(table.registered, end):  # type: ignore[attr-defined]  # patched
+        table.registered = position + 1
+        due = retention_.due_tokens(group_, position, request.prompt_tokens)
+        if due is not None and table.blocks[position] != NULL:
+            yield position
+
+
+def _passes_over(group_: Any, retention_: Any, request: Any, table: Any, tokens: Any, known: Any, *others: Any) -> Any:
+    del others
+    for position in caching.range(table.registered, least(tokens, known) // group_.block_size_tokens):  # type: ignore[attr-defined]  # patched
+        due = retention_.due_tokens(group_, position, request.prompt_tokens)
+        table.registered = position + 1
+        if due is not None and due <= tokens and table.blocks[position] != NULL:
+            yield position
+
+
+def _goes_on(group_: Any, retention_: Any, request: Any, table: Any, tokens: Any, known: Any, *others: Any) -> Any:
+    del others
+    for position in caching.range(table.registered, least(tokens, known) // group_.block_size_tokens):  # type: ignore[attr-defined]  # patched
+        due = retention_.due_tokens(group_, position, request.prompt_tokens)
+        if due is not None and due > tokens:
+            continue
+        table.registered = position + 1
+        if due is not None and table.blocks[position] != NULL:
+            yield position
+
+
+REGISTERS = Obligation(
+    id="content-and-cached-map.running-caching",
+    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-27", "KV-MEM-01", "KV-WORK-01"),
+    title="When a request's computed tokens are registered, in any of its groups, each block of its table, however "
+    "long that is, is looked at in its turn: if it is full of verified tokens and was not looked at before. It is "
+    "cached, once, for the prefix that ends with its last token, if and only if it is due, not released, and, of "
+    "states, this step does not pass its end. If it is due later, the step looks no further, and the next one begins "
+    "there.",
+    unknowns={**OF_CACHING, "verified": Count(1), "stops": Count(0, 1), "begun": Count(0), "steps": Count(0, 1)},
+    assumes=lambda u: (u.place < u.length) & (u.group < u.groups) & ((u.is_due == 1) | (u.due == 0)),
+    claim=_registers_what_is_due,
+    witnesses={
+        "a block that is due": lambda u: (
+            (u.is_due == 1)
+            & (u.place == u.registered + 1)
+            & (u.verified == u.due)
+            & (u.tokens == u.verified + 2)
+            & (u.verified == (u.place + 1) * u.size)
+            & (u.known == u.verified)
+            & (u.grain == 1)
+            & (u.size >= 2)
+            & (u.block >= 1)
+            & (u.group == 2)
+        ),
+        "one that is due later": lambda u: (
+            (u.is_due == 1)
+            & (u.place == u.registered)
+            & (u.due == u.tokens + 1)
+            & (u.tokens == (u.place + 1) * u.size)
+            & (u.tokens == u.verified)
+            & (u.known == u.tokens)
+            & (u.grain == 1)
+        ),
+        "a state that a step passes": lambda u: (
+            (u.stops == 1)
+            & (u.steps == 1)
+            & (u.is_due == 1)
+            & (u.block >= 1)
+            & (u.place == u.registered)
+            & (u.begun == u.place * u.size)
+            & (u.tokens == (u.place + 2) * u.size)
+            & (u.verified == u.tokens)
+            & (u.due <= u.tokens)
+            & (u.known == u.tokens)
+            & (u.grain == 1)
+        ),
+    },
+    mutants=(
+        only(
+            "null-is-registered",
+            "A place that was released becomes known.",
+            "kvreference.caching:NULL",
+            -1,
+        ),
+        only(
+            "before-it-is-full",
+            "A block becomes known before its tokens are scheduled.",
+            "kvreference.caching:_take_due",
+            _drafts_too,
+        ),
+        only(
+            "due-later-is-passed-over",
+            "A block that is due later is looked at now, and never again.",
+            "kvreference.caching:_take_due",
+            _passes_over,
+        ),
+        only(
+            "goes-on-after-one-that-is-due-later",
+            "The loop over blocks continues after one that is due later, and so passes it over.",
+            "kvreference.caching:_take_due",
+            _goes_on,
+        ),
+        only(
+            "drafts-are-verified",
+            "Drafts are cached with the step that computes them.",
+            "kvreference.prefix_cache:min",
+            max,
+        ),
+        only(
+            "prefix-of-the-block-before",
+            "A block becomes known with the content of the one before it.",
+            "kvreference.caching:content_up_to",
+            lambda geometry, group_, prefixes, tokens: (group_, prefixes[tokens // geometry.grain_tokens - 2]),
+        ),
+        only(
+            "a-passed-state-is-cached",
+            "A state is cached at an end that its step has passed.",
+            "kvreference.caching:holds_its_end",
+            lambda _group, _end, _passed: True,
+        ),
+    ),
+)
+
+
+def _offers_once(u: Any) -> Any:
+    offers: list[Any] = []
+    pool: Any = SimpleNamespace(register=lambda _content, block: offers.append(block), is_cached=lambda _block: False)
+    place, table = _looked_at(u)
+    its = group(Kind.FULL, u.size)
+    with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)):
+        _step(u, its, _due_at(u.due, u.is_due), table, pool, u.tokens, u.tokens)
+        first = len(offers)
+        looked = bool(table.registered > u.place)
+        if u.further > table.registered:
+            table.registered = u.further
+        _step(u, its, _due_at(u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more)
+    again = len(offers) - first
+    return first + again <= 1 and (again == 0 or not looked)
+
+
+def _forgets(*arguments: Any) -> Iterator[int]:
+    table = arguments[3]
+    due = list(TAKE_DUE(*arguments))
+    if due:
+        table.registered = due[0]
+    return iter(due)
+
+
+ONCE = Obligation(
+    id="content-and-cached-map.running-offers-once",
+    statements=("KV-OP-08", "KV-WORK-01"),
+    title="Of two steps, with any others between them, at most one offers a block to the cache; and a block that was "
+    "looked at in the first is not offered in the second, whatever is due then.",
+    unknowns={
+        **OF_CACHING,
+        "further": Count(0),
+        "more": Count(0),
+        "due_again": Count(0),
+        "is_due_again": Count(0, 1),
+    },
+    assumes=lambda u: (u.place < u.length) & (u.group < u.groups),
+    claim=_offers_once,
+    witnesses={
+        "the second offers it": lambda u: (
+            (u.is_due == 1)
+            & (u.is_due_again == 1)
+            & (u.due == u.tokens + 4)
+            & (u.due_again == u.due)
+            & (u.more == 4)
+            & (u.place == u.registered)
+            & (u.size == 4)
+            & (u.tokens == (u.place + 1) * 4)
+            & (u.known == u.tokens + 4)
+            & (u.grain == 1)
+            & (u.further == 0)
+            & (u.block >= 1)
+        )
+    },
+    mutants=(
+        only(
+            "looked-at-again",
+            "What is looked at is forgotten with the step.",
+            "kvreference.caching:_take_due",
+            _forgets,
+        ),
+    ),
+)
+
+
+# Boundaries inside blocks
+
+SIZES: dict[str, Unknown] = {"block": Count(1), "unit": Count(1), "lookahead": Count(0, 1), "hit": Count(1)}
+
+
+def _entry(u: Any) -> Any:
+    """One turn of the loop over boundaries, by the code that runs; ``hit`` is any of those that are admitted."""
+    its, known = full_of(u), list[Any]()
+    pool: Any = SimpleNamespace(
+        partial=SimpleNamespace(contents_of=lambda _block: ()),
+        register_beginning=lambda content, block: known.append((content, block)),
+        is_cached=lambda _block: False,
+    )
+    # In this geometry every number is a boundary, so that of this prompt may be any.
+    dense = bool(u.dense == 1)
+    geometry = any_geometry(alignment_tokens=u.interval if dense else 1)
+    own: Any = Dense(geometry) if dense else Sparse(geometry, u.interval, u.junction)
+    offered: list[Any] = []
+
+    def first(start: Any, end: Any, _prompt: Any) -> list[Any]:
+        with patch.object(retention, "range", _from_its_first, create=True):
+            offered.extend(islice(own.boundaries(start, end, u.replay + 1), 1))
+        return offered
+
+    kept: Any = SimpleNamespace(due_tokens=lambda *_: None, boundaries=first)
+    table: Any = Table(u.blocks, 0, u.offered)
+    with turns_at(caching, []):
+        fenced = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+    reached = least(u.tokens, u.known * u.grain) - its.lookahead_tokens
+    admitted = u.hit % u.interval == 0 if u.interval > 0 else False
+    if not dense:
+        admitted = admitted | (u.hit == u.replay) | (u.hit == u.junction)
+    if not offered:
+        none = negated(admitted & (u.hit > u.offered) & (u.hit <= reached))
+        return (none | (u.unit == u.block)) & (table.boundary_tokens == u.offered) & (known == [] and fenced == [])
+    (boundary,) = offered
+    fine = (table.boundary_tokens == boundary) & (boundary > u.offered) & (boundary <= reached)
+    fine = fine & implies(admitted & (u.hit > u.offered), boundary <= u.hit)
+    multiple = boundary % u.interval == 0 if u.interval > 0 else False
+    fine = fine & (multiple | (negated(dense) & ((boundary == u.replay) | (boundary == u.junction))))
+    matched = boundary + its.lookahead_tokens
+    if not known:
+        return fine & (matched % u.block == 0) & (fenced == [])
+    ((which, prefix), block) = known[0]
+    own_content = (which == u.group) & (prefix == matched // u.grain - 1) & (block == u.blocks[matched // u.block])
+    is_only = len(known) == 1 and len(fenced) == 1 and fenced[0] == known[0][0]
+    return fine & negated(matched % u.block == 0) & own_content & is_only
+
+
+def _from_its_first(first: Any, end: Any, step: Any) -> Iterator[Any]:
+    """A range of any length, one after the other."""
+    while first < end:
+        yield first
+        first = first + step
+
+
+ENTRY = Obligation(
+    id="partial-hits.an-entry-once",
+    statements=("KV-OP-18", "KV-WORK-01"),
+    title="The next admitted boundary after those that were offered, in this step or in any before, is offered as soon "
+    "as all that a hit there must match is computed, and never again. It becomes an entry if and only if this ends "
+    "inside a block: that block, with the content that the look-up asks for. No admitted boundary is passed over.",
+    unknowns={
+        **SIZES,
+        **{name: OF_CACHING[name] for name in ("grain", "known", "groups", "group", "tokens")},
+        **{name: Count(0) for name in ("offered", "interval", "junction", "replay")},
+        "dense": Count(0, 1),
+        "blocks": AMap(),
+    },
+    assumes=lambda u: (u.block % u.unit == 0) & (u.group < u.groups) & implies(u.dense == 1, u.interval >= 1),
+    claim=_entry,
+    witnesses={
+        "a junction after a multiple": lambda u: (
+            (u.offered == u.interval)
+            & (u.interval == 8)
+            & (u.junction == 12)
+            & (u.unit == 4)
+            & (u.block == 16)
+            & (u.lookahead == 1)
+            & (u.tokens == 19)
+            & (u.known == 5)
+            & (u.grain == 4)
+            & (u.hit == 12)
+            & (u.replay == 40)
+            & (u.dense == 0)
+        )
+    },
+    mutants=(
+        only(
+            "entry-without-look-ahead",
+            "A boundary becomes an entry as soon as it is computed itself.",
+            "kvreference.geometry:Group.tokens_matched",
+            lambda self, hit_tokens: hit_tokens,
+        ),
+        only(
+            "offered-in-every-step",
+            "Each step offers all boundaries.",
+            "kvreference.caching:_take_boundaries",
+            lambda its, kept, request, table, tokens: TAKE_BOUNDARIES(
+                its, kept, request, evolve(table, boundary_tokens=0), tokens
+            ),
+        ),
+        only(
+            "last-boundary-alone",
+            "Of several boundaries that are reached, only the last is offered.",
+            "kvreference.retention:Sparse.boundaries",
+            lambda self, start, end, prompt: iter(
+                [each for each in (end // self.interval_tokens * self.interval_tokens,) if each > start]
+                if self.interval_tokens
+                else []
+            ),
+        ),
+        only(
+            "begins-the-block-before",
+            "A boundary is an entry of the block before the one in which it ends.",
+            "kvreference.caching:_begins",
+            lambda pool, content_, table, position: pool.register_beginning(content_, table.blocks[position - 1]),
+        ),
+    ),
+)
+
+
+def _goes_on_from_the_last(u: Any) -> Any:
+    kept: Any = Dense(any_geometry(alignment_tokens=u.interval))
+    if u.dense == 0:
+        kept = Sparse(any_geometry(), u.interval, u.junction)
+    with patch.object(retention, "range", _from_its_first, create=True):
+        boundaries = kept.boundaries(u.start, u.end, u.replay + 1)
+        first = next(boundaries, None)
+        if first is None:
+            return True
+        second, anew = next(boundaries, None), next(kept.boundaries(first, u.end, u.replay + 1), None)
+    if second is None or anew is None:
+        return second is None and anew is None
+    return second == anew
+
+
+NEXT = Obligation(
+    id="partial-hits.boundaries-one-after-the-other",
+    statements=("KV-OP-18", "KV-WORK-01"),
+    title="Which boundary comes after one depends on no other that was offered before: the next ones are those that a "
+    "step would offer which begins there.",
+    unknowns={
+        **{name: Count(0) for name in ("start", "end", "replay", "junction", "interval")},
+        "dense": Count(0, 1),
+    },
+    assumes=lambda u: implies(u.dense == 1, u.interval >= 1),
+    claim=_goes_on_from_the_last,
+    witnesses={
+        "a junction between two multiples": lambda u: (
+            (u.dense == 0) & (u.interval == 8) & (u.start == 4) & (u.junction == 12) & (u.end == 30) & (u.replay == 100)
+        )
+    },
+    mutants=(
+        only(
+            "every-other-multiple",
+            "Of the multiples of the interval, every other one is admitted.",
+            "kvreference.retention:Sparse.boundaries",
+            lambda self, start, end, _prompt: _from_its_first(start + 1, end + 1, 2 * self.interval_tokens + 2),
+        ),
+    ),
+)
+
+
+def _several(u: Any) -> Any:
+    its, cached, entries = full_of(u), list[Any](), list[Any]()
+    pool: Any = SimpleNamespace(
+        partial=SimpleNamespace(contents_of=lambda _block: ()),
+        register=lambda content, block: cached.append((content, block)),
+        register_beginning=lambda content, block: entries.append((content, block)),
+        is_cached=lambda _block: False,
+    )
+    table: Any = Table(u.blocks, u.registered, u.offered)
+    kept: Any = SimpleNamespace(due_tokens=lambda *_: 0, boundaries=lambda *_: [u.low, u.high])
+    with turns_at(caching, [u.first, u.second], lambda place: setattr(table, "registered", place)):
+        fenced = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+    if len(cached) != 2:
+        return False
+    fine = table.registered == u.second + 1
+    for place, ((which, prefix), block) in zip((u.first, u.second), cached, strict=True):
+        fine = fine & (which == u.group) & (prefix == (place + 1) * u.block // u.grain - 1) & (block == u.blocks[place])
+    copies = its.copies
+    ends = [boundary + its.lookahead_tokens for boundary in (u.low, u.high)] if copies else []
+    inside = [end for end in ends if end % u.block != 0]
+    if len(inside) != len(entries) or len(fenced) != (2 + len(inside) if copies else 0):
+        return False
+    for end, ((which, prefix), block) in zip(inside, entries, strict=True):
+        fine = fine & (which == u.group) & (prefix == end // u.grain - 1) & (block == u.blocks[end // u.block])
+    return fine & (table.boundary_tokens == (u.high if copies else u.offered))
+
+
+def _first_alone(values: Any) -> list[Any]:
+    return [*values][:1]
+
+
+SEVERAL = Obligation(
+    id="content-and-cached-map.running-caches-each",
+    statements=("KV-OP-08", "KV-OP-15", "KV-OP-18"),
+    title="Of several blocks that are due in a step, and of several boundaries, each is cached for its own content, in "
+    "order: what is done to one does not depend on another.",
+    unknowns={
+        **{name: SIZES[name] for name in ("block", "unit", "lookahead")},
+        **{name: OF_CACHING[name] for name in ("grain", "known", "groups", "group", "tokens", "registered")},
+        **{name: Count(0) for name in ("first", "second", "offered", "low", "high")},
+        "blocks": AMap(),
+    },
+    assumes=lambda u: (
+        (u.block % u.unit == 0)
+        & (u.group < u.groups)
+        & (u.registered <= u.first)
+        & (u.first < u.second)
+        & (u.second < least(u.tokens, u.known * u.grain) // u.block)
+        & (u.blocks[u.first] != NULL)
+        & (u.blocks[u.second] != NULL)
+        & (u.low < u.high)
+    ),
+    claim=_several,
+    witnesses={"two boundaries of one block": lambda u: (u.block == 16) & (u.unit == 4) & (u.low == 4) & (u.high == 8)},
+    mutants=(
+        only(
+            "one-in-a-step",
+            "Of several that are due, a step caches the first, and passes the others over.",
+            "kvreference.caching:list",
+            _first_alone,
+        ),
+    ),
+)
+
+
+# Content, and answers
+
+
+class _Known:
+    """The prefixes that a request has so far: how many, and which was appended."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+        self.added: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.length > 0)
+
+    def __getitem__(self, place: int) -> Any:
+        assert place == -1, "only the last is asked for"
+        return ("prefix", self.length)
+
+    def append(self, prefix: Any) -> None:
+        self.added.append(prefix)
+        self.length = self.length + 1
+
+
+class _Text:
+    """Tokens of which only the places are known."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __getitem__(self, places: slice) -> tuple[Any, ...]:
+        return (places.start, places.stop)
+
+
+def _extends(u: Any) -> Any:
+    interned: Any = object.__new__(content.Prefixes)
+    interned.grain_tokens, interned.ahead_tokens = u.grain, u.ahead
+    interned._rules = Rules()
+    made: list[Any] = []
+
+    def child(parent: Any, piece: Any, tokens: Any) -> str:
+        made.append((parent, piece, tokens))
+        return "a prefix"
+
+    interned._child = child
+    prefixes: Any = _Known(u.known)
+    start = u.turn * u.grain
+
+    def ranged(first: Any, end: Any, step: Any) -> Any:
+        made.append((first, step))
+        if (start >= first) & (start < end):
+            # Before this turn there is a prefix for each grain before it.
+            prefixes.length = u.turn
+            yield start
+
+    text: Any = _Text(u.tokens)
+    with patch.object(content, "range", ranged, create=True), on_lengths(content):
+        interned.extend(prefixes, text, Keys())
+    (first, step), *turns = made
+    begins = (first == u.known * u.grain) & (step == u.grain)
+    there = (u.turn >= u.known) & (start + u.grain + u.ahead <= u.tokens)
+    if not turns:
+        return begins & negated(there) & (prefixes.added == [])
+    ((parent, ((from_, till), names), end),) = turns
+    of_last = u.turn == 0 if parent is None else parent[1] == u.turn
+    piece = (from_ == start) & (till == start + u.grain + u.ahead) & (end == start + u.grain)
+    once = prefixes.added == ["a prefix"] and names == ()
+    return begins & there & piece & of_last & (prefixes.length == u.turn + 1) & once
+
+
+EXTENDS = Obligation(
+    id="content-and-cached-map.running-prefixes",
+    statements=("KV-OP-08",),
+    title="Of any number of tokens, the prefix at each whole grain is known, once, as soon as its tokens are, and "
+    "those after it that its content depends on: it is the prefix before it, and the tokens since.",
+    unknowns={"grain": Count(1), "ahead": Count(0, 1), "known": Count(0), "turn": Count(0), "tokens": Count(0)},
+    claim=_extends,
+    witnesses={
+        "the second of two": lambda u: (
+            (u.grain == 4) & (u.known == 1) & (u.turn == 2) & (u.tokens == 13) & (u.ahead == 1)
+        )
+    },
+    mutants=(
+        only(
+            "ahead-is-not-awaited",
+            "A prefix is known before the token after it is.",
+            "kvreference.content:Prefixes.extend",
+            lambda self, known, tokens, keys: EXTEND(evolve_prefixes(self, ahead_tokens=0), known, tokens, keys),
+        ),
+    ),
+)
+
+
+def evolve_prefixes(its: Any, **others: Any) -> Any:
+    """The same, with other attributes."""
+    made: Any = object.__new__(content.Prefixes)
+    vars(made).update({**vars(its), **others})
+    return made
+
+
+class _Alone:
+    """A population of one request, of which an answer was settled."""
+
+    def __init__(self, request: Any) -> None:
+        self.request, self.alive = request, {OWNER: request}
+
+    def __getitem__(self, _number: int) -> Any:
+        return self.request
+
+    def settle(self, _operation: Any, _answer: Any) -> None:
+        """Its tokens and what is computed of it are any."""
+
+
+def _answers(u: Any) -> Any:
+    loads, holds, drafts = bool(u.loads == 1), bool(u.holds == 1), bool(u.drafts == 1)
+    status = Status.LOADING if loads else Status.RUNNING
+    request = SimpleNamespace(
+        number=OWNER, tokens=Tokens(u.tokens), tokens_computed=u.computed, status=status, keys=Keys()
+    )
+    registered: list[Any] = []
+
+    def register(_pool: Any, its: Any, prefixes: Any, tables: Any, tokens: Any, begun: Any) -> list[Any]:
+        registered.append((its, prefixes, tables, tokens, begun))
+        return []
+
+    tables: dict[int, list[Any]] = {OWNER: []} if holds else {}
+    manager = manager_over(SimpleNamespace(pool=None, tables=tables))
+    manager.choices = Choices(caches_answers=bool(u.caches == 1))
+    manager.settings = SimpleNamespace(drafts_max=1 if drafts else 0, steps_in_flight_max=u.steps)
+    manager.population, manager.prefixes = _Alone(request), {}
+    manager.cache = SimpleNamespace(register=register)
+    extended: list[Any] = []
+    manager._interned = SimpleNamespace(extend=lambda prefixes, tokens, _keys: extended.append((prefixes, tokens)))
+    with on_lengths(ahead):
+        manager.perform(Sample(OWNER, 0, 7, 0))
+    ((prefixes, tokens),) = extended
+    fine = prefixes is manager.prefixes[OWNER] and tokens is request.tokens
+    caches = (u.steps > 1) | ((u.caches == 1) & (u.drafts == 1))
+    if not registered:
+        return fine & negated(caches & (holds and not loads))
+    ((its, of_request, into, till, begun),) = registered
+    same = its is request and of_request is prefixes and into is tables[OWNER] and begun is None
+    # All that is computed, but for the answer itself, which is cached with its step.
+    is_one = (till == u.computed) | (till == u.tokens - 1)
+    return (fine and same) & caches & (holds and not loads) & is_one & (till <= u.computed) & (till <= u.tokens - 1)
+
+
+ANSWERS = Obligation(
+    id="content-and-cached-map.running-answer-is-cached",
+    statements=("KV-OP-08",),
+    title="With an answer the prefixes of its tokens become known. Where steps are ahead of answers, and where a "
+    "release caches with an answer what drafts filled, what is computed is registered then, but for the answer itself, "
+    "unless the request holds no blocks or loads them.",
+    unknowns={
+        "tokens": Count(1),
+        "computed": Count(0),
+        **{name: Count(0, 1) for name in ("loads", "holds", "drafts", "caches")},
+        "steps": Count(1),
+    },
+    claim=_answers,
+    witnesses={
+        "drafts filled it": lambda u: (
+            (u.drafts == 1) & (u.caches == 1) & (u.holds == 1) & (u.loads == 0) & (u.computed == u.tokens - 1)
+        ),
+        "a step is ahead": lambda u: (u.steps == 2) & (u.holds == 1) & (u.loads == 0) & (u.computed == u.tokens + 1),
+    },
+    mutants=(
+        only(
+            "the-answer-itself",
+            "The answer is cached before it is computed.",
+            "kvreference.manager:tokens_answered",
+            lambda request: request.tokens_computed,
+        ),
+        only(
+            "while-it-loads",
+            "What is not loaded yet is cached with an answer to an earlier step.",
+            "kvreference.manager:Status",
+            SimpleNamespace(LOADING=None),
+        ),
+    ),
+)
+
+
+def _arrives(u: Any) -> Any:
+    loads, succeeded = bool(u.loads == 1), bool(u.succeeded == 1)
+    status = Status.LOADING if loads else Status.RUNNING
+    request = SimpleNamespace(number=OWNER, tokens_computed=u.computed, status=status)
+    registered, freed = list[Any](), list[Any]()
+
+    def register(_pool: Any, *others: Any) -> list[Any]:
+        registered.append(others)
+        return []
+
+    tables: dict[int, list[Any]] = {OWNER: []}
+    manager = manager_over(SimpleNamespace(pool=None, tables=tables, release_all=freed.append))
+    manager.settings = SimpleNamespace(loads_out_of_turn=False)
+    manager.population, manager.prefixes = _Alone(request), {OWNER: []}
+    manager.cache = SimpleNamespace(register=register)
+    manager._transferred(Transferred(OWNER, succeeded))
+    if not (loads and succeeded):
+        return registered == [] and freed == [OWNER]
+    if freed or len(registered) != 1:
+        return False
+    its, prefixes, into, till, begun = registered[0]
+    same = its is request and prefixes is manager.prefixes[OWNER] and into is tables[OWNER] and begun is None
+    return same & (till == u.computed)
+
+
+ARRIVES = Obligation(
+    id="external-tokens.running-arrival-is-cached",
+    statements=("KV-OP-24", "KV-OP-08"),
+    title="When a load has arrived, all that its request counts as computed is registered, and no step computes it. If "
+    "it failed, or a transfer of a request that has ended is over, nothing is registered, and all blocks are freed.",
+    unknowns={"computed": Count(0), "loads": Count(0, 1), "succeeded": Count(0, 1)},
+    claim=_arrives,
+    witnesses={"it arrived": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 9)},
+    mutants=(
+        only(
+            "arrived-is-not-cached",
+            "What was loaded is not cached.",
+            "kvreference.manager:Manager._register",
+            lambda self, request, tokens, begun: None,
+        ),
+        only(
+            "failed-is-cached",
+            "What did not arrive is cached.",
+            "kvreference.manager:Manager._transferred",
+            lambda self, operation: self._register(
+                self.population[OWNER], self.population[OWNER].tokens_computed, None
+            ),
+        ),
+    ),
+)
+
+OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, EXTENDS, ANSWERS, ARRIVES)
