@@ -77,7 +77,8 @@ _SENTENCES = {
     "the token's place in that block, by the kernel's table as by the block manager's.",
     "KV-MEM-04": "Where another node may write out of turn, no block that a step in flight reads or writes is free, or "
     "loaded for another request.",
-    "KV-LEAK-01": "Once no request is alive, no block is held and nothing in the manager remembers a request.",
+    "KV-LEAK-01": "Once no request is alive and no step is in flight, no block is held and nothing in the manager "
+    "remembers a request.",
     "KV-LEAK-02": "Once no request is alive, no container of the manager is larger than what it holds accounts for.",
     "KV-LIVE-01": "An accepted request is admitted within a bound, and only a request that fits the empty pool to "
     "its end is accepted.",

@@ -35,6 +35,11 @@ def _short(case: Tiers) -> Tiers:
     return evolve(case, operations=(evolve(serve, arrival=evolve(serve.arrival, prompt=(Run(0, 8),))),))
 
 
+def _attention(case: Tiers) -> Tiers:
+    groups = tuple(each for each in case.settings.geometry.groups if not each.keeps_states)
+    return evolve(case, settings=evolve(case.settings, geometry=evolve(case.settings.geometry, groups=groups)))
+
+
 CHANGES = {
     "a pool with room for all": _with_room,
     "no reset": _without_resets,
@@ -201,9 +206,16 @@ CONNECTORS = (
         Kind.CRASH,
         f"{VLLM}/issues/54914",
         "OffloadingConnector's assertion about the blocks of a load fails on a model with states.",
-        "0.28 and 0.29",
-        not_caught="Models with states are not driven with a tier: ghost memory of two tiers knows no states. The same "
-        "assertion is caught without states.",
+        "0.27.1 to 0.29",
+        (
+            Trial(
+                "native@0.27.1",
+                stored("vllm-54914.jsonl"),
+                ("KV-SYS-01",),
+                words="AssertionError",
+                otherwise=Control("no group of states", "native@0.27.1", _attention(stored("vllm-54914.jsonl"))),
+            ),
+        ),
     ),
     Bug(
         57,
