@@ -18,7 +18,9 @@ from tests.published import published
 from kvgate.adapters.releases import release_named
 from kvgate.kernel.errors import UsageError
 from kvgate.kernel.models import load
+from kvgate.levels.scheduler.operations import Serve
 from kvgate.levels.tiers.level import CONNECTOR, SYSTEMS, TIERS
+from kvreference.operations import Arrive, Run
 from kvreference.settings import Settings
 
 if TYPE_CHECKING:
@@ -160,6 +162,34 @@ def test_faults_are_found() -> None:
     assert 0 == ended.returncode, ended.stdout + ended.stderr[-3000:]
     for name, statement in BROKEN.items():
         assert any(name in line and statement in line for line in ended.stdout.splitlines()), (name, ended.stdout)
+
+
+def _asked_at_start(settings: Settings, steps: int) -> int:
+    """How many blocks vLLM asks for at its start for the longest request: a window is held before steps in flight."""
+    needed = 0
+    for group in settings.geometry.groups:
+        whole = -(-settings.tokens_max // group.block_size_tokens)
+        held = (group.window_tokens or settings.tokens_max) - 1 + steps * settings.chunk_tokens
+        needed += min(whole, -(-held // group.block_size_tokens) + 1)
+    return needed
+
+
+@pytest.mark.parametrize("name", ["swa", "gpt-oss-hybrid", "gemma-hybrid+eagle"])
+def test_a_request_fits_with_the_steps_in_flight(name: str) -> None:
+    """Goal: no case hangs for a pool in which vLLM would not start. Method: by the formula of vLLM's own check."""
+    smaller = 0
+    for number in range(40):
+        case = TIERS.draw(load(f"{name}+scratch"), "legal", f"room/{number}")
+        settings = case.settings
+        asked = _asked_at_start(settings, 2 if case.stage.asynchronous else 1)
+        assert asked <= settings.blocks - 1, number
+        longest = Serve(Arrive(0, (Run(0, settings.tokens_max - 1),)), 1)
+        for blocks in {asked - 1, _asked_at_start(settings, 1)} - {asked}:
+            small = evolve(case, settings=evolve(settings, blocks=1 + blocks), operations=(longest,))
+            assert not TIERS.that_fits(small).operations, (number, blocks)
+            smaller += case.stage.asynchronous
+        assert TIERS.that_fits(evolve(case, operations=(longest,))).operations
+    assert smaller
 
 
 def test_models_that_it_takes() -> None:

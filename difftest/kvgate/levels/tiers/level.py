@@ -304,13 +304,13 @@ class TierLevel(DrivenLevel):
             settings = evolve(settings, drafts_max=max(1, settings.drafts_max))
         settings = without_draft_states(with_whole_chunks(settings), draw)
         # Several requests that share a pool in which one fits, so that what is evicted comes back from the host.
-        least = blocks_to_run(settings, settings.tokens_max - 1)
+        settings = evolve(settings, chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1))
+        least = blocks_to_run(TierStage(asynchronous=asynchronous).held(settings), settings.tokens_max - 1)
         settings = evolve(
             settings,
             caches=True,
             requests_max=max(2, settings.requests_max),
             blocks=1 + least * draw.integer(100, 250) // 100,
-            chunk_tokens=max(settings.chunk_tokens, settings.drafts_max + 1),
             full_sequence_must_fit=False,
         )
         larger = generator.often("larger chunks", 30)
@@ -360,7 +360,7 @@ class TierLevel(DrivenLevel):
         return STEPS
 
     def that_fits(self, case: Case) -> Case:
-        settings = case.stage.matched(case.settings)
+        settings = case.stage.held(case.stage.matched(case.settings))
         if case.stage.match_tokens:
             # A state inside a block is copied as well before its request goes on.
             settings = evolve(settings, blocks=max(2, settings.blocks - _state_groups(settings.geometry)))

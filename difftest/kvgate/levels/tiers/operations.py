@@ -64,6 +64,11 @@ class TierStage:
         """What the scheduler is configured with."""
         return Stage(self.running_max, self.asynchronous)
 
+    def held(self, settings: Settings) -> Settings:
+        """The settings by which to count what a request holds: the window before steps in flight stays with it."""
+        steps = self.scheduler.in_flight_max if self.asynchronous else 1
+        return evolve(settings, chunk_tokens=steps * settings.chunk_tokens)
+
     def matched(self, settings: Settings) -> Settings:
         """The settings with hits that may end inside blocks, if the stage has them."""
         if not self.match_tokens:
