@@ -340,9 +340,9 @@ ALLOCATES = Obligation(
 ADDS_UP = Obligation(
     id="blocks-and-references.running-allocation-adds-up",
     statements=("KV-OP-04", "KV-OP-23"),
-    title="Over any number of groups, with hits and tables of any length, an allocation asks for exactly the blocks "
-    "that it then takes, those of its hit that are free included, and nothing happens if they cannot be had. What it "
-    "hits and copies is not demoted for them. One more group adds what it takes to what those before it take.",
+    title="One group, after others that take any number of blocks, adds what it takes: with hits and tables of any "
+    "length, an allocation asks for exactly the blocks that it then takes, those of its hit that are free included, "
+    "and nothing happens if they cannot be had. What it hits and copies is not demoted for them.",
     unknowns={
         **{f"{name}0": Count(0) for name in ("length", "dead", "entries", "provided")},
         **ASKED,
