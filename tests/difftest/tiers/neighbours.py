@@ -110,10 +110,24 @@ def _as_many_chunks_as_blocks(_divergence: Divergence, engine: Any) -> None:
 
 def _other_blocks(_divergence: Divergence, engine: Any) -> None:
     """No block is in the tables of two groups."""
-    engine.memory.claims = {
-        name: evolve(claim, tables=[list(range(9 * place, 9 * place + 9)) for place in range(len(claim.tables))])
-        for name, claim in engine.memory.claims.items()
-    }
+    shown, claims = engine.memory.shown_by, list(engine.memory.claims.values())
+    for claim in [*claims, shown.claim] if shown and shown.claim else claims:
+        claim.tables = [list(range(99 * place, 99 * place + 99)) for place in range(len(claim.tables))]
+
+
+def _of_no_load(_divergence: Divergence, engine: Any) -> None:
+    """No request continues from a load."""
+    engine.memory.claims.clear()
+    if engine.memory.shown_by is not None:
+        engine.memory.shown_by = evolve(engine.memory.shown_by, claim=None)
+
+
+def _was_not_hit(divergence: Divergence, engine: Any) -> None:
+    """What was read was to be loaded, and was not hit."""
+    if engine.memory.shown_by is None:
+        return _of_no_load(divergence, engine)
+    engine.memory.shown_by.claim.first = 0
+    return None
 
 
 def _named_once(_divergence: Divergence, engine: Any) -> None:
@@ -333,6 +347,8 @@ def _may_read(_divergence: Divergence, engine: Any) -> None:
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
+        _of_no_load,
+        _was_not_hit,
         _with(statement="KV-TIER-03", subject="what a hit of the tier brings in group 0"),
         _with(subject="AssertionError in build_connector_meta"),
     ),
