@@ -9,6 +9,7 @@ from attrs import evolve
 
 from kvgate.findings.tier_state import block_tables
 from kvgate.kernel.difference import Divergence
+from kvgate.levels.tiers.memory import Failure
 
 Neighbour: TypeAlias = Callable[[Divergence, Any], Divergence | None]
 """Changes the engine, or gives another divergence."""
@@ -318,6 +319,18 @@ def _stored_once(_divergence: Divergence, engine: Any) -> None:
     engine.scheduler.connector.was_stored_again = lambda _address: False
 
 
+def _stored_from_a_block(_divergence: Divergence, engine: Any) -> None:
+    """What was loaded had been stored once, from another block than the null block."""
+    connector = engine.scheduler.connector
+    connector.was_stored_from = lambda _address, _source: False
+    connector.was_stored_again = lambda _address: False
+
+
+def _nothing_came(_divergence: Divergence, engine: Any) -> None:
+    """The load brought nothing."""
+    engine.memory.shown_by = evolve(engine.memory.shown_by, origin=Failure("the request"))
+
+
 def _of_full_attention(_divergence: Divergence, engine: Any) -> None:
     """What is read is of the group of full attention."""
     engine.memory.shown_by = evolve(engine.memory.shown_by, group=5)
@@ -381,7 +394,8 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
-    "112": (_stored_once, _of_full_attention, _with(statement="KV-TIER-03")),
+    "112": (_stored_once, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
+    "114": (_stored_from_a_block, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
     "113": (_was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
