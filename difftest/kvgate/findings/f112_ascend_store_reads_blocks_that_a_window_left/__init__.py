@@ -11,9 +11,10 @@ from kvreference.block_pool import NULL
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A block of a window holds what a load brought, whose key was stored more than once, and not from the null block.
+    """A block of a window holds what a load brought, which was taken from another block than the null block.
 
-    Where a load brought nothing, what is read has that load for its origin. What came may be written over in part.
+    Its key was stored more than once, or what came is of another group. Where a load brought nothing, what is read has
+    that load for its origin. What came may be written over in part.
     """
     shown, connector = engine.memory.shown_by, engine.scheduler.connector
     if engine.stage.own != "ascend-store" or divergence.difference.statement != "KV-TIER-01" or shown is None:
@@ -23,7 +24,9 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     at = blocks[shown.block].data_ptr()
     # The null block is 114.
     was_a_block = not connector.was_stored_from(at, blocks[NULL].data_ptr())
-    return of_window and shown.origin is None and was_a_block and bool(connector.was_stored_again(at))
+    is_of_others = connector.is_as_read(at) and engine.memory.device[shown.block][0] != shown.group
+    is_late = is_of_others or connector.was_stored_again(at)
+    return of_window and shown.origin is None and was_a_block and bool(is_late)
 
 
 FINDING = Finding(

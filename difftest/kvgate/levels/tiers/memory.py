@@ -154,7 +154,8 @@ class Claim:
     def brings(self, group: int, place: int, block: int, size: int) -> bool:
         """Whether the load is to bring this block to that place of the request."""
         table = self.tables[group]
-        return block != 0 and place * size >= self.first and place < len(table) and table[place] == block
+        is_of_it = self.first <= place * size < self.tokens
+        return block != 0 and is_of_it and place < len(table) and table[place] == block
 
 
 @frozen

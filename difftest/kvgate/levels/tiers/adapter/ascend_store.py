@@ -147,6 +147,12 @@ def connector() -> Any:
             return bool(came) and Store.stores[key] > 1
 
         @staticmethod
+        def is_as_read(address: int) -> bool:
+            """Whether what is there is what was last read to there."""
+            _, came, _ = Store.brought.get(address, ("", b"", 0))
+            return bool(came) and ctypes.string_at(address, len(came)) == came
+
+        @staticmethod
         def was_stored_from(address: int, source: int) -> bool:
             """Whether what was last read to there had been stored from this address."""
             return address in Store.brought and Store.brought[address][2] == source
