@@ -9,6 +9,7 @@ from attrs import evolve
 
 from kvgate.findings.tier_state import block_tables
 from kvgate.kernel.difference import Divergence
+from kvgate.levels.tiers.memory import Failure
 
 Neighbour: TypeAlias = Callable[[Divergence, Any], Divergence | None]
 """Changes the engine, or gives another divergence."""
@@ -110,10 +111,24 @@ def _as_many_chunks_as_blocks(_divergence: Divergence, engine: Any) -> None:
 
 def _other_blocks(_divergence: Divergence, engine: Any) -> None:
     """No block is in the tables of two groups."""
-    engine.memory.claims = {
-        name: evolve(claim, tables=[list(range(9 * place, 9 * place + 9)) for place in range(len(claim.tables))])
-        for name, claim in engine.memory.claims.items()
-    }
+    shown, claims = engine.memory.shown_by, list(engine.memory.claims.values())
+    for claim in [*claims, shown.claim] if shown and shown.claim else claims:
+        claim.tables = [list(range(99 * place, 99 * place + 99)) for place in range(len(claim.tables))]
+
+
+def _of_no_load(_divergence: Divergence, engine: Any) -> None:
+    """No request continues from a load."""
+    engine.memory.claims.clear()
+    if engine.memory.shown_by is not None:
+        engine.memory.shown_by = evolve(engine.memory.shown_by, claim=None)
+
+
+def _was_not_hit(divergence: Divergence, engine: Any) -> None:
+    """What was read was to be loaded, and was not hit."""
+    if engine.memory.shown_by is None:
+        return _of_no_load(divergence, engine)
+    engine.memory.shown_by.claim.first = 0
+    return None
 
 
 def _named_once(_divergence: Divergence, engine: Any) -> None:
@@ -300,8 +315,21 @@ def _of_its_own_salt(_divergence: Divergence, engine: Any) -> None:
 
 
 def _stored_once(_divergence: Divergence, engine: Any) -> None:
-    """What was loaded was stored once."""
-    engine.scheduler.connector.was_stored_again = lambda _address: False
+    """What was loaded was stored once, and is of no other group."""
+    connector = engine.scheduler.connector
+    connector.was_stored_again, connector.slots_read = lambda _address: False, lambda _address: ()
+
+
+def _stored_from_a_block(_divergence: Divergence, engine: Any) -> None:
+    """What was loaded had been stored once, from another block than the null block."""
+    connector = engine.scheduler.connector
+    connector.was_stored_from = lambda _address, _source: False
+    connector.was_stored_again, connector.slots_read = lambda _address: False, lambda _address: ()
+
+
+def _nothing_came(_divergence: Divergence, engine: Any) -> None:
+    """The load brought nothing."""
+    engine.memory.shown_by = evolve(engine.memory.shown_by, origin=Failure("the request"))
 
 
 def _of_full_attention(_divergence: Divergence, engine: Any) -> None:
@@ -333,6 +361,8 @@ def _may_read(_divergence: Divergence, engine: Any) -> None:
 NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "008": (
         _other_blocks,
+        _of_no_load,
+        _was_not_hit,
         _with(statement="KV-TIER-03", subject="what a hit of the tier brings in group 0"),
         _with(subject="AssertionError in build_connector_meta"),
     ),
@@ -365,7 +395,8 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
-    "112": (_stored_once, _of_full_attention, _with(statement="KV-TIER-03")),
+    "112": (_stored_once, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
+    "114": (_stored_from_a_block, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
     "113": (_was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),

@@ -37,6 +37,6 @@ RELEASE = evolve(
     choices="scratch-of-windows-and-shared",
     findings=VLLM.findings - {"036-states-hit-past-attention"}
     | {"080-each-step-counts-a-state-too-many", "112-ascend-store-reads-blocks-that-a-window-left"}
-    | {"113-ascend-store-forgets-a-load-after-a-reset"},
+    | {"113-ascend-store-forgets-a-load-after-a-reset", "114-ascend-store-stores-the-null-block"},
     holds_windows=True,
 )

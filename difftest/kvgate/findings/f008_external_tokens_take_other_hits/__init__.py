@@ -75,8 +75,15 @@ def _acts(*_run: object) -> Acts:
 
 def _takes_what_a_group_hit(divergence: Divergence, engine: Any) -> bool:
     """With a second tier: two groups of the request that loads have one block; its connector asserts that none has,
-    or loads both into it."""
-    difference = divergence.difference
+    or loads both into it, or brings what is of one group to what the other has hit."""
+    difference, shown = divergence.difference, engine.memory.shown_by
+    if shown is not None and (difference.statement, difference.subject) == (
+        "KV-MEM-01",
+        f"what {shown.request} reads in group {shown.group}",
+    ):
+        size = engine.settings.geometry.groups[shown.group].block_size_tokens
+        was_hit = shown.claim is not None and shown.place * size < shown.claim.first
+        return was_hit and sum(table.count(shown.block) for table in shown.claim.tables) > 1
     shows = (
         ("KV-SYS-01", "AssertionError in update_state_after_alloc"),
         # SimpleCPUOffloadConnector counts the blocks that were hit by their hashes, and loads into the last of them.

@@ -9,15 +9,18 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """Nothing came to the block, the store had not lost it, and a reset has preempted the request."""
+    """Nothing came to the block, the store had not lost it, and a reset has preempted the request of the load.
+
+    That request reads it, or one that hits it in the same step.
+    """
     shown = engine.memory.shown_by
     return (
         engine.stage.own == "ascend-store"
-        and divergence.difference.statement == "KV-TIER-01"
+        and divergence.difference.statement in ("KV-TIER-01", "KV-MEM-01")
         and shown is not None
         and shown.failure is not None
         and not shown.failure.is_reported
-        and shown.request in engine.preempted_by_reset
+        and shown.failure.request in engine.preempted_by_reset
         and not engine.scheduler.connector.was_gone(engine.memory.device.tensor[shown.block].data_ptr())
     )
 

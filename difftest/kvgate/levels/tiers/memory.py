@@ -154,7 +154,8 @@ class Claim:
     def brings(self, group: int, place: int, block: int, size: int) -> bool:
         """Whether the load is to bring this block to that place of the request."""
         table = self.tables[group]
-        return block != 0 and place * size >= self.first and place < len(table) and table[place] == block
+        is_of_it = self.first <= place * size < self.tokens
+        return block != 0 and is_of_it and place < len(table) and table[place] == block
 
 
 @frozen
@@ -170,6 +171,8 @@ class Misread:
     """The failed load that left it, or what was computed from that."""
     request: str = ""
     """The request that reads it."""
+    claim: Claim | None = None
+    """What a load was to bring that request for this step."""
 
     @property
     def computed_by(self) -> str:
@@ -332,7 +335,7 @@ class TierMemory:
             # What goes back to the failure of another load was stored.
             statement = "KV-TIER-01" if wrong.failure in (None, claim.failure) else "KV-TIER-04"
             subject = f"what a load of {request} brings to group {wrong.group}"
-        self.shown_by = evolve(wrong, request=request)
+        self.shown_by = evolve(wrong, request=request, claim=claim)
         self._find(statement, subject, wrong.expected, wrong.got)
 
     def counts(self, request: str, wrong: Misread) -> None:

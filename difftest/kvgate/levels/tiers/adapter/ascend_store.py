@@ -36,8 +36,11 @@ class Store:
     kept: ClassVar[OrderedDict[str, list[bytes]]] = OrderedDict()
     stores: ClassVar[Counter[str]] = Counter()
     """How often each key was stored."""
-    brought: ClassVar[dict[int, tuple[str, bytes]]] = {}
-    """By address, the key that was read to there last, and what came; nothing if it was gone."""
+    taken_from: ClassVar[dict[str, int]] = {}
+    """By key, the address of what was stored last."""
+    brought: ClassVar[dict[int, tuple[str, bytes, int]]] = {}
+    """By address, the key that was read to there last, what came, which is nothing if it was gone, and its address when
+    it was stored."""
 
     def __init__(self, *_arguments: Any, **_named: Any) -> None:
         """The device and its configuration are nothing to it."""
@@ -62,6 +65,7 @@ class Store:
             self.kept[key] = [ctypes.string_at(*each) for each in zip(places, lengths, strict=True)]
             self.kept.move_to_end(key)
             self.stores[key] += 1
+            self.taken_from[key] = places[0]
             while len(self.kept) > self.blocks_max:
                 self.kept.popitem(last=False)
         return [0] * len(keys)
@@ -71,7 +75,7 @@ class Store:
         for key, places, lengths in zip(keys, addrs, sizes, strict=True):
             held = self.kept.get(key, [])
             answers.append(0 if held else 1)
-            self.brought[places[0]] = key, held[0] if held else b""
+            self.brought[places[0]] = key, held[0] if held else b"", self.taken_from.get(key, 0)
             for part, place, length in zip(held, places, lengths, strict=False):
                 ctypes.memmove(place, part, length)
         return answers
@@ -130,7 +134,7 @@ def connector() -> Any:
             from vllm.config import set_current_vllm_config
 
             if role.name == "SCHEDULER":
-                for each in (Store.kept, Store.stores, Store.brought):
+                for each in (Store.kept, Store.stores, Store.taken_from, Store.brought):
                     each.clear()
             with set_current_vllm_config(vllm_config):
                 alone()
@@ -138,9 +142,19 @@ def connector() -> Any:
 
         @staticmethod
         def was_stored_again(address: int) -> bool:
-            """Whether what is there was read from the store, which got it more than once."""
-            key, came = Store.brought.get(address, ("", b""))
-            return bool(came) and Store.stores[key] > 1 and ctypes.string_at(address, len(came)) == came
+            """Whether what was last read to there came, and had been stored more than once."""
+            key, came, _ = Store.brought.get(address, ("", b"", 0))
+            return bool(came) and Store.stores[key] > 1
+
+        @staticmethod
+        def slots_read(address: int) -> Sequence[int]:
+            """What was last read to there, by slot."""
+            return memoryview(Store.brought.get(address, ("", b"", 0))[1]).cast("q")
+
+        @staticmethod
+        def was_stored_from(address: int, source: int) -> bool:
+            """Whether what was last read to there had been stored from this address."""
+            return address in Store.brought and Store.brought[address][2] == source
 
         @staticmethod
         def was_gone(address: int) -> bool:
