@@ -114,7 +114,7 @@ _OF_QUEUES_AND_MAPS = ("prepend", "put", "turned_scratch", "register", "forget")
 _OF_HOLDERS = (
     *("take", "touch", "release", "release_last", "slide", "end", "_unqueue", "_let_go", "_queue", "_lose", "_forget"),
 )
-_CHANGES = frozenset((*_OF_LISTS, *_OF_QUEUES_AND_MAPS, *_OF_HOLDERS))
+CHANGES = frozenset((*_OF_LISTS, *_OF_QUEUES_AND_MAPS, *_OF_HOLDERS))
 """The methods that change what they are called of."""
 _GIVE_ELEMENTS = frozenset({"get", "values", "items"})
 _OTHERS = frozenset({"second_tier", "refuted"})
@@ -150,7 +150,7 @@ def written(node: ast.FunctionDef, of_a_part: bool = False) -> set[str]:
         elif isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
             # In place, of a list.
             changed = each.target
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in CHANGES:
             changed = each.func.value
             if of_a_part and _is_self(changed):
                 found.add(each.func.attr)
@@ -263,7 +263,7 @@ def _watched(kind: type) -> type:
 
         return changes
 
-    names = {*_CHANGES, "__iadd__", "__imul__", "__ior__"} & set(dir(kind))
+    names = {*CHANGES, "__iadd__", "__imul__", "__ior__"} & set(dir(kind))
     return type(f"Watched{kind.__name__}", (Watched, kind), {name: changing(name) for name in names})
 
 
