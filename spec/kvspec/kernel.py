@@ -105,6 +105,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = MappingProxyType(
 """What only the kernel writes."""
 _NAMES = frozenset(name for names in FIELDS.values() for name in names)
 _TYPES = frozenset({*(kind.__name__ for kind in FIELDS), "ScratchFirstQueue", "Tables"})
+_CHANGED_TYPES = _TYPES | {"list", "dict", "OrderedDict", "set"}
 _PARTS = _TYPES - {"Holdings", "Table", "Tables"}
 _OF_LISTS = (
     *("append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"),
@@ -114,9 +115,10 @@ _OF_QUEUES_AND_MAPS = ("prepend", "put", "turned_scratch", "register", "forget")
 _OF_HOLDERS = (
     *("take", "touch", "release", "release_last", "slide", "end", "_unqueue", "_let_go", "_queue", "_lose", "_forget"),
 )
-_CHANGES = frozenset((*_OF_LISTS, *_OF_QUEUES_AND_MAPS, *_OF_HOLDERS))
+CHANGES = frozenset((*_OF_LISTS, *_OF_QUEUES_AND_MAPS, *_OF_HOLDERS))
 """The methods that change what they are called of."""
 _GIVE_ELEMENTS = frozenset({"get", "values", "items"})
+_BY_NAME = frozenset({"setattr", "delattr", "getattr"})
 _OTHERS = frozenset({"second_tier", "refuted"})
 """A second tier has pools of its own, and what is refuted is not the reference."""
 
@@ -141,27 +143,34 @@ def writers() -> Mapping[str, set[str]]:
 
 def written(node: ast.FunctionDef, of_a_part: bool = False) -> set[str]:
     """The fields that a function writes; of a pool, a queue or a map, also what it calls of itself to do so."""
-    aliases = dict(_aliases(node))
+    aliases = _aliases(node)
     found = set()
     for each in ast.walk(node):
-        changed: ast.expr | None = None
+        changed: list[ast.expr] = []
         if isinstance(each, (ast.Attribute, ast.Subscript)) and not isinstance(each.ctx, ast.Load):
-            changed = each
+            changed = [each]
         elif isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
             # In place, of a list.
-            changed = each.target
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
-            changed = each.func.value
-            if of_a_part and _is_self(changed):
-                found.add(each.func.attr)
-            elif each.func.attr == "register" and _field(changed, aliases) == "pool":
-                # By itself it is in the kernel.
-                continue
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in ("setattr", "delattr"):
-            changed = each.args[0]
-        if changed is not None and (field := _field(changed, aliases)):
-            found.add(field)
+            changed = [each.target]
+        elif isinstance(each, ast.Attribute) and each.attr in CHANGES:
+            # It is called, or will be: by another name, or by ``map``.
+            if of_a_part and _is_self(each.value):
+                found.add(each.attr)
+            elif each.attr != "register" or _field(each.value, aliases) != "pool":
+                # What registers in a pool is in the kernel by itself.
+                changed = [each.value]
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in _BY_NAME:
+            changed = each.args[:1]
+        if isinstance(each, ast.Call) and any(_is_of_a_type(part) for part in (each.func, *each.args)):
+            changed = [*changed, *each.args]
+        found |= {field for one in changed if (field := _field(one, aliases))}
     return found
+
+
+def _is_of_a_type(node: ast.expr) -> bool:
+    """Whether it is a method that changes its first argument, such as ``list.append``."""
+    of_a_type = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _CHANGED_TYPES
+    return of_a_type and isinstance(node, ast.Attribute) and node.attr in CHANGES
 
 
 def _is_self(node: ast.expr) -> bool:
@@ -179,39 +188,60 @@ def _field(node: ast.expr, aliases: Mapping[str, str]) -> str:
     if isinstance(node, (ast.BoolOp, ast.IfExp)):
         parts = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
         return next((field for part in parts if (field := _field(part, aliases))), "")
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("get", "values", "items")
-    ):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GIVE_ELEMENTS:
         return _field(node.func.value, aliases)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reversed":
+        return _field(node.args[0], aliases)
     return aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
 
-def _aliases(node: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+def _aliases(node: ast.FunctionDef) -> Mapping[str, str]:
     """The names in a function that stand for a field, with it: parameters by their types, others by what they are."""
-    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-        types = (
-            {each.id for each in ast.walk(argument.annotation) if isinstance(each, ast.Name)}
-            if argument.annotation
-            else set()
-        )
-        if types & _TYPES:
-            yield argument.arg, argument.arg
     known: dict[str, str] = {}
+    for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+        names = ast.walk(argument.annotation) if argument.annotation else ()
+        if {each.id for each in names if isinstance(each, ast.Name)} & _TYPES:
+            known[argument.arg] = argument.arg
+    pairs = list(_pairs(node))
+    while True:
+        new = {
+            target.id: field
+            for target, value in pairs
+            if isinstance(target, ast.Name) and target.id not in known and (field := _field(value, known))
+        }
+        if not new:
+            return known
+        known |= new
+
+
+def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is set in a function, with what it is set to, or to an element of."""
     for each in ast.walk(node):
         if isinstance(each, ast.Assign):
-            pairs = [(target, each.value) for target in each.targets]
+            for target in each.targets:
+                yield from _one_by_one(target, each.value)
         elif isinstance(each, (ast.AnnAssign, ast.NamedExpr)) and each.value is not None:
-            pairs = [(each.target, each.value)]
+            yield each.target, each.value
         elif isinstance(each, (ast.For, ast.comprehension)):
-            pairs = [(each.target, each.iter)]
-        else:
-            continue
-        for target, value in pairs:
-            if isinstance(target, ast.Name) and (field := _field(value, known)):
-                known[target.id] = field
-    yield from known.items()
+            yield from _one_by_one(each.target, each.iter)
+
+
+def _one_by_one(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """A target and its value; of a tuple, each of its targets with its own value, or all with the one they share."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        yield target, value
+        return
+    values = [value] * len(target.elts)
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(values):
+        values = value.elts
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "zip":
+        values = value.args
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "enumerate":
+        values = [ast.Constant(0), *value.args[:1]]
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "items":
+        values = [ast.Constant(0), value.func.value]
+    for each, its in zip(target.elts, values, strict=False):
+        yield from _one_by_one(each.value if isinstance(each, ast.Starred) else each, its)
 
 
 # While it runs
@@ -263,7 +293,7 @@ def _watched(kind: type) -> type:
 
         return changes
 
-    names = {*_CHANGES, "__iadd__", "__imul__", "__ior__"} & set(dir(kind))
+    names = {*CHANGES, "__iadd__", "__imul__", "__ior__"} & set(dir(kind))
     return type(f"Watched{kind.__name__}", (Watched, kind), {name: changing(name) for name in names})
 
 

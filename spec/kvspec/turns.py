@@ -13,11 +13,14 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
+
+from kvspec.kernel import CHANGES
 
 
 class Turns:
@@ -75,20 +78,40 @@ class CarriedError(Exception):
     """A turn reads what an earlier one has left, or ends the loop."""
 
 
+_ENDS = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise, ast.Assert)
+_CHANGES = CHANGES - {"register"} | {"add", "discard", "difference_update", "intersection_update"}
+"""The methods that a turn calls only of lists of its own. A pool registers: what that does is proved of each call."""
+
+
 def between_turns(function: FunctionType) -> tuple[frozenset[str], frozenset[str]]:
-    """Of the first loop in ``function``: the names of lists that its turns add to, and those of all else it is given.
+    """Of the one loop in ``function``: the names of lists that its turns add to, and those of all else it is given.
 
     Raises:
-        CarriedError: a name that a turn sets is read before it is set, what is added to is read, an attribute or an
-            element of what all turns are given is set, or a turn may end the loop or be left early.
+        CarriedError: the loop does not go through all elements of parameters side by side, a name that a turn sets is
+            read before it is set, what is added to is read, something that the turn did not make is changed, or a turn
+            may end the loop or be left early.
     """
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    loop = next(each for each in ast.walk(body) if isinstance(each, ast.For))
+    return turns_of_source(textwrap.dedent(inspect.getsource(function)))
+
+
+def turns_of_source(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What ``between_turns`` says of a function with this ``source``.
+
+    Raises:
+        CarriedError: as there.
+    """
+    (body,) = ast.parse(source).body
+    assert isinstance(body, ast.FunctionDef)
+    loops = [each for each in body.body if isinstance(each, ast.For)]
+    if len(loops) != 1 or not _goes_through_all(loops[0].iter, _parameters(body)):
+        raise CarriedError(f"line {body.lineno} has no loop over all elements of its parameters, or another one")
+    (loop,) = loops
     own = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    made = _made(loop)
     added: set[str] = set()
     given: set[str] = set()
     for statement in loop.body:
-        if any(isinstance(each, (ast.Break, ast.Continue, ast.Return, ast.Yield)) for each in ast.walk(statement)):
+        if any(isinstance(each, _ENDS) for each in ast.walk(statement)):
             raise CarriedError(f"line {statement.lineno} leaves a turn")
         target = statement.target if isinstance(statement, ast.AugAssign) else None
         if isinstance(target, ast.Name) and target.id not in own:
@@ -101,6 +124,11 @@ def between_turns(function: FunctionType) -> tuple[frozenset[str], frozenset[str
                 raise CarriedError(f"line {statement.lineno} sets {ast.unparse(node)}")
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 given |= {node.id} - own - within_names
+            changed = node.value if isinstance(node, ast.Attribute) and node.attr in _CHANGES else None
+            if isinstance(node, ast.AugAssign) and not (node is statement and added & {_root(node.target)}):
+                changed = node.target
+            if changed is not None and not (isinstance(changed, ast.Name) and changed.id in made):
+                raise CarriedError(f"line {statement.lineno} changes {ast.unparse(changed)}")
         if not isinstance(statement, ast.AugAssign):
             stored = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
             own |= {each.id for each in stored if isinstance(each.ctx, ast.Store)} - within_names
@@ -108,3 +136,40 @@ def between_turns(function: FunctionType) -> tuple[frozenset[str], frozenset[str
     if set_later:
         raise CarriedError(f"{', '.join(sorted(set_later))}: read before it is set, or read and added to")
     return frozenset(added), frozenset(given)
+
+
+def _parameters(function: ast.FunctionDef) -> set[str]:
+    """The names of parameters that stand for the same object throughout."""
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    names = (each for each in ast.walk(function) if isinstance(each, ast.Name))
+    return {each.arg for each in arguments} - {each.id for each in names if not isinstance(each.ctx, ast.Load)}
+
+
+def _goes_through_all(node: ast.expr, parameters: set[str]) -> bool:
+    """Whether it is ``zip(…, strict=True)``, numbered or not, of ``parameters`` or attributes of them."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        return False
+    if node.func.id == "enumerate":
+        return len(node.args) == 1 and not node.keywords and _goes_through_all(node.args[0], parameters)
+    whole = node.func.id == "zip" and [ast.unparse(each) for each in node.keywords] == ["strict=True"]
+    return whole and all(_root(each) in parameters for each in node.args)
+
+
+def _root(node: ast.expr) -> str:
+    """The name of which it is an attribute, or that it is; empty if it is something else."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _made(loop: ast.For) -> set[str]:
+    """The names that a turn sets only to new lists."""
+    new, stored = Counter[str](), Counter[str]()
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.List, ast.ListComp)):
+            new.update(each.id for each in node.targets if isinstance(each, ast.Name))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored[node.id] += 1
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            stored[node.target.id] -= 1
+    return {name for name, times in new.items() if times == stored[name]}

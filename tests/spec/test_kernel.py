@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from attrs import fields
 
 from kvgate.explore.ahead_world import AheadWorld
 from kvgate.explore.drive import drive
@@ -21,6 +22,8 @@ from kvgate.explore.walk import walk
 from kvgate.kernel.models import load
 from kvreference.block_pool import NULL
 from kvreference.manager import Manager
+from kvreference.population import Request
+from kvreference.tables import Table
 from kvspec.executed import ROOT, stored
 from kvspec.kernel import KERNEL, recorded, writers, written
 from kvspec.obligation import Tier
@@ -67,6 +70,24 @@ def test_each_is_proved_to_keep_the_invariants(name: str) -> None:
         "blocks = self.tables[1][0].blocks; blocks += [2]",
         "for blocks in self.deferred: blocks.append(2)",
         "given.append(2)",
+        "for its, number in zip(self.deferred, numbers): its.append(number)",
+        "for number, (its, _) in enumerate(zip(self.deferred, numbers)): its.append(number)",
+        "for index, table in enumerate(given): table.append(index)",
+        "for number, tables in self.tables.items(): tables.append(number)",
+        "copies, others = self.copies, []; copies.clear()",
+        "(copies, *others) = self.copies, []; copies.clear()",
+        "[its.append(1) for _, its in enumerate(self.deferred)]",
+        "for block in reversed(self.deferred): block.append(1)",
+        "list(map(self.pool.release, blocks))",
+        "any(map(self.copies.append, blocks))",
+        "release = self.pool.release; release(block)",
+        "append = self.copies.append; append(block)",
+        "list.append(self.copies, block)",
+        "list.extend(given, blocks)",
+        "any(map(list.append, self.deferred, blocks))",
+        "BlockPool.release(self.pool, block)",
+        "getattr(self.pool, 'release')(block)",
+        "first = second; second = self.copies; first.append(block)",
     ],
 )
 def test_a_writer_is_found(line: str) -> None:
@@ -85,6 +106,11 @@ def test_a_writer_is_found(line: str) -> None:
         "self.pool.register(content, block)",
         "self.pool.evict(block)",
         "self.pool.make_room(1, ())",
+        "tables, new = self.tables, []; new.append(block)",
+        "for index, table in enumerate(self.deferred): index += 1",
+        "for number, tables in self.tables.items(): number += 1",
+        "list.append(new, block)",
+        "list(map(new.append, self.copies))",
     ],
 )
 def test_what_reads_or_asks_is_none(line: str) -> None:
@@ -145,18 +171,112 @@ def test_another_writer_is_seen(change: Callable[[Manager], None]) -> None:
     assert [change.__name__] == [name.rpartition(":")[2] for name in _writes(change)]
 
 
-def test_nothing_else_remembers_a_request() -> None:
-    """Of all that the parts of a manager hold, three say of which requests: those that the end of one is proved to
-    empty. Copies and what is freed late name blocks, and go with the steps; the others name contents.
+MODULES = (
+    *("manager", "holdings", "population", "ahead", "prefix_cache", "content"),
+    *("block_pool", "pinned_tier", "free_queue", "cached_map", "partial_map"),
+)
+"""Those of a manager and its parts."""
+OF_REQUESTS = {"Manager.prefixes", "Holdings.tables", "Population.alive"}
+"""These say of which request they are: the end of a request is proved to empty them."""
+OF_STEPS = {"Manager._events", "Holdings.copies", "Holdings.deferred"}
+"""These name blocks or contents until the next step, or until they are taken."""
+OF_CONTENTS = {"PrefixCache.fenced", "Prefixes._children", "Prefix.parent", "Prefix.piece", "Prefix.tokens"}
+OF_BLOCKS = {
+    *("BlockPool.cached", "BlockPool.free", "BlockPool.partial", "BlockPool.references", "PinnedPool.is_pinned"),
+    *("PinnedPool.pinned", "FreeQueue._order", "CachedMap._blocks", "CachedMap._content"),
+    *("PartialMap._blocks", "PartialMap._contents", "PartialMap.offers"),
+}
+PARTS = {f"Manager.{name}" for name in ("population", "holdings", "cache", "_interned")} | {"Holdings.pool"}
+COUNTS = {
+    *("Manager.performed", "Manager.statistics", "NoPrefixCache.statistics", "PrefixCache.statistics"),
+    *("Population.arrived", "Population.dispatched", "Population.over", "PopulationAhead.dispatched"),
+}
+OF_SETTINGS = {
+    *("Manager.settings", "Manager.choices", "Manager.geometry", "Holdings.settings", "Holdings.groups"),
+    *("Holdings.rules", "Population.settings", "Population.rules", "NoPrefixCache.geometry", "NoPrefixCache.rules"),
+    *("PrefixCache.retention", "PrefixCache.junction_of", "PrefixCache.partial_hit_tokens_min"),
+    *("Prefixes._rules", "Prefixes.grain_tokens", "Prefixes.ahead_tokens"),
+    *("BlockPool.rules", "PinnedPool.drop_blocks_min"),
+}
+CONSTANTS = {
+    *("manager.OWN", "manager._PERFORM", "population._ELIGIBLE", "ahead.EXPECTED", "prefix_cache.JunctionOf"),
+    *("content.UNTAGGED", "block_pool.NULL", "cached_map.Content", "Prefix.__slots__"),
+}
+
+
+def _by_name(node: ast.AST) -> bool:
+    """Whether it may write an attribute or a global by its name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("__dict__", "__setattr__")
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "vars", "globals")
+
+
+def _kept(module: str, source: str) -> set[str]:
+    """Where a module keeps what outlasts a call: by the class or module that writes it.
+
+    Fields of a request and of its tables are left out: they go with it, and these have no other attributes.
     """
-    of_requests = {"Manager.prefixes", "Holdings.tables", "Population.alive"}
-    others = {"Manager._events", "Holdings.copies", "Holdings.deferred", "PrefixCache.fenced", "Prefixes._children"}
-    found = set()
-    for name in ("manager", "holdings", "population", "ahead", "prefix_cache", "content"):
-        tree = ast.parse((ROOT / f"{name}.py").read_text(encoding="utf-8"))
-        for kind in (each for each in tree.body if isinstance(each, ast.ClassDef)):
-            for each in ast.walk(kind):
-                target = each.target if isinstance(each, ast.AnnAssign) else None
-                if isinstance(target, ast.Attribute) and isinstance(each.annotation, ast.Subscript):  # type: ignore[attr-defined]
-                    found.add(f"{kind.name}.{target.attr}")
-    assert of_requests | others == found
+    of_one_request = {each.name for kind in (Request, Table) for each in fields(kind)}
+    found = set[str]()
+    for top in ast.parse(source).body:
+        held: list[ast.stmt] = [top]
+        owner = module
+        if isinstance(top, ast.ClassDef):
+            owner = top.name
+            # The fields of an ``attrs`` class and the members of an enumeration are no attributes that it shares.
+            declares = top.decorator_list or any(ast.unparse(each) == "Enum" for each in top.bases)
+            held = [] if declares else top.body
+        for each in held:
+            if isinstance(each, (ast.Assign, ast.AnnAssign)):
+                targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+                found |= {f"{owner}.{ast.unparse(target)}" for target in targets}
+        for node in ast.walk(top):
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                is_own = ast.unparse(node.value) in ("self", "other")
+                found |= {f"{owner}.{node.attr}"} if is_own or node.attr not in of_one_request else set()
+            elif isinstance(node, ast.FunctionDef):
+                by = {ast.unparse(each) for each in node.decorator_list}
+                found |= {f"{owner}: @{name}" for name in by if "cache" in name}
+            elif isinstance(node, (ast.Global, ast.Nonlocal)) or _by_name(node):
+                found.add(f"{owner}: {ast.unparse(node)}")
+    return found
+
+
+def test_nothing_else_remembers_a_request() -> None:
+    """Of all that the parts of a manager keep, three say of which requests it is; the rest is known by name."""
+    found = set[str]()
+    for name in MODULES:
+        found |= _kept(name, (ROOT / f"{name}.py").read_text(encoding="utf-8"))
+    assert OF_REQUESTS | OF_STEPS | OF_CONTENTS | OF_BLOCKS | PARTS | COUNTS | OF_SETTINGS | CONSTANTS == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self._latest: Request | None = None",
+        "self._seen = set[int]()",
+        "self._seen, before = set[int](), 0",
+        "self._count += 1",
+        "self.holdings.latest = request",
+        "perform.seen = []",
+        "for self._latest in requests: pass",
+        "setattr(self, '_seen', [])",
+        "self.__dict__['_seen'] = []",
+        "vars(self)['_seen'] = []",
+        "object.__setattr__(self, '_seen', [])",
+        "global seen",
+    ],
+)
+def test_what_is_kept_is_found(line: str) -> None:
+    """An attribute of any object, however it is written."""
+    assert _kept("manager", f"class Manager:\n    def perform(self, request):\n        {line}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["_seen = set[int]()", "class Manager:\n    seen: list[int] = []", "@cache\ndef asked(request):\n    pass"],
+)
+def test_what_outlasts_a_call_is_found(source: str) -> None:
+    """A value of a module or of a class, and answers that are kept."""
+    assert _kept("manager", source)
+    assert set() == _kept("manager", "class Manager:\n    def perform(self, request):\n        request.tokens = []")

@@ -7,7 +7,6 @@ read, and rejected if a turn reads what another has left; and what a turn rests 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
 
@@ -15,7 +14,7 @@ import pytest
 
 import kvreference
 from kvspec.proofs.running_registration import FOLDS
-from kvspec.turns import CarriedError, between_turns
+from kvspec.turns import CarriedError, between_turns, turns_of_source
 
 
 @pytest.mark.parametrize("function", FOLDS)
@@ -26,36 +25,69 @@ def test_turns_of_groups_share_nothing_else(function: FunctionType) -> None:
     assert not added & given
 
 
-def _breaks(groups: Sequence[int], total: list[int]) -> None:
-    for group in groups:
-        if group > 3:
-            break
-        total += [group]
+ALL_GROUPS = "enumerate(zip(geometry.groups, tables, strict=True))"
 
 
-def _carries(groups: Sequence[int], total: list[int]) -> None:
-    last = 0
-    for group in groups:
-        total += [last]
-        last = group
+def _loop(over: str, *turn: str, before: str = "pass") -> str:
+    """A function with such a loop."""
+    body = "".join(f"        {line}\n" for line in turn)
+    heading = "def register(pool, geometry, tables, total, request):\n"
+    return f"{heading}    {before}\n    for index, (group, table) in {over}:\n{body}"
 
 
-def _reads_what_it_adds(groups: Sequence[int], total: list[int]) -> None:
-    for group in groups:
-        total += [len(total) + group]
+def test_a_turn_of_its_own_is_accepted() -> None:
+    """It adds to a list of all, and changes lists that it made."""
+    turn = ("its = [group]", "its.append(table)", "its += [index]", "pool.register(its, index)", "total += its")
+    for over in (ALL_GROUPS, "zip(geometry.groups, tables, strict=True)"):
+        assert turns_of_source(_loop(over, *turn))[0] == {"total"}
 
 
-def _sets(groups: Sequence[list[int]], total: list[int]) -> None:
-    for group in groups:
-        total[0] = group[0]
-
-
-@pytest.mark.parametrize("function", [_breaks, _carries, _reads_what_it_adds, _sets])
-def test_a_turn_that_rests_on_another_is_rejected(function: Callable[..., None]) -> None:
-    """One that ends the loop, reads what an earlier one set or added, or writes to what all are given."""
-    assert isinstance(function, FunctionType)
+@pytest.mark.parametrize(
+    "turn",
+    [
+        ("if group > 3: break", "total += [group]"),
+        ("if group > 3: raise StopIteration", "total += [group]"),
+        ("assert group < 3", "total += [group]"),
+        ("total += [last]", "last = group"),
+        ("total += [len(total) + group]",),
+        ("total[0] = group[0]",),
+        ("total.append(group)",),
+        ("total += [tables.pop()]",),
+        ("request.seen.add(group)",),
+        ("request.keys.update({index: group})",),
+        ("add = total.append", "add(group)"),
+        ("mine = request.drafts", "mine.append(group)"),
+        ("mine = request.drafts", "mine += [group]"),
+        ("mine = []", "mine = request.drafts", "mine.clear()"),
+        ("mine = theirs = request.drafts", "theirs.clear()"),
+        ("if group: total += [group]",),
+        ("table.blocks.append(group)",),
+    ],
+)
+def test_a_turn_that_rests_on_another_is_rejected(turn: tuple[str, ...]) -> None:
+    """One that ends the loop, reads what an earlier one set or added, or changes what it did not make."""
     with pytest.raises(CarriedError):
-        between_turns(function)
+        turns_of_source(_loop(ALL_GROUPS, *turn))
+
+
+@pytest.mark.parametrize(
+    ("over", "before"),
+    [
+        ("enumerate(list(zip(geometry.groups, tables, strict=True))[:2])", "pass"),
+        ("enumerate(zip(geometry.groups, tables))", "pass"),
+        ("enumerate(zip(geometry.groups, tables, strict=False))", "pass"),
+        ("enumerate(zip(geometry.groups[:2], tables[:2], strict=True))", "pass"),
+        ("enumerate(zip(geometry.groups, tables, strict=True), 1)", "pass"),
+        ("enumerate(reversed(tables))", "pass"),
+        ("enumerate(zip(first, tables, strict=True))", "first = geometry.groups[:2]"),
+        ("enumerate(zip(tables, tables, strict=True))", "tables = tables[:2]"),
+        (ALL_GROUPS, "for _ in (): pass"),
+    ],
+)
+def test_a_loop_over_some_groups_is_rejected(over: str, before: str) -> None:
+    """One that takes some of the groups, stops at the shortest, numbers them otherwise, or is not the only one."""
+    with pytest.raises(CarriedError):
+        turns_of_source(_loop(over, "total += [group]", before=before))
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import accumulate
+from itertools import accumulate, islice
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from attrs import evolve, frozen
+
 from kvreference import hit_lookup
+from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.geometry import Group
@@ -247,10 +250,6 @@ LOCAL = _satisfies(
 )
 
 
-INDEX = 1
-"""Of the group that is asked, among others."""
-
-
 class _Cut:
     """The prefixes of a request. Of a cut, of which only each so many-th is taken, one is met; ``which`` is the cut."""
 
@@ -264,6 +263,17 @@ class _Cut:
         return (self.place,)
 
 
+class _OneGroup:
+    """The groups of a geometry, any number of them: only one is asked for."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def __getitem__(self, index: Any) -> Group:
+        assert index == self.u.index, "of another group"
+        return group(Kind.FULL, self.u.block)
+
+
 class _SomeBlocks:
     """A cached map in which some of the blocks of a group are missing."""
 
@@ -273,25 +283,28 @@ class _SomeBlocks:
     def find(self, content: Any) -> Any:
         """The block, if it is there."""
         index, place = content
-        assert index == INDEX, "of another group"
+        assert index == self.u.index, "of another group"
         return key(self.u.blocks[place]) if self.u.missing[place] == 0 else None
 
 
 class _Prefixes:
     """Entries inside blocks: the block that begins with a prefix is known by the place of this prefix."""
 
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
     def find(self, content: Any) -> Any:
         """The place."""
         index, place = content
-        assert index == INDEX, "of another group"
+        assert index == self.u.index, "of another group"
         return place
 
 
 def _counts_on(u: Any) -> Any:
     """One turn, at any block: from what was counted before it."""
-    geometry: Any = SimpleNamespace(groups=(None, group(Kind.FULL, u.block)), grain_tokens=u.grain)
+    geometry: Any = SimpleNamespace(groups=_OneGroup(u), grain_tokens=u.grain)
     prefixes: Any = _Cut(u.place)
-    maps: Any = _SomeBlocks(u), _Prefixes()
+    maps: Any = _SomeBlocks(u), _Prefixes(u)
     starts, counted = list[Any](), vars(hit_lookup)["accumulate"]
 
     def from_there(missing: Any, initial: Any) -> Any:
@@ -299,7 +312,7 @@ def _counts_on(u: Any) -> Any:
         return counted(missing, initial=u.before)
 
     with patch.object(hit_lookup, "accumulate", from_there):
-        found: Any = hit_lookup._Found(geometry, INDEX, maps, prefixes)
+        found: Any = hit_lookup._Found(geometry, u.index, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
     first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
     fine: Any = (first == u.block) & (step == u.block) & (prefixes.which.stop is None)
@@ -324,6 +337,18 @@ _finds: Callable[..., None] = hit_lookup._Found.__init__
 """What it does, where nothing is broken."""
 
 
+class _OfTheFirstTwo:
+    """A map that is asked for the second group in place of all after it."""
+
+    def __init__(self, asked: Any) -> None:
+        self.asked = asked
+
+    def find(self, content: Any) -> Any:
+        """What is there for one of the first two groups."""
+        index, prefix = content
+        return self.asked.find((min(index, 1), prefix))
+
+
 class _Earlier:
     """Prefixes, of which a cut begins one too early."""
 
@@ -342,6 +367,7 @@ BLOCKS = Obligation(
     "there, and counts what is missing: the counts before two blocks differ if and only if a block in between is "
     "missing.",
     unknowns={
+        "index": Count(0),
         "block": Count(1),
         "grain": Count(1),
         "place": Count(0),
@@ -382,6 +408,22 @@ BLOCKS = Obligation(
             lambda self, geometry, index, maps, prefixes: _finds(self, geometry, index, maps, _Earlier(prefixes)),
         ),
         only(
+            "blocks-of-the-second-group",
+            "Blocks of a group after the second are asked for in the second.",
+            f"{LOOK_UP}:_Found.__init__",
+            lambda self, geometry, index, maps, prefixes: _finds(
+                self, geometry, index, (_OfTheFirstTwo(maps[0]), maps[1]), prefixes
+            ),
+        ),
+        only(
+            "beginnings-of-the-second-group",
+            "Beginnings of blocks of a group after the second are asked for in the second.",
+            f"{LOOK_UP}:_Found.__init__",
+            lambda self, geometry, index, maps, prefixes: _finds(
+                self, geometry, index, (maps[0], _OfTheFirstTwo(maps[1])), prefixes
+            ),
+        ),
+        only(
             "begins-a-grain-later",
             "The beginning of a block is found by the prefix that ends a grain later.",
             f"{LOOK_UP}:_Found._beginning",
@@ -405,6 +447,9 @@ STATES = _satisfies(
 
 _longest_length: Callable[..., int] = hit_lookup.longest_length
 _worthwhile: Callable[..., bool] = hit_lookup.is_worthwhile
+_longest_hit: Callable[..., Hit] = hit_lookup.longest_hit
+_tables_found: Callable[..., tuple[Any, ...]] = hit_lookup.tables_found
+_partials_found: Callable[..., tuple[Any, ...]] = hit_lookup.partials_found
 """What they do, where nothing is broken."""
 
 
@@ -503,15 +548,20 @@ class Ranges:
 
 def _turn(u: Any) -> tuple[Any, Ranges]:
     """What the running look-up comes to at a length that it tries: the hit, or None if it tries the next one."""
-    ranges = Ranges(u)
+    ranges, asked = Ranges(u), list[Any]()
+
+    def met(elements: Any) -> Met:
+        asked.append(Met(elements))
+        return asked[-1]
+
     with ExitStack() as stack:
         for name, by in {
             "range": ranges,
             "len": lambda of: of.count if isinstance(of, Groups) else of.__len__(),
             "_Found": lambda _geometry, index, *_rest: Some(u, index),
-            "tuple": Met,
-            "tables_found": lambda *_rest: (),
-            "partials_found": lambda *_rest: (),
+            "tuple": met,
+            "tables_found": lambda found, hit, _tokens: (found, hit),
+            "partials_found": lambda found, hit: (found, hit),
         }.items():
             stack.enter_context(patch.object(hit_lookup, name, by, create=True))
         geometry: Any = SimpleNamespace(groups=Groups(u.groups), alignment_tokens=u.alignment)
@@ -521,6 +571,9 @@ def _turn(u: Any) -> tuple[Any, Ranges]:
             hit = hit_lookup.longest_hit(*arguments, tokens_readable=u.readable)
         except StopIteration:
             return None, ranges
+    for found, at in (hit.blocks, hit.partials):
+        assert found is asked[0], "the blocks of a hit are of all groups"
+        assert at == hit.tokens, "the blocks are of this hit"
     return hit.tokens, ranges
 
 
@@ -554,6 +607,11 @@ def _served_by(asked: Callable[[Some], Any]) -> Any:
         return _longest_length(Met(each for each in found if asked(each)), lengths, tokens, least)
 
     return some
+
+
+def _of_some(hit: Any) -> Any:
+    found, at = hit.blocks
+    return evolve(hit, blocks=(Met(found), at))
 
 
 LONGEST = Obligation(
@@ -612,6 +670,12 @@ LONGEST = Obligation(
             ),
         ),
         only(
+            "blocks-of-some-groups",
+            "The blocks of a hit are those of some of the groups.",
+            f"{LOOK_UP}:longest_hit",
+            lambda *arguments, **named: _of_some(_longest_hit(*arguments, **named)),
+        ),
+        only(
             "never-worthwhile-below",
             "A hit that is shorter than the minimum is none, wherever it ends.",
             f"{LOOK_UP}:is_worthwhile",
@@ -658,6 +722,21 @@ TABLE_KINDS = (
 )
 
 
+@frozen(eq=False)
+class _Another:
+    """Another group that was looked at: its table and its partial say which, and of which hit."""
+
+    number: int
+
+    def table(self, hit_tokens: Any) -> tuple[Any, ...]:
+        """Its table."""
+        return self.number, hit_tokens
+
+    def partial(self, hit_tokens: Any) -> Any:
+        """Its block of which a beginning is copied."""
+        return self.table(hit_tokens)
+
+
 def _table_of_hit(u: Any) -> Any:
     found: Any = object.__new__(hit_lookup._Found)
     make, unread_of = TABLE_KINDS[u.kind.__index__()]
@@ -669,8 +748,14 @@ def _table_of_hit(u: Any) -> Any:
 
     found.group = SimpleNamespace(blocks_needed=needed, block_size_tokens=u.block, ends_inside=its.ends_inside)
     found.blocks = Blocks(u.place, key(u.found))
-    (table,) = hit_lookup.tables_found([found], u.hit, u.hit + 1)
-    fine: Any = hit_lookup.partials_found([found], u.hit) == ()
+    # Each group before it and after it gives its own, in this order.
+    groups: Any = Met([_Another(0), found, _Another(1)])
+    first, table, last = hit_lookup.tables_found(groups, u.hit, u.hit + 1)
+    fine: Any = True
+    for which, given in enumerate(((first, last), hit_lookup.partials_found(groups, u.hit))):
+        assert len(given) == 2, which
+        for number, (its, hit_tokens) in enumerate(given):
+            fine = fine & (its == number) & (hit_tokens == u.hit)
     unread = unread_of(u) // u.block
     length: Any = 0
     for part in table:
@@ -689,7 +774,8 @@ TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
     statements=("KV-OP-01", "KV-OP-02", "KV-OP-04"),
     title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands "
-    "the block that was found, or the null block where no token after the hit reads, for every kind of group.",
+    "the block that was found, or the null block where no token after the hit reads, for every kind of group. Each "
+    "group has its own table, and its own block to copy from.",
     unknowns={
         "kind": Count(0, len(TABLE_KINDS) - 1),
         "block": Count(1),
@@ -718,6 +804,30 @@ TABLE = Obligation(
             "All blocks of a hit stand in its table.",
             f"{LOOK_UP}:_Found.table",
             lambda self, hit: tuple(self.blocks[Times(expression_of(0)) : hit // self.group.block_size_tokens]),
+        ),
+        only(
+            "the-first-group-for-all",
+            "Each table is that of the first group.",
+            f"{LOOK_UP}:tables_found",
+            lambda found, hit, _tokens: tuple(next(iter(found)).table(hit) for _ in found),
+        ),
+        only(
+            "tables-of-two-groups",
+            "Only the first two groups have a table.",
+            f"{LOOK_UP}:tables_found",
+            lambda found, hit, tokens: _tables_found(islice(found, 2), hit, tokens),
+        ),
+        only(
+            "copies-for-two-groups",
+            "Beginnings of blocks are copied for the first two groups only.",
+            f"{LOOK_UP}:partials_found",
+            lambda found, hit: _partials_found(islice(found, 2), hit),
+        ),
+        only(
+            "copies-for-the-first-group",
+            "All beginnings of blocks are copied for the first group.",
+            f"{LOOK_UP}:partials_found",
+            lambda found, hit: tuple(next(iter(found)).partial(hit) for each in found if each.partial(hit)),
         ),
         only(
             "no-null-blocks",
