@@ -34,6 +34,7 @@ NEEDS = MappingProxyType(
         "transfers": "a scheduler whose requests other nodes offer something, and read",
         "connector=simple": "SimpleCPUOffloadConnector",
         "connector=multi": "a MultiConnector with OffloadingConnector and SimpleCPUOffloadConnector",
+        "connector=nixl": "a MultiConnector with NixlConnector and OffloadingConnector",
         "connector=tiering": "OffloadingConnector with a tier of files below the host",
         "adapter": "requests with the same tokens and different LoRA adapters",
         "chunks": "prompts that are computed in several steps",

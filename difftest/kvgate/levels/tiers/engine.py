@@ -25,7 +25,6 @@ from kvgate.levels.scheduler.adapter.subjects import SUBJECTS
 from kvgate.levels.scheduler.adapter.worker import abort, drafts, reset_cache
 from kvgate.levels.scheduler.operations import ResetCache, Serve
 from kvgate.levels.tiers.adapter.connectors import Connector, HostTier, result_of
-from kvgate.levels.tiers.adapter.nixl import computed_elsewhere
 from kvgate.levels.tiers.adapter.own import (
     ABORTS,
     ASYNCHRONOUS,
@@ -308,14 +307,14 @@ class TierEngine:
         self.lockstep.requests += 1
         arrival = evolve(serve.arrival, request=number)
         request: Any = new_request(self.settings, evolve(serve, arrival=arrival))
-        if self.stage.connector == "nixl" and serve.loads:
-            computed_elsewhere(request, len(self.settings.geometry.groups))
         self.lockstep.note(arrival)
         self._leak.arrived(number)
         name = name_of(number)
         self._alive[name], self._named[name] = request, 0
         self._tokens[name], self.memory.tokens[name] = [], []
         self._learn(name, list(request.prompt_token_ids), request.cache_salt)
+        if self.connector.nixl is not None and serve.loads:
+            self.connector.nixl.compute_elsewhere(request)
         self.scheduler.add_request(request)
         self._name_blocks(name)
 

@@ -36,8 +36,6 @@ class FileJob:
 class Written:
     """What a file holds."""
 
-    parts: tuple[object, ...]
-    """The content of each part of the chunk that it was written from."""
     left_out: frozenset[int]
     """The parts that the chunk had not got."""
     by: int

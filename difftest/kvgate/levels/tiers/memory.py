@@ -587,9 +587,8 @@ class TierMemory:
             if key not in files:
                 folder.written.pop(key, None)
             elif not job.reads and key not in folder.written:
-                parts = tuple(self.host.get((0, chunk, part)) for part in range(self.blocks_per_chunk))
                 left_out = frozenset(part for _, at, part in self.left_out if at == chunk)
-                folder.written[key] = Written(parts, left_out, self.engine)
+                folder.written[key] = Written(left_out, self.engine)
                 folder.chunks_written += 1
 
     def end_file(self, number: int, done: Collection[Key] | None) -> None:

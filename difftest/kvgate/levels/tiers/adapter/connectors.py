@@ -131,6 +131,11 @@ class Connector:
         """The ``SimpleCPUOffloadConnector`` in it, if there is one."""
         return next((half for half in self.halves if isinstance(half, Simple)), None)
 
+    @property
+    def nixl(self) -> Nixl | None:
+        """The ``NixlConnector`` in it, if there is one."""
+        return next((half for half in self.halves if isinstance(half, Nixl)), None)
+
     def is_offloading(self, job: Job) -> bool:
         """Whether a job is of an ``OffloadingConnector``."""
         return isinstance(self.halves[job.tier], Offloading)

@@ -1,7 +1,7 @@
 """vLLM's own ``NixlConnector`` on a node that reads from another one: its half at the scheduler.
 
 Its half at the worker needs NIXL's native library and another node. A model of both stands in its place: the other
-node has computed the whole prompt, and a read that a case ends has brought it.
+node has computed the whole prompt into blocks of its own, and a read that a case ends has brought those that it names.
 """
 
 from __future__ import annotations
@@ -17,20 +17,8 @@ from kvgate.levels.tiers.memory import Copy, Number, TierMemory
 from kvgate.levels.tiers.operations import TierStage
 
 WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector.NixlPullConnectorWorker"
-
-
-def computed_elsewhere(request: Any, groups: int) -> None:
-    """Another node has computed the prompt of a request."""
-    request.kv_transfer_params = {
-        "do_remote_prefill": True,
-        # That node's blocks: how many they are, only the worker's half asks.
-        "remote_block_ids": [[1]] * groups,
-        "remote_engine_id": "the other node",
-        "remote_request_id": request.request_id,
-        "remote_host": "localhost",
-        "remote_port": 1,
-        "tp_size": 1,
-    }
+NO_BLOCK = 0
+"""Of the other node: the block that never holds anything."""
 
 
 class Reads:
@@ -48,7 +36,7 @@ class Reads:
         for name, read in metadata.reqs_to_recv.items():
             # Without blocks, the other node is told that it may free its own.
             if any(read.local_block_ids):
-                self.nixl.begin(name, read.local_block_ids)
+                self.nixl.begin(name, read)
 
     def get_finished(self) -> tuple[set[str], set[str]]:
         """The requests whose blocks were sent and have come since the last call."""
@@ -79,6 +67,9 @@ class Nixl:
     stage: TierStage
     tier: int
     transfers: Transfers = field(init=False)
+    _blocks: dict[str, set[int]] = field(init=False, factory=dict)
+    """The blocks of each request on the other node, by its name there."""
+    _blocks_given: int = field(init=False, default=0)
     _under_way: dict[str, Number] = field(init=False, factory=dict)
     _begun: int = field(init=False, default=0)
 
@@ -86,20 +77,44 @@ class Nixl:
         self.transfers = Transfers(self.memory, self.tier)
         self.worker.connector_worker.nixl = self
 
-    def begin(self, request: str, blocks_of_groups: Sequence[Sequence[int]]) -> None:
-        """A read begins, which brings each block what the request has at its place."""
-        claim, tokens = self.memory.claims[request], self.memory.tokens[request]
-        copies: list[Copy] = []
-        for group, blocks in enumerate(blocks_of_groups):
-            size = self.memory.settings.geometry.groups[group].block_size_tokens
-            for block in filter(None, blocks):
-                index = list(claim.tables[group]).index(block)
-                content = tokens[index * size : min(claim.tokens, (index + 1) * size)]
-                place = len(copies)
-                self.memory.host[self.tier, self._begun + place, 0] = group, (*content, *[None] * (size - len(content)))
-                copies.append(Copy(group, block, self._begun + place, 0, index))
+    def compute_elsewhere(self, request: Any) -> None:
+        """The other node has computed the prompt of a request, under a name of its own."""
+        name, tokens = f"{request.request_id} on the other node", self.memory.tokens[request.request_id]
+        request.kv_transfer_params = {
+            "do_remote_prefill": True,
+            "remote_block_ids": [
+                self._keep(group, tokens) for group in range(len(self.memory.settings.geometry.groups))
+            ],
+            "remote_engine_id": "the other node",
+            "remote_request_id": name,
+            "remote_host": "localhost",
+            "remote_port": 1,
+            "tp_size": 1,
+        }
+        self._blocks[name] = {each for blocks in request.kv_transfer_params["remote_block_ids"] for each in blocks}
+
+    def _keep(self, group: int, tokens: Sequence[int]) -> list[int]:
+        """The blocks of a group that hold these tokens on the other node. Their ids are not in ascending order."""
+        size, blocks = self.memory.settings.geometry.groups[group].block_size_tokens, list[int]()
+        for first in range(0, len(tokens), size):
+            content = tokens[first : first + size]
+            blocks.append((2 + self._blocks_given) ^ 1)
+            self._blocks_given += 1
+            self.memory.host[self.tier, blocks[-1], 0] = group, (*content, *[None] * (size - len(content)))
+        return blocks
+
+    def begin(self, request: str, read: Any) -> None:
+        """A read begins: in each group the last blocks of the other node go to the blocks here, in order."""
+        of_request, copies = self._blocks.get(read.remote.request_id, ()), list[Copy]()
+        for group, (here, there) in enumerate(zip(read.local_block_ids, read.remote.block_ids, strict=True)):
+            first = len(there) - len(here)
+            if not here or first < 0:
+                # The worker's half asserts that it is not so.
+                self.memory.misfit(True, f"group {group} has {len(here)} blocks here, and {len(there)} there")
+            for index, (block, source) in enumerate(zip(here, there[max(0, first) :], strict=False), max(0, first)):
+                copies.append(Copy(group, block, source if source in of_request else NO_BLOCK, 0, index))
         self._under_way[request] = self.transfers.begin(self._begun, True, request, tuple(copies), {})
-        self._begun += len(copies)
+        self._begun += 1
 
     def ended(self) -> set[str]:
         """The requests whose read has ended since the last call."""
