@@ -341,15 +341,16 @@ def _of_its_own_salt(_divergence: Divergence, engine: Any) -> None:
 
 
 def _stored_once(_divergence: Divergence, engine: Any) -> None:
-    """What was loaded was stored once, and something else is there."""
-    engine.scheduler.connector.was_stored_again = engine.scheduler.connector.is_as_read = lambda _address: False
+    """What was loaded was stored once, and is of no other group."""
+    connector = engine.scheduler.connector
+    connector.was_stored_again, connector.slots_read = lambda _address: False, lambda _address: ()
 
 
 def _stored_from_a_block(_divergence: Divergence, engine: Any) -> None:
     """What was loaded had been stored once, from another block than the null block."""
     connector = engine.scheduler.connector
     connector.was_stored_from = lambda _address, _source: False
-    connector.was_stored_again = connector.is_as_read = lambda _address: False
+    connector.was_stored_again, connector.slots_read = lambda _address: False, lambda _address: ()
 
 
 def _nothing_came(_divergence: Divergence, engine: Any) -> None:

@@ -24,7 +24,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     at = blocks[shown.block].data_ptr()
     # The null block is 114.
     was_a_block = not connector.was_stored_from(at, blocks[NULL].data_ptr())
-    is_of_others = connector.is_as_read(at) and engine.memory.device[shown.block][0] != shown.group
+    came = [engine.memory.device.group_of(number) for number in connector.slots_read(at) if number]
+    is_of_others = any(group != shown.group for group in came)
     is_late = is_of_others or connector.was_stored_again(at)
     return of_window and shown.origin is None and was_a_block and bool(is_late)
 

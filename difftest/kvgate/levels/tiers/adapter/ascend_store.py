@@ -147,10 +147,9 @@ def connector() -> Any:
             return bool(came) and Store.stores[key] > 1
 
         @staticmethod
-        def is_as_read(address: int) -> bool:
-            """Whether what is there is what was last read to there."""
-            _, came, _ = Store.brought.get(address, ("", b"", 0))
-            return bool(came) and ctypes.string_at(address, len(came)) == came
+        def slots_read(address: int) -> Sequence[int]:
+            """What was last read to there, by slot."""
+            return memoryview(Store.brought.get(address, ("", b"", 0))[1]).cast("q")
 
         @staticmethod
         def was_stored_from(address: int, source: int) -> bool:

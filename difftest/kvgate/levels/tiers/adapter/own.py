@@ -147,16 +147,19 @@ class Device(MutableMapping[int, Content]):
         first = -memory.data_ptr() % PAGE_BYTES // 8
         self.tensor = memory[first : first + settings.blocks * size].view(settings.blocks, size, 1)
 
+    def group_of(self, number: int) -> int:
+        """The group of what a slot's number stands for."""
+        return (number - 1) % self.groups
+
     def __getitem__(self, block: int) -> Content:
         numbers = self.tensor[block].flatten().tolist()
         written = [number for number in numbers if number]
         if not written:
             raise KeyError(block)
-        group = (written[0] - 1) % self.groups
+        group = self.group_of(written[0])
         # What is of another group is nothing of this one.
         slots = (
-            (number - 1) // self.groups if number and (number - 1) % self.groups == group else None
-            for number in numbers
+            (number - 1) // self.groups if number and self.group_of(number) == group else None for number in numbers
         )
         return group, tuple(slots)
 
