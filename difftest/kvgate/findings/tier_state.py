@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from traceback import walk_tb
 from typing import Any
 
 from kvgate.monitors.slot_memory import first_read
 from kvreference.scheduler.room import blocks_to_run
+
+
+def raising_request(engine: Any) -> str:
+    """The request of the innermost call that failed and names one; empty if none does."""
+    found, error = "", engine.raised
+    for frame, _ in walk_tb(error.__traceback__ if error is not None else None):
+        named = frame.f_locals
+        found = str(named.get("req_id") or getattr(named.get("request"), "request_id", found))
+    return found
 
 
 def block_tables(engine: Any) -> list[Mapping[str, Sequence[Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from attrs import evolve
@@ -179,6 +180,31 @@ def _still_in_the_window(_divergence: Divergence, engine: Any) -> None:
     for table in tables:
         for blocks in table.values():
             blocks[:] = [next(each for each in blocks if not each.is_null)] * len(blocks)
+
+
+def _raise_for(engine: Any, name: str) -> None:
+    def call(request: Any) -> None:
+        raise AssertionError(request)
+
+    try:
+        call(SimpleNamespace(request_id=name))
+    except AssertionError as error:
+        engine.raised = error
+
+
+def _raised_for_another(_divergence: Divergence, engine: Any) -> None:
+    """The call that failed was for another request."""
+    _raise_for(engine, "another")
+
+
+def _raised_elsewhere(divergence: Divergence, engine: Any) -> Divergence | None:
+    """0.21.0 raises for another request; another release raises what 0.21.0 does, for the same request."""
+    import vllm
+
+    names = [job.request for job, _ in engine.memory.culprits] or list(engine.connector.offloading.half._req_status)
+    _raise_for(engine, "another" if vllm.__version__ == "0.21.0" else names[0])
+    raised = _with(statement="KV-SYS-01", subject="AssertionError in __init__", got="AssertionError: ")
+    return raised(divergence, engine)
 
 
 def _one_job_is_unknown(_divergence: Divergence, engine: Any) -> None:
@@ -387,7 +413,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _with(statement="KV-TIER-05", got="{'_req_status': 99}"),
     ),
     "087": (_not_preempted, _with(subject="AssertionError in update_state_after_alloc")),
-    "088": (_chunks_are_whole, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
+    "088": (_raised_elsewhere, _chunks_are_whole, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
     "089": (_with(subject="a chunk of the host that a store uses"), _not_interrupted, _with(statement="KV-TIER-04")),
     "090": (_a_block_is_taken, _a_block_is_held_twice, _with(subject="RuntimeError in schedule")),
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
@@ -414,6 +440,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _no_request_waits,
         _hits_states_as_far,
         _hits_whole_blocks,
+        _raised_for_another,
         _with(subject="AssertionError in build_connector_meta"),
     ),
     "102": (
@@ -422,7 +449,12 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _with(subject="what a hit of the tier brings in group 0"),
         _with(statement="KV-TIER-01"),
     ),
-    "106": (_ended_by_itself, _has_a_block_for_each_token, _with(subject="AssertionError in build_connector_meta")),
+    "106": (
+        _ended_by_itself,
+        _has_a_block_for_each_token,
+        _raised_for_another,
+        _with(subject="AssertionError in build_connector_meta"),
+    ),
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
     "103": (_nothing_is_evicted, _no_file_is_read, _with(statement="KV-TIER-05")),
     "104": (_not_from_before, _with(subject="a chunk of the host that a store uses")),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from attrs import evolve
 
+from kvgate.levels.tiers.files import FileJob
 from kvgate.levels.tiers.memory import Claim, Computed, Copy, Job, StepUse, TierMemory
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -103,6 +104,22 @@ def test_two_stores_may_read_a_block_and_two_loads_a_chunk() -> None:
     found.begin(load(2))
     found.begin(load(3, block=10))
     assert found.found is None
+
+
+def test_the_copy_is_named_that_is_concerned() -> None:
+    """Of a store of two blocks, the second is written by a step, or its chunk is read to from a file."""
+    copies = Copy(0, 1, 7, 0, 0), Copy(0, 2, 8, 0, 1)
+    actions: list[Callable[[TierMemory], None]] = [
+        lambda each: each.write(0, TABLES[0], 4, each.tokens["one"][4:]),
+        lambda each: each.begin_file(FileJob(1, True, "one", {8: (B, 0)})),
+    ]
+    for action in actions:
+        found = memory()
+        job = Job((0, 0, 0), False, "one", copies, {7: (A, 0), 8: (B, 0)})
+        found.begin(job)
+        action(found)
+        assert "KV-TIER-02" == seen(found)
+        assert ((job, copies[1]),) == found.culprits
 
 
 def test_a_step_writes_where_a_store_reads() -> None:

@@ -134,7 +134,6 @@ RELEASE = evolve(
         "090-stores-stop-a-reset",
         "093-loads-of-another-connector-are-not-seen",
         "094-idle-engine-stores-without-end",
-        "100-load-in-a-step-takes-a-state-too-many",
         "104-promoted-to-chunks-of-a-reset",
     },
     scheduler=SCHEDULER_RULES,

@@ -145,6 +145,7 @@ RELEASE = evolve(
         "065-evicted-state-cached-again",
         "095-holders-wait-behind-a-holder",
         "075-load-kept-out-by-its-own-drafts",
+        "100-load-in-a-step-takes-a-state-too-many",
         "103-promotions-evict-each-other",
     },
     scheduler=SCHEDULER_RULES,

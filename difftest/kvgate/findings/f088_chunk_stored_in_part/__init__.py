@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from importlib import import_module
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import raising_request
 from kvgate.kernel.difference import Divergence
 from kvreference.attention import Kind
 
@@ -14,11 +17,13 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     """What a load brings to a window is a part of a chunk that was left out; or a store puts what follows such a part
     to its place, or counts that part as well, which raises, or has too few blocks for its chunks."""
     difference = divergence.difference
-    rejected = (("KV-SYS-01", "AssertionError in __init__"), ("KV-TIER-04", "the blocks of a store"))
-    if engine.stage.blocks_per_chunk > 1 and (difference.statement, difference.subject) in rejected:
-        counts = list(map(int, re.findall(r"\d+", difference.got)))
-        is_short = not counts or counts[0] < engine.stage.blocks_per_chunk * counts[1]
-        return bool(engine.connector.offloading and is_short and _has_part(engine))
+    is_offloading = engine.connector.offloading and engine.stage.blocks_per_chunk > 1
+    if is_offloading and (difference.statement, difference.subject) == ("KV-SYS-01", "AssertionError in __init__"):
+        return _counts_part() and _has_part(engine, {raising_request(engine)})
+    if is_offloading and (difference.statement, difference.subject) == ("KV-TIER-04", "the blocks of a store"):
+        blocks, chunks = map(int, re.findall(r"\d+", difference.got)[:2])
+        is_short = blocks < engine.stage.blocks_per_chunk * chunks
+        return is_short and _has_part(engine, engine.connector.offloading.half._req_status)
     if not engine.memory.culprits or engine.stage.blocks_per_chunk == 1:
         return False
     job, copy = engine.memory.culprits[0]
@@ -30,12 +35,16 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     return divergence.difference.statement == "KV-TIER-01" and is_left_out
 
 
-def _has_part(engine: Any) -> bool:
-    """A request has the last block of a chunk, and not the first one, which its window has left."""
-    parts = engine.stage.blocks_per_chunk
-    blocks = [
-        group.block_ids for each in engine.connector.offloading.half._req_status.values() for group in each.group_states
-    ]
+def _counts_part() -> bool:
+    """Whether the release counts the blocks that it leaves out."""
+    version: str = import_module("vllm").__version__
+    return version == "0.21.0"
+
+
+def _has_part(engine: Any, names: Collection[str]) -> bool:
+    """One of these requests has the last block of a chunk, and not the first one, which its window has left."""
+    parts, states = engine.stage.blocks_per_chunk, engine.connector.offloading.half._req_status.items()
+    blocks = [group.block_ids for name, each in states if name in names for group in each.group_states]
     chunks = [each[at : at + parts] for each in blocks for at in range(0, len(each) - parts + 1, parts)]
     return any(chunk[-1] and not chunk[0] for chunk in chunks)
 

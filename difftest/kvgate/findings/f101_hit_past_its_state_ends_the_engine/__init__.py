@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import raising_request
 from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """The states do not reach a hit that ends inside a block; or a window has a block before the hit's end that no hit
-    brought."""
-    difference = divergence.difference
+    brought. Both of the request of the call that failed.
+    """
+    difference, name = divergence.difference, raising_request(engine)
     if difference.statement != "KV-SYS-01":
         return False
     if difference.subject == "AssertionError in truncate_computed_blocks":
-        return any(_is_past_its_state(engine, request) for request in engine.scheduler.waiting)
+        return any(_is_past_its_state(engine, each) for each in engine.scheduler.waiting if each.request_id == name)
     is_raised = difference.subject == "AssertionError in update_state_after_alloc"
-    return is_raised and any(_is_past_its_window(engine, claim) for claim in engine.memory.claims.values())
+    claims = engine.memory.claims
+    return is_raised and name in claims and _is_past_its_window(engine, claims[name])
 
 
 def _is_past_its_state(engine: Any, request: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import raising_request
 from kvgate.kernel.difference import Divergence
 
 
@@ -14,7 +15,8 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     if (difference.subject, difference.got) != ("AssertionError in _build_store_jobs", "AssertionError: "):
         return False
     offloading = engine.connector.offloading
-    return offloading is not None and any(map(_lacks_blocks, offloading.half._req_status.values()))
+    status = None if offloading is None else offloading.half._req_status.get(raising_request(engine))
+    return status is not None and _lacks_blocks(status)
 
 
 def _lacks_blocks(status: Any) -> bool:

@@ -427,7 +427,7 @@ class TierMemory:
                 if each.block == block and (job.loads or slot < self._slots_named(job, each)):
                     verb = "writes" if job.loads else "reads"
                     got = f"{job.words} {verb} it"
-                    self._find("KV-TIER-02", f"a block that {what}", "no job uses it", got, (job, job.copies[0]))
+                    self._find("KV-TIER-02", f"a block that {what}", "no job uses it", got, (job, each))
                     return
 
     def _slots_named(self, job: Job, copy: Copy) -> int:
@@ -562,7 +562,8 @@ class TierMemory:
         self._check_files(job.keys, job.reads, what)
         for other in self.jobs.values():
             if job.keys.keys() & other.keys.keys() and (job.reads or not other.loads):
-                self._find("KV-TIER-02", what, "no other job's", other.words, (other, other.copies[0]))
+                concerned = ((other, each) for each in other.copies if each.chunk in job.keys)
+                self._find("KV-TIER-02", what, "no other job's", other.words, *concerned)
         for chunk, key in job.keys.items():
             for part in range(0 if job.reads else self.blocks_per_chunk):
                 if (0, chunk, part) not in self.left_out:
