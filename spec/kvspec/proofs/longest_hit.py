@@ -551,8 +551,9 @@ def _turn(u: Any) -> tuple[Any, Ranges]:
     ranges, asked = Ranges(u), list[Any]()
 
     def met(elements: Any) -> Met:
-        asked.append(Met(elements))
-        return asked[-1]
+        all_of_them = Met(elements)
+        asked.append(all_of_them)
+        return all_of_them
 
     with ExitStack() as stack:
         for name, by in {
@@ -571,7 +572,8 @@ def _turn(u: Any) -> tuple[Any, Ranges]:
             hit = hit_lookup.longest_hit(*arguments, tokens_readable=u.readable)
         except StopIteration:
             return None, ranges
-    for found, at in (hit.blocks, hit.partials):
+    parts: Any = (hit.blocks, hit.partials)
+    for found, at in parts:
         assert found is asked[0], "the blocks of a hit are of all groups"
         assert at == hit.tokens, "the blocks are of this hit"
     return hit.tokens, ranges
@@ -751,9 +753,10 @@ def _table_of_hit(u: Any) -> Any:
     # Each group before it and after it gives its own, in this order.
     groups: Any = Met([_Another(0), found, _Another(1)])
     first, table, last = hit_lookup.tables_found(groups, u.hit, u.hit + 1)
+    first_partial, last_partial = hit_lookup.partials_found(groups, u.hit)
     fine: Any = True
-    for which, given in enumerate(((first, last), hit_lookup.partials_found(groups, u.hit))):
-        assert len(given) == 2, which
+    ends: Any = ((first, last), (first_partial, last_partial))
+    for given in ends:
         for number, (its, hit_tokens) in enumerate(given):
             fine = fine & (its == number) & (hit_tokens == u.hit)
     unread = unread_of(u) // u.block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +13,7 @@ from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
 from kvreference.answers import Granted, Hit, Statistics
 from kvreference.attention import Kind
-from kvreference.holdings import Allocation, Span
+from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
 from kvreference.operations import Admit, CommonPrefix, LookUp, Schedule, TakeStatistics
 from kvreference.population import Population, Request, Status
@@ -133,30 +134,49 @@ LOOKS_UP = Obligation(
 )
 
 
-def _shares(u: Any) -> Any:
-    """Leading blocks that all hold, one that another request lacks, or none, and any after it.
+def _blocks_of(leading: Any, rest: Any, lacks: bool) -> list[Any]:
+    """The blocks of each request in one group: leading ones that all hold, one that another lacks, and any after it.
 
-    That request decides. Before and after it stand others, which have everything.
+    The first request is the one that asks, and the third decides. Before and after it stand others, which have
+    everything.
     """
-    leading, lacked, rest = Stretch(u.leading), object(), Stretch(u.rest)
-    own = Parts([leading, lacked, rest] if u.parts == 1 else [leading])
+    shared, lacked, others = Stretch(leading), object(), Stretch(rest)
+    own = Parts([shared, lacked, others] if lacks else [shared])
     # Where those that follow stand in other tables makes no difference.
-    everything, less = Parts([rest, lacked, leading]), Parts([leading, rest])
-    geometry = SimpleNamespace(groups=(group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8)))
+    everything, less = Parts([others, lacked, shared]), Parts([shared, others])
+    return [own, everything, less if lacks else everything, everything]
+
+
+def _shares(u: Any) -> Any:
+    """Two groups of full attention, with different tables, and one with a window between them."""
+    groups = (group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8), group(Kind.FULL, 4))
+    geometry = SimpleNamespace(groups=groups)
     held = holdings_over(SimpleNamespace(pool=SimpleNamespace(references=_NoCounts())), geometry)
-    tables = [own, everything, less if u.parts == 1 else everything, everything]
-    held.tables = {number: [SimpleNamespace(blocks=blocks)] * 2 for number, blocks in enumerate(tables, OWNER)}
+    in_groups = [
+        _blocks_of(u.leading, u.rest, bool(u.parts == 1)),
+        _blocks_of(u.of_window, u.rest, False),
+        _blocks_of(u.second, u.second_rest, bool(u.second_parts == 1)),
+    ]
+    held.tables = {
+        number: [SimpleNamespace(blocks=blocks) for blocks in tables]
+        for number, tables in enumerate(zip(*in_groups, strict=True), OWNER)
+    }
     manager = manager_over(held)
     manager.cache = cache_over(geometry)
+    current = list[Any]()
 
-    def placed(values: Any) -> Any:
+    def placed(values: Any) -> Iterator[Any]:
         """Groups by their numbers, and whether a block is held by its place."""
-        places = (place for place, _ in numbered(own))
-        return enumerate(values) if isinstance(values, zip) else zip(places, values, strict=True)
+        if isinstance(values, zip):
+            for number, each in enumerate(values):
+                current.append(in_groups[number][0])
+                yield number, each
+        else:
+            yield from zip((place for place, _ in numbered(current[-1])), values, strict=True)
 
     with on_lengths(holdings), patch.object(holdings, "enumerate", placed, create=True):
-        shared, of_window = manager._common_prefix(CommonPrefix(OWNER)).blocks
-    return (shared == u.leading) & (of_window == 0)
+        shared, of_window, second = manager._common_prefix(CommonPrefix(OWNER)).blocks
+    return (shared == u.leading) & (of_window == 0) & (second == u.second)
 
 
 class _NoCounts:
@@ -166,14 +186,32 @@ class _NoCounts:
         return 0
 
 
+_leading_shared = Holdings.leading_shared
+"""What it does, where nothing is broken."""
+
+
+def _with_first_tables(held: Holdings, request: int) -> Any:
+    """Holdings in which other requests have in each group their blocks of the first one."""
+    tables = {
+        number: its if number == request else [its[0] for _ in held.groups] for number, its in held.tables.items()
+    }
+    return SimpleNamespace(groups=held.groups, tables=tables, pool=held.pool, rules=held.rules)
+
+
 SHARES = Obligation(
     id="blocks-and-references.running-common-prefix",
     statements=("KV-OP-14",),
     title="The common prefix in a group of full attention is as many leading blocks of a request as each other request "
-    "with blocks names, too, in tables of any length; in a group with a window it is none.",
-    unknowns={"leading": Count(0), "rest": Count(0), "parts": Count(0, 1)},
+    "with blocks names there, too, in tables of any length; in a group with a window it is none.",
+    unknowns={
+        **{name: Count(0) for name in ("leading", "rest", "second", "second_rest", "of_window")},
+        **{name: Count(0, 1) for name in ("parts", "second_parts")},
+    },
     claim=_shares,
-    witnesses={"many are shared": lambda u: (u.leading == 70) & (u.rest == 5) & (u.parts == 1)},
+    witnesses={
+        "many are shared": lambda u: (u.leading == 70) & (u.rest == 5) & (u.parts == 1),
+        "groups share different numbers": lambda u: (u.leading == 70) & (u.second == 3) & (u.second_parts == 1),
+    },
     mutants=(
         only(
             "counted-across-a-gap",
@@ -182,11 +220,31 @@ SHARES = Obligation(
             lambda self, request: [
                 Parts(
                     block
-                    for block in self.tables[OWNER][0].blocks
-                    if all(block in set(tables[0].blocks) for tables in self.tables.values())
-                ).length,
-                0,
+                    for block in self.tables[OWNER][index].blocks
+                    if all(block in set(tables[index].blocks) for tables in self.tables.values())
+                ).length
+                if index != 1
+                else 0
+                for index in range(3)
             ],
+        ),
+        only(
+            "the-first-group-for-all",
+            "What is shared in the first group counts in each of full attention.",
+            f"{HOLDINGS}.leading_shared",
+            lambda self, request: [_leading_shared(self, request)[0] if each.keeps_all else 0 for each in self.groups],
+        ),
+        only(
+            "other-tables-of-the-first-group",
+            "In each group the blocks of others are those of the first group.",
+            f"{HOLDINGS}.leading_shared",
+            lambda self, request: _leading_shared(_with_first_tables(self, request), request),
+        ),
+        only(
+            "windows-share",
+            "What is shared in a group with a window counts.",
+            "kvreference.geometry:Group.keeps_all",
+            True,
         ),
         only(
             "one-other-is-asked",

@@ -7,7 +7,7 @@ of the chapters would expect. Method: small managers step by step, and the same 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -37,7 +37,7 @@ from kvreference.operations import (
 )
 from kvreference.settings import Settings
 from kvspec.maps import entries_of
-from kvspec.pool.state import FREE, HELD, WAITING
+from kvspec.pool.state import FREE, HELD, MAPS, WAITING, initial
 from kvspec.refinement.follower import everywhere, wrong
 from kvspec.refinement.picture import FOLLOWED, IN_BOTH, picture
 
@@ -60,6 +60,18 @@ def seen(manager: Followed, *operations: Operation, writes: bool = False) -> lis
         manager.apply(operation)
         tallies.append(manager.follower.tally - before - (Counter() if writes else WRITES))
     return tallies
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 8, 65])
+@pytest.mark.parametrize("settings", [{}, {"scratch_first": True}, {"pin_drop_blocks_min": 1}])
+def test_a_new_manager_is_in_the_initial_state(blocks: int, settings: Mapping[str, Any]) -> None:
+    """With each kind of pool: all blocks but the null block are free, and nothing is held, pinned or cached."""
+    manager = Manager(Settings(FULL, blocks, tokens_max=32, **settings))
+    state = picture(manager).state
+    first = initial(state)
+    for name in set(MAPS) - set(FOLLOWED):
+        assert getattr(first, name) == getattr(state, name), name
+    assert blocks == state.blocks == len(manager.pool.references)
 
 
 def test_what_becomes_known_is_written() -> None:
