@@ -73,7 +73,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-11": _WHOLE,
     "KV-OP-12": "more blocks at once, and that what is forgotten is reported, in order",
     "KV-OP-13": "that an admission counts the look-up that it makes",
-    "KV-OP-14": "that each group is compared with itself, in models of several full groups",
+    "KV-OP-14": "models of more than three groups",
     "KV-OP-15": _WHOLE,
     "KV-OP-16": _EQUAL,
     "KV-OP-17": "the order through a release, and with a pinned tier; that no rule but that of a finding has blocks "
