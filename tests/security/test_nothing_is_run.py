@@ -50,6 +50,9 @@ ARGUED = {
     ("difftest/kvgate/adapters/registry.py", "import_module"): "--sut module:factory: the user names the code",
     ("difftest/kvgate/adapters/registry.py", "exec_module"): "--preload FILE.py: likewise",
     ("difftest/kvgate/levels/tiers/adapter/own.py", "import_module"): "--connector MODULE:CLASS: likewise",
+    ("difftest/kvgate/levels/tiers/adapter/ascend_store.py", "import_module"): _OURS,
+    ("difftest/kvgate/levels/tiers/adapter/ascend_store.py", "ctypes"): "the model of the store copies what the "
+    "connector's worker points at: bytes of tensors of this process",
     ("difftest/kvgate/adapters/cpu_engine/answering.py", "import_module"): "what the process that started it says, "
     "through a pipe that no other process has",
     ("difftest/kvgate/adapters/cpu_engine/checkpoint.py", "import_module"): _OURS,
