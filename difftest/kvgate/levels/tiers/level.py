@@ -117,13 +117,18 @@ def _is_plain(geometry: Geometry) -> bool:
     return plain and len(sizes) == 1 and not geometry.hashed_ahead_tokens
 
 
-def refusal(connector: str) -> str:
+def refusal(connector: str, geometry: Geometry) -> str:
     """Why a connector takes no such model."""
+    name = connector
     if connector == OWN:
         from kvgate.levels.tiers.adapter.own import Chosen
 
-        return f"--connector {Chosen.name} takes models with one group, for it lacks SupportsHMA"
-    return f"--connector {connector} takes models with a group of full attention"
+        name = Chosen.name
+    if connector in (OWN, "nixl") and geometry.keeps_states:
+        return f"--connector {name} takes models without states"
+    if connector == OWN:
+        return f"--connector {name} takes models with one group, for it lacks SupportsHMA"
+    return f"--connector {name} takes models with a group of full attention"
 
 
 def _takes(connector: str, geometry: Geometry) -> bool:
@@ -132,6 +137,8 @@ def _takes(connector: str, geometry: Geometry) -> bool:
         from kvgate.levels.tiers.adapter.own import Chosen
 
         return not geometry.keeps_states and (not Chosen.one_group or len(geometry.groups) == 1)
+    if connector == "nixl":
+        return not geometry.keeps_states
     return connector not in ("simple", "multi") or any(group.kind is Kind.FULL for group in geometry.groups)
 
 
@@ -271,15 +278,13 @@ class TierLevel(DrivenLevel):
                 "--level tiers takes models of full attention, windows and states at block ends, in blocks of one size"
             )
         if not _takes(case.stage.connector, case.settings.geometry):
-            raise UsageError(refusal(case.stage.connector))
+            raise UsageError(refusal(case.stage.connector, case.settings.geometry))
         if subject in ASCEND_SYSTEMS and case.stage.connector != OWN:
             raise UsageError(f"--level tiers runs with {subject} and --connector ascend-store or one of your own")
         if case.stage.connector == OWN and subject not in OWN_SYSTEMS + ASCEND_SYSTEMS:
             raise UsageError(f"--level tiers runs connectors of your own with {', '.join(OWN_SYSTEMS)}, not {subject}")
         if case.stage.connector == "nixl" and subject not in NIXL_SYSTEMS:
             raise UsageError(f"--connector nixl runs with {', '.join(NIXL_SYSTEMS[:2])}, not with {subject}")
-        if case.stage.connector == "nixl" and case.settings.geometry.keeps_states:
-            raise UsageError("--connector nixl takes models without states")
         from kvgate.levels.tiers.engine import TierEngine
         from kvgate.levels.tiers.engines import Engines
 
