@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from attrs import evolve
 
-from kvgate.findings.tier_state import block_tables
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.tiers.memory import Failure
 
@@ -173,13 +172,9 @@ def _had_room(_divergence: Divergence, engine: Any) -> None:
 
 
 def _still_in_the_window(_divergence: Divergence, engine: Any) -> None:
-    """The tables have a block in each place, and a request that has ended was short."""
+    """The window had not left the block when the store was made."""
     for job, _ in engine.memory.culprits:
-        engine.memory.tokens[job.request] = []
-    tables: Any = block_tables(engine)
-    for table in tables:
-        for blocks in table.values():
-            blocks[:] = [next(each for each in blocks if not each.is_null)] * len(blocks)
+        job.left = [0] * len(engine.settings.geometry.groups)
 
 
 def _raise_for(engine: Any, name: str) -> None:
@@ -398,9 +393,15 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "076": (_blocks_are_taken, _one_load_has_not_ended),
     "077": (_stores_have_ended, _with(subject="AssertionError in build_connector_meta")),
     "078": (_not_the_end, _computed_in_part, _with(statement="KV-TIER-01")),
-    "079": (_had_room, _still_in_the_window, _with(subject="a chunk of the host that a store uses")),
+    "079": (
+        _had_room,
+        _still_in_the_window,
+        _with(statement="KV-TIER-02", subject="a block that is written by a step"),
+        _with(subject="a chunk of the host that a store uses"),
+    ),
     "084": (_one_reset_less, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
     "085": (
+        _with(statement="KV-TIER-02", subject="a block that is written by a step"),
         _with(subject="a chunk of the host that a store uses"),
         _made_before_a_reset,
         _in_the_window,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
-from itertools import cycle
+from itertools import cycle, takewhile
 from typing import Any, TypeAlias
 
 from attrs import define, evolve, frozen
@@ -138,7 +138,7 @@ class TierEngine:
         with self.subject.while_built(settings):
             self.scheduler: Any = self._build(settings, stage)
         self.followed = self.subject.followed(in_whole_blocks, self.scheduler)
-        self.memory = TierMemory(settings, stage.blocks_per_chunk)
+        self.memory = TierMemory(settings, stage.blocks_per_chunk, left=self._left)
         if folder is not None:
             self.memory.folder, self.memory.engine = folder, folder.engines
             folder.engines += 1
@@ -495,6 +495,16 @@ class TierEngine:
     def _holds_blocks(self, name: str) -> bool:
         tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
         return any(table.get(name) for table in tables)
+
+    def _left(self, name: str) -> Sequence[int]:
+        """How many of the first places of each group the window of a request has left; of one that has ended: with
+        its last token."""
+        managers = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        tables = [each.req_to_blocks.get(name, ()) for each in managers]
+        if any(tables):
+            return [sum(1 for _ in takewhile(lambda block: block.is_null, table)) for table in tables]
+        tokens, groups = len(self.memory.tokens[name]), self.settings.geometry.groups
+        return [first_read(group, tokens) // group.block_size_tokens for group in groups]
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""
