@@ -311,6 +311,11 @@ def _no_file_is_read(_divergence: Divergence, engine: Any) -> None:
     engine.memory.file_jobs.clear()
 
 
+def _other_stores_forgotten(_divergence: Divergence, engine: Any) -> None:
+    """The reset has forgotten a store of another chunk."""
+    engine.keys_forgotten = {(b"another", 0)}
+
+
 def _every_chunk_is_readable(_divergence: Divergence, engine: Any) -> None:
     """No chunk of the host waits for a store."""
     half = engine.connector.tiering
@@ -459,7 +464,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
     "103": (_nothing_is_evicted, _no_file_is_read, _with(statement="KV-TIER-05")),
     "104": (_not_from_before, _with(subject="a chunk of the host that a store uses")),
-    "105": (_not_from_before, _every_chunk_is_readable, _with(statement="KV-TIER-04")),
+    "105": (_other_stores_forgotten, _every_chunk_is_readable, _with(statement="KV-TIER-04")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}
 """Findings that only loads that fail show, with connectors of one's own: see test_own_connector.py."""

@@ -41,7 +41,7 @@ from kvgate.levels.tiers.adapter.own import (
     Chosen,
 )
 from kvgate.levels.tiers.adapter.transfers import NeverEndsError
-from kvgate.levels.tiers.files import Folder
+from kvgate.levels.tiers.files import Folder, Key
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndFiles, EndJobs, LoseJob, Operation, TierStage
 from kvgate.levels.tiers.progress import wait_for
@@ -157,6 +157,8 @@ class TierEngine:
         """The requests that a failed load has set back: how many tokens counted as computed before."""
         self.forgotten: set[Number] = set()
         """The jobs that requests had when the connector's cache was reset."""
+        self.keys_forgotten: set[Key] = set()
+        """What the stores among them were to bring to a host that has tiers below."""
         self.interrupted: set[Number] = set()
         """The stores, under way or yet to begin, of requests that a reset has preempted."""
         self.preempted: set[str] = set()
@@ -275,6 +277,8 @@ class TierEngine:
                 self.resets_since_step += 1
                 self.memory.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
                 self.forgotten |= self.connector.jobs_of(None)
+                if self.connector.tiering is not None:
+                    self.keys_forgotten |= self.connector.tiering.keys_to_store()
             if operation.preempts:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
