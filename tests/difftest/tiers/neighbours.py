@@ -10,6 +10,7 @@ from attrs import evolve
 
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.tiers.memory import Failure
+from kvreference.scheduler.operations import Reply, Step
 
 Neighbour: TypeAlias = Callable[[Divergence, Any], Divergence | None]
 """Changes the engine, or gives another divergence."""
@@ -368,6 +369,11 @@ def _was_gone(_divergence: Divergence, engine: Any) -> None:
     engine.scheduler.connector.was_gone = lambda _address: True
 
 
+def _scheduled_since(_divergence: Divergence, engine: Any) -> None:
+    """The request has been scheduled in an earlier step than the last since the reset."""
+    engine.perform(Step((Reply(),)))
+
+
 def _by_no_reset(_divergence: Divergence, engine: Any) -> None:
     """No reset has preempted the request."""
     engine.preempted_by_reset.clear()
@@ -429,7 +435,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
     "112": (_stored_once, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
     "114": (_stored_from_a_block, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
-    "113": (_was_gone, _by_no_reset, _was_reported),
+    "113": (_scheduled_since, _was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),

@@ -164,7 +164,9 @@ class TierEngine:
         self.preempted: set[str] = set()
         """The requests that a reset has preempted since the last step."""
         self.preempted_by_reset: set[str] = set()
-        """All requests that a reset has ever preempted."""
+        """The requests that a reset has preempted, until the step ends that schedules them again."""
+        self._scheduled: set[str] = set()
+        """The requests of the last step."""
         self.resets_since_step = 0
         """How often the connector's cache was reset since the last step."""
         self._leak = LeakMonitor(settings)
@@ -283,6 +285,7 @@ class TierEngine:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
                 self.preempted_by_reset |= running
+                self._scheduled -= running
                 self.interrupted |= self.connector.jobs_of(running)
             # A connector that is asked to reset may say that it cannot.
             with suppress(NotImplementedError) if operation.connector else nullcontext():
@@ -333,6 +336,7 @@ class TierEngine:
             self._collect_all()
             return False
         self.resets_since_step = 0
+        self.preempted_by_reset -= self._scheduled
         before = set(self.memory.jobs), len(self._alive)
         output = self.scheduler.schedule()
         self.preempted.clear()
@@ -408,6 +412,7 @@ class TierEngine:
     def _execute(self, output: Any, replies: Sequence[Reply]) -> _InFlight:
         """What the worker does with a step: its report, and what it answers."""
         first = self._receive(output)
+        self._scheduled = set(first)
         # What was dispatched before may not have ended when this step begins.
         uses = self._used(first, output)
         self.memory.in_flight = [self._before, uses]
