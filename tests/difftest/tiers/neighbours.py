@@ -347,6 +347,20 @@ def _stored_once(_divergence: Divergence, engine: Any) -> None:
     connector.was_stored_again, connector.slots_read = lambda _address: False, lambda _address: ()
 
 
+def _by_another_key(_divergence: Divergence, engine: Any) -> None:
+    """What was loaded was read by the key of another block."""
+    engine.scheduler.connector.was_read_by = lambda _address, _hash, _group: False
+
+
+def _came_as_named(_divergence: Divergence, engine: Any) -> None:
+    """What was stored again, and loaded, is what its key names."""
+    shown, connector = engine.memory.shown_by, engine.scheduler.connector
+    size = engine.settings.geometry.groups[shown.group].block_size_tokens
+    tokens = engine.memory.tokens[shown.request][shown.place * size : (shown.place + 1) * size]
+    named = [1 + token * engine.memory.device.groups + shown.group for token in tokens]
+    connector.was_stored_again, connector.slots_read = lambda _address: True, lambda _address: named
+
+
 def _stored_from_a_block(_divergence: Divergence, engine: Any) -> None:
     """What was loaded had been stored once, from another block than the null block."""
     connector = engine.scheduler.connector
@@ -433,7 +447,14 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
-    "112": (_stored_once, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
+    "112": (
+        _by_another_key,
+        _came_as_named,
+        _stored_once,
+        _nothing_came,
+        _of_full_attention,
+        _with(statement="KV-TIER-03"),
+    ),
     "114": (_stored_from_a_block, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
     "113": (_scheduled_since, _was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
