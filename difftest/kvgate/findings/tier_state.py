@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from traceback import walk_tb
 from typing import Any
 
+from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import first_read
 from kvreference.scheduler.room import blocks_to_run
 
@@ -18,6 +19,15 @@ def raising_request(engine: Any) -> str:
         named = frame.f_locals
         found = str(named.get("req_id") or getattr(named.get("request"), "request_id", found))
     return found
+
+
+def is_taken_after_others(divergence: Divergence, engine: Any) -> bool:
+    """Whether a store takes what others wrote, or a load writes a block while a store reads it."""
+    difference = divergence.difference
+    if difference.statement == "KV-TIER-04":
+        return not difference.subject.startswith("a chunk ")
+    is_shared = difference.statement == "KV-TIER-02" and difference.subject.startswith("a block of the device ")
+    return is_shared and any(job.loads for job, _ in engine.memory.culprits)
 
 
 def block_tables(engine: Any) -> list[Mapping[str, Sequence[Any]]]:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from attrs import evolve
 
-from kvgate.findings.tier_state import block_tables
 from kvgate.kernel.difference import Divergence
 from kvgate.levels.tiers.memory import Failure
+from kvreference.scheduler.operations import Reply, Step
 
 Neighbour: TypeAlias = Callable[[Divergence, Any], Divergence | None]
 """Changes the engine, or gives another divergence."""
@@ -173,13 +173,9 @@ def _had_room(_divergence: Divergence, engine: Any) -> None:
 
 
 def _still_in_the_window(_divergence: Divergence, engine: Any) -> None:
-    """The tables have a block in each place, and a request that has ended was short."""
+    """The window had not left the block when the store was made."""
     for job, _ in engine.memory.culprits:
-        engine.memory.tokens[job.request] = []
-    tables: Any = block_tables(engine)
-    for table in tables:
-        for blocks in table.values():
-            blocks[:] = [next(each for each in blocks if not each.is_null)] * len(blocks)
+        job.left = [0] * len(engine.settings.geometry.groups)
 
 
 def _raise_for(engine: Any, name: str) -> None:
@@ -316,6 +312,11 @@ def _no_file_is_read(_divergence: Divergence, engine: Any) -> None:
     engine.memory.file_jobs.clear()
 
 
+def _other_stores_forgotten(_divergence: Divergence, engine: Any) -> None:
+    """The reset has forgotten a store of another chunk."""
+    engine.keys_forgotten = {(b"another", 0)}
+
+
 def _every_chunk_is_readable(_divergence: Divergence, engine: Any) -> None:
     """No chunk of the host waits for a store."""
     half = engine.connector.tiering
@@ -346,6 +347,20 @@ def _stored_once(_divergence: Divergence, engine: Any) -> None:
     connector.was_stored_again, connector.slots_read = lambda _address: False, lambda _address: ()
 
 
+def _by_another_key(_divergence: Divergence, engine: Any) -> None:
+    """What was loaded was read by the key of another block."""
+    engine.scheduler.connector.was_read_by = lambda _address, _hash, _group: False
+
+
+def _came_as_named(_divergence: Divergence, engine: Any) -> None:
+    """What was stored again, and loaded, is what its key names."""
+    shown, connector = engine.memory.shown_by, engine.scheduler.connector
+    size = engine.settings.geometry.groups[shown.group].block_size_tokens
+    tokens = engine.memory.tokens[shown.request][shown.place * size : (shown.place + 1) * size]
+    named = [1 + token * engine.memory.device.groups + shown.group for token in tokens]
+    connector.was_stored_again, connector.slots_read = lambda _address: True, lambda _address: named
+
+
 def _stored_from_a_block(_divergence: Divergence, engine: Any) -> None:
     """What was loaded had been stored once, from another block than the null block."""
     connector = engine.scheduler.connector
@@ -366,6 +381,11 @@ def _of_full_attention(_divergence: Divergence, engine: Any) -> None:
 def _was_gone(_divergence: Divergence, engine: Any) -> None:
     """The store had lost what was to be loaded."""
     engine.scheduler.connector.was_gone = lambda _address: True
+
+
+def _scheduled_since(_divergence: Divergence, engine: Any) -> None:
+    """The request has been scheduled in an earlier step than the last since the reset."""
+    engine.perform(Step((Reply(),)))
 
 
 def _by_no_reset(_divergence: Divergence, engine: Any) -> None:
@@ -398,9 +418,15 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "076": (_blocks_are_taken, _one_load_has_not_ended),
     "077": (_stores_have_ended, _with(subject="AssertionError in build_connector_meta")),
     "078": (_not_the_end, _computed_in_part, _with(statement="KV-TIER-01")),
-    "079": (_had_room, _still_in_the_window, _with(subject="a chunk of the host that a store uses")),
+    "079": (
+        _had_room,
+        _still_in_the_window,
+        _with(statement="KV-TIER-02", subject="a block that is written by a step"),
+        _with(subject="a chunk of the host that a store uses"),
+    ),
     "084": (_one_reset_less, _no_job_to_flush, _with(subject="AssertionError in build_connector_meta")),
     "085": (
+        _with(statement="KV-TIER-02", subject="a block that is written by a step"),
         _with(subject="a chunk of the host that a store uses"),
         _made_before_a_reset,
         _in_the_window,
@@ -421,9 +447,16 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "093": (_store_has_ended, _with(statement="KV-TIER-01")),
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
-    "112": (_stored_once, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
+    "112": (
+        _by_another_key,
+        _came_as_named,
+        _stored_once,
+        _nothing_came,
+        _of_full_attention,
+        _with(statement="KV-TIER-03"),
+    ),
     "114": (_stored_from_a_block, _nothing_came, _of_full_attention, _with(statement="KV-TIER-03")),
-    "113": (_was_gone, _by_no_reset, _was_reported),
+    "113": (_scheduled_since, _was_gone, _by_no_reset, _was_reported),
     "094": (_as_many_chunks_as_blocks, _with(subject="an engine without requests")),
     "095": (_blocks_are_taken, _one_load_has_not_ended),
     "096": (_named_once, _with(statement="KV-INV-02")),
@@ -458,7 +491,7 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
     "099": (_not_from_before, _with(subject="a block of the device that a store uses")),
     "103": (_nothing_is_evicted, _no_file_is_read, _with(statement="KV-TIER-05")),
     "104": (_not_from_before, _with(subject="a chunk of the host that a store uses")),
-    "105": (_not_from_before, _every_chunk_is_readable, _with(statement="KV-TIER-04")),
+    "105": (_other_stores_forgotten, _every_chunk_is_readable, _with(statement="KV-TIER-04")),
 }
 OF_OWN = {"021", "034", "062", "063", "066"}
 """Findings that only loads that fail show, with connectors of one's own: see test_own_connector.py."""

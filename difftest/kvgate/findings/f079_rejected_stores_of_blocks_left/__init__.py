@@ -5,30 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Finding
-from kvgate.findings.tier_state import block_tables
+from kvgate.findings.tier_state import is_taken_after_others
 from kvgate.kernel.difference import Divergence
-from kvgate.monitors.slot_memory import first_read
 from kvreference.attention import Kind
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A store takes a block that the window of its request has left, and the tier had no room for its key before."""
-    difference = divergence.difference
-    is_of_it = difference.statement in ("KV-TIER-04", "KV-TIER-02") and not difference.subject.startswith("a chunk ")
-    return is_of_it and any(_is_left(engine, *culprit) for culprit in engine.memory.culprits)
+    """A store takes a block that the window of its request had left when it was made, and the tier had no room for its
+    key before.
+
+    The block holds what others wrote there, or a load writes it while the store reads it.
+    """
+    return is_taken_after_others(divergence, engine) and any(
+        _is_left(engine, *culprit) for culprit in engine.memory.culprits
+    )
 
 
 def _is_left(engine: Any, job: Any, copy: Any) -> bool:
     group = engine.settings.geometry.groups[copy.group]
     if job.loads or not engine.connector.is_offloading(job) or group.kind is not Kind.SLIDING_WINDOW:
         return False
-    table = block_tables(engine)[copy.group].get(job.request, ())
-    if table:
-        is_left = copy.index < len(table) and table[copy.index].is_null
-    else:
-        # It has ended.
-        end = (copy.index + 1) * group.block_size_tokens
-        is_left = end <= first_read(group, len(engine.memory.tokens[job.request]))
+    is_left = copy.index < job.left[copy.group]
     return bool(is_left and job.keys[copy.chunk] in engine.connector.offloading.rejected)
 
 

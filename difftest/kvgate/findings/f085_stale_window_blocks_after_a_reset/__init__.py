@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgate.findings.finding import Finding
+from kvgate.findings.tier_state import is_taken_after_others
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import first_read
 from kvreference.attention import Kind
@@ -16,9 +17,9 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
 
     The block holds what was written there later, or a load writes it.
     """
-    difference = divergence.difference
-    is_of_it = difference.statement in ("KV-TIER-04", "KV-TIER-02") and not difference.subject.startswith("a chunk ")
-    return is_of_it and any(_is_stale(engine, *culprit) for culprit in engine.memory.culprits)
+    return is_taken_after_others(divergence, engine) and any(
+        _is_stale(engine, *culprit) for culprit in engine.memory.culprits
+    )
 
 
 def _is_stale(engine: Any, job: Any, copy: Any) -> bool:

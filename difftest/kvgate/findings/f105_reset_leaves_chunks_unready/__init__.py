@@ -10,13 +10,13 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A chunk is not readable and no job brings it any more, after a reset when the connector had jobs.
+    """A chunk is not readable and no job brings it any more, since a reset forgot the store that was to bring it.
 
     Requests wait for it; or it is all that is left.
     """
     tiering, difference = engine.connector.tiering, divergence.difference
-    left = tiering.keys_left_unready() if tiering is not None and engine.forgotten else set()
-    if not left:
+    left = tiering.keys_left_unready() if tiering is not None else set()
+    if not left or not left <= engine.keys_forgotten:
         return False
     if difference.statement == "KV-TIER-05":
         held = str({"chunks that a job uses": len(left)})

@@ -13,21 +13,29 @@ from kvreference.block_pool import NULL
 def _is_it(divergence: Divergence, engine: Any) -> bool:
     """A block of a window holds what a load brought, which was taken from another block than the null block.
 
+    It was read by the key of the block's place in its request, and what was stored is not what that key names.
     Its key was stored more than once, or what came is of another group. Where a load brought nothing, what is read has
     that load for its origin. What came may be written over in part.
     """
     shown, connector = engine.memory.shown_by, engine.scheduler.connector
     if engine.stage.own != "ascend-store" or divergence.difference.statement != "KV-TIER-01" or shown is None:
         return False
-    of_window = engine.settings.geometry.groups[shown.group].kind is Kind.SLIDING_WINDOW
+    group = engine.settings.geometry.groups[shown.group]
+    if group.kind is not Kind.SLIDING_WINDOW or shown.origin is not None:
+        return False
     blocks = engine.memory.device.tensor
     at = blocks[shown.block].data_ptr()
     # The null block is 114.
     was_a_block = not connector.was_stored_from(at, blocks[NULL].data_ptr())
-    came = [engine.memory.device.group_of(number) for number in connector.slots_read(at) if number]
-    is_of_others = any(group != shown.group for group in came)
+    slots = list(connector.slots_read(at))
+    is_of_others = any(engine.memory.device.group_of(number) != shown.group for number in slots if number)
+    first, end = (place * group.block_size_tokens for place in (shown.place, shown.place + 1))
+    held = engine.memory.tokens[shown.request][first:end]
+    hashes = [block_hash for block_hash, prefix in engine.memory.names.items() if [prefix] == held[-1:]]
+    is_of_key = any(connector.was_read_by(at, each, shown.group) for each in hashes)
+    is_other = slots != engine.memory.device.numbers((shown.group, held))
     is_late = is_of_others or connector.was_stored_again(at)
-    return of_window and shown.origin is None and was_a_block and bool(is_late)
+    return bool(is_of_key and is_other and was_a_block and is_late)
 
 
 FINDING = Finding(

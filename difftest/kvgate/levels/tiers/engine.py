@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
-from itertools import cycle
+from itertools import cycle, takewhile
 from typing import Any, TypeAlias
 
 from attrs import define, evolve, frozen
@@ -40,7 +40,7 @@ from kvgate.levels.tiers.adapter.own import (
     Chosen,
 )
 from kvgate.levels.tiers.adapter.transfers import NeverEndsError
-from kvgate.levels.tiers.files import Folder
+from kvgate.levels.tiers.files import Folder, Key
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndFiles, EndJobs, LoseJob, Operation, TierStage
 from kvgate.levels.tiers.progress import wait_for
@@ -137,7 +137,7 @@ class TierEngine:
         with self.subject.while_built(settings):
             self.scheduler: Any = self._build(settings, stage)
         self.followed = self.subject.followed(in_whole_blocks, self.scheduler)
-        self.memory = TierMemory(settings, stage.blocks_per_chunk)
+        self.memory = TierMemory(settings, stage.blocks_per_chunk, left=self._left)
         if folder is not None:
             self.memory.folder, self.memory.engine = folder, folder.engines
             folder.engines += 1
@@ -156,12 +156,16 @@ class TierEngine:
         """The requests that a failed load has set back: how many tokens counted as computed before."""
         self.forgotten: set[Number] = set()
         """The jobs that requests had when the connector's cache was reset."""
+        self.keys_forgotten: set[Key] = set()
+        """What the stores among them were to bring to a host that has tiers below."""
         self.interrupted: set[Number] = set()
         """The stores, under way or yet to begin, of requests that a reset has preempted."""
         self.preempted: set[str] = set()
         """The requests that a reset has preempted since the last step."""
         self.preempted_by_reset: set[str] = set()
-        """All requests that a reset has ever preempted."""
+        """The requests that a reset has preempted, until the step ends that schedules them again."""
+        self._scheduled: set[str] = set()
+        """The requests of the last step."""
         self.resets_since_step = 0
         """How often the connector's cache was reset since the last step."""
         self._leak = LeakMonitor(settings)
@@ -274,10 +278,13 @@ class TierEngine:
                 self.resets_since_step += 1
                 self.memory.reset_at = {name: each.num_computed_tokens for name, each in self._alive.items()}
                 self.forgotten |= self.connector.jobs_of(None)
+                if self.connector.tiering is not None:
+                    self.keys_forgotten |= self.connector.tiering.keys_to_store()
             if operation.preempts:
                 running = {request.request_id for request in self.scheduler.running}
                 self.preempted |= running
                 self.preempted_by_reset |= running
+                self._scheduled -= running
                 self.interrupted |= self.connector.jobs_of(running)
             # A connector that is asked to reset may say that it cannot.
             with suppress(NotImplementedError) if operation.connector else nullcontext():
@@ -328,6 +335,7 @@ class TierEngine:
             self._collect_all()
             return False
         self.resets_since_step = 0
+        self.preempted_by_reset -= self._scheduled
         before = set(self.memory.jobs), len(self._alive)
         output = self.scheduler.schedule()
         self.preempted.clear()
@@ -403,6 +411,7 @@ class TierEngine:
     def _execute(self, output: Any, replies: Sequence[Reply]) -> _InFlight:
         """What the worker does with a step: its report, and what it answers."""
         first = self._receive(output)
+        self._scheduled = set(first)
         # What was dispatched before may not have ended when this step begins.
         uses = self._used(first, output)
         self.memory.in_flight = [self._before, uses]
@@ -494,6 +503,16 @@ class TierEngine:
     def _holds_blocks(self, name: str) -> bool:
         tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
         return any(table.get(name) for table in tables)
+
+    def _left(self, name: str) -> Sequence[int]:
+        """How many of the first places of each group the window of a request has left; of one that has ended: with
+        its last token."""
+        managers = self.scheduler.kv_cache_manager.coordinator.single_type_managers
+        tables = [each.req_to_blocks.get(name, ()) for each in managers]
+        if any(tables):
+            return [sum(1 for _ in takewhile(lambda block: block.is_null, table)) for table in tables]
+        tokens, groups = len(self.memory.tokens[name]), self.settings.geometry.groups
+        return [first_read(group, tokens) // group.block_size_tokens for group in groups]
 
     def _used(self, first: Mapping[str, int], output: Any) -> StepUse:
         """The blocks that a step reads and writes."""

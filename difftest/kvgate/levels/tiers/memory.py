@@ -8,7 +8,7 @@ is known from the requests whose block hashes it was made of, and not from the t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TypeAlias
 
 from attrs import define, evolve, field, frozen
@@ -107,6 +107,8 @@ class Job:
     """What each chunk stands for: the hash of its last block, and the group."""
     reset_at: int | None = None
     """See ``TierMemory.reset_at``: of its request, when the scheduler made the job."""
+    left: Sequence[int] = ()
+    """See ``TierMemory.left``: of its request, when the scheduler made the job."""
     is_done: bool = False
 
     @property
@@ -223,6 +225,8 @@ class TierMemory:
     """Of each request whose claim a load has met: the tokens that then counted as computed."""
     reset_at: dict[str, int] = field(factory=dict)
     """Of each request that has run on since the last reset of the connector's cache: its tokens computed then."""
+    left: Callable[[str], Sequence[int]] = field(default=lambda _request: ())
+    """Of a request, how many of the first places of each group its window has left."""
     in_flight: Sequence[StepUse] = ()
     """The step that may not have ended, and the one that runs."""
     left_out: set[tuple[int, int, int]] = field(factory=set)

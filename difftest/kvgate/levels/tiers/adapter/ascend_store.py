@@ -147,6 +147,12 @@ def connector() -> Any:
             return bool(came) and Store.stores[key] > 1
 
         @staticmethod
+        def was_read_by(address: int, block_hash: bytes, group: int) -> bool:
+            """Whether what was last read to there has this block hash and group in its key."""
+            key, _, _ = Store.brought.get(address, ("", b"", 0))
+            return key.endswith(f"@{block_hash.hex()}") and f"@group:{group}@" in key
+
+        @staticmethod
         def slots_read(address: int) -> Sequence[int]:
             """What was last read to there, by slot."""
             return memoryview(Store.brought.get(address, ("", b"", 0))[1]).cast("q")

@@ -46,6 +46,8 @@ class Copies(Transfers):
         self.requests: dict[int, str] = {}
         self.resets: dict[int, int | None] = {}
         """Of each job's request, when the job was made; see ``TierMemory.reset_at``."""
+        self.left: dict[int, Sequence[int]] = {}
+        """The same of ``TierMemory.left``."""
         self.keys: set[Any] = set()
         """Every key that a job named."""
         self._begun: dict[int, Number] = {}
@@ -90,8 +92,8 @@ class Copies(Transfers):
             self.memory.misfit(loads, got)
             copies = ()
         keys = {chunk: _named(key) for chunk, key in zip(chunks, named, strict=False)}
-        request, reset_at = self.requests[number], self.resets[number]
-        self._begun[number] = self.begin(number, loads, request, copies, keys, reset_at=reset_at)
+        request, reset_at, left = self.requests[number], self.resets[number], self.left[number]
+        self._begun[number] = self.begin(number, loads, request, copies, keys, reset_at=reset_at, left=left)
 
 
 def _copies(device: Any, chunks: Sequence[int], blocks_per_chunk: int) -> Iterator[Copy]:
@@ -167,6 +169,7 @@ class Offloading:
         for number, job in (*metadata.load_jobs.items(), *metadata.store_jobs.items()):
             self._copies.requests[number] = job.req_id
             self._copies.resets[number] = self._copies.memory.reset_at.get(job.req_id)
+            self._copies.left[number] = self._copies.memory.left(job.req_id)
             status = self.half._req_status.get(job.req_id)
             if status is not None and status.req.is_finished():
                 self.ended[number] = status.req.num_tokens

@@ -147,6 +147,11 @@ class Device(MutableMapping[int, Content]):
         first = -memory.data_ptr() % PAGE_BYTES // 8
         self.tensor = memory[first : first + settings.blocks * size].view(settings.blocks, size, 1)
 
+    def numbers(self, content: Content) -> list[int]:
+        """What the slots of a block hold that has this content."""
+        group, slots = content
+        return [0 if slot is None else 1 + slot * self.groups + group for slot in slots]
+
     def group_of(self, number: int) -> int:
         """The group of what a slot's number stands for."""
         return (number - 1) % self.groups
@@ -164,9 +169,7 @@ class Device(MutableMapping[int, Content]):
         return group, tuple(slots)
 
     def __setitem__(self, block: int, content: Content) -> None:
-        group, slots = content
-        numbers = [0 if slot is None else 1 + slot * self.groups + group for slot in slots]
-        self.tensor[block] = self.tensor.new_tensor(numbers).unsqueeze(-1)
+        self.tensor[block] = self.tensor.new_tensor(self.numbers(content)).unsqueeze(-1)
 
     def __delitem__(self, block: int) -> None:
         self.tensor[block] = 0

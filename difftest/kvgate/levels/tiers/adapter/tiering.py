@@ -180,6 +180,10 @@ class Tiering(Offloading):
         states = [state for name in requests for state in self.half._req_status[name].group_states]
         return {self._key(key) for state in states for key in state.offload_keys}
 
+    def keys_to_store(self) -> set[Key]:
+        """The keys of the stores that the half at the scheduler knows."""
+        return {self._key(key) for job in self.half._jobs.values() if job.is_store for key in job.keys}
+
     def keys_left_unready(self) -> set[Key]:
         """The chunks of the host that cannot be read, and that no job under way brings."""
         coming = {key for job in self._memory.jobs.values() for key in job.keys.values()}

@@ -31,9 +31,10 @@ class Transfers:
         keys: Mapping[int, tuple[bytes, int]],
         part: int = 0,
         reset_at: int | None = None,
+        left: Sequence[int] = (),
     ) -> Number:
         """A job begins; of several that end together, each is a ``part``."""
-        job = Job((self.tier, number, part), loads, request, copies, keys, reset_at)
+        job = Job((self.tier, number, part), loads, request, copies, keys, reset_at, left)
         self.memory.begin(job)
         return job.number
 
