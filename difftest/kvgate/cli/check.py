@@ -184,8 +184,10 @@ def check(
         if tree is not None:
             patch = tree.changes
             measure = branches_of(patch) if patch and can_measure else None
-        models = models if model else default_models(system, profile.value)
         level = level or default_level(profile.value, system)
+        if not model:
+            models = default_models(system, profile.value)
+            models = tiers.by_default(models, system.name, connector) if level == "tiers" else models
         preparations = prepare(
             level, system, models, profile.value, seed=seed, seconds=seconds, monitors_only=monitors_only
         )

@@ -17,7 +17,7 @@ from tests.published import published
 from kvgate.adapters.releases import release_named
 from kvgate.kernel.models import load
 from kvgate.levels.tiers.files import FileJob, Folder
-from kvgate.levels.tiers.level import SYSTEMS, TIERS
+from kvgate.levels.tiers.level import TIERING_SYSTEMS, TIERS
 from kvgate.levels.tiers.memory import Copy, Job, TierMemory
 from kvgate.levels.tiers.operations import EndFiles, OtherEngine, Restart
 from kvreference.settings import Settings
@@ -102,7 +102,7 @@ def said(program: str, *arguments: str) -> list[object]:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", TIERING_SYSTEMS)
 def test_nothing_new_and_the_same_again(name: str) -> None:
     pytest.importorskip("vllm")
     published(release_named(name))

@@ -14,6 +14,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     is_shared = (difference.statement, difference.subject) == ("KV-TIER-02", "a chunk of the host that a store uses")
     jobs = [job for job, _ in engine.memory.culprits]
     of_stores = bool(jobs) and all(not job.loads and engine.connector.is_offloading(job) for job in jobs)
+    is_shared = is_shared and not difference.got.startswith("read job")
     return is_shared and of_stores and jobs[0].number in engine.forgotten
 
 

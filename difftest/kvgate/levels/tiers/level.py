@@ -70,6 +70,10 @@ STORED_SYSTEMS = ("native@0.26.0",)
 """Others, on which stored cases run."""
 ASCEND_SYSTEMS = ("ascend@0.23.0",)
 """Those of vLLM-Ascend, of which ``AscendStoreConnector`` is driven."""
+TIERING_SYSTEMS = ("native@0.23.0", "native@0.30.0", "native@0.33.0")
+"""Those of which the tier of files is driven."""
+STATE_SYSTEMS = ("native@0.33.0",)
+"""Those on which models with states are run without being asked for."""
 KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.MAMBA)
 CONNECTOR = "connector="
 """Before the name of a connector, among what a case needs."""
@@ -88,6 +92,13 @@ SIMPLER_TIERS: Rules = {
     | {"chunks": 1, "running_max": 1},
     Step: {"replies": INSIDE},
 }
+
+
+def by_default(models: list[Model], system: str, connector: str | None) -> list[Model]:
+    """Those that are run if none is named: states where all that they show is declared."""
+    if system in STATE_SYSTEMS and connector in (None, "offloading", "simple"):
+        return models
+    return [model for model in models if not model.geometry.keeps_states]
 
 
 def with_connector(prepared: Any, connector: str, config: Mapping[str, Any] | None = None) -> Any:
@@ -283,6 +294,8 @@ class TierLevel(DrivenLevel):
             raise UsageError(f"--level tiers runs with {subject} and --connector ascend-store or one of your own")
         if case.stage.connector == OWN and subject not in OWN_SYSTEMS + ASCEND_SYSTEMS:
             raise UsageError(f"--level tiers runs connectors of your own with {', '.join(OWN_SYSTEMS)}, not {subject}")
+        if case.stage.connector == TIERING and subject not in TIERING_SYSTEMS + STORED_SYSTEMS:
+            raise UsageError(f"--connector tiering runs with {', '.join(TIERING_SYSTEMS)}, not with {subject}")
         if case.stage.connector == "nixl" and subject not in NIXL_SYSTEMS:
             raise UsageError(f"--connector nixl runs with {', '.join(NIXL_SYSTEMS[:2])}, not with {subject}")
         from kvgate.levels.tiers.engine import TierEngine

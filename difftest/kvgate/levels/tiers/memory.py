@@ -483,9 +483,8 @@ class TierMemory:
                             (job, mine),
                         )
         if self.file_jobs:
-            self._check_files(
-                job.keys, not job.loads, f"a chunk of the host that a {'load' if job.loads else 'store'} uses"
-            )
+            what = f"a chunk of the host that a {'load' if job.loads else 'store'} uses"
+            self._check_files(job.keys, not job.loads, what, *((job, each) for each in job.copies))
         if not job.loads:
             parts = {(job.tier, each.chunk, each.part) for each in job.copies}
             of_chunks = {(job.tier, chunk, part) for chunk in job.keys for part in range(self.blocks_per_chunk)}
@@ -574,10 +573,10 @@ class TierMemory:
                     self._check_file("KV-TIER-04", "what a file is written from", key, part, chunk)
         self.file_jobs[job.number] = job
 
-    def _check_files(self, chunks: Collection[int], writes_host: bool, what: str) -> None:
+    def _check_files(self, chunks: Collection[int], writes_host: bool, what: str, *culprits: tuple[Job, Copy]) -> None:
         for each in self.file_jobs.values():
             if (writes_host or each.reads) and each.keys.keys() & set(chunks):
-                self._find("KV-TIER-02", what, "no other job's", each.words)
+                self._find("KV-TIER-02", what, "no other job's", each.words, *culprits)
 
     def _check_file(self, statement: str, subject: str, key: Key, part: int, chunk: int) -> None:
         named, held = self._named(key, part), self.host.get((0, chunk, part))
