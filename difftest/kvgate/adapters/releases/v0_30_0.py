@@ -134,6 +134,7 @@ RELEASE = evolve(
         "090-stores-stop-a-reset",
         "093-loads-of-another-connector-are-not-seen",
         "094-idle-engine-stores-without-end",
+        "103-promotions-evict-each-other",
         "104-promoted-to-chunks-of-a-reset",
     },
     scheduler=SCHEDULER_RULES,

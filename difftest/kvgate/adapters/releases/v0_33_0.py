@@ -146,7 +146,6 @@ RELEASE = evolve(
         "095-holders-wait-behind-a-holder",
         "075-load-kept-out-by-its-own-drafts",
         "100-load-in-a-step-takes-a-state-too-many",
-        "103-promotions-evict-each-other",
     },
     scheduler=SCHEDULER_RULES,
     additions=Additions(
