@@ -251,7 +251,12 @@ class TierLevel(DrivenLevel):
         "copies what slots hold.",
         "Transfers that fail: OffloadingConnector asserts that none does, SimpleCPUOffloadConnector reports none. "
         "With a connector of your own they are checked, and so are reads and writes of files with --connector tiering.",
-        "The worker's half of NixlConnector, and the node that it reads from: models of them bring whole prompts.",
+        "The worker's half of NixlConnector, and the node that it reads from: models of them bring whole prompts, and "
+        "no read fails.",
+        "With --connector lmcache its copies and the server of its halves: models of them. With ascend-store the store "
+        "and the device's events: models of them; what it stores late from a block of the same group can show as new.",
+        "What remains at the end of a case in which a job never ends; jobs that never end with other connectors than "
+        "offloading and nixl.",
         "Other connectors of vLLM and of vLLM-Ascend; LMCache in a process of its own; several workers, KV events of "
         "the tier.",
         "Tiers below the host but that of files, which --connector tiering has: its compiled reads and writes, its "
