@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.published import published
 
-from kvgate.adapters.releases import release_named
+from kvgate.adapters.releases import LMCACHE, release_named
 from kvgate.findings.register import FOLDER, id_of
 
 PROGRAM = """
@@ -24,10 +24,13 @@ from pathlib import Path
 from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import run_case
 from kvgate.levels.registry import read
+from kvgate.levels.tiers.level import take_connector
 
 system, shown = load_system(sys.argv[1]), {}
 for name in sys.argv[2:]:
     case = read(Path(name)).case
+    if case.level.name == "tiers":
+        take_connector(case.stage, case.stage.own or None)
     run = run_case(case.level.bench(system, case.level.gate), case)
     shown[name] = [each.finding for each in (*run.known(), *run.found())]
 print(json.dumps(shown))
@@ -52,6 +55,7 @@ TRACES = traces_by_release()
 def test_each_shows_its_finding_on_its_own_release(name: str) -> None:
     pytest.importorskip("vllm")
     published(release_named(name))
+    published(LMCACHE)
     paths = TRACES[name]
     command = [sys.executable, "-c", PROGRAM, name, *map(str, paths)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -127,7 +127,7 @@ def _run(operations: int = OPERATIONS) -> set[str]:
             assert not drive([load(name)], operations).found
         ahead = MODELS["tiny-ahead-loads"]
         no_checks = Checks(no_invariants, watches_memory=False, of_flight=nothing_in_flight, of_steps=())
-        world = AheadWorld("tiny-ahead-loads", ahead.shallow, Manager, no_checks)  # type: ignore[attr-defined]
+        world = AheadWorld("tiny-ahead-loads", ahead.shallow, Manager, no_checks)  # type: ignore[attr-defined]  # of a world of steps ahead
         walk([world], operations)
     return found
 

@@ -1,4 +1,4 @@
-; attention-kinds.window-dead-is-unread: A block that a sliding window gives up holds nothing that a later token reads, or a resume there.
+; attention-kinds.window-dead-is-unread: A block that a sliding window releases holds nothing that a later token reads, or a resume there.
 (set-logic ALL)
 (declare-fun at () Int)
 (declare-fun block () Int)

@@ -1,4 +1,4 @@
-; blocks-and-references.no-live-block-handed-out: A block that is handed out was named by no table, read or written by no pending copy, and not pinned.
+; blocks-and-references.no-live-block-handed-out: A block that is allocated was named by no table, read or written by no pending copy, and not pinned.
 (set-logic ALL)
 (declare-fun any_copy () Int)
 (declare-fun any_entry () Int)

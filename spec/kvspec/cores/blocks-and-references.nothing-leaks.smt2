@@ -1,4 +1,4 @@
-; blocks-and-references.nothing-leaks: A block that no table names and no copy reads any more can be handed out, at once or after a demotion.
+; blocks-and-references.nothing-leaks: A block that no table names and no copy reads any more can be allocated, at once or after a demotion.
 (set-logic ALL)
 (declare-fun any_block () Int)
 (declare-fun at_block () Int)

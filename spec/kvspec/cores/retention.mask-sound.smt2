@@ -1,4 +1,4 @@
-; retention.mask-sound: Whatever a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, is cached as soon as that boundary is reached and it is full.
+; retention.mask-sound: All that a hit at a multiple of the retention interval reads in a sliding window, look-ahead included, is cached as soon as that boundary is reached and it is full.
 (set-logic ALL)
 (declare-fun block () Int)
 (declare-fun boundary () Int)

@@ -1,4 +1,4 @@
-; scheduler-progress.admission-keeps-room: Whoever is let in finds room, and leaves it to everybody who was let in before: a load is begun only if what it parks stands in nobody's way.
+; scheduler-progress.admission-keeps-room: An admitted request has room, and leaves it to all admitted before: a load begins only if the blocks that it locks are in no request's way.
 (set-logic ALL)
 (declare-fun blocks () Int)
 (declare-fun entered () Int)

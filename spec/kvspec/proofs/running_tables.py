@@ -790,7 +790,7 @@ def _moves(u: Any) -> Any:
     with ExitStack() as stack:
         for module in (mamba, attention):
             stack.enter_context(patch.object(module, "len", length, create=True))
-        became = AlignedMamba(u.drafts).layout(_Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]
+        became = AlignedMamba(u.drafts).layout(_Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]  # a number of any size
     grows, running = u.entries > u.length, u.entries - u.drafts - 1
     stay = either((u.fresh == 1) | negated(grows), u.length, u.length - u.drafts)
     named: Any = 0
