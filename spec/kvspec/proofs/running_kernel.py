@@ -458,7 +458,7 @@ def _is_forgotten(u: Any) -> Any:
     others = [list(each)[-1] is other for each in places] == [True] * len(places)
     remembered = [len(each) - 1 for each in places]
     if number in population.alive:
-        # It holds on until a transfer is over, or goes on.
+        # It holds on until a transfer is over, or continues.
         return others & (remembered[1:] == [1, 1])
     if u.tier == 1:
         its.follow(Pin)

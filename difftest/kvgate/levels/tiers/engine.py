@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from attrs import define, evolve, frozen
 
+from kvgate.findings.tier_state import block_tables
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
@@ -303,8 +304,7 @@ class TierEngine:
         if not reset.preempts:
             return True
         running = {request.request_id for request in self.scheduler.running}
-        tables = (each.req_to_blocks for each in self.scheduler.kv_cache_manager.coordinator.single_type_managers)
-        return not self.stage.asynchronous and all(running.issuperset(each) for each in tables)
+        return not self.stage.asynchronous and all(running.issuperset(each) for each in block_tables(self))
 
     def _submit(self, serve: Serve) -> None:
         # A front end rejects a prompt that leaves no room for an answer.
@@ -436,7 +436,7 @@ class TierEngine:
         return _InFlight(output, result, sampled, first, worthless, failures)
 
     def _prepare(self, output: Any) -> None:
-        """The worker clears new blocks, and then copies those of which a request goes on to write a part."""
+        """The worker clears new blocks, and then copies those of which a request is to write a part."""
         for block in getattr(output, "new_block_ids_to_zero", None) or ():
             self.memory.clear(block)
         for copy in getattr(output, "kv_cache_block_copies", None) or ():
@@ -507,8 +507,7 @@ class TierEngine:
     def _left(self, name: str) -> Sequence[int]:
         """How many of the first places of each group the window of a request has left; of one that has ended: with
         its last token."""
-        managers = self.scheduler.kv_cache_manager.coordinator.single_type_managers
-        tables = [each.req_to_blocks.get(name, ()) for each in managers]
+        tables = [each.get(name, ()) for each in block_tables(self)]
         if any(tables):
             return [sum(1 for _ in takewhile(lambda block: block.is_null, table)) for table in tables]
         tokens, groups = len(self.memory.tokens[name]), self.settings.geometry.groups

@@ -385,7 +385,7 @@ class TierLevel(DrivenLevel):
     def that_fits(self, case: Case) -> Case:
         settings = case.stage.held(case.stage.matched(case.settings))
         if case.stage.match_tokens:
-            # A state inside a block is copied as well before its request goes on.
+            # A state inside a block is copied as well before its request continues.
             settings = evolve(settings, blocks=max(2, settings.blocks - _state_groups(settings.geometry)))
         fits = [each for each in case.operations if not isinstance(each, Serve) or fits_alone(settings, each)]
         return evolve(case, operations=tuple(fits))

@@ -78,6 +78,11 @@ def _slots(group: Group, prefixes: Sequence[int], place: int) -> tuple[int, ...]
     return slots[-1:] if group.keeps_states else slots
 
 
+def _prefixes(named: Content | None) -> tuple[int, ...]:
+    """What a key names of a block, slot by slot."""
+    return () if named is None else tuple(each for each in named[1] if each is not None)
+
+
 def _has(held: Content | None, named: Content) -> bool:
     """Whether a block holds what is named; after that it may hold more."""
     return held is not None and held[0] == named[0] and held[1][: len(named[1])] == named[1]
@@ -499,7 +504,7 @@ class TierMemory:
         if named is None or named[0] != copy.group:
             self._find("KV-TIER-04", "the key of a stored chunk", "a prefix of a request", "none")
         elif not _has(held, named):
-            expected = tuple(each for each in named[1] if each is not None)
+            expected = _prefixes(named)
             subject, got = f"what a store takes of group {copy.group}", self._words(held, expected)
             self.taken = self.taken if self.found else held
             self._find("KV-TIER-04", subject, f"{counted(len(expected), 'slot')} that its key names", got, (job, copy))
@@ -534,7 +539,7 @@ class TierMemory:
             # Another node sends it, which knows no keys.
             return
         named = self._named(job.keys[copy.chunk], copy.part)
-        expected = () if named is None else tuple(each for each in named[1] if each is not None)
+        expected = _prefixes(named)
         if named is None or not _has(content, named):
             subject = f"what a load brings to group {copy.group}"
             self._find("KV-TIER-01", subject, "what its key names", self._words(content, expected), (job, copy))
@@ -581,7 +586,7 @@ class TierMemory:
     def _check_file(self, statement: str, subject: str, key: Key, part: int, chunk: int) -> None:
         named, held = self._named(key, part), self.host.get((0, chunk, part))
         if named is None or held != named:
-            expected = () if named is None else tuple(each for each in named[1] if each is not None)
+            expected = _prefixes(named)
             self._find(statement, f"{subject} for group {key[1]}", "what its key names", self._words(held, expected))
 
     def wrote(self, job: FileJob, files: Collection[Key]) -> None:

@@ -34,7 +34,7 @@ class Reads:
     def start_load_kv(self, metadata: Any) -> None:
         """Reads begin."""
         for name, read in metadata.reqs_to_recv.items():
-            # Without blocks, the other node is told that it may free its own.
+            # Without blocks, the worker only notifies the other node, which may free its own.
             if any(read.local_block_ids):
                 self.nixl.begin(name, read)
 
