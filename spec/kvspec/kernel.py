@@ -23,7 +23,7 @@ from kvreference.holdings import Holdings
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
-from kvspec.executed import ROOT, defined, function_of
+from kvspec.functions import ROOT, defined, function_of
 
 _CHAPTER = "blocks-and-references.running"
 _OF_HOLDINGS = {

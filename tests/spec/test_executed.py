@@ -14,7 +14,6 @@ from attrs import evolve
 
 from kvreference import attention
 from kvspec.executed import (
-    functions,
     functions_executed,
     never_executed,
     of_the_reference,
@@ -22,6 +21,7 @@ from kvspec.executed import (
     trace,
     transcriptions,
 )
+from kvspec.functions import functions
 from kvspec.obligation import Count, Obligation, Tier, is_transcription
 from kvspec.progress.counted import CountedHoldings, CountedPool, CountedTable
 from kvspec.registry import obligations

@@ -24,7 +24,8 @@ from kvreference.block_pool import NULL
 from kvreference.manager import Manager
 from kvreference.population import Request
 from kvreference.tables import Table
-from kvspec.executed import ROOT, stored
+from kvspec.executed import stored
+from kvspec.functions import ROOT
 from kvspec.kernel import KERNEL, recorded, writers, written
 from kvspec.obligation import Tier
 from kvspec.registry import obligations

@@ -13,7 +13,8 @@ from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvreference.statements import STATEMENTS
 from kvspec.cores import CoreCheck
-from kvspec.executed import functions, never_executed, of_the_reference, stored
+from kvspec.executed import never_executed, of_the_reference, stored
+from kvspec.functions import functions
 from kvspec.proof_result import Outcome, ProofResult
 from kvspec.prover import Verdict
 from kvspec.refuted.designs import DESIGNS
