@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from attrs import evolve
 
-from kvreference import ahead, caching, content, prefix_cache, retention
+from kvreference import ahead, caching, prefix_cache, retention
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.choices import Choices
@@ -50,7 +50,6 @@ FOLDS = {caching.register: frozenset({"events", "fenced"})}
 and nothing else with the others (``between_turns``)."""
 TAKE_DUE: Callable[..., Iterator[int]] = caching._take_due
 TAKE_BOUNDARIES: Callable[..., Iterator[int]] = caching._take_boundaries
-EXTEND: Callable[..., None] = content.Prefixes.extend
 """What these do, where nothing is broken."""
 WITHOUT_EVENTS = Rules((Delta("stored_events", lambda *_: []),))
 
@@ -86,8 +85,8 @@ OF_CACHING: Mapping[str, Unknown] = {
 are computed, or never."""
 
 
-JUNCTION: Any = object()
-"""The junction of a request, which the retention of its blocks must be asked for."""
+JUNCTION, PROMPT = object(), object()
+"""The junction of a request, which the retention of its blocks must be asked for, and the length of its prompt."""
 
 
 def _step(
@@ -102,7 +101,7 @@ def _step(
     fenced: list[Any] = []
     cache.fenced = SimpleNamespace(update=fenced.extend)
     request: Any = SimpleNamespace(
-        prompt_tokens=0, tokens=Tokens(verified), junction_tokens=JUNCTION, status=Status.RUNNING
+        prompt_tokens=PROMPT, tokens=Tokens(verified), junction_tokens=JUNCTION, status=Status.RUNNING
     )
     prefixes: Any = Prefixes(u.known)
     with turn_of_group(caching, u.group), on_lengths(caching), on_lengths(prefix_cache):
@@ -118,8 +117,13 @@ def _looked_at(u: Any) -> tuple[Any, Any]:
     return place, table
 
 
-def _due_at(due: Any, is_due: Any) -> Any:
-    return SimpleNamespace(due_tokens=lambda *_: due if is_due == 1 else None, boundaries=lambda *_: ())
+def _due_at(place: Any, due: Any, is_due: Any) -> Any:
+    def due_tokens(_group: Any, index: Any, prompt_tokens: Any) -> Any:
+        assert index == place, "of this block"
+        assert prompt_tokens is PROMPT, "of this request"
+        return due if is_due == 1 else None
+
+    return SimpleNamespace(due_tokens=due_tokens, boundaries=lambda *_: ())
 
 
 def _registers_what_is_due(u: Any) -> Any:
@@ -133,7 +137,7 @@ def _registers_what_is_due(u: Any) -> Any:
     place, table = _looked_at(u)
     begun = u.begun if u.steps == 1 else None
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)) as turns:
-        fenced = _step(u, its, _due_at(u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
+        fenced = _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
     end, tokens = (u.place + 1) * u.size, least(u.tokens, u.verified)
     whole = u.place < least(tokens, u.known * u.grain) // u.size
     # A block that is due later ends the loop, and keeps the place from which the next step continues.
@@ -258,6 +262,12 @@ REGISTERS = Obligation(
             _goes_on,
         ),
         only(
+            "due-as-in-another-prompt",
+            "When a block is due is asked for another prompt.",
+            "kvreference.caching:due_tokens",
+            lambda retention_, group_, position, _prompt: retention_.due_tokens(group_, position, position),
+        ),
+        only(
             "drafts-are-verified",
             "Drafts are cached with the step that computes them.",
             "kvreference.prefix_cache:min",
@@ -285,12 +295,12 @@ def _offers_once(u: Any) -> Any:
     place, table = _looked_at(u)
     its = group(Kind.FULL, u.size)
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)):
-        _step(u, its, _due_at(u.due, u.is_due), table, pool, u.tokens, u.tokens)
+        _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.tokens)
         first = len(offers)
         looked = bool(table.registered > u.place)
         if u.further > table.registered:
             table.registered = u.further
-        _step(u, its, _due_at(u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more)
+        _step(u, its, _due_at(u.place, u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more)
     again = len(offers) - first
     return first + again <= 1 and (again == 0 or not looked)
 
@@ -305,7 +315,7 @@ def _forgets(*arguments: Any) -> Iterator[int]:
 
 ONCE = Obligation(
     id="content-and-cached-map.running-offers-once",
-    statements=("KV-OP-08", "KV-WORK-01"),
+    statements=("KV-OP-08", "KV-OP-15", "KV-WORK-01"),
     title="Of two steps, with any others between them, at most one offers a block to the cache; and a block that was "
     "looked at in the first is not offered in the second, whatever is due then.",
     unknowns={
@@ -363,7 +373,8 @@ def _entry(u: Any) -> Any:
     own: Any = Dense(geometry) if dense else Sparse(geometry, u.interval, u.junction)
     offered: list[Any] = []
 
-    def first(start: Any, end: Any, _prompt: Any) -> list[Any]:
+    def first(start: Any, end: Any, prompt: Any) -> list[Any]:
+        assert prompt is PROMPT, "of this request"
         with patch.object(retention, "range", _from_its_first, create=True):
             offered.extend(islice(own.boundaries(start, end, u.replay + 1), 1))
         return offered
@@ -402,7 +413,7 @@ def _from_its_first(first: Any, end: Any, step: Any) -> Iterator[Any]:
 
 ENTRY = Obligation(
     id="partial-hits.an-entry-once",
-    statements=("KV-OP-18", "KV-WORK-01"),
+    statements=("KV-OP-18", "KV-OP-16", "KV-OP-27", "KV-WORK-01"),
     title="The next admitted boundary after those that were offered, in this step or in any before, is offered as soon "
     "as all that a hit there must match is computed, and never again. It becomes an entry if and only if this ends "
     "inside a block: that block, with the content that the look-up asks for. No admitted boundary is passed over.",
@@ -541,7 +552,7 @@ def _first_alone(values: Any) -> list[Any]:
 
 SEVERAL = Obligation(
     id="content-and-cached-map.running-caches-each",
-    statements=("KV-OP-08", "KV-OP-15", "KV-OP-18"),
+    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-18", "KV-OP-27"),
     title="Of several blocks that are due in a step, and of several boundaries, each is cached for its own content, in "
     "order: what is done to one does not depend on another.",
     unknowns={
@@ -573,102 +584,7 @@ SEVERAL = Obligation(
 )
 
 
-# Content, and answers
-
-
-class _Known:
-    """The prefixes that a request has so far: how many, and which was appended."""
-
-    def __init__(self, length: Any) -> None:
-        self.length = length
-        self.added: list[Any] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.length > 0)
-
-    def __getitem__(self, place: int) -> Any:
-        assert place == -1, "only the last is asked for"
-        return ("prefix", self.length)
-
-    def append(self, prefix: Any) -> None:
-        self.added.append(prefix)
-        self.length = self.length + 1
-
-
-class _Text:
-    """Tokens of which only the places are known."""
-
-    def __init__(self, length: Any) -> None:
-        self.length = length
-
-    def __getitem__(self, places: slice) -> tuple[Any, ...]:
-        return (places.start, places.stop)
-
-
-def _extends(u: Any) -> Any:
-    interned: Any = object.__new__(content.Prefixes)
-    interned.grain_tokens, interned.ahead_tokens = u.grain, u.ahead
-    interned._rules = Rules()
-    made: list[Any] = []
-
-    def child(parent: Any, piece: Any, tokens: Any) -> str:
-        made.append((parent, piece, tokens))
-        return "a prefix"
-
-    interned._child = child
-    prefixes: Any = _Known(u.known)
-    start = u.turn * u.grain
-
-    def ranged(first: Any, end: Any, step: Any) -> Any:
-        made.append((first, step))
-        if (start >= first) & (start < end):
-            # Before this turn there is a prefix for each grain before it.
-            prefixes.length = u.turn
-            yield start
-
-    text: Any = _Text(u.tokens)
-    with patch.object(content, "range", ranged, create=True), on_lengths(content):
-        interned.extend(prefixes, text, Keys())
-    (first, step), *turns = made
-    begins = (first == u.known * u.grain) & (step == u.grain)
-    there = (u.turn >= u.known) & (start + u.grain + u.ahead <= u.tokens)
-    if not turns:
-        return begins & negated(there) & (prefixes.added == [])
-    ((parent, ((from_, till), names), end),) = turns
-    of_last = u.turn == 0 if parent is None else parent[1] == u.turn
-    piece = (from_ == start) & (till == start + u.grain + u.ahead) & (end == start + u.grain)
-    once = prefixes.added == ["a prefix"] and names == ()
-    return begins & there & piece & of_last & (prefixes.length == u.turn + 1) & once
-
-
-EXTENDS = Obligation(
-    id="content-and-cached-map.running-prefixes",
-    statements=("KV-OP-08",),
-    title="Of any number of tokens, the prefix at each whole grain is known, once, as soon as its tokens are, and "
-    "those after it that its content depends on: it is the prefix before it, and the tokens since.",
-    unknowns={"grain": Count(1), "ahead": Count(0, 1), "known": Count(0), "turn": Count(0), "tokens": Count(0)},
-    claim=_extends,
-    witnesses={
-        "the second of two": lambda u: (
-            (u.grain == 4) & (u.known == 1) & (u.turn == 2) & (u.tokens == 13) & (u.ahead == 1)
-        )
-    },
-    mutants=(
-        only(
-            "ahead-is-not-awaited",
-            "A prefix is known before the token after it is.",
-            "kvreference.content:Prefixes.extend",
-            lambda self, known, tokens, keys: EXTEND(evolve_prefixes(self, ahead_tokens=0), known, tokens, keys),
-        ),
-    ),
-)
-
-
-def evolve_prefixes(its: Any, **others: Any) -> Any:
-    """The same, with other attributes."""
-    made: Any = object.__new__(content.Prefixes)
-    vars(made).update({**vars(its), **others})
-    return made
+# Answers
 
 
 class _Alone:
@@ -703,11 +619,11 @@ def _answers(u: Any) -> Any:
     manager.population, manager.prefixes = _Alone(request), {}
     manager.cache = SimpleNamespace(register=register)
     extended: list[Any] = []
-    manager._interned = SimpleNamespace(extend=lambda prefixes, tokens, _keys: extended.append((prefixes, tokens)))
+    manager._interned = SimpleNamespace(extend=lambda *arguments: extended.append(arguments))
     with on_lengths(ahead):
         manager.perform(Sample(OWNER, 0, 7, 0))
-    ((prefixes, tokens),) = extended
-    fine = prefixes is manager.prefixes[OWNER] and tokens is request.tokens
+    ((prefixes, tokens, keys),) = extended
+    fine = prefixes is manager.prefixes[OWNER] and tokens is request.tokens and keys is request.keys
     caches = (u.steps > 1) | ((u.caches == 1) & (u.drafts == 1))
     if not registered:
         return fine & negated(caches & (holds and not loads))
@@ -720,10 +636,10 @@ def _answers(u: Any) -> Any:
 
 ANSWERS = Obligation(
     id="content-and-cached-map.running-answer-is-cached",
-    statements=("KV-OP-08",),
-    title="With an answer the prefixes of its tokens become known. Where steps are ahead of answers, and where a "
-    "release caches with an answer what drafts filled, what is computed is registered then, but for the answer itself, "
-    "unless the request holds no blocks or loads them.",
+    statements=("KV-OP-08", "KV-OP-09"),
+    title="With an answer the prefixes of its request's tokens become known. Where steps are ahead of answers, and "
+    "where a release caches with an answer what drafts filled, what is computed is registered then, but for the answer "
+    "itself, unless the request holds no blocks or loads them.",
     unknowns={
         "tokens": Count(1),
         "computed": Count(0),
@@ -805,4 +721,4 @@ ARRIVES = Obligation(
     ),
 )
 
-OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, EXTENDS, ANSWERS, ARRIVES)
+OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, ANSWERS, ARRIVES)
