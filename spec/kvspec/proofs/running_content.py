@@ -37,6 +37,8 @@ CHILD: Callable[..., Prefix] = content.Prefixes._child
 NAMES: Callable[..., Any] = content.names_of_piece
 WITHIN: Callable[..., Any] = Keys.media_within
 KEPT: Callable[..., int] = prefixes_kept
+COPY: Callable[[Manager], Manager] = Manager.copy
+PERFORM: Callable[..., Any] = Manager.perform
 content_of: Callable[..., Any] = content_up_to
 """What these do, where nothing is broken."""
 
@@ -455,7 +457,8 @@ class _Prompt(Tokens):
 
 def _has_prefixes(u: Any) -> Any:
     its, arrives = books(Population), bool(u.arrives == 1)
-    manager = manager_over(SimpleNamespace(tables={}))
+    table = SimpleNamespace(registered=u.looked_at)
+    manager = manager_over(SimpleNamespace(tables={OWNER: [table]}))
     manager.population, manager.geometry = its, SimpleNamespace(hashed_ahead_tokens=u.ahead)
     extended: list[Any] = []
     manager._interned = SimpleNamespace(extend=lambda *arguments: extended.append(arguments))
@@ -471,7 +474,7 @@ def _has_prefixes(u: Any) -> Any:
         manager.perform(operation)
     request, ((prefixes, of, of_keys),) = its[OWNER], extended
     own = prefixes is manager.prefixes[OWNER] and of is request.tokens and of_keys is request.keys
-    fine = own & (request.prompt_tokens == u.tokens)
+    fine = own & (request.prompt_tokens == u.tokens) & (table.registered == u.looked_at)
     if arrives:
         return fine & (prefixes == [] and of is new and of_keys is keys)
     ((place, put),), ((stay),) = tokens.put, session.cut
@@ -484,13 +487,14 @@ def _has_prefixes(u: Any) -> Any:
 
 PREFIXES = Obligation(
     id="content-and-cached-map.running-prefixes-of-a-request",
-    statements=("KV-OP-09", "KV-OP-16", "KV-OP-27"),
+    statements=("KV-OP-09", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
     title="When a request arrives, its prefixes are those of its own prompt and keys, and none were there before. When "
     "a session continues, its tokens after those that are computed are replaced, the items of the new part are added "
-    "after these, and exactly the prefixes stay of which the content depends on computed tokens only.",
+    "after these, and exactly the prefixes stay of which the content depends on computed tokens only. None "
+    "of its blocks is looked at again.",
     unknowns={
         **{name: Count(0, 1) for name in ("arrives", "ahead")},
-        **{name: Count(0) for name in ("stay", "more", "computed", "offset")},
+        **{name: Count(0) for name in ("stay", "more", "computed", "offset", "looked_at")},
         **{name: Count(1) for name in ("grain", "length", "tokens")},
     },
     assumes=lambda u: (
@@ -516,6 +520,12 @@ PREFIXES = Obligation(
             "The prefixes of a session stay when its last answer is replaced.",
             "kvreference.manager:prefixes_kept",
             lambda prefixes, computed: sum(each.count for each in prefixes),
+        ),
+        only(
+            "a-session-looks-again",
+            "When a session continues, its blocks are looked at again.",
+            "kvreference.manager:Manager.perform",
+            lambda self, operation: (PERFORM(self, operation), setattr(self.tables[OWNER][0], "registered", 0))[0],
         ),
         only(
             "items-by-their-places-in-the-part",
@@ -582,7 +592,7 @@ def _follows_settings(u: Any) -> Any:
         manager._hit(request)
         manager._register(request, u.tokens, None)
     interned = manager._interned
-    fine = (interned.grain_tokens == u.grain) & (interned.ahead_tokens == u.ahead)
+    fine = (interned.grain_tokens == u.grain) & (interned.ahead_tokens == u.ahead) & (interned is made._interned)
     if not caches:
         return fine & (asked == [])
     looked_up, registered = asked
@@ -594,13 +604,19 @@ def _follows_settings(u: Any) -> Any:
     return fine & (type(kept) is Sparse) & (kept.interval_tokens == u.interval) & (kept.junction_tokens == parts)
 
 
+def _with_new_prefixes(its: Manager) -> Manager:
+    its._interned = content.Prefixes(its.geometry.grain_tokens, OWN_RULES, its.geometry.hashed_ahead_tokens)
+    return its
+
+
 POLICY = Obligation(
     id="retention.running-policy-of-the-settings",
     statements=("KV-OP-08", "KV-OP-09", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
     title="A manager, or a copy of it, registers the blocks of a request by the policy that its settings name: all of "
     "them without a retention interval, else those of the interval and of the junction that the last look-up of this "
     "request found, if junctions are kept. It looks up with the least hit of the settings, and its contents depend on "
-    "the token after them if the geometry says so. Without prefix caching it does neither.",
+    "the token after them if the geometry says so. A copy has the same contents. Without prefix caching there is none of "
+    "this.",
     unknowns={
         **{name: Count(0, 1) for name in ("caches", "sparse", "keeps", "copied", "ahead")},
         **{name: Count(0) for name in ("interval", "least", "before", "hit", "known")},
@@ -634,6 +650,12 @@ POLICY = Obligation(
             "Junctions are kept wherever there is an interval.",
             "kvreference.prefix_cache:no_junction",
             prefix_cache.junction_of,
+        ),
+        only(
+            "contents-of-a-copy-are-others",
+            "A copy of a manager has prefixes of its own, which are never those of requests that came before.",
+            "kvreference.manager:Manager.copy",
+            lambda self: _with_new_prefixes(COPY(self)),
         ),
         only(
             "a-copy-is-dense",

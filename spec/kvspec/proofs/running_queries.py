@@ -11,7 +11,7 @@ from attrs import validators
 
 from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
-from kvreference.answers import Granted, Hit, Statistics
+from kvreference.answers import Granted, Hit, Refused, Statistics
 from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
@@ -26,7 +26,7 @@ from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, requ
 from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
 from kvspec.sequences import Parts, Stretch, numbered
 from kvspec.stand_in import any_geometry, group
-from kvspec.symbolic import either
+from kvspec.symbolic import either, negated
 
 CACHE = "kvreference.prefix_cache:PrefixCache"
 
@@ -307,22 +307,32 @@ def _schedules(u: Any) -> Any:
     spans: list[Span] = []
     registered: list[Any] = []
 
-    def allocate(_request: int, span: Span, _hit: Hit) -> Allocation:
+    def allocate(_request: int, span: Span, _hit: Hit) -> Allocation | None:
         spans.append(span)
-        return Allocation((), ())
+        return None if u.lacks == 1 else Allocation((), ())
 
     def registers(_pool: Any, _request: Any, _prefixes: Any, _tables: Any, tokens: Any, begun: Any) -> list[Any]:
         registered.append((tokens, begun))
         return []
 
-    manager = manager_over(SimpleNamespace(allocate=allocate, tables={request.number: []}, pool=None))
+    def looks_up(_pool: Any, of: Any, prefixes: Any) -> Hit:
+        assert of is request, "of this request"
+        assert prefixes is manager.prefixes[request.number], "by its own prefixes"
+        looked_up.append(of)
+        return Hit(u.hit, ())
+
+    looked_up: list[Any] = []
+    held = SimpleNamespace(
+        allocate=allocate, tables={request.number: []}, pool=None, passes_gate=lambda *_: u.gate == 1
+    )
+    manager = manager_over(held)
     manager.population, manager.prefixes, manager.performed = its, {request.number: []}, 0
     manager.geometry = SimpleNamespace(groups=(), keeps_states=False)
-    manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=False)
+    manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=bool(u.gate != 2))
     manager.settings.loads_out_of_turn = False
     manager.cache = SimpleNamespace(
-        is_ready=lambda *_: True,
-        look_up=lambda *_: Hit(u.hit, ()),
+        is_ready=lambda *_: u.ready == 1,
+        look_up=looks_up,
         register=registers,
     )
     with validators.disabled():
@@ -331,6 +341,11 @@ def _schedules(u: Any) -> Any:
     with on_lengths(population), on_lengths(manager_module):
         granted = manager._schedule(schedule) if way == RUNS else manager._admit(admit)
         its.settle(schedule if way == RUNS else admit, granted)
+    if len(looked_up) != (1 if way != RUNS and u.computed == 0 else 0):
+        return False
+    if isinstance(granted, Refused):
+        rejected = (u.lacks == 1) | (negated((u.gate != 0) & (u.ready == 1)) if way != RUNS else False)
+        return rejected & (request.tokens_computed == u.computed) & (registered == [])
     (span,) = spans
     if granted.loads:
         return (span.provided == request.tokens_computed) & (registered == [])
@@ -341,6 +356,7 @@ def _schedules(u: Any) -> Any:
 
 
 _REGISTER, _COMPUTE = Manager._register, Population._compute
+_HIT, _ADMIT = Manager._hit, Manager._admit
 """What these do, where nothing is broken."""
 
 
@@ -351,16 +367,19 @@ def _counts_one_more(self: Population, request: Request, budget: int, granted: G
 
 SCHEDULES = Obligation(
     id="content-and-cached-map.running-registers-what-is-scheduled",
-    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-08"),
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-08", "KV-OP-13", "KV-OP-16", "KV-OP-27"),
     title="A step of the running manager asks for slots for exactly the tokens that it then counts as computed, after "
     "the hit and what another node provides, and registers nothing beyond them. What arrives later is not registered "
-    "yet.",
+    "yet. An admission of a request that has computed nothing makes one look-up, also if it is rejected, and no other "
+    "step makes one.",
     unknowns={
         **CHUNK,
         "way": Count(0, 2),
         "hit": Count(0),
         "external": Count(0),
         "lookahead": Count(0),
+        **{name: Count(0, 1) for name in ("lacks", "ready")},
+        "gate": Count(0, 2),
     },
     # A hit leaves a token, and a request that computed some before has one to compute.
     assumes=lambda u: (
@@ -376,6 +395,7 @@ SCHEDULES = Obligation(
         ),
         "drafts are computed": lambda u: (u.way == RUNS) & (u.drafts == 2) & (u.computed == u.tokens - 1),
         "it was loaded before": lambda u: (u.way == BEGINS) & (u.computed == 8) & (u.tokens == 12),
+        "it is rejected": lambda u: (u.way == BEGINS) & (u.computed == 0) & (u.lacks == 1) & (u.tokens == 12),
         "it loads": lambda u: (u.way == LOADS) & (u.external == 4) & (u.tokens == 12),
     },
     mutants=(
@@ -384,6 +404,20 @@ SCHEDULES = Obligation(
             "A token more is registered than the step computes.",
             "kvreference.manager:Manager._register",
             lambda self, request, tokens, begun: _REGISTER(self, request, tokens + 1, begun),
+        ),
+        only(
+            "looked-up-again",
+            "An admission looks up a second time.",
+            "kvreference.manager:Manager._hit",
+            lambda self, request: (_HIT(self, request), _HIT(self, request))[1],
+        ),
+        only(
+            "only-granted-if-it-fits",
+            "A rejected admission makes no look-up.",
+            "kvreference.manager:Manager._admit",
+            lambda self, operation: (
+                _ADMIT(self, operation) if self._allocate(0, None, None) else Refused(0, gate=False)
+            ),
         ),
         only(
             "counted-without-a-slot",
