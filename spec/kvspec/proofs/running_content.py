@@ -615,8 +615,8 @@ POLICY = Obligation(
     title="A manager, or a copy of it, registers the blocks of a request by the policy that its settings name: all of "
     "them without a retention interval, else those of the interval and of the junction that the last look-up of this "
     "request found, if junctions are kept. It looks up with the least hit of the settings, and its contents depend on "
-    "the token after them if the geometry says so. A copy has the same contents. Without prefix caching there is none of "
-    "this.",
+    "the token after them if the geometry says so. A copy has the same contents. Nothing of this without prefix "
+    "caching.",
     unknowns={
         **{name: Count(0, 1) for name in ("caches", "sparse", "keeps", "copied", "ahead")},
         **{name: Count(0) for name in ("interval", "least", "before", "hit", "known")},
