@@ -484,7 +484,12 @@ class _OfHit:
 
 def _hit_covers(kind: Kind, u: Any) -> Any:
     its = of_kind(kind, u)
-    geometry: Any = SimpleNamespace(groups=[SimpleNamespace(blocks_unread=lambda hit: times(its.blocks_unread(hit)))])
+
+    def unread(hit_tokens: Any) -> Any:
+        blocks = its.blocks_unread(hit_tokens)
+        return times(blocks) if isinstance(blocks, Term) else blocks
+
+    geometry: Any = SimpleNamespace(groups=[SimpleNamespace(blocks_unread=unread)])
     hit: Any = Hit(u.hit, (_OfHit(u.hit // u.block),))  # type: ignore[arg-type]  # it stands for them
     with patch.object(tables, "len", lambda parts: Parts(parts).length, create=True):
         (table,) = tables.tables_of_hit(geometry, hit, u.hit)

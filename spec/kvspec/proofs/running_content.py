@@ -18,7 +18,7 @@ from kvreference import content, population, prefix_cache
 from kvreference.answers import Hit
 from kvreference.content import Keys, Media, Prefix
 from kvreference.manager import OWN, Manager, prefixes_kept
-from kvreference.operations import Arrive, Continue
+from kvreference.operations import Arrive, Continue, Operation
 from kvreference.population import Population, Request
 from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Dense, Sparse, junction
@@ -469,7 +469,7 @@ def _has_prefixes(u: Any) -> Any:
     session, new, tokens = _Session(u), _Prompt(u.tokens), _Prompt(u.tokens)
     manager.prefixes = {} if arrives else {OWNER: session}
     if not arrives:
-        its.alive = {OWNER: Request(OWNER, tokens, keys, True, tokens_computed=u.computed)}  # type: ignore[arg-type]
+        its.alive = {OWNER: Request(OWNER, tokens, keys, True, tokens_computed=u.computed)}  # type: ignore[arg-type]  # they stand for them
     with patch.object(population, "spell", lambda _prompt: new), on_lengths(population), validators.disabled():
         manager.perform(operation)
     request, ((prefixes, of, of_keys),) = its[OWNER], extended
@@ -525,7 +525,7 @@ PREFIXES = Obligation(
             "a-session-looks-again",
             "When a session continues, its blocks are looked at again.",
             "kvreference.manager:Manager.perform",
-            lambda self, operation: (PERFORM(self, operation), setattr(self.tables[OWNER][0], "registered", 0))[0],
+            lambda self, operation: _looks_again(self, operation),
         ),
         only(
             "items-by-their-places-in-the-part",
@@ -537,6 +537,12 @@ PREFIXES = Obligation(
         ),
     ),
 )
+
+
+def _looks_again(self: Manager, operation: Operation) -> None:
+    PERFORM(self, operation)
+    self.tables[OWNER][0].registered = 0
+
 
 # The policy
 

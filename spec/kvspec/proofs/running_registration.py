@@ -48,10 +48,10 @@ from kvspec.turns import turn_of_group, turns_at
 FOLDS = {caching.register: frozenset({"events", "fenced"})}
 """The functions whose loop over groups is run for one group: each turn adds to these lists, and shares what it is given
 and nothing else with the others (``between_turns``)."""
+REGISTER: Callable[..., Any] = caching.register
 TAKE_DUE: Callable[..., Iterator[int]] = caching._take_due
 TAKE_BOUNDARIES: Callable[..., Iterator[int]] = caching._take_boundaries
 """What these do, where nothing is broken."""
-WITHOUT_EVENTS = Rules((Delta("stored_events", lambda *_: []),))
 
 
 class Prefixes:
@@ -91,12 +91,21 @@ JUNCTION, PROMPT = object(), object()
 
 def _step(
     u: Any, its: Group, kept: Any, table: Any, pool: Any, tokens: Any, verified: Any, begun: Any = None
-) -> list[Any]:
-    """One step registers what is due in one group; returns the content that cannot serve a hit yet."""
+) -> tuple[list[Any], list[Any]]:
+    """One step registers what is due in one group.
+
+    Returns the content that cannot serve a hit yet, and the places of the blocks that events report.
+    """
+    reported: list[Any] = []
+
+    def stored_events(_rule: Any, *arguments: Any) -> list[Any]:
+        reported.append(arguments)
+        return [arguments]
+
     groups, tables = (Entries(u.groups, {"looked": (u.group, each)}) for each in (its, table))
     geometry: Any = SimpleNamespace(groups=groups, grain_tokens=u.grain)
     cache: Any = object.__new__(PrefixCache)
-    cache.geometry, cache.rules = geometry, WITHOUT_EVENTS
+    cache.geometry, cache.rules = geometry, Rules((Delta("stored_events", stored_events),))
     cache.retention = SimpleNamespace(at_junction=lambda junction: kept if junction is JUNCTION else None)
     fenced: list[Any] = []
     cache.fenced = SimpleNamespace(update=fenced.extend)
@@ -105,8 +114,11 @@ def _step(
     )
     prefixes: Any = Prefixes(u.known)
     with turn_of_group(caching, u.group), on_lengths(caching), on_lengths(prefix_cache):
-        cache.register(pool, request, prefixes, tables, tokens, begun)
-    return fenced
+        events = cache.register(pool, request, prefixes, tables, tokens, begun)
+    ((of, index, *its_own, _looked_at, due, _began),) = reported
+    assert events == reported, "what is reported is returned"
+    assert [id(each) for each in (of, index, *its_own)] == [id(each) for each in (geometry, u.group, request, prefixes)]
+    return fenced, due
 
 
 def _looked_at(u: Any) -> tuple[Any, Any]:
@@ -137,7 +149,7 @@ def _registers_what_is_due(u: Any) -> Any:
     place, table = _looked_at(u)
     begun = u.begun if u.steps == 1 else None
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)) as turns:
-        fenced = _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
+        fenced, reported = _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
     end, tokens = (u.place + 1) * u.size, least(u.tokens, u.verified)
     whole = u.place < least(tokens, u.known * u.grain) // u.size
     # A block that is due later ends the loop, and keeps the place from which the next step continues.
@@ -150,6 +162,8 @@ def _registers_what_is_due(u: Any) -> Any:
     # A state that a step has passed is the one from which it began.
     passed = (end > u.begun) & (end < tokens) if stops and begun is not None else False
     due = (u.is_due == 1) & (u.due <= tokens) & (u.block != NULL) & negated(passed)
+    if len(reported) != len(known):
+        return False
     if not known:
         return fine & negated(due) & (fenced == [])
     ((which, prefix), block) = known[0]
@@ -382,7 +396,7 @@ def _entry(u: Any) -> Any:
     kept: Any = SimpleNamespace(due_tokens=lambda *_: None, boundaries=first)
     table: Any = Table(u.blocks, 0, u.offered)
     with turns_at(caching, []):
-        fenced = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+        fenced, _ = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
     reached = least(u.tokens, u.known * u.grain) - its.lookahead_tokens
     admitted = u.hit % u.interval == 0 if u.interval > 0 else False
     if not dense:
@@ -530,10 +544,10 @@ def _several(u: Any) -> Any:
     table: Any = Table(u.blocks, u.registered, u.offered)
     kept: Any = SimpleNamespace(due_tokens=lambda *_: 0, boundaries=lambda *_: [u.low, u.high])
     with turns_at(caching, [u.first, u.second], lambda place: setattr(table, "registered", place)):
-        fenced = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
-    if len(cached) != 2:
+        fenced, reported = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+    if len(cached) != 2 or len(reported) != 2:
         return False
-    fine = table.registered == u.second + 1
+    fine = (table.registered == u.second + 1) & (reported[0] == u.first) & (reported[1] == u.second)
     for place, ((which, prefix), block) in zip((u.first, u.second), cached, strict=True):
         fine = fine & (which == u.group) & (prefix == (place + 1) * u.block // u.grain - 1) & (block == u.blocks[place])
     copies = its.copies
@@ -550,11 +564,20 @@ def _first_alone(values: Any) -> list[Any]:
     return [*values][:1]
 
 
+def _reports_the_last(rules: Rules) -> Rules:
+    def of_last(rule: Callable[..., Any], *arguments: Any) -> Any:
+        *others, due, began = arguments
+        return rule(*others, due[-1:], began)
+
+    return Rules((*rules.deltas, Delta("stored_events", of_last)))
+
+
 SEVERAL = Obligation(
     id="content-and-cached-map.running-caches-each",
-    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-18", "KV-OP-27"),
+    statements=("KV-OP-08", "KV-OP-12", "KV-OP-15", "KV-OP-16", "KV-OP-18", "KV-OP-27"),
     title="Of several blocks that are due in a step, and of several boundaries, each is cached for its own content, in "
-    "order: what is done to one does not depend on another.",
+    "order: what is done to one does not depend on another. Exactly the blocks that became cached are reported, in "
+    "order.",
     unknowns={
         **{name: SIZES[name] for name in ("block", "unit", "lookahead")},
         **{name: OF_CACHING[name] for name in ("grain", "known", "groups", "group", "tokens", "registered")},
@@ -579,6 +602,12 @@ SEVERAL = Obligation(
             "Of several that are due, a step caches the first, and passes the others over.",
             "kvreference.caching:list",
             _first_alone,
+        ),
+        only(
+            "reports-the-last",
+            "Of the blocks that become cached only the last is reported.",
+            "kvreference.prefix_cache:register",
+            lambda *arguments: REGISTER(*arguments[:-1], _reports_the_last(arguments[-1])),
         ),
     ),
 )
