@@ -71,7 +71,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "that an allocation collects, in order, what the blocks held that it takes",
+    "KV-OP-12": "what an allocation forgets, in models of more than two groups",
     "KV-OP-13": _WHOLE,
     "KV-OP-14": "models of more than three groups",
     "KV-OP-15": _WHOLE,

@@ -14,13 +14,17 @@ from unittest.mock import patch
 
 from attrs import evolve, frozen
 
-from kvreference import caching
+from kvreference import caching, holdings
 from kvreference.answers import Hit
+from kvreference.block_pool import BlockPool
 from kvreference.events import Cleared, Removed
-from kvreference.holdings import Allocation
+from kvreference.free_queue import FreeQueue
+from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import _PERFORM, Manager
 from kvreference.operations import Admit, Evict, Reset, Rewind, Schedule, TakeEvents, Transferred
 from kvreference.population import Status
+from kvreference.rules import OWN_RULES
+from kvreference.tables import Table
 from kvspec.obligation import Count, Lemma, Obligation, only
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.proofs.running_pool import manager_over
@@ -273,6 +277,7 @@ def _reports(u: Any) -> Any:
 
 PERFORM = _PERFORM
 LOSE = Manager._lose
+FILL, ADMIT, TAKE = Holdings._fill, Holdings._admit, BlockPool.take
 """What these do, where nothing is broken."""
 
 REPORTS = Obligation(
@@ -312,4 +317,92 @@ REPORTS = Obligation(
     ),
 )
 
-OBLIGATIONS = (RUNS, TOKENS, REPORTS)
+
+def _collects(u: Any) -> Any:
+    """A table loses what it and its layout name; where a layout is none, the table stays as it is."""
+    known, provides = bool(u.known == 1), bool(u.provides == 1)
+    grows = bool(u.first == 1), bool(u.second == 1)
+    held: Any = object.__new__(Holdings)
+    held.pool = SimpleNamespace(count_free=lambda _held: 0, make_room=lambda _taken, _held: True, touch=lambda _: None)
+    held.pool.free = ()
+    held.groups, held.rules, held.copies = (), OWN_RULES, []
+    held.settings = SimpleNamespace(geometry=None)
+    tables = [Table([], 0, 0), Table([], 0, 0)]
+    held.tables = {OWNER: tables} if known else {}
+    layouts: dict[str, Any] = {
+        name: [[name, number] if its else None for number, its in enumerate(grows, 1)]
+        for name in ("provided", "after it", "at once")
+    }
+
+    def grow(table: Table, layout: Any) -> list[Any]:
+        number = next(at for at, each in enumerate(held.tables[OWNER], 1) if each is table)
+        return [(layout, number, which) for which in range(2)]
+
+    def plans(_tables: Any, before: Any, _span: Any) -> Any:
+        return layouts["after it" if before == [None, None] else "at once"]
+
+    with (
+        patch.object(holdings, "tables_of_hit", lambda *_: tables),
+        patch.object(holdings, "plan_provided", lambda *_: layouts["provided"] if provides else [None, None]),
+        patch.object(holdings, "blocks_new", lambda *_: 0),
+        patch.object(holdings, "has_room", lambda *_: True),
+        patch.object(held, "_grow", grow),
+        patch.object(held, "_plan", plans),
+        patch.object(held, "_aim", lambda *_: None),
+        patch.object(held, "release_passed", lambda *_: None),
+    ):
+        allocation = held.allocate(OWNER, Span(0, 1, 0, provided=1 if provides else 0), Hit(0, ((), ())))
+    names = ("provided", "after it") if provides else ("after it",)
+    expected = [
+        (layout, number, which)
+        for name in names
+        for number, layout in enumerate(layouts[name], 1)
+        for which in range(2)
+        if layout is not None
+    ]
+    return list(allocation.lost) == expected and _takes()
+
+
+def _takes() -> Any:
+    pool: Any = object.__new__(BlockPool)
+    pool.references, pool.free = {}, FreeQueue([7, 5, 6])
+    with patch.object(pool, "_lose", lambda block: [(block, "one"), (block, "other")]):
+        blocks, lost = pool.take(2)
+    return blocks == [7, 5] and lost == [(7, "one"), (7, "other"), (5, "one"), (5, "other")]
+
+
+def _last_first(blocks: list[int], lost: list[Any]) -> tuple[list[int], list[Any]]:
+    return blocks, lost[::-1]
+
+
+COLLECTS = Obligation(
+    id="kv-events.running-collects-what-is-lost",
+    statements=("KV-OP-12", "KV-OP-05"),
+    title="An allocation returns all that the blocks lost that it takes, in the order in which it takes them: what "
+    "another node provides first, then the rest, each group by group, and in a group block by block.",
+    unknowns={name: Count(0, 1) for name in ("known", "provides", "first", "second")},
+    claim=_collects,
+    witnesses={"both groups, after what is provided": lambda u: u.known + u.provides + u.first + u.second == 4},
+    mutants=(
+        only(
+            "of-the-last-group",
+            "What is lost for the last group is returned.",
+            "kvreference.holdings:Holdings._fill",
+            lambda self, tables, layouts: FILL(self, tables, layouts)[0 if layouts[1] is None else -2 :],
+        ),
+        only(
+            "provided-ones-lose-nothing",
+            "What is lost for another node's blocks is not returned.",
+            "kvreference.holdings:Holdings._admit",
+            lambda self, *arguments: ADMIT(self, *arguments)[:0],
+        ),
+        only(
+            "last-block-first",
+            "What the last block lost comes first.",
+            "kvreference.block_pool:BlockPool.take",
+            lambda self, count: _last_first(*TAKE(self, count)),
+        ),
+    ),
+)
+
+OBLIGATIONS = (RUNS, TOKENS, REPORTS, COLLECTS)
