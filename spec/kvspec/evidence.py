@@ -80,6 +80,7 @@ _LEFT: dict[str, str] = {
     "released last",
     "KV-OP-18": _WHOLE,
     "KV-OP-19": "that the copy is ordered with the admission",
+    "KV-OP-20": _WHOLE,
     "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": _WHOLE,
     "KV-OP-23": _WHOLE,
@@ -117,7 +118,6 @@ _NO_SYSTEM = "it is about the objects of a system, which no proof reads"
 _NO_PART = "it is about what a scheduler sends, of which the reference has no part"
 
 _WITHOUT = {
-    "KV-OP-20": "the look-up is proved of what is cached, and not of when it was computed",
     "KV-LEAK-02": _NO_SYSTEM,
     "KV-WORK-02": _NO_SYSTEM,
     "KV-SYS-01": "what is legal depends on all requests at once",

@@ -139,9 +139,9 @@ def _due_at(place: Any, due: Any, is_due: Any) -> Any:
 
 
 def _registers_what_is_due(u: Any) -> Any:
-    stops = bool(u.stops == 1)
-    states = {"states": StateMode.ALIGN} if stops else {}
-    its = group(Kind.MAMBA if stops else Kind.FULL, u.size, **states)
+    stops, keeps_states = bool(u.stops == 1), bool(u.stops != 0)
+    states = {"states": StateMode.ALIGN if stops else StateMode.ALL} if keeps_states else {}
+    its = group(Kind.MAMBA if keeps_states else Kind.FULL, u.size, **states)
     known: list[Any] = []
     pool: Any = SimpleNamespace(
         register=lambda content, block: known.append((content, block)), is_cached=lambda _block: False
@@ -169,7 +169,7 @@ def _registers_what_is_due(u: Any) -> Any:
     ((which, prefix), block) = known[0]
     own = (which == u.group) & (prefix == end // u.grain - 1) & (block == u.block)
     verified = (end <= tokens) & (end <= u.known * u.grain)
-    waits = len(fenced) == 1 and fenced[0] == known[0][0] if stops and begun is not None else fenced == []
+    waits = len(fenced) == 1 and fenced[0] == known[0][0] if keeps_states and begun is not None else fenced == []
     return fine & due & own & verified & (len(known) == 1 and waits)
 
 
@@ -205,13 +205,13 @@ def _goes_on(group_: Any, retention_: Any, request: Any, table: Any, tokens: Any
 
 REGISTERS = Obligation(
     id="content-and-cached-map.running-caching",
-    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-27", "KV-MEM-01", "KV-WORK-01"),
+    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-20", "KV-OP-27", "KV-MEM-01", "KV-WORK-01"),
     title="When a request's computed tokens are registered, in any of its groups, each block of its table, however "
     "long that is, is looked at in its turn: if it is full of verified tokens and was not looked at before. It is "
     "cached, once, for the prefix that ends with its last token, if and only if it is due, not released, and, of "
     "states, this step does not pass its end. If it is due later, the step looks no further, and the next one begins "
-    "there.",
-    unknowns={**OF_CACHING, "verified": Count(1), "stops": Count(0, 1), "begun": Count(0), "steps": Count(0, 1)},
+    "there. A state that becomes cached serves no hit before this step is dispatched, if the step computes it.",
+    unknowns={**OF_CACHING, "verified": Count(1), "stops": Count(0, 2), "begun": Count(0), "steps": Count(0, 1)},
     assumes=lambda u: (u.place < u.length) & (u.group < u.groups) & ((u.is_due == 1) | (u.due == 0)),
     claim=_registers_what_is_due,
     witnesses={
@@ -274,6 +274,12 @@ REGISTERS = Obligation(
             "The loop over blocks continues after one that is due later, and so passes it over.",
             "kvreference.caching:_take_due",
             _goes_on,
+        ),
+        only(
+            "no-state-waits",
+            "A state serves hits in the step that computes it.",
+            "kvreference.geometry:Group.fences",
+            False,
         ),
         only(
             "due-as-in-another-prompt",
@@ -574,7 +580,7 @@ def _reports_the_last(rules: Rules) -> Rules:
 
 SEVERAL = Obligation(
     id="content-and-cached-map.running-caches-each",
-    statements=("KV-OP-08", "KV-OP-12", "KV-OP-15", "KV-OP-16", "KV-OP-18", "KV-OP-27"),
+    statements=("KV-OP-08", "KV-OP-12", "KV-OP-15", "KV-OP-16", "KV-OP-18", "KV-OP-20", "KV-OP-27"),
     title="Of several blocks that are due in a step, and of several boundaries, each is cached for its own content, in "
     "order: what is done to one does not depend on another. Exactly the blocks that became cached are reported, in "
     "order.",
