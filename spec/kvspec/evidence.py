@@ -71,7 +71,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "what an allocation forgets, in models of more than two groups",
+    "KV-OP-12": "what an allocation forgets, in models of more than two groups, or of more than two blocks at once",
     "KV-OP-13": _WHOLE,
     "KV-OP-14": "models of more than three groups",
     "KV-OP-15": _WHOLE,

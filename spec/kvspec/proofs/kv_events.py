@@ -380,6 +380,7 @@ COLLECTS = Obligation(
     statements=("KV-OP-12", "KV-OP-05"),
     title="An allocation returns all that the blocks lost that it takes, in the order in which it takes them: what "
     "another node provides first, then the rest, each group by group, and in a group block by block.",
+    bound="two groups, and two blocks at once: groups and blocks are lists, which are gone through in order",
     unknowns={name: Count(0, 1) for name in ("known", "provides", "first", "second")},
     claim=_collects,
     witnesses={"both groups, after what is provided": lambda u: u.known + u.provides + u.first + u.second == 4},
