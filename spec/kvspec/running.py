@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import z3
 from attrs import evolve
 
 from kvreference import block_pool, free_queue, pinned_tier
@@ -30,6 +29,7 @@ from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 from kvreference.rules import OWN_RULES
+from kvspec import formulas
 from kvspec.maps import Map
 from kvspec.pool.induction import sound
 from kvspec.pool.invariants import Point
@@ -86,7 +86,9 @@ class Cells:
 
 def _same(one: tuple[Any, ...], other: Any) -> Truth:
     pairs = zip(one, other if isinstance(other, tuple) else (other,), strict=True)
-    return Truth(z3.And(*(expression_of(first) == expression_of(second) for first, second in pairs)))
+    return Truth(
+        formulas.every(*(formulas.equal(expression_of(first), expression_of(second)) for first, second in pairs))
+    )
 
 
 class References:
