@@ -469,7 +469,8 @@ def _dead_end(u: Any) -> Any:
 
 def _may_leave(u: Any) -> Any:
     """The place is one of the table, and what is pinned is released (chapter 10)."""
-    return is_pool(u) & _is_named(u) & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
+    fine = is_pool(u) & _is_named(u) & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
+    return fine & (u.group < u.groups)
 
 
 def _leaves(u: Any) -> Any:
@@ -479,12 +480,14 @@ def _leaves(u: Any) -> Any:
     its.pool.drop_blocks_min = u.drop_min
     its_group = _window_of(u)
     # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
-    geometry = SimpleNamespace(groups=(its_group,), anchor=lambda _group, _end: (u.anchor, u.anchor_end))
+    groups: Any = Entries(u.groups, {"looked": (u.group, its_group)})
+    geometry = SimpleNamespace(groups=groups, anchor=lambda _group, _end: (u.anchor, u.anchor_end))
     held = holdings_over(its, geometry)
     place, asked = key(u.place), list[tuple[Any, Any]]()
     table: Any = table_of()
     table.blocks, table.dead = Entries(u.length, {"looked": (place, its.own.block)}), u.dead
-    held.tables, held.copies = {OWNER: [table]}, Pending(its)
+    tables: Any = Entries(u.groups, {"looked": (u.group, table)})
+    held.tables, held.copies = {OWNER: tables}, Pending(its)
     try:
         with its.runs(), at_places(holdings, [place], asked):
             held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
@@ -503,10 +506,10 @@ def _leaves(u: Any) -> Any:
 LEAVES = Obligation(
     id="blocks-and-references.running-release-of-what-is-dead",
     statements=("KV-OP-06", "KV-INV-01", "KV-INV-03"),
-    title="A request releases exactly the entries of a table, of any length, that no later token reads and that it has "
-    "not released before; each is a null block then. While something is to be copied into one of them, it is rejected, "
-    "and then nothing changes.",
-    unknowns=OF_WINDOW,
+    title="In each of any number of groups a request releases exactly the entries of its table, of any length, that no "
+    "later token reads and that it has not released before; each is a null block then. While something is to be copied "
+    "into one of them, it is rejected, and then nothing changes.",
+    unknowns={**OF_WINDOW, "groups": Count(1), "group": Count(0)},
     assumes=_may_leave,
     claim=_leaves,
     witnesses={
@@ -534,9 +537,26 @@ LEAVES = Obligation(
             f"{HOLDINGS}.release_dead",
             lambda self, request, computed: _released_and_named(self, request, computed),
         ),
+        only(
+            "first-group-alone",
+            "Only the first group releases anything.",
+            f"{HOLDINGS}.release_dead",
+            lambda self, request, computed: _released_in(self, request, computed, self.groups[:1]),
+        ),
         WRITTEN,
     ),
 )
+
+
+_release_dead = Holdings.release_dead
+"""What it does, where nothing is broken."""
+
+
+def _released_in(self: Any, request: int, computed: int, groups: Sequence[Group]) -> None:
+    tables = {request: [table for _, table in zip(groups, self.tables[request], strict=False)]}
+    some = SimpleNamespace(groups=groups, tables=tables, settings=self.settings, rules=self.rules)
+    some.blocks_dead, some._leave = self.blocks_dead, self._leave
+    _release_dead(some, request, computed)
 
 
 def _released_again(self: Any, request: int, computed: int) -> None:
