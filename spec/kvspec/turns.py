@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FunctionType, MappingProxyType, ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -81,14 +82,14 @@ def turn_of_group(module: ModuleType, index: Any) -> Iterator[None]:
 
 @contextmanager
 def added_to_others(module: ModuleType, function: str, others: Any) -> Iterator[None]:
-    """Sums over groups that ``function`` of ``module`` makes begin with what all ``others`` add, which are not run.
+    """Sums over groups that ``function`` makes, called from ``module``, begin with what all ``others`` add.
 
-    In which order numbers are added makes no difference.
+    The others are not run. In which order numbers are added makes no difference.
     """
     counted = vars(module)[function]
 
     def counts(*arguments: Any) -> Any:
-        with patch.object(module, "sum", lambda numbers: sum(numbers, others), create=True):
+        with patch.object(sys.modules[counted.__module__], "sum", lambda numbers: sum(numbers, others), create=True):
             return counted(*arguments)
 
     with patch.object(module, function, counts):
@@ -99,7 +100,7 @@ class CarriedError(Exception):
     """A turn reads what an earlier one has left, or ends the loop."""
 
 
-FOLDS: Mapping[FunctionType, frozenset[str]] = MappingProxyType(
+FOLDS: Mapping[Callable[..., Any], frozenset[str]] = MappingProxyType(
     {
         caching.register: frozenset({"events", "fenced"}),
         tables.tables_of_hit: frozenset({"tables"}),
@@ -110,7 +111,7 @@ FOLDS: Mapping[FunctionType, frozenset[str]] = MappingProxyType(
 )
 """The functions whose loop over groups is run for those that are observed: each turn adds to these lists, and shares
 what it is given and nothing else with the others (``between_turns``)."""
-ONE_BY_ONE: Mapping[FunctionType, int] = MappingProxyType(
+ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
     {
         admission.blocks_to_come: 1,
         admission.blocks_to_come_with: 2,
@@ -129,7 +130,7 @@ _CHANGES = CHANGES - {"register"} | {"add", "discard", "difference_update", "int
 """The methods that a turn calls only of lists of its own. A pool registers: what that does is proved of each call."""
 
 
-def between_turns(function: FunctionType) -> tuple[frozenset[str], frozenset[str]]:
+def between_turns(function: Callable[..., Any]) -> tuple[frozenset[str], frozenset[str]]:
     """Of the one loop in ``function``: the names of lists that its turns add to, and those of all else it is given.
 
     Raises:
@@ -229,7 +230,7 @@ def _what_is_added(statement: ast.stmt) -> ast.expr:
     return added
 
 
-def one_by_one(function: FunctionType) -> int:
+def one_by_one(function: Callable[..., Any]) -> int:
     """How many comprehensions ``function`` has: each goes through all of something, and makes each element by itself.
 
     Raises:

@@ -7,8 +7,9 @@ read, and rejected if a turn reads what another has left; and what a turn rests 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from kvspec.turns import FOLDS, ONE_BY_ONE, CarriedError, between_turns, element
 
 
 @pytest.mark.parametrize("function", FOLDS)
-def test_turns_of_groups_share_nothing_else(function: FunctionType) -> None:
+def test_turns_of_groups_share_nothing_else(function: Callable[..., Any]) -> None:
     """Each adds to these lists, and reads none of them."""
     added, given = between_turns(function)
     assert FOLDS[function] == added
@@ -100,7 +101,7 @@ def test_a_loop_over_some_groups_is_rejected(over: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("function", ONE_BY_ONE)
-def test_each_group_is_counted_by_itself(function: FunctionType) -> None:
+def test_each_group_is_counted_by_itself(function: Callable[..., Any]) -> None:
     """No comprehension carries anything from one element to the next, or passes one over."""
     assert ONE_BY_ONE[function] == one_by_one(function)
 

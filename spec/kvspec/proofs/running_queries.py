@@ -148,8 +148,8 @@ def _blocks_of(leading: Any, rest: Any, lacks: bool) -> list[Any]:
 
 
 def _shares(u: Any) -> Any:
-    """One of any number of groups, or two, with different tables: the first is of full attention, as the second may be."""
-    window, places = bool(u.window == 1), (u.first, u.second)
+    """Of any number of groups two, or one: the first is of full attention, and the second may be."""
+    window, places = bool(u.window == 1), (u.first, u.second) if u.second < u.groups else (u.first,)
     kinds = group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8) if window else group(Kind.FULL, 4)
     groups: Any = _entries(u.groups, places, kinds)
     geometry = SimpleNamespace(groups=groups)
@@ -172,18 +172,17 @@ def _shares(u: Any) -> Any:
 
     with on_lengths(holdings), patch.object(holdings, "enumerate", placed, create=True):
         shared = manager._common_prefix(CommonPrefix(OWNER)).blocks
-    expected = [u.leading, 0 if window else u.second_leading][: 2 if u.second < u.groups else 1]
-    if len(shared) != len(expected):
+    if len(shared) != len(places):
         return False
     fine: Any = True
-    for one, other in zip(shared, expected, strict=True):
+    for one, other in zip(shared, (u.leading, 0 if window else u.second_leading), strict=False):
         fine = fine & (one == other)
     return fine
 
 
 def _entries(count: Any, places: Sequence[Any], values: Sequence[Any]) -> Any:
     """Of so many, those at these places."""
-    return Entries(count, {str(number): each for number, each in enumerate(zip(places, values, strict=True))})
+    return Entries(count, {str(number): each for number, each in enumerate(zip(places, values, strict=False))})
 
 
 class _NoCounts:
