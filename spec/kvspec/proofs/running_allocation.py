@@ -10,7 +10,7 @@ what it is asked for is proved of the running pool by itself (``running_pool``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -134,8 +134,19 @@ def _length(of: Any) -> Any:
     return Length(sum(each.count for each in stretches), len(stretches))
 
 
-def _grown(blocks: Any, entries: Any) -> Layout:
+def grown(blocks: Any, entries: Any) -> Layout:
+    """A table that is to have so many entries: its stretches, and new ones."""
     return Layout(list(attention.grown(blocks.stretches if isinstance(blocks, Layout) else blocks, entries)))  # type: ignore[arg-type]  # stretches
+
+
+@contextmanager
+def on_stretches() -> Iterator[None]:
+    """Tables may be lists of stretches."""
+    with ExitStack() as stack:
+        for module in (holdings, block_tables, attention, admission):
+            stack.enter_context(patch.object(module, "len", _length, create=True))
+        stack.enter_context(patch.object(block_tables, "grown", grown))
+        yield
 
 
 class Calls:
@@ -182,7 +193,7 @@ def _group(u: Any, which: int) -> Any:
         blocks_dead=lambda _computed: 0,
         blocks_occupied=lambda provided: times("provided") if u.way == LOADS else Times(expression_of(0)),
         entries=lambda _tokens, _slots: times("entries"),
-        layout=lambda blocks, entries, _fresh: _grown(blocks, entries),
+        layout=lambda blocks, entries, _fresh: grown(blocks, entries),
         # Only what a hit divided by it is, is asked for.
         block_size_tokens=which,
     )
@@ -203,11 +214,7 @@ def _allocates(u: Any) -> Any:
     sources: dict[int, Any] = {which: Stretch(1, "source") for which in numbers if getattr(u, f"copied{which}") == 1}
     hit = Hit(tokens, blocks, tuple(Partial(which, each, INSIDE_TOKENS) for which, each in sources.items()))
     span = Span(u.computed, u.tokens, provided=u.computed if way == LOADS else 0, reserved=u.reserved)
-    with ExitStack() as stack:
-        for module in (holdings, block_tables, attention, admission):
-            stack.enter_context(patch.object(module, "len", _length, create=True))
-        stack.enter_context(patch.object(block_tables, "grown", _grown))
-        stack.enter_context(added_to_others(holdings, "blocks_new", u.others))
+    with on_stretches(), added_to_others(holdings, "blocks_new", u.others):
         allocation = held.allocate(OWNER, span, hit)
     starts, ends, parts = [], [], list[Any]()
     for which in numbers:

@@ -553,7 +553,7 @@ _release_dead = Holdings.release_dead
 
 def _released_in(self: Any, request: int, computed: int, groups: Sequence[Group]) -> None:
     tables = {request: [table for _, table in zip(groups, self.tables[request], strict=False)]}
-    some = SimpleNamespace(groups=groups, tables=tables, settings=self.settings, rules=self.rules)
+    some: Any = SimpleNamespace(groups=groups, tables=tables, settings=self.settings, rules=self.rules)
     some.blocks_dead, some._leave = self.blocks_dead, self._leave
     _release_dead(some, request, computed)
 
