@@ -245,11 +245,19 @@ def elements_of_source(source: str) -> int:
     Raises:
         CarriedError: as there.
     """
-    kinds = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
-    found = [each for each in ast.walk(ast.parse(source)) if isinstance(each, kinds)]
+    tree = ast.parse(source)
+    found = [each for each in ast.walk(tree) if isinstance(each, _COMPREHENSIONS)]
+    made = [each for each in ast.walk(tree) if isinstance(each, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
+    parts = {
+        name.id
+        for each in made
+        if each.value is not None and not _gives_all(each.value)
+        for target in (each.targets if isinstance(each, ast.Assign) else (each.target,))
+        for name in _names(target)
+    }
     for comprehension in found:
         for clause in comprehension.generators:
-            if not _is_whole(clause.iter):
+            if not _is_whole(clause.iter) or parts & {each.id for each in _names(clause.iter)}:
                 raise CarriedError(f"line {comprehension.lineno} may go through a part of {ast.unparse(clause.iter)}")
         for node in ast.walk(comprehension):
             takes = isinstance(node, ast.Name) and node.id in ("next", "iter", "setattr")
@@ -258,15 +266,34 @@ def elements_of_source(source: str) -> int:
     return len(found)
 
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
+_GIVE_PARTS = frozenset({"reversed", "sorted", "filter", "islice", "takewhile", "dropwhile", "list", "tuple", "iter"})
+
+
+def _names(node: ast.AST) -> Iterator[ast.Name]:
+    return (each for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def _gives_all(node: ast.expr) -> bool:
+    """Whether what is made so may be gone through: it is no part of a sequence, and in no other order."""
+    if isinstance(node, (ast.BoolOp, ast.IfExp)):
+        return all(map(_gives_all, node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse)))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != "zip":
+        return node.func.id not in _GIVE_PARTS
+    # What cannot be gone through, such as a number, is no part of a sequence.
+    is_part = isinstance(node, ast.Call) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice))
+    return isinstance(node, _COMPREHENSIONS) or _is_whole(node) or not is_part
+
+
 def _is_whole(node: ast.expr) -> bool:
     """Whether it is something by its name, all of it, numbered or not, or several of the kind side by side."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         is_zip = node.func.id == "zip" and [ast.unparse(each) for each in node.keywords] == ["strict=True"]
         is_numbered = node.func.id == "enumerate" and len(node.args) == 1 and not node.keywords
         return (is_zip or is_numbered) and all(map(_is_whole, node.args))
-    if isinstance(node, ast.Call):
-        # What an element says of itself.
-        return not node.args and not node.keywords and isinstance(node.func, ast.Attribute)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        # What an element says of itself, or what a dictionary has.
+        return node.func.attr == "get" or not (node.args or node.keywords)
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Name) and _is_whole(node.value)
     return bool(_root(node))

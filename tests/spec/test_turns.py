@@ -116,6 +116,10 @@ def test_each_group_is_counted_by_itself(function: Callable[..., Any]) -> None:
         "sum(last := table.count for table in tables)",
         "sum(table.count + next(others) for table in tables)",
         "sum(table.blocks.pop() for table in tables)",
+        "some = tables[:2]; sum(table.count for table in some)",
+        "some = zip(tables, groups); sum(table.count for table, group in some)",
+        "some = tables if tables else groups[1:]; [table for table in some]",
+        "some: Tables = list(tables); [table for table in some]",
     ],
 )
 def test_elements_that_rest_on_others_are_rejected(made: str) -> None:
