@@ -110,7 +110,11 @@ FOLDS: Mapping[Callable[..., Any], frozenset[str]] = MappingProxyType(
     }
 )
 """The functions whose loop over groups is run for those that are observed: each turn adds to these lists, and shares
-what it is given and nothing else with the others (``between_turns``)."""
+what it is given and nothing else with the others (``between_turns``).
+
+Where a turn has the kernel change the pool, that is proved from any sound pool, and so from the one that the turns
+before it leave.
+"""
 ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
     {
         admission.blocks_to_come: 1,
