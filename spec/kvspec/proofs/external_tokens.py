@@ -139,7 +139,7 @@ def _follows_the_hit(u: Any) -> Any:
     its = SimpleNamespace(
         blocks_occupied=lambda tokens: Times(expression_of(one.blocks_occupied(tokens))),
         entries=lambda tokens, slots: Times(expression_of(one.entries(tokens, slots))),
-        layout=lambda blocks, entries, _fresh: grown(blocks, entries),
+        layout=one.layout,
     )
     geometry: Any = SimpleNamespace(groups=(its,))
     table: Any = [Table([hit], 0, 0)]  # type: ignore[list-item]  # a stretch

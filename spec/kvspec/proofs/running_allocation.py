@@ -134,9 +134,13 @@ def _length(of: Any) -> Any:
     return Length(sum(each.count for each in stretches), len(stretches))
 
 
+GROWN = attention.grown
+"""What it does, where nothing is broken."""
+
+
 def grown(blocks: Any, entries: Any) -> Layout:
     """A table that is to have so many entries: its stretches, and new ones."""
-    return Layout(list(attention.grown(blocks.stretches if isinstance(blocks, Layout) else blocks, entries)))  # type: ignore[arg-type]  # stretches
+    return Layout(list(GROWN(blocks.stretches if isinstance(blocks, Layout) else blocks, entries)))  # type: ignore[arg-type]  # stretches
 
 
 @contextmanager
@@ -145,7 +149,8 @@ def on_stretches() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (holdings, block_tables, attention, admission):
             stack.enter_context(patch.object(module, "len", _length, create=True))
-        stack.enter_context(patch.object(block_tables, "grown", grown))
+        for module in (block_tables, attention):
+            stack.enter_context(patch.object(module, "grown", grown))
         yield
 
 
