@@ -171,7 +171,7 @@ class Scheduler:
         return request.tokens_computed - before - answer.hit_tokens - answer.external_tokens
 
     def _answer(self, number: int, reply: Reply) -> None:
-        """A request takes the drafts that hold and one token more, up to its limit; it ends there, or as the reply says."""
+        """A request takes drafts that hold and one token more, up to its limit; it ends there or as the reply says."""
         request = self.manager.population[number]
         terms = self.queues.terms[number]
         accepted = min(reply.accepted, request.drafts_in_flight, terms.limit_tokens - len(request.tokens) - 1)
