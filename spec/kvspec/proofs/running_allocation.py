@@ -16,19 +16,25 @@ from unittest.mock import patch
 
 from attrs import evolve, frozen
 
-from kvreference import admission, attention, block_pool, holdings, pinned_tier
+from kvreference import admission, attention, block_pool, hit_lookup, holdings, pinned_tier
 from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit, Partial
+from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.holdings import Holdings, Span
+from kvreference.manager import OWN, tokens_computed
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
 from kvspec import sequences
-from kvspec.obligation import Count, Obligation, Unknown, only
+from kvspec.obligation import Count, Lemma, Obligation, Unknown, only
+from kvspec.proofs.lemmas import MULTIPLE
+from kvspec.proofs.longest_hit import Blocks as FoundBlocks
+from kvspec.proofs.longest_hit import Times as NoBlocks
 from kvspec.proofs.running_pool import holdings_over
-from kvspec.proofs.running_tables import on_lengths
+from kvspec.proofs.running_tables import Entries, on_lengths
 from kvspec.sequences import Parts
-from kvspec.symbolic import Term, either, expression_of
+from kvspec.stand_in import group
+from kvspec.symbolic import Term, either, expression_of, negated
 
 OWNER = 1
 GROUPS = range(2)
@@ -262,8 +268,9 @@ ASKED: Mapping[str, Unknown] = {
 
 
 def _ends_inside(u: Any) -> Any:
-    """A hit that ends inside a block is read up to there, and has a token to compute in it."""
-    return (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0))
+    """A hit that ends inside a block is read up to there, and has a token after it: see ``HAS_A_BLOCK``."""
+    after = ((u.way == COMPUTES) & (u.entries0 > u.length0)) | ((u.way == LOADS) & (u.provided0 > u.length0))
+    return (u.copied == 0) | (after & (u.dead0 <= u.length0))
 
 
 def _holds_late(self: Holdings, request: int, wanted: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
@@ -276,6 +283,13 @@ def _holds_late(self: Holdings, request: int, wanted: Any, _hit: Any, layouts: A
 def _aims_before(self: Holdings, request: int, _hit: Any) -> None:
     self.copies = [evolve(copy, destination=self.tables[request][copy.group].blocks[1]) for copy in self.copies]
 
+
+COPIED_BEFORE = only(
+    "copied-into-the-block-before",
+    "A copy goes into the last block of the hit.",
+    "kvreference.holdings:Holdings._aim",
+    _aims_before,
+)
 
 ALLOCATES = Obligation(
     id="blocks-and-references.running-allocation",
@@ -315,12 +329,7 @@ ALLOCATES = Obligation(
             "kvreference.holdings:Holdings._admit",
             _holds_late,
         ),
-        only(
-            "copied-into-the-block-before",
-            "A copy goes into the last block of the hit.",
-            "kvreference.holdings:Holdings._aim",
-            lambda self, request, hit: _aims_before(self, request, hit),
-        ),
+        COPIED_BEFORE,
         only(
             "hit-is-not-counted",
             "The free blocks of the hit are not counted among those that are needed.",
@@ -339,10 +348,11 @@ ALLOCATES = Obligation(
 
 ADDS_UP = Obligation(
     id="blocks-and-references.running-allocation-adds-up",
-    statements=("KV-OP-04", "KV-OP-23"),
+    statements=("KV-OP-04", "KV-OP-23", "KV-OP-19", "KV-INV-09"),
     title="One group, after others that take any number of blocks, adds what it takes: with hits and tables of any "
     "length, an allocation asks for exactly the blocks that it then takes, those of its hit that are free included, "
-    "and nothing happens if they cannot be had. What it hits and copies is not demoted for them.",
+    "and nothing happens if they cannot be had. What it hits and copies is not demoted for them. A copy goes into the "
+    "first of its new blocks, where the hit ends.",
     unknowns={
         **{f"{name}0": Count(0) for name in ("length", "dead", "entries", "provided")},
         **ASKED,
@@ -363,8 +373,12 @@ ADDS_UP = Obligation(
         "one block is missing": lambda u: (
             (u.way == RUNS) & (u.entries0 == u.length0 + 2) & (u.before == 3) & (u.room == 4)
         ),
+        "another node writes after what is copied": lambda u: (
+            (u.way == LOADS) & (u.copied == 1) & (u.length0 == 3) & (u.provided0 == 5) & (u.room >= 100)
+        ),
     },
     mutants=(
+        COPIED_BEFORE,
         only(
             "hit-is-demoted",
             "To make room, what the request hits is demoted.",
@@ -382,6 +396,91 @@ ADDS_UP = Obligation(
             "What is provided for is planned again on top of what was there before.",
             "kvreference.holdings:plan_provided",
             lambda geometry, tables_, provided: [None] * len(tables_),
+        ),
+    ),
+)
+
+# A block to copy into
+
+
+def _has_a_block(u: Any) -> Any:
+    """The table of a hit that ends inside a block, and how long a table is planned for what follows."""
+    one = group(
+        Kind.FULL,
+        u.size,
+        lookahead=bool(u.lookahead == 1),
+        compress_ratio=u.ratio,
+        unit_tokens=u.unit,
+        whole_slots=bool(u.whole == 1),
+    )
+    found: Any = object.__new__(hit_lookup._Found)
+    first, after = one.blocks_needed(u.hit)
+    found.group = SimpleNamespace(
+        blocks_needed=lambda _hit: (NoBlocks(expression_of(first)), after), block_size_tokens=u.size
+    )
+    found.blocks = FoundBlocks(-1, None)
+    full = sum(part.places for part in found.table(u.hit))
+    end = u.hit + u.provided
+    computed = OWN.rules.ask(tokens_computed, end, u.prompt)
+    its = SimpleNamespace(
+        entries=one.entries,
+        layout=lambda _blocks, entries, _fresh: entries,
+        blocks_occupied=one.blocks_occupied,
+        blocks_unread=one.blocks_unread,
+    )
+    held = holdings_over(SimpleNamespace(pool=None), SimpleNamespace(groups=(its,)))
+    held.settings.tokens_max = u.longest
+    (table,) = block_tables.tables_of_hit(held.settings.geometry, Hit(u.hit, ((),)), computed)
+    is_read = table.blocks == [] and bool(table.dead == 0)
+    table.blocks = Entries(full, {})  # type: ignore[assignment]  # it stands for one
+    with on_lengths(block_tables), patch.object(block_tables, "grown", lambda _blocks, entries: entries):
+        loaded = block_tables.plan_provided(held.settings.geometry, [table], end)
+        planned = held._plan([table], [None], Span(computed, u.tokens, u.drafts))
+    fine: Any = is_read & (full == u.hit // u.size)
+    for entries in (*loaded, *planned):
+        if entries is None:
+            return False
+        fine = fine & (entries > full)
+    return fine
+
+
+def _is_inside(u: Any) -> Any:
+    """A hit of whole units, which ends inside a block and before the last token of a prompt that fits."""
+    units = (u.size % u.unit == 0) & (u.unit % u.ratio == 0) & (u.hit % u.unit == 0) & negated(u.hit % u.size == 0)
+    return units & (u.hit + u.provided <= u.prompt) & (u.hit < u.prompt) & (u.prompt <= u.longest)
+
+
+HAS_A_BLOCK = Obligation(
+    id="partial-hits.running-block-to-copy-into",
+    statements=("KV-INV-09", "KV-OP-19", "KV-MEM-02"),
+    title="Where a hit ends inside a block, which only full attention allows, compressed or not, the request's table "
+    "has the full blocks of the hit, all of them read, and is to have at least one more: for what another node "
+    "provides after the hit, and for what is computed, however much it is. A copy goes there.",
+    unknowns={
+        **{name: Count(1) for name in ("size", "unit", "ratio", "hit", "prompt", "longest")},
+        **{name: Count(0) for name in ("provided", "tokens", "drafts")},
+        **{name: Count(0, 1) for name in ("lookahead", "whole")},
+    },
+    assumes=_is_inside,
+    claim=_has_a_block,
+    lemmas=lambda u: (Lemma(MULTIPLE, {"factor": u.hit // u.unit, "multiple": u.unit, "unit": u.ratio}),),
+    witnesses={
+        "only whole slots are stored": lambda u: (
+            (u.whole == 1) & (u.ratio == 4) & (u.unit == 8) & (u.size == 32) & (u.hit == 72) & (u.provided == 3)
+        )
+    },
+    mutants=(
+        only(
+            "only-full-blocks",
+            "A table has only the blocks that its tokens fill.",
+            "kvreference.geometry:blocks_occupied",
+            lambda tokens, block: tokens // block,
+        ),
+        only(
+            "slots-are-complete-blocks",
+            "Tokens are stored only in complete blocks.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: tokens - tokens % self.block_size_tokens,
         ),
     ),
 )
@@ -497,4 +596,4 @@ MAKES_ROOM = Obligation(
     ),
 )
 
-OBLIGATIONS = (ALLOCATES, ADDS_UP, MAKES_ROOM)
+OBLIGATIONS = (ALLOCATES, ADDS_UP, HAS_A_BLOCK, MAKES_ROOM)
