@@ -8,7 +8,7 @@ pool does with what it is asked for is proved of the running pool by itself (``r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -16,24 +16,19 @@ from unittest.mock import patch
 
 from attrs import evolve, frozen
 
-from kvreference import admission, attention, block_pool, hit_lookup, holdings, pinned_tier
+from kvreference import admission, attention, block_pool, holdings, pinned_tier
 from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit, Partial
-from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.holdings import Holdings, Span
-from kvreference.manager import OWN, tokens_computed
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
 from kvspec import sequences
 from kvspec.obligation import Count, Obligation, Unknown, only
-from kvspec.proofs.longest_hit import Blocks as FoundBlocks
-from kvspec.proofs.longest_hit import Times as NoBlocks
 from kvspec.proofs.running_pool import holdings_over
-from kvspec.proofs.running_tables import Entries, on_lengths
+from kvspec.proofs.running_tables import on_lengths
 from kvspec.sequences import Parts
-from kvspec.stand_in import group
-from kvspec.symbolic import Term, either, expression_of, implies, negated
+from kvspec.symbolic import Term, either, expression_of
 
 OWNER = 1
 GROUPS = range(2)
@@ -114,14 +109,14 @@ class HitBlocks:
 
 
 class HitTokens:
-    """How many tokens a hit has, of which only the whole blocks are known, in each group."""
+    """How many tokens a hit has, of which only the whole blocks are known, in the group in which it ends inside one."""
 
-    def __init__(self, blocks: Mapping[int, Any]) -> None:
+    def __init__(self, blocks: Any) -> None:
         self.blocks = blocks
 
-    def __floordiv__(self, group_number: int) -> Length:
+    def __floordiv__(self, _block_size: Any) -> Length:
         # After what is not read and the blocks that were hit.
-        return Length(self.blocks[group_number], 2)
+        return Length(self.blocks, 2)
 
 
 def _rest(more: Any, less: Any) -> Any:
@@ -182,52 +177,31 @@ def _group(u: Any, which: int) -> Any:
         blocks_occupied=lambda provided: times("provided") if u.way == LOADS else Times(expression_of(0)),
         entries=lambda _tokens, _slots: times("entries"),
         layout=lambda blocks, entries, _fresh: _grown(blocks, entries),
-        # It stands for the tokens of a block: see ``HitTokens``.
-        block_size_tokens=which,
+        block_size_tokens=1,
     )
 
 
-@frozen
-class _Allocated:
-    """An allocation, and what it was about."""
-
-    held: Any
-    pool: Calls
-    allocation: Any
-    sources: Mapping[int, Any]
-    """By the number of a group, what is copied in it."""
-    before: Any
-    """The tables before."""
-
-
-def _run(u: Any, numbers: range, copying: Iterable[int], before_them: Any = 0) -> _Allocated:
-    """An allocation over the groups with these ``numbers``, of which some copy, if those before take so many blocks."""
+def _allocates(u: Any, numbers: range = GROUPS, before_them: Any = 0) -> Any:
+    """An allocation over some groups, and what it asks for if the groups before them take so many blocks."""
     way, pool = u.way.__index__(), Calls(u)
     groups = tuple(_group(u, which) for which in numbers)
     held: Any = holdings_over(SimpleNamespace(pool=pool), SimpleNamespace(groups=groups))
     held.settings.tokens_max = u.longest
-    lengths = {which: getattr(u, f"length{which}") for which in numbers}
-    known = [Table([Stretch(each, "there")], 0, 0, fresh=False) for each in lengths.values()]  # type: ignore[list-item]  # stretches
+    known = [Table([Stretch(getattr(u, f"length{which}"), "there")], 0, 0, fresh=False) for which in numbers]  # type: ignore[list-item]  # stretches
     held.tables = {OWNER: known} if way == RUNS else {}
     before = dict(held.tables)
-    blocks: Any = tuple(map(HitBlocks, lengths.values()))
-    tokens: Any = HitTokens(lengths)
-    sources: Any = {which: Stretch(1, "source") for which in copying}
-    hit = Hit(tokens, blocks, tuple(Partial(which, each, INSIDE_TOKENS) for which, each in sources.items()))
+    blocks: Any = tuple(HitBlocks(getattr(u, f"length{which}")) for which in numbers)
+    tokens: Any = HitTokens(u.length0)
+    source: Any = Stretch(1, "source")
+    sources = [source] if u.copied == 1 else []
+    hit = Hit(tokens, blocks, tuple(Partial(0, each, INSIDE_TOKENS) for each in sources))
     span = Span(u.computed, u.tokens, provided=u.computed if way == LOADS else 0, reserved=u.reserved)
     with ExitStack() as stack:
         for module in (holdings, block_tables, attention, admission):
             stack.enter_context(patch.object(module, "len", _length, create=True))
         stack.enter_context(patch.object(block_tables, "grown", _grown))
         stack.enter_context(patch.object(block_tables, "sum", lambda new: sum(new, before_them), create=True))
-        return _Allocated(held, pool, held.allocate(OWNER, span, hit), sources, before)
-
-
-def _allocates(u: Any, numbers: range = GROUPS, before_them: Any = 0) -> Any:
-    """An allocation over some groups, and what it asks for if the groups before them take so many blocks."""
-    way, copying = u.way.__index__(), [0] if u.copied == 1 else []
-    its = _run(u, numbers, copying, before_them)
-    held, pool, allocation, sources = its.held, its.pool, its.allocation, list(its.sources.values())
+        allocation = held.allocate(OWNER, span, hit)
     starts, ends, parts = [], [], list[Any]()
     for which in numbers:
         length, dead, entries = (getattr(u, f"{name}{which}") for name in ("length", "dead", "entries"))
@@ -239,14 +213,14 @@ def _allocates(u: Any, numbers: range = GROUPS, before_them: Any = 0) -> Any:
     new = sum(ends) - sum(starts)
     asks = before_them + new + (0 if way == RUNS else u.free)
     if allocation is None:
-        untouched = pool.touched == [] and pool.taken == [] and held.tables == its.before
+        untouched = pool.touched == [] and pool.taken == [] and held.tables == before
         return (u.room < asks + u.reserved) & untouched
     tables = held.tables[OWNER]
     there = [each for table in tables for each in table.blocks if each.what == "there"]
     fine = (u.room >= asks + u.reserved) & pool.in_order
     fine = fine & (pool.touched == ([] if way == RUNS else [*sources, *there]))
     # A copy goes into the first of the new blocks, which stands at the place where the hit ends inside a block.
-    aims: Any = [Copy(0, source, allocation.entries[0][0], INSIDE_TOKENS) for source in sources]
+    aims = [] if not sources else [Copy(0, source, allocation.entries[0][0], INSIDE_TOKENS)]
     fine = fine & (held.copies == aims) & ((u.copied == 0) | (starts[0] == u.length0))
     # First with what must stay free for others.
     for more, (count, kept) in zip((u.reserved, 0), pool.asked, strict=True):
@@ -288,9 +262,8 @@ ASKED: Mapping[str, Unknown] = {
 
 
 def _ends_inside(u: Any) -> Any:
-    """A hit that ends inside a block is read up to there, and has a token after it: see ``HAS_A_BLOCK``."""
-    after = ((u.way == COMPUTES) & (u.entries0 > u.length0)) | ((u.way == LOADS) & (u.provided0 > u.length0))
-    return (u.copied == 0) | (after & (u.dead0 <= u.length0))
+    """A hit that ends inside a block is read up to there, and has a token to compute in it."""
+    return (u.copied == 0) | ((u.way == COMPUTES) & (u.dead0 <= u.length0) & (u.entries0 > u.length0))
 
 
 def _holds_late(self: Holdings, request: int, wanted: Any, _hit: Any, layouts: Any, _provided: Any) -> Any:
@@ -303,17 +276,6 @@ def _holds_late(self: Holdings, request: int, wanted: Any, _hit: Any, layouts: A
 def _aims_before(self: Holdings, request: int, _hit: Any) -> None:
     self.copies = [evolve(copy, destination=self.tables[request][copy.group].blocks[1]) for copy in self.copies]
 
-
-AIM: Callable[..., None] = Holdings._aim
-FILL: Callable[..., Any] = Holdings._fill
-"""How copies get their destinations, and tables their blocks, where nothing is broken."""
-
-COPIED_BEFORE = only(
-    "copied-into-the-block-before",
-    "A copy goes into the last block of the hit.",
-    "kvreference.holdings:Holdings._aim",
-    _aims_before,
-)
 
 ALLOCATES = Obligation(
     id="blocks-and-references.running-allocation",
@@ -353,7 +315,12 @@ ALLOCATES = Obligation(
             "kvreference.holdings:Holdings._admit",
             _holds_late,
         ),
-        COPIED_BEFORE,
+        only(
+            "copied-into-the-block-before",
+            "A copy goes into the last block of the hit.",
+            "kvreference.holdings:Holdings._aim",
+            lambda self, request, hit: _aims_before(self, request, hit),
+        ),
         only(
             "hit-is-not-counted",
             "The free blocks of the hit are not counted among those that are needed.",
@@ -372,11 +339,10 @@ ALLOCATES = Obligation(
 
 ADDS_UP = Obligation(
     id="blocks-and-references.running-allocation-adds-up",
-    statements=("KV-OP-04", "KV-OP-23", "KV-OP-19", "KV-INV-09"),
+    statements=("KV-OP-04", "KV-OP-23"),
     title="One group, after others that take any number of blocks, adds what it takes: with hits and tables of any "
     "length, an allocation asks for exactly the blocks that it then takes, those of its hit that are free included, "
-    "and nothing happens if they cannot be had. What it hits and copies is not demoted for them. A copy goes into the "
-    "first of its new blocks, where the hit ends.",
+    "and nothing happens if they cannot be had. What it hits and copies is not demoted for them.",
     unknowns={
         **{f"{name}0": Count(0) for name in ("length", "dead", "entries", "provided")},
         **ASKED,
@@ -397,12 +363,8 @@ ADDS_UP = Obligation(
         "one block is missing": lambda u: (
             (u.way == RUNS) & (u.entries0 == u.length0 + 2) & (u.before == 3) & (u.room == 4)
         ),
-        "another node writes after what is copied": lambda u: (
-            (u.way == LOADS) & (u.copied == 1) & (u.length0 == 3) & (u.provided0 == 5) & (u.room >= 100)
-        ),
     },
     mutants=(
-        COPIED_BEFORE,
         only(
             "hit-is-demoted",
             "To make room, what the request hits is demoted.",
@@ -420,150 +382,6 @@ ADDS_UP = Obligation(
             "What is provided for is planned again on top of what was there before.",
             "kvreference.holdings:plan_provided",
             lambda geometry, tables_, provided: [None] * len(tables_),
-        ),
-    ),
-)
-
-# A block to copy into
-
-
-AMONG = range(3)
-"""A group, with another one before it and one after it, which stand for all others."""
-LOOKED = 1
-
-
-def _copies_among_others(u: Any) -> Any:
-    its = _run(u, AMONG, AMONG if u.others == 1 else [LOOKED])
-    own = [copy for copy in its.held.copies if copy.source is its.sources[LOOKED]]
-    if its.allocation is None or len(own) != 1 or len(its.held.copies) != len(its.sources):
-        return False
-    table, start = its.held.tables[OWNER][LOOKED].blocks, u.dead1 + _rest(u.length1, u.dead1)
-    is_own = own[0].group == LOOKED and own[0].destination is table[2] and table[2] in its.pool.taken
-    aimed = [copy.destination for copy in its.held.copies]
-    return (start == u.length1) & (is_own and all(aimed.count(each) == 1 and each in its.pool.taken for each in aimed))
-
-
-def _all_end_inside(u: Any) -> Any:
-    """The hit ends inside a block in the group that is looked at, and in the others if they copy, too."""
-    fine: Any = True
-    for which in AMONG:
-        length, dead, entries, provided = (
-            getattr(u, f"{name}{which}") for name in ("length", "dead", "entries", "provided")
-        )
-        after = ((u.way == COMPUTES) & (entries > length)) | ((u.way == LOADS) & (provided > length))
-        inside = after & (dead <= length)
-        fine = fine & (inside if which == LOOKED else implies(u.others == 1, inside))
-    return fine & (
-        u.room >= u.free + sum(getattr(u, f"{n}{which}") for n in ("entries", "provided") for which in AMONG)
-    )
-
-
-COPIES_AMONG = Obligation(
-    id="partial-hits.running-copies-among-groups",
-    statements=("KV-INV-09", "KV-OP-19"),
-    title="When a request gets its slots, each copy of its hit gets a destination: in the group in which the hit ends "
-    "inside a block, among any others in which it does so or not, it is the first of the new blocks, and where the "
-    "hit ends.",
-    unknowns={
-        **{f"{name}{which}": Count(0) for which in AMONG for name in ("length", "dead", "entries", "provided")},
-        **{name: unknown for name, unknown in ASKED.items() if name != "copied"},
-        "way": Count(COMPUTES, LOADS),
-        "reserved": Count(0, 0),
-        "others": Count(0, 1),
-    },
-    assumes=_all_end_inside,
-    claim=_copies_among_others,
-    witnesses={
-        "each of them copies": lambda u: (u.others == 1) & (u.way == COMPUTES) & (u.length1 == 3) & (u.length2 == 5),
-        "what follows is loaded": lambda u: (u.others == 0) & (u.way == LOADS) & (u.length1 == 3) & (u.length2 == 5),
-    },
-    mutants=(
-        COPIED_BEFORE,
-        only(
-            "copied-in-the-first-group",
-            "Only the copies of the first group get a destination.",
-            "kvreference.holdings:Holdings._aim",
-            lambda self, request, hit: AIM(self, request, hit) if self.copies[0].group == 0 else None,
-        ),
-        only(
-            "two-groups-alone-grow",
-            "Only the first group and the last get new blocks.",
-            "kvreference.holdings:Holdings._fill",
-            lambda self, tables, layouts: FILL(self, tables[::2], layouts[::2]),
-        ),
-    ),
-)
-
-
-def _has_a_block(u: Any) -> Any:
-    """The table of a hit that ends inside a block, and how long a table is planned for what follows."""
-    one = group(Kind.FULL, u.size, compress_ratio=u.ratio, whole_slots=bool(u.whole == 1))
-    found: Any = object.__new__(hit_lookup._Found)
-    first, after = one.blocks_needed(u.hit)
-    needed = NoBlocks(expression_of(first)), after
-    found.group = SimpleNamespace(blocks_needed=lambda _hit: needed, block_size_tokens=u.size)
-    found.blocks = FoundBlocks(-1, None)
-    full = sum(part.places for part in found.table(u.hit))
-    end = u.hit + u.provided
-    computed = OWN.rules.ask(tokens_computed, end, u.prompt)
-    its = SimpleNamespace(
-        entries=one.entries,
-        layout=lambda _blocks, entries, _fresh: entries,
-        blocks_occupied=one.blocks_occupied,
-        blocks_unread=one.blocks_unread,
-    )
-    held = holdings_over(SimpleNamespace(pool=None), SimpleNamespace(groups=(its,)))
-    held.settings.tokens_max = u.longest
-    (table,) = block_tables.tables_of_hit(held.settings.geometry, Hit(u.hit, ((),)), computed)
-    is_read = table.blocks == [] and bool(table.dead == 0)
-    table.blocks = Entries(full, {})  # type: ignore[assignment]  # it stands for one
-    with on_lengths(block_tables), patch.object(block_tables, "grown", lambda _blocks, entries: entries):
-        loaded = block_tables.plan_provided(held.settings.geometry, [table], end)
-        planned = held._plan([table], [None], Span(computed, u.tokens, u.drafts))
-    fine: Any = is_read & (full == u.hit // u.size)
-    for entries in (*loaded, *planned):
-        if entries is None:
-            return False
-        fine = fine & (entries > full)
-    return fine
-
-
-def _is_inside(u: Any) -> Any:
-    """A hit of whole slots (chapter 08), which ends inside a block and before the last token of a prompt that fits."""
-    inside = (u.hit % u.ratio == 0) & negated(u.hit % u.size == 0)
-    return inside & (u.hit + u.provided <= u.prompt) & (u.hit < u.prompt) & (u.prompt <= u.longest)
-
-
-HAS_A_BLOCK = Obligation(
-    id="partial-hits.running-block-to-copy-into",
-    statements=("KV-INV-09", "KV-OP-19", "KV-MEM-02"),
-    title="Where a hit ends inside a block, which only full attention allows, compressed or not, the request's table "
-    "has the full blocks of the hit, all of them read, and is to have at least one more: for what another node "
-    "provides after the hit, and for what is computed, however much it is. A copy goes there.",
-    unknowns={
-        **{name: Count(1) for name in ("size", "ratio", "hit", "prompt", "longest")},
-        **{name: Count(0) for name in ("provided", "tokens", "drafts")},
-        "whole": Count(0, 1),
-    },
-    assumes=_is_inside,
-    claim=_has_a_block,
-    witnesses={
-        "only whole slots are stored": lambda u: (
-            (u.whole == 1) & (u.ratio == 4) & (u.size == 32) & (u.hit == 72) & (u.provided == 3)
-        )
-    },
-    mutants=(
-        only(
-            "only-full-blocks",
-            "A table has only the blocks that its tokens fill.",
-            "kvreference.geometry:blocks_occupied",
-            lambda tokens, block: tokens // block,
-        ),
-        only(
-            "slots-are-complete-blocks",
-            "Tokens are stored only in complete blocks.",
-            "kvreference.geometry:Group.tokens_stored",
-            lambda self, tokens: tokens - tokens % self.block_size_tokens,
         ),
     ),
 )
@@ -679,4 +497,4 @@ MAKES_ROOM = Obligation(
     ),
 )
 
-OBLIGATIONS = (ALLOCATES, ADDS_UP, COPIES_AMONG, HAS_A_BLOCK, MAKES_ROOM)
+OBLIGATIONS = (ALLOCATES, ADDS_UP, MAKES_ROOM)

@@ -16,7 +16,7 @@ from attrs import validators
 
 from kvreference import block_pool
 from kvreference.ahead import PopulationAhead
-from kvreference.answers import Copy
+from kvreference.answers import Copy, Statistics
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.holdings import Holdings
@@ -96,6 +96,9 @@ def _begins(u: Any) -> Any:
     tables: Any = (manager.tables, manager.copies, held.deferred, manager._events, made._performed)
     requests: Any = (manager.prefixes, manager.population.alive, queues.running, queues.waiting, queues.terms)
     nothing = tables == ({}, [], [], [], []) and requests == ({}, {}, [], [], {})
+    counts = [manager.performed, manager.population.arrived, manager.population.dispatched, manager.population.over]
+    nothing = nothing and counts == [0] * len(counts) and manager.cache.statistics == Statistics()
+    nothing = nothing and manager._interned._children == {} and pool.partial.offers == 0
     fenced = manager.cache.fenced if isinstance(manager.cache, PrefixCache) else set()
     sound: Any = True
     for invariant in STRUCTURAL:
@@ -107,6 +110,7 @@ POOL_BEGINS: Callable[..., None] = BlockPool.__init__
 TIER_BEGINS: Callable[..., None] = PinnedPool.__init__
 HOLDINGS_BEGIN: Callable[..., None] = Holdings.__init__
 MANAGER_BEGINS: Callable[..., None] = Manager.__init__
+POPULATION_BEGINS: Callable[..., None] = Population.__init__
 """The makers, where nothing is broken."""
 
 
@@ -127,7 +131,7 @@ BEGINS = Obligation(
     title="As it is made, a pool of any size, with or without a pinned tier, whichever queue it has, keeps the "
     "invariants of holders, queues and maps: each block but the null block is in the free queue, once, in order; none "
     "is held, pinned or cached. No request has tables, no copy is pending, and nothing waits for steps; the manager, "
-    "its scheduler and its cache remember no request.",
+    "its scheduler and its cache remember and count no request.",
     unknowns={
         **ANY_STATE,
         **{name: Count(0, 1) for name in ("tier", "scratch_first", "ahead", "caches")},
@@ -185,6 +189,12 @@ BEGINS = Obligation(
             "A request is remembered.",
             "kvreference.manager:Manager.__init__",
             lambda self, *given: _but(MANAGER_BEGINS, self, given, prefixes={0: []}),
+        ),
+        only(
+            "begins-with-a-step",
+            "A step counts as dispatched.",
+            "kvreference.population:Population.__init__",
+            lambda self, *given: _but(POPULATION_BEGINS, self, given, dispatched=1),
         ),
     ),
 )
