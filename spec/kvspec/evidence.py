@@ -78,7 +78,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-17": _WHOLE,
     "KV-OP-18": _WHOLE,
     "KV-OP-19": "that the copy is ordered with the admission",
-    "KV-OP-21": "that the running code pins in no other place",
+    "KV-OP-21": _WHOLE,
     "KV-OP-22": _WHOLE,
     "KV-OP-23": _WHOLE,
     "KV-OP-24": "that they get blocks of their own once every hit is held, in models of several groups and after "

@@ -66,6 +66,8 @@ def test_each_part_is_proved_to_begin_with_the_invariants(kind: type) -> None:
         "del self.pool.references[:]",
         "self.pool.references[block] += 1",
         "self.pool.take(1)",
+        "self.pool.give_up(blocks)",
+        "self.pool._pin([block])",
         "self.pool.cached.register(content, block)",
         "self.pool.free.append(block)",
         "self.pool = pool",
