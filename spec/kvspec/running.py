@@ -392,7 +392,7 @@ class Running:
         return same & self.agreed
 
     def new_cached(self, blocks: Any) -> CachedMap:
-        """A new cached map of all ``blocks``, in which nothing is: this is how one is made."""
+        """A new cached map of all ``blocks``, in which nothing is, as ``running-beginning`` shows of its maker."""
         self.agreed = (blocks == self.state.blocks) & self.agreed
         self.content, self.blocks = Cells(_nothing), Listing(self, Cells(_nothing), by_content=True)
         return self._maps()[0]
