@@ -250,12 +250,11 @@ class Holdings:
 
     def leading_shared(self, request: int) -> Sequence[int]:
         """Per group that keeps all its slots, how many leading blocks all requests with blocks hold; else 0."""
-        shared = []
-        for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
-            others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []
-            references = self.pool.references
-            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in table.blocks)
-            leading = next((i for i, by_all in enumerate(held) if not by_all), len(table.blocks))
+        shared, references = list[int](), self.pool.references
+        for group, own, *tables in zip(self.groups, self.tables[request], *self.tables.values(), strict=True):
+            others = [set(table.blocks) for table in tables] if group.keeps_all else []
+            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in own.blocks)
+            leading = next((i for i, by_all in enumerate(held) if not by_all), len(own.blocks))
             shared.append(leading if group.keeps_all else 0)
         return shared
 
