@@ -91,13 +91,14 @@ class Copies(Transfers):
     def _begin(self, number: int, device: Any, host: Any, loads: bool) -> None:
         chunks, named = [int(chunk) for chunk in host.block_ids], self.prepared.pop(id(host))[1]
         self.name(named)
+        request = self.requests[number]
         copies = tuple(_copies(device, chunks, self.memory.blocks_per_chunk))
         if len(chunks) != len(named) or not _fits(copies, device, chunks):
             got = f"{len(device.block_ids)} blocks, {len(chunks)} chunks and {len(named)} keys"
-            self.memory.misfit(loads, got)
+            self.memory.misfit(loads, got, request)
             copies = ()
         keys = {chunk: _named(key) for chunk, key in zip(chunks, named, strict=False)}
-        request, reset_at, left = self.requests[number], self.resets[number], self.left[number]
+        reset_at, left = self.resets[number], self.left[number]
         self._begun[number] = self.begin(number, loads, request, copies, keys, reset_at=reset_at, left=left)
 
 
