@@ -255,8 +255,8 @@ class TierLevel(DrivenLevel):
         "no read fails.",
         "With --connector lmcache its copies and the server of its halves: models of them. With ascend-store the store "
         "and the device's events: models of them; what it stores late from a block of the same group can show as new.",
-        "What remains at the end of a case in which a job never ends; jobs that never end with other connectors than "
-        "offloading and nixl.",
+        "What a connector remembers while a job never ends: the blocks alone are checked then, and all of it once the "
+        "job has ended after all else. Jobs that never end with other connectors than offloading and nixl.",
         "Other connectors of vLLM and of vLLM-Ascend; LMCache in a process of its own; several workers, KV events of "
         "the tier.",
         "Tiers below the host but that of files, which --connector tiering has: its compiled reads and writes, its "

@@ -222,7 +222,9 @@ class TierMemory:
     jobs: dict[Number, Job] = field(factory=dict)
     """Those under way, in the order in which they began."""
     lost: set[Number] = field(factory=set)
-    """Those of them that never end."""
+    """Those of them that never end: not before every request has ended that does not wait for one."""
+    waited_for: str = ""
+    """The first of them for which the engine waits as a whole, in words."""
     tokens: dict[str, list[int]] = field(factory=dict)
     """The prefix up to each token of each request, as far as the worker knows them."""
     names: dict[bytes, int] = field(factory=dict)
