@@ -169,6 +169,16 @@ def _dividing(settings: Settings, blocks_per_chunk: int) -> int:
     return next(blocks for blocks in range(blocks_per_chunk, 0, -1) if interval % (blocks * size) == 0)
 
 
+def _driven_as(connector: str) -> str:
+    """How a connector is called in a case: one of another product is one's own."""
+    from kvgate.levels.tiers.adapter.own import HOSTED, choose_hosted
+
+    if connector not in HOSTED:
+        return connector
+    choose_hosted(connector)
+    return OWN
+
+
 def _of_own(stage: TierStage) -> TierStage:
     from kvgate.levels.tiers.adapter.own import Chosen
 
@@ -346,7 +356,7 @@ class TierLevel(DrivenLevel):
             running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
             asynchronous=asynchronous,
         )
-        named = [each.removeprefix(CONNECTOR) for each in needs if each.startswith(CONNECTOR)]
+        named = [_driven_as(each.removeprefix(CONNECTOR)) for each in needs if each.startswith(CONNECTOR)]
         if named:
             # Of its own: other cases stay as they are.
             is_lazy = named[0] not in ("offloading", TIERING) and draw.chance(30)
