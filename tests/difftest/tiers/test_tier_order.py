@@ -28,6 +28,7 @@ from kvgate.levels.tiers.operations import OWN
 
 name, suffix, cases, connectors = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
 bench = TIERS.bench(load_system(name), TIERS.gate)
+MODELS = {"lmcache": ("full",), "ascend-store": ("gemma-hybrid",)}
 
 
 def content(tier):
@@ -44,7 +45,7 @@ for connector in connectors:
     if connector in HOSTED:
         choose(connector)
     needs = [CONNECTOR + (OWN if connector in HOSTED else connector)]
-    for model in ("full",) if connector == "lmcache" else ("full", "gemma-hybrid+eagle"):
+    for model in MODELS.get(connector, ("full", "gemma-hybrid+eagle")):
         for preset in ("legal", "hostile"):
             for number in range(cases):
                 drawn = TIERS.draw(load(model + suffix), preset, f"order/{number}", needs=needs)
