@@ -1,7 +1,7 @@
 """The order in which Python reads sets changes nothing at the level of two tiers.
 
 Goal: the same case does the same in every process. Method: cases by their seeds in two processes that hash strings to
-something else; each performs what the other does, both tiers hold the same at the end, and so do what is found.
+something else. Both perform the same operations, find the same, and leave the same in both tiers.
 """
 
 from __future__ import annotations
