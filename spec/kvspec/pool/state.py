@@ -85,7 +85,7 @@ class Operands:
     block: Any = 0
     entry: Any = 0
     other: Any = 0
-    """The entry that a block moves to."""
+    """The entry that a block moves to; or whether drafts are computed."""
     copy: Any = 0
     content: Any = 0
     """What becomes known or is asked for; or what is written into the slot range."""

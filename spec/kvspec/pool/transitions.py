@@ -245,19 +245,23 @@ class Filled(Transition):
         return evolve(state, filled=state.filled.put(at.block, 0))
 
 
+DRAFT = 1
+"""The other operand where a step computes drafts."""
+
+
 class Compute(Transition):
     """A step is scheduled that writes a block which a table entry names, where its request has computed nothing yet, or
-    computes the same again; or a draft is found to hold. Drafts, which ``other`` says, may be taken back."""
+    computes the same again; or a draft is found to hold. A draft, for which ``other`` is ``DRAFT``, may fail."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        again = (state.has[at.entry] == at.content) & (at.other == 0)
+        again = (state.has[at.entry] == at.content) & (at.other != DRAFT)
         named = (state.named[at.entry] == at.block) & (at.block != 0) & (state.filled[at.block] == 0)
         return named & (_is_open(state, at) | again) & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        unsure = either(at.other == 0, 0, 1)
+        unsure = either(at.other == DRAFT, 1, 0)
         is_there = will_have(state, at.block) == at.content
         owed = state.owed.put(at.block, either(is_there, state.owed[at.block], at.content))
         return evolve(state, owed=owed, **_counting(state, at.entry, at.content, at.block, unsure))

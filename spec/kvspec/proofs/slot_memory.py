@@ -28,6 +28,7 @@ from kvspec.pool.induction import (
 )
 from kvspec.pool.state import HELD, Operands, State, in_pool
 from kvspec.pool.transitions import (
+    DRAFT,
     Aim,
     Begin,
     Compute,
@@ -51,7 +52,7 @@ from kvspec.symbolic import implies
 CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "partial-hits"
 
 TAKEN, WRITES, AIMED, HELD_BY, TAKES_BACK = Take.effect, Computed.effect, Aim.effect, Hold.effect, TakeBack.effect
-REGISTERS = Register.guard
+REGISTERS, MAY_REGISTER, MAY_HOLD = Register.guard, Register.precondition, Hold.precondition
 """What these do, where nothing is broken."""
 
 
@@ -63,7 +64,7 @@ _REGISTERED_EARLY = unguarded(
     "registered-before-it-is-scheduled",
     "A block becomes known to hold what its request does not count as computed.",
     Register,
-    lambda state, at: Register.precondition(state, at) & (state.filled[at.block] == 0) & (state.part[at.content] != 0),
+    lambda state, at: MAY_REGISTER(state, at) & (state.filled[at.block] == 0) & (state.part[at.content] != 0),
 )
 _DRAFT_IS_KNOWN = unguarded(
     "drafts-become-known",
@@ -83,7 +84,7 @@ _OVER_WHAT_IS_READ = unguarded(
     "written-over-what-a-hit-reads",
     "A request computes something else into a block that it names, also if others read it.",
     Compute,
-    lambda state, at: _names(state, at) & (state.filled[at.block] == 0) & (at.content != 0) & (at.other == 0),
+    lambda state, at: _names(state, at) & (state.filled[at.block] == 0) & (at.content != 0) & (at.other != DRAFT),
 )
 _FAILED_AND_NEEDED = broken(
     "lost-while-it-is-needed",
@@ -108,7 +109,7 @@ KNOWN_IS_WRITTEN = inductive(
             "A block becomes known to hold what ends before its last slots.",
             Register,
             lambda state, at: (
-                Register.precondition(state, at)
+                MAY_REGISTER(state, at)
                 & (state.filled[at.block] == 0)
                 & (is_counted(state, at) | (state.part[at.content] == 0))
             ),
@@ -227,7 +228,7 @@ _READ_BY_ANOTHER = unguarded(
     "hit-on-anything",
     "Any block of the pool serves a hit.",
     Hold,
-    lambda state, at: Hold.precondition(state, at) & (at.content != 0) & (state.part[at.content] != 0),
+    lambda state, at: MAY_HOLD(state, at) & (at.content != 0) & (state.part[at.content] != 0),
 )
 
 SHARED_IS_FIXED = inductive(

@@ -74,11 +74,10 @@ PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
 
 TRIED: tuple[type[Transition], ...] = (
     *TRANSITIONS,
-    Compute,
+    *(Compute,) * 3,
     Computed,
-    Register,
-    Register,
-    Begin,
+    *(Register,) * 6,
+    *(Begin,) * 6,
     Drop,
     ReadDone,
     Hold,
