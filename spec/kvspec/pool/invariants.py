@@ -158,7 +158,7 @@ def computed_is_fixed(state: State, at: Point) -> Any:
     """What was known of a block is what each request that names it has computed there, and is sure of."""
     block, has = state.named[at.entry], state.has[at.entry]
     known = (block != 0) & (state.fixed[block] != 0)
-    return implies(known, (has == state.fixed[block]) & (state.unsure[at.entry] == 0))
+    return implies(known, (has == state.fixed[block]) & (state.tentative[at.entry] == 0))
 
 
 def wanted_is_written(state: State, at: Point) -> Any:

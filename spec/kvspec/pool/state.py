@@ -66,7 +66,7 @@ class State:
     it computes there again."""
     counts: Map
     """Table entry to its block, if its request counts that as computed: not what it computes again."""
-    unsure: Map
+    tentative: Map
     """Table entry to 1 if that is of drafts, which may be taken back."""
     wants: Map
     """Pending copy to what it is to bring there."""

@@ -40,7 +40,7 @@ def will_have(state: State, block: Any) -> Any:
 
 def is_counted(state: State, at: Operands) -> Any:
     """Whether the request of the entry counts as computed what the content has in the range: drafts are not sure."""
-    counted = (state.counts[at.entry] == at.block) & (state.unsure[at.entry] == 0)
+    counted = (state.counts[at.entry] == at.block) & (state.tentative[at.entry] == 0)
     return counted & (state.named[at.entry] == at.block) & (state.has[at.entry] == state.part[at.content])
 
 
@@ -172,12 +172,12 @@ def _begins(state: State, at: Operands) -> Any:
     return (at.content != 0) & (state.begins[at.content, at.block] == at.block) & (state.begun[at.block] != 0)
 
 
-def _counting(state: State, entry: Any, has: Any, block: Any, unsure: Any = 0) -> Any:
+def _counting(state: State, entry: Any, has: Any, block: Any, tentative: Any = 0) -> Any:
     """What the request of ``entry`` has there, and counts as computed in ``block``; in none if it is 0."""
     return {
         "has": state.has.put(entry, has),
         "counts": state.counts.put(entry, block),
-        "unsure": state.unsure.put(entry, unsure),
+        "tentative": state.tentative.put(entry, tentative),
     }
 
 
@@ -261,10 +261,10 @@ class Compute(Transition):
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        unsure = either(at.other == DRAFT, 1, 0)
+        tentative = either(at.other == DRAFT, 1, 0)
         is_there = will_have(state, at.block) == at.content
         owed = state.owed.put(at.block, either(is_there, state.owed[at.block], at.content))
-        return evolve(state, owed=owed, **_counting(state, at.entry, at.content, at.block, unsure))
+        return evolve(state, owed=owed, **_counting(state, at.entry, at.content, at.block, tentative))
 
 
 class TakeBack(Transition):
@@ -279,7 +279,7 @@ class TakeBack(Transition):
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        draft = state.unsure[at.entry] != 0
+        draft = state.tentative[at.entry] != 0
         after = evolve(state, **_counting(state, at.entry, either(draft, 0, state.has[at.entry]), 0))
         needed = is_cached(after, at.block) | (after.counts.count(at.block) >= 1) | (after.reads.count(at.block) >= 1)
         kept = draft | needed
@@ -437,7 +437,7 @@ class Move(Transition):
             named=state.named.put(at.entry, 0).put(at.other, at.block),
             has=state.has.put(at.entry, 0).put(at.other, state.has[at.entry]),
             counts=state.counts.put(at.entry, 0).put(at.other, state.counts[at.entry]),
-            unsure=state.unsure.put(at.entry, 0).put(at.other, state.unsure[at.entry]),
+            tentative=state.tentative.put(at.entry, 0).put(at.other, state.tentative[at.entry]),
         )
 
 

@@ -71,7 +71,7 @@ _DRAFT_IS_KNOWN = unguarded(
     "A block becomes known to hold drafts, which may be taken back.",
     Register,
     lambda state, at: (
-        REGISTERS(evolve(state, unsure=state.unsure.put(at.entry, 0)), at) & (state.unsure[at.entry] != 0)
+        REGISTERS(evolve(state, tentative=state.tentative.put(at.entry, 0)), at) & (state.tentative[at.entry] != 0)
     ),
 )
 _OUT_OF_ORDER = unguarded(
@@ -186,7 +186,7 @@ COUNTED_IS_WRITTEN = inductive(
     ),
     {
         "a draft is taken back": lambda u: (
-            happens(u, TakeBack) & (u.unsure[u.at_entry] != 0) & (u.any_entry == u.at_entry)
+            happens(u, TakeBack) & (u.tentative[u.at_entry] != 0) & (u.any_entry == u.at_entry)
         ),
         "what a load did not bring is computed again": lambda u: (
             happens(u, Compute) & (u.has[u.at_entry] != 0) & (u.named.count(u.at_block) == 2)

@@ -45,7 +45,7 @@ SOUND = State(
     fixed=FiniteMap({1: 21, 3: 23, 4: 21, 5: 25}),
     has=FiniteMap({1: 21, 2: 21, 3: 21, 4: 25}),
     counts=FiniteMap({1: 1, 2: 1, 3: 2, 4: 5}),
-    unsure=FiniteMap({3: 1}),
+    tentative=FiniteMap({3: 1}),
     wants=FiniteMap({1: 21}),
 )
 """A state in which every invariant says something."""
@@ -73,7 +73,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "counted_is_written": {"has": SOUND.has.put(3, 22)},
     "wanted_is_written": {"wants": SOUND.wants.put(1, 22)},
     "shared_is_fixed": {"fixed": SOUND.fixed.put(1, 0)},
-    "computed_is_fixed": {"unsure": SOUND.unsure.put(1, 1)},
+    "computed_is_fixed": {"tentative": SOUND.tentative.put(1, 1)},
     "filled_is_not_owed": {"owed": SOUND.owed.put(2, 21)},
 }
 

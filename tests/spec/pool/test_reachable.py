@@ -18,16 +18,19 @@ from kvspec.maps import FiniteMap
 from kvspec.pool.state import FIXED, MAPS, Operands, State, Transition, initial
 from kvspec.pool.transitions import (
     TRANSITIONS,
+    Aim,
     Begin,
     Compute,
     Computed,
     Drop,
     Fill,
     Hold,
+    Provide,
     Read,
     ReadDone,
     Register,
     Reset,
+    TakeBack,
     Use,
 )
 from kvspec.registry import obligations
@@ -74,16 +77,20 @@ PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
 
 TRIED: tuple[type[Transition], ...] = (
     *TRANSITIONS,
-    *(Compute,) * 3,
+    Compute,
     Computed,
-    *(Register,) * 6,
-    *(Begin,) * 6,
+    Register,
+    Register,
+    Begin,
     Drop,
     ReadDone,
     Hold,
     Read,
 )
 """The transitions to try: more often those that seldom can happen, or that a walk depends on."""
+BY_AN_ENTRY = frozenset({Provide, Compute, TakeBack, Use, Aim, Drop, Register, Begin})
+"""What happens to a block by an entry that names it: such a one is tried, if there is any."""
+ENTRIES = 1, 6
 
 
 def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
@@ -97,6 +104,9 @@ def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
             state = initial(evolve(state, out_of_turn=int(draw.random() < 0.4), part=part))
         transition = draw.choice(TRIED)
         at = Operands(*(draw.randint(least, most) for least, most in OPERANDS.values()))
+        naming = [entry for entry in range(*ENTRIES) if state.named[entry] == at.block]
+        if transition in BY_AN_ENTRY and naming:
+            at = evolve(at, entry=draw.choice(naming))
         if draw.random() < PASSED_OVER.get(transition, 0) or not transition.guard(state, at):
             continue
         yield SimpleNamespace(
@@ -110,7 +120,7 @@ def walk(tries: int, seed: str) -> Iterator[SimpleNamespace]:
 
 OPERANDS = {
     "block": (0, BLOCKS),
-    "entry": (1, 5),
+    "entry": (ENTRIES[0], ENTRIES[1] - 1),
     "other": (1, 5),
     "copy": (1, 2),
     "content": (0, 2),
