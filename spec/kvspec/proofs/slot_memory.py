@@ -52,7 +52,7 @@ from kvspec.symbolic import implies
 CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "partial-hits"
 
 TAKEN, WRITES, AIMED, HELD_BY, TAKES_BACK = Take.effect, Computed.effect, Aim.effect, Hold.effect, TakeBack.effect
-REGISTERS, MAY_REGISTER, MAY_HOLD = Register.guard, Register.precondition, Hold.precondition
+MAY_REGISTER, MAY_HOLD = Register.precondition, Hold.precondition
 """What these do, where nothing is broken."""
 
 
@@ -71,7 +71,12 @@ _DRAFT_IS_KNOWN = unguarded(
     "A block becomes known to hold drafts, which may be taken back.",
     Register,
     lambda state, at: (
-        REGISTERS(evolve(state, tentative=state.tentative.put(at.entry, 0)), at) & (state.tentative[at.entry] != 0)
+        MAY_REGISTER(state, at)
+        & _names(state, at)
+        & (state.filled[at.block] == 0)
+        & (state.counts[at.entry] == at.block)
+        & (state.has[at.entry] == state.part[at.content])
+        & (state.part[at.content] != 0)
     ),
 )
 _OUT_OF_ORDER = unguarded(
