@@ -69,6 +69,10 @@ SELDOM = {
     ("content-and-cached-map.handed-out-is-forgotten", "a cached block is allocated"),
     # Two blocks with the same content, computed side by side.
     ("content-and-cached-map.hit-holds-what-was-asked", "another block holds it too"),
+    # A hit, and both requests count it no longer.
+    ("blocks-and-references.computed-is-fixed", "two requests lose it"),
+    # It must be pinned before, and then released.
+    ("content-and-cached-map.only-these-forget", "a cached block is demoted"),
 }
 """Witnesses that such walks hardly ever meet."""
 PASSED_OVER = {Reset: 0.3, Use: 0.7, Fill: 0.6}
