@@ -86,12 +86,12 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that there are as many states as drafts in flight, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the running code takes each step only where the slots have what the step asks of them, which "
-    "`kvgate conform` compares; that a worker writes what a request counts as computed, range by range, "
-    "which ghost memory follows; what is in the slots after a load that failed",
-    "KV-MEM-02": "every other step: proved only of the last token after a load",
-    "KV-MEM-04": "that a loading request is not computed; that the last holder waits for the steps that use a "
-    "block; what copies read, which is freed when they are dispatched",
+    "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
+    "compares; that a worker and another node write what they are to write, in order, which ghost memory and the level "
+    "of a worker follow; what a window has released before a load that then fails, which finding 034 shows is read",
+    "KV-MEM-02": "groups of states, and those that take memory for whole slots only",
+    "KV-MEM-04": "that the last holder waits for the steps that use a block; what copies read, which is freed when "
+    "they are dispatched",
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,

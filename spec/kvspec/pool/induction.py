@@ -62,11 +62,18 @@ def anywhere(u: Any) -> Point:
 
 
 def recalled(state: State, at: Point) -> None:
-    """Every entry, read or write of a block is counted there, and so is a held block."""
-    keyed = ((state.named, at.entry), (state.reads, at.copy), (state.writes, at.copy), (state.uses, at.use))
+    """Every entry, read or write of a block is counted there, and so is a held block, and a boundary inside one."""
+    keyed = (
+        (state.named, at.entry),
+        (state.counts, at.entry),
+        (state.reads, at.copy),
+        (state.writes, at.copy),
+        (state.uses, at.use),
+    )
     for holders, key in keyed:
         holders.sees(key, holders[key])
     state.where.sees(at.block, HELD)
+    state.begins.sees((at.content, at.block), at.block)
 
 
 def sound(state: State, points: Iterable[Point], invariants: Iterable[Invariant] = STRUCTURAL) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 
 from kvspec.pool.state import FREE, HELD, NOWHERE, WAITING, Operands, State, in_pool, is_cached
-from kvspec.pool.transitions import is_there, will_have
+from kvspec.pool.transitions import will_have
 from kvspec.symbolic import either, implies, negated
 
 Point: TypeAlias = Operands
@@ -135,21 +135,42 @@ def filled_is_unused(state: State, at: Point) -> Any:
 
 def known_is_written(state: State, at: Point) -> Any:
     """The cached content of a block was written there, or a step that is scheduled or in flight writes it."""
-    known = (state.content[at.block] == at.content) | (state.begins[at.content, at.block] == at.block)
-    reaches = known & (at.block != 0) & (at.content != 0) & (state.part[at.content] != 0)
-    return implies(reaches, is_there(state, at) & (state.fixed[at.block] != 0))
+    full = state.content[at.block] == at.content
+    known = (full | (state.begins[at.content, at.block] == at.block)) & (at.block != 0) & (at.content != 0)
+    part = state.part[at.content]
+    there = (will_have(state, at.block) == part) & (state.fixed[at.block] == part)
+    return implies(known & (part != 0), there) & implies(known & full, part != 0)
 
 
 def counted_is_written(state: State, at: Point) -> Any:
     """What a request counts as computed is in the block that it names, or a scheduled step writes it there."""
+    block, has, counts = state.named[at.entry], state.has[at.entry], state.counts[at.entry]
+    there = (counts == block) & (has != 0) & (will_have(state, block) == has)
+    return implies(counts != 0, there) & implies(block == 0, has == 0)
+
+
+def shared_is_fixed(state: State, at: Point) -> Any:
+    """What several tables name was known in the range."""
+    return implies((at.block != 0) & (state.named.count(at.block) >= 2), state.fixed[at.block] != 0)
+
+
+def computed_is_fixed(state: State, at: Point) -> Any:
+    """What was known of a block is what each request that names it has computed there, and is sure of."""
     block, has = state.named[at.entry], state.has[at.entry]
-    return implies((block != 0) & (has != 0), will_have(state, block) == has)
+    known = (block != 0) & (state.fixed[block] != 0)
+    return implies(known, (has == state.fixed[block]) & (state.tentative[at.entry] == 0))
 
 
 def wanted_is_written(state: State, at: Point) -> Any:
     """What a pending copy is to bring is in its source, or a step that is scheduled before it writes it there."""
     source, wants = state.reads[at.copy], state.wants[at.copy]
-    return implies((source != 0) & (wants != 0), (will_have(state, source) == wants) & (state.fixed[source] != 0))
+    there = (will_have(state, source) == wants) & (state.fixed[source] == wants)
+    return implies((source != 0) & (wants != 0), there)
+
+
+def filled_is_not_owed(state: State, at: Point) -> Any:
+    """No step computes a block that another node writes."""
+    return implies((at.block != 0) & (state.filled[at.block] != 0), state.owed[at.block] == 0)
 
 
 def owed_is_held(state: State, at: Point) -> Any:
@@ -186,6 +207,9 @@ INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
         late_is_in_turn: Law("KV-MEM-04", About.BLOCK),
         counted_is_written: Law("KV-MEM-01", About.ENTRY),
         wanted_is_written: Law("KV-MEM-01", About.COPY),
+        shared_is_fixed: Law("KV-MEM-01", About.BLOCK),
+        computed_is_fixed: Law("KV-MEM-01", About.ENTRY),
+        filled_is_not_owed: Law("KV-MEM-04", About.BLOCK),
     }
 )
 """All of them. Together they are inductive: each is preserved if all hold before."""

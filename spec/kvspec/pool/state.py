@@ -60,9 +60,14 @@ class State:
     late: Map
     """Block to 1 if a step in flight may still write it for a holder that it no longer has."""
     fixed: Map
-    """Block to 1 if something was known of it that reaches the range, since it was allocated."""
+    """Block to what was known of it in the range since it was allocated; 0 if nothing was that reaches it."""
     has: Map
-    """Table entry to what its request counts as computed in that range of its block, drafts and partial blocks too."""
+    """Table entry to what its request has computed in that range of its block, drafts and partial blocks too; or what
+    it computes there again."""
+    counts: Map
+    """Table entry to its block, if its request counts that as computed: not what it computes again."""
+    tentative: Map
+    """Table entry to 1 if that is of drafts, which may be taken back."""
     wants: Map
     """Pending copy to what it is to bring there."""
 
@@ -80,7 +85,7 @@ class Operands:
     block: Any = 0
     entry: Any = 0
     other: Any = 0
-    """The entry that a block moves to."""
+    """The entry that a block moves to; or whether drafts are computed."""
     copy: Any = 0
     content: Any = 0
     """What becomes known or is asked for; or what is written into the slot range."""

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve
 
 from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, Transition, in_pool, is_cached
-from kvspec.symbolic import either
+from kvspec.symbolic import either, negated
 
 
 def forgotten(state: State, block: Any) -> State:
@@ -38,19 +38,20 @@ def will_have(state: State, block: Any) -> Any:
     return either(owed != 0, owed, either(state.late[block] == 0, state.written[block], 0))
 
 
-def is_there(state: State, at: Operands) -> Any:
-    """Whether the content, as far as it reaches the range, is in the block, or is written there by a scheduled step."""
-    part = state.part[at.content]
-    return (part == 0) | (will_have(state, at.block) == part)
+def is_counted(state: State, at: Operands) -> Any:
+    """Whether the request of the entry counts as computed what the content has in the range: drafts are not sure."""
+    counted = (state.counts[at.entry] == at.block) & (state.tentative[at.entry] == 0)
+    return counted & (state.named[at.entry] == at.block) & (state.has[at.entry] == state.part[at.content])
 
 
 def _fixes(state: State, at: Operands) -> Any:
     """The content that a hit may read from now on: nothing else is written there until the block is allocated again."""
-    return state.fixed.put(at.block, either(state.part[at.content] != 0, 1, state.fixed[at.block]))
+    part = state.part[at.content]
+    return state.fixed.put(at.block, either(part != 0, part, state.fixed[at.block]))
 
 
 class Register(Transition):
-    """A held block becomes known to hold a content, which is there or is written by a step that is scheduled."""
+    """A held block becomes known to hold a content, which reaches the range: a request counts it as computed there."""
 
     @staticmethod
     def precondition(state: State, at: Operands) -> Any:
@@ -58,7 +59,8 @@ class Register(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return Register.precondition(state, at) & (state.filled[at.block] == 0) & is_there(state, at)
+        own = is_counted(state, at) & (state.part[at.content] != 0)
+        return Register.precondition(state, at) & (state.filled[at.block] == 0) & own
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -71,7 +73,7 @@ class Register(Transition):
 
 
 class Begin(Transition):
-    """A boundary inside a held block becomes an entry; what is before it is there, or written by a scheduled step."""
+    """A boundary inside a held block becomes an entry; a request counts as computed what is before it in the range."""
 
     @staticmethod
     def precondition(state: State, at: Operands) -> Any:
@@ -79,7 +81,8 @@ class Begin(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        return Begin.precondition(state, at) & (state.filled[at.block] == 0) & is_there(state, at)
+        own = is_counted(state, at) | (state.part[at.content] == 0)
+        return Begin.precondition(state, at) & (state.filled[at.block] == 0) & own
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -169,6 +172,15 @@ def _begins(state: State, at: Operands) -> Any:
     return (at.content != 0) & (state.begins[at.content, at.block] == at.block) & (state.begun[at.block] != 0)
 
 
+def _counting(state: State, entry: Any, has: Any, block: Any, tentative: Any = 0) -> Any:
+    """What the request of ``entry`` has there, and counts as computed in ``block``; in none if it is 0."""
+    return {
+        "has": state.has.put(entry, has),
+        "counts": state.counts.put(entry, block),
+        "tentative": state.tentative.put(entry, tentative),
+    }
+
+
 class Take(Transition):
     """A free block is allocated to a table entry, and what it held is forgotten."""
 
@@ -186,7 +198,7 @@ class Take(Transition):
             owed=after.owed.put(at.block, 0),
             late=after.late.put(at.block, either(owes, 1, 0)),
             fixed=after.fixed.put(at.block, 0),
-            has=after.has.put(at.entry, 0),
+            **_counting(after, at.entry, 0, 0),
             named=after.named.put(at.entry, at.block),
             refs=after.refs.put(at.block, 1),
             where=after.where.put(at.block, HELD),
@@ -202,10 +214,9 @@ class Fill(Take):
         return evolve(after, filled=after.filled.put(at.block, 1))
 
 
-def _is_own(state: State, at: Operands) -> Any:
-    """Whether the entry alone names the block, and no hit reads what is in the range."""
-    named = (state.named[at.entry] == at.block) & (at.block != 0)
-    return named & (state.named.count(at.block) == 1) & (state.fixed[at.block] == 0)
+def _is_open(state: State, at: Operands) -> Any:
+    """Whether the entry names the block, and its request has computed nothing there, so that no hit reads it."""
+    return (state.named[at.entry] == at.block) & (at.block != 0) & (state.has[at.entry] == 0)
 
 
 class Provide(Transition):
@@ -213,12 +224,13 @@ class Provide(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        in_turn = ((state.out_of_turn != 0) | (state.late[at.block] == 0)) & (state.owed[at.block] == 0)
-        return (state.filled[at.block] != 0) & in_turn & _is_own(state, at) & (at.content != 0)
+        in_turn = (state.out_of_turn != 0) | (state.late[at.block] == 0)
+        return (state.filled[at.block] != 0) & in_turn & _is_open(state, at) & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, written=state.written.put(at.block, at.content), has=state.has.put(at.entry, at.content))
+        written = state.written.put(at.block, at.content)
+        return evolve(state, written=written, **_counting(state, at.entry, at.content, at.block))
 
 
 class Filled(Transition):
@@ -233,22 +245,33 @@ class Filled(Transition):
         return evolve(state, filled=state.filled.put(at.block, 0))
 
 
+DRAFT = 1
+"""The other operand where a step computes drafts."""
+
+
 class Compute(Transition):
-    """A step is scheduled that writes a block which a table entry names, and nothing else than what is read there."""
+    """A step is scheduled that writes a block which a table entry names, where its request has computed nothing yet, or
+    computes the same again; or a draft is found to hold. A draft, for which ``other`` is ``DRAFT``, may fail."""
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
+        again = (state.has[at.entry] == at.content) & (at.other != DRAFT)
         named = (state.named[at.entry] == at.block) & (at.block != 0) & (state.filled[at.block] == 0)
-        same = will_have(state, at.block) == at.content
-        return named & (same | _is_own(state, at)) & (at.content != 0)
+        return named & (_is_open(state, at) | again) & (at.content != 0)
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, owed=state.owed.put(at.block, at.content), has=state.has.put(at.entry, at.content))
+        tentative = either(at.other == DRAFT, 1, 0)
+        is_there = will_have(state, at.block) == at.content
+        owed = state.owed.put(at.block, either(is_there, state.owed[at.block], at.content))
+        return evolve(state, owed=owed, **_counting(state, at.entry, at.content, at.block, tentative))
 
 
 class TakeBack(Transition):
-    """A request does not count any more what was computed in the range: drafts that failed, or what did not arrive."""
+    """A request counts no longer what was computed in the range: drafts that failed, or what a load was to bring.
+
+    After such a load it computes the same again. Once nothing rests on what is in the range, anything may be there.
+    """
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
@@ -256,7 +279,15 @@ class TakeBack(Transition):
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
-        return evolve(state, has=state.has.put(at.entry, 0))
+        draft = state.tentative[at.entry] != 0
+        after = evolve(state, **_counting(state, at.entry, either(draft, 0, state.has[at.entry]), 0))
+        needed = is_cached(after, at.block) | (after.counts.count(at.block) >= 1) | (after.reads.count(at.block) >= 1)
+        kept = draft | needed
+        return evolve(
+            after,
+            owed=after.owed.put(at.block, either(kept, after.owed[at.block], 0)),
+            written=after.written.put(at.block, either(kept, after.written[at.block], at.content)),
+        )
 
 
 class Computed(Transition):
@@ -339,7 +370,7 @@ class Hold(Transition):
         return evolve(
             after,
             named=after.named.put(at.entry, at.block),
-            has=after.has.put(at.entry, state.part[at.content]),
+            **_counting(after, at.entry, state.part[at.content], at.block),
         )
 
 
@@ -377,9 +408,9 @@ class Aim(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        unused = (state.refs[at.block] == 1) & (state.content[at.block] == 0) & (state.begun[at.block] == 0)
+        unused = (state.refs[at.block] == 1) & negated(is_cached(state, at.block)) & (state.filled[at.block] == 0)
         brings = (at.content == 0) | (at.content == state.wants[at.copy])
-        return Aim.precondition(state, at) & _is_own(state, at) & unused & brings
+        return Aim.precondition(state, at) & _is_open(state, at) & unused & brings
 
     @staticmethod
     def effect(state: State, at: Operands) -> State:
@@ -388,7 +419,7 @@ class Aim(Transition):
             state,
             writes=state.writes.put(at.copy, at.block),
             owed=state.owed.put(at.block, either(brings, at.content, state.owed[at.block])),
-            has=state.has.put(at.entry, either(brings, at.content, state.has[at.entry])),
+            **_counting(state, at.entry, at.content, either(brings, at.block, 0)),
         )
 
 
@@ -405,6 +436,8 @@ class Move(Transition):
             state,
             named=state.named.put(at.entry, 0).put(at.other, at.block),
             has=state.has.put(at.entry, 0).put(at.other, state.has[at.entry]),
+            counts=state.counts.put(at.entry, 0).put(at.other, state.counts[at.entry]),
+            tentative=state.tentative.put(at.entry, 0).put(at.other, state.tentative[at.entry]),
         )
 
 
@@ -423,7 +456,7 @@ class Drop(Transition):
     @staticmethod
     def effect(state: State, at: Operands) -> State:
         after = one_less(state, at.block)
-        return evolve(after, named=after.named.put(at.entry, 0), has=after.has.put(at.entry, 0))
+        return evolve(after, named=after.named.put(at.entry, 0), **_counting(after, at.entry, 0, 0))
 
 
 class ReadDone(Transition):

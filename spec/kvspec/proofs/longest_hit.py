@@ -362,7 +362,7 @@ class _Earlier:
 
 BLOCKS = Obligation(
     id="hit-lookup.running-look-at-blocks",
-    statements=("KV-OP-01", "KV-OP-02", "KV-OP-10"),
+    statements=("KV-OP-01", "KV-OP-02", "KV-OP-10", "KV-MEM-01"),
     title="A look-up finds each block of a group by the prefix that ends with it, a beginning by the prefix up to "
     "there, and counts what is missing: the counts before two blocks differ if and only if a block in between is "
     "missing.",
@@ -775,7 +775,7 @@ def _table_of_hit(u: Any) -> Any:
 
 TABLE = Obligation(
     id="hit-lookup.running-table-of-a-hit",
-    statements=("KV-OP-01", "KV-OP-02", "KV-OP-04"),
+    statements=("KV-OP-01", "KV-OP-02", "KV-OP-04", "KV-MEM-01"),
     title="The table of a hit that ends with a block has a place for each of its blocks, however many: there stands "
     "the block that was found, or the null block where no token after the hit reads, for every kind of group. Each "
     "group has its own table, and its own block to copy from.",

@@ -156,7 +156,7 @@ def _aims_before(self: Any, request: int, hit: Hit) -> None:
 
 DESTINATION = Obligation(
     id="partial-hits.into-the-own-block",
-    statements=("KV-OP-19", "KV-INV-09"),
+    statements=("KV-OP-19", "KV-INV-09", "KV-MEM-01"),
     title="A copy goes into the request's own block after the full ones of the hit, into which the first token "
     "after the hit is computed.",
     unknowns={**SIZES, "table": AMap()},

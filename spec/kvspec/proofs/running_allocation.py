@@ -23,6 +23,7 @@ from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
+from kvreference.geometry import Group
 from kvreference.holdings import Holdings, Span
 from kvreference.manager import OWN, tokens_computed
 from kvreference.pinned_tier import PinnedPool
@@ -605,4 +606,146 @@ MAKES_ROOM = Obligation(
     ),
 )
 
-OBLIGATIONS = (ALLOCATES, HAS_A_BLOCK, MAKES_ROOM)
+# Slots of a step
+
+_PLAN = Holdings._plan
+"""What it does, where nothing is broken."""
+
+KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)
+"""The kinds that keep a slot for each token."""
+
+
+def _kind_of(u: Any) -> Group:
+    kind = KINDS[u.kind.__index__()]
+    return group(kind, u.size, None if kind is Kind.FULL else u.window)
+
+
+def _times(number: Any) -> Times:
+    return Times(expression_of(number))
+
+
+def _as_stretches(its: Group) -> Any:
+    """The group, where it says how many entries there are."""
+    return SimpleNamespace(
+        blocks_unread=lambda tokens: _times(its.blocks_unread(tokens)),
+        # What no later token reads was released before: see ``blocks-and-references.running-next-step``.
+        blocks_dead=lambda _tokens: 0,
+        blocks_occupied=lambda tokens: _times(its.blocks_occupied(tokens)),
+        entries=lambda tokens, slots: _times(its.entries(tokens, slots)),
+        layout=its.layout,
+        block_size_tokens=1,
+    )
+
+
+def _has_slots(u: Any) -> Any:
+    """Where the slot of a token that is computed or drafted is, after an allocation."""
+    runs, its, pool = bool(u.runs == 1), _kind_of(u), Calls(u)
+    held: Any = holdings_over(SimpleNamespace(pool=pool), SimpleNamespace(groups=(_as_stretches(its),)))
+    held.settings.tokens_max = u.longest
+    blocks: Any = (HitBlocks(u.length),)
+    if runs:
+        dead = its.blocks_dead(u.computed - u.unsure)
+        known: Any = [Stretch(dead, "null"), Stretch(u.length - dead, "there")]
+        held.tables = {OWNER: [Table(known, 0, 0, fresh=False)]}
+    span = Span(u.computed, u.tokens, u.lookahead, provided=u.end if u.external > 0 else 0)
+    with on_stretches():
+        allocation = held.allocate(OWNER, span, Hit(u.hit, blocks))
+    if allocation is None:
+        return True
+    ((table,),) = held.tables.values()
+    place = u.position // u.size
+    first, named, is_new = 0, False, False
+    for part in table.blocks:
+        its_place = (place >= first) & (place < first + part.count)
+        named = (its_place & (part.what != "null")) | named
+        is_new = (its_place & (part.what == "taken")) | is_new
+        first = first + part.count
+    # In a block of a hit nothing is computed; in one that it had, a running request goes on.
+    return named & (is_new | (place < u.length) & (runs | (u.position < u.hit)))
+
+
+def _asks_for_slots(u: Any) -> Any:
+    """A request runs, and its table has its computed tokens; or it has a hit, and what another node provides."""
+    its = _kind_of(u)
+    slots = u.computed + u.tokens + u.lookahead
+    slots = either(slots < u.longest, slots, u.longest)
+    # What a token that is computed then reads, at the earliest.
+    unread = either(u.runs == 1, its.blocks_dead(u.computed - u.unsure), its.blocks_unread(u.computed))
+    fine = (u.position >= u.computed) | (u.position // u.size >= unread)
+    fine = fine & (u.position < slots) & (u.end == u.hit + u.external)
+    begins = (u.unsure == 0) & (u.hit // u.size == u.length) & (u.computed <= u.end) & (u.computed >= u.hit)
+    begins = begins & (u.computed + u.tokens >= u.end)
+    goes_on = (u.unsure <= u.computed) & (u.length >= its.blocks_occupied(u.computed)) & (u.external == 0)
+    return fine & ((u.runs == 1) | begins) & ((u.runs == 0) | goes_on)
+
+
+HAS_SLOTS = Obligation(
+    id="blocks-and-references.running-slots-of-a-step",
+    statements=("KV-MEM-02", "KV-MEM-01", "KV-OP-24", "KV-OP-19"),
+    title="After an allocation each token that a step computes, and each that is drafted after them, up to the longest "
+    "request, has a slot, and so has all that these read, loaded or not: its place in the table, of any length, with "
+    "full attention, a window or chunks, names a block. For what comes after a hit it is taken now, also where the hit "
+    "ends inside a block, or it was there before in the table of a request that runs; never is it a block of the hit.",
+    unknowns={
+        "kind": Count(0, len(KINDS) - 1),
+        "size": Count(1),
+        "window": Count(2),
+        "runs": Count(0, 1),
+        **{
+            name: Count(0) for name in ("length", "hit", "external", "end", "unsure", "computed", "tokens", "lookahead")
+        },
+        **{name: Count(0) for name in ("position", "free", "room")},
+        "longest": Count(1),
+    },
+    assumes=_asks_for_slots,
+    claim=_has_slots,
+    witnesses={
+        "a draft of a running request": lambda u: (
+            (u.runs == 1)
+            & (u.kind == 1)
+            & (u.lookahead == 3)
+            & (u.position == u.computed + u.tokens + 2)
+            & (u.size == 4)
+            & (u.computed == 70)
+            & (u.window == 9)
+            & (u.length == 18)
+            & (u.position >= 72)
+            & (u.room == 9)
+        ),
+        "a hit ends inside a block": lambda u: (
+            (u.runs == 0) & (u.size == 4) & (u.hit == 6) & (u.external == 0) & (u.position == 6) & (u.room == 9)
+        ),
+        "a prompt is loaded": lambda u: (
+            (u.runs == 0)
+            & (u.kind == 2)
+            & (u.external == 50)
+            & (u.computed == u.end - 1)
+            & (u.window == 16)
+            & (u.room == 99)
+            & (u.size == 4)
+        ),
+    },
+    mutants=(
+        only(
+            "no-slots-for-drafts",
+            "Look-ahead gets no slots.",
+            "kvreference.holdings:Holdings._plan",
+            lambda self, tables_, given, span: _PLAN(self, tables_, given, evolve(span, lookahead=0)),
+        ),
+        only(
+            "load-forgets-its-last-token",
+            "What is released follows from all tokens that are loaded (finding 009, vLLM 0.20.2).",
+            "kvreference.holdings:tables_of_hit",
+            lambda geometry, hit, computed: block_tables.tables_of_hit(geometry, hit, computed + 1),
+        ),
+        only(
+            "a-block-too-few",
+            "A table gets a block fewer than its tokens occupy.",
+            "kvreference.attention:blocks_occupied",
+            lambda tokens, block_size_tokens: tokens // block_size_tokens,
+        ),
+    ),
+)
+
+
+OBLIGATIONS = (ALLOCATES, HAS_A_BLOCK, MAKES_ROOM, HAS_SLOTS)

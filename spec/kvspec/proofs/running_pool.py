@@ -532,7 +532,7 @@ def _found(u: Any) -> Any:
 
 FIND = Obligation(
     id="content-and-cached-map.running-find",
-    statements=("KV-OP-19", "KV-INV-05"),
+    statements=("KV-OP-19", "KV-INV-05", "KV-MEM-01"),
     title="The running maps find for a content a block that they list for it, and none only if no block is listed.",
     unknowns={**OF_POOL, "full": Count(0, 1)},
     assumes=lambda u: is_pool(u) & (u.at_content != 0),

@@ -430,7 +430,7 @@ def _from_its_first(first: Any, end: Any, step: Any) -> Iterator[Any]:
 
 ENTRY = Obligation(
     id="partial-hits.an-entry-once",
-    statements=("KV-OP-18", "KV-OP-16", "KV-OP-27", "KV-WORK-01"),
+    statements=("KV-OP-18", "KV-OP-16", "KV-OP-27", "KV-WORK-01", "KV-MEM-01"),
     title="The next admitted boundary after those that were offered, in this step or in any before, is offered as soon "
     "as all that a hit there must match is computed, and never again. It becomes an entry if and only if this ends "
     "inside a block: that block, with the content that the look-up asks for. No admitted boundary is passed over.",
@@ -668,7 +668,7 @@ def _answers(u: Any) -> Any:
 
 ANSWERS = Obligation(
     id="content-and-cached-map.running-answer-is-cached",
-    statements=("KV-OP-08", "KV-OP-09"),
+    statements=("KV-OP-08", "KV-OP-09", "KV-MEM-01"),
     title="With an answer the prefixes of its request's tokens become known. Where steps are ahead of answers, and "
     "where a release caches with an answer what drafts filled, what is computed is registered then, but for the answer "
     "itself, unless the request holds no blocks or loads them.",
@@ -729,7 +729,7 @@ def _arrives(u: Any) -> Any:
 
 ARRIVES = Obligation(
     id="external-tokens.running-arrival-is-cached",
-    statements=("KV-OP-24", "KV-OP-08"),
+    statements=("KV-OP-24", "KV-OP-08", "KV-MEM-01"),
     title="When a load has arrived, all that its request counts as computed is registered, and no step computes it. If "
     "it failed, or a transfer of a request that has ended is over, nothing is registered, and all blocks are freed.",
     unknowns={"computed": Count(0), "loads": Count(0, 1), "succeeded": Count(0, 1)},

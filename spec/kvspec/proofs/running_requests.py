@@ -13,10 +13,26 @@ from typing import Any
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
-from kvreference.operations import Dispatch, ReleaseSkipped, Sample, Schedule
+from kvreference.operations import (
+    Abort,
+    Admit,
+    CommonPrefix,
+    Continue,
+    Dispatch,
+    Finish,
+    LookUp,
+    Operation,
+    Pause,
+    Preempt,
+    ReleaseSkipped,
+    Rewind,
+    Sample,
+    Schedule,
+    Transferred,
+)
 from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Obligation, Unknown, only
-from kvspec.proofs.running_pool import books
+from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_tables import on_lengths
 from kvspec.symbolic import Term, either, expression_of, implies
 
@@ -431,4 +447,90 @@ GOES_AHEAD = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, GOES_AHEAD)
+OF_REQUEST: tuple[type[Operation], ...] = (
+    *(Abort, Admit, CommonPrefix, Continue, Finish, LookUp, Pause, Preempt),
+    *(ReleaseSkipped, Rewind, Sample, Schedule, Transferred),
+)
+"""All operations on a request that is there."""
+
+
+def _waits_for_its_load(u: Any) -> Any:
+    """What may happen to a request that loads, or has ended since; and what its end does to its blocks."""
+    kind, ahead_ = OF_REQUEST[u.kind.__index__()], bool(u.steps > 1)
+    ended, undispatched = bool(u.ended == 1), bool(u.undispatched == 1)
+    its = books(
+        PopulationAhead if ahead_ else Population,
+        **{"geometry": ANY_STATES, "steps_in_flight_max": u.steps, "chunk_tokens": 1, "tokens_max": u.tokens + 2},
+    )
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.computed),
+        Status.ENDING if ended else Status.LOADING,
+        undispatched=undispatched,
+        awaited=[u.first] if ahead_ and u.awaits == 1 else [],
+        in_flight=[u.first] if u.awaits == 1 else [],
+    )
+    its.alive = {0: request}
+    with on_lengths(population), on_lengths(ahead):
+        may = its.may(kind, request)
+    answers = kind is Sample and ahead_ and not ended and bool(u.awaits == 1)
+    named = kind is Transferred or (not ended and kind in (Abort, Rewind)) or answers
+    if not may or kind is not Abort:
+        return not may or named
+    freed: list[Any] = []
+    holdings: Any = SimpleNamespace(release_all=freed.append, release_passed=lambda *_: freed.append(0))
+    manager = manager_over(holdings)
+    holdings.defer = lambda *_: freed.append(0)
+    manager.population, manager.settings = its, SimpleNamespace(loads_out_of_turn=True)
+    manager._end(Abort(0))
+    its.settle(Abort(0), Done())
+    return named and freed == [] and request.status is Status.ENDING and its.alive == {0: request}
+
+
+ANY_STATES = SimpleNamespace(state_block_tokens=None, fences=False, keeps_states=False)
+
+
+LOADS = Obligation(
+    id="external-tokens.running-load-is-left-alone",
+    statements=("KV-MEM-04", "KV-MEM-01", "KV-OP-25"),
+    title="A request that loads is not computed, continued, preempted or finished, and no window of it is released; "
+    "an abort keeps its blocks. Of its earlier steps it takes the answers. Until the transfer is over, nothing else "
+    "happens to it but that a part of the load fails.",
+    unknowns={
+        "kind": Count(0, len(OF_REQUEST) - 1),
+        "steps": Count(1),
+        **{name: Count(0, 1) for name in ("ended", "undispatched", "awaits")},
+        **{name: Count(0) for name in ("first", "computed")},
+        "tokens": Count(1),
+    },
+    claim=_waits_for_its_load,
+    witnesses={
+        "it is aborted": lambda u: (u.kind == OF_REQUEST.index(Abort)) & (u.ended == 0) & (u.undispatched == 0),
+        "a step ahead is answered": lambda u: (
+            (u.kind == OF_REQUEST.index(Sample)) & (u.steps == 2) & (u.awaits == 1) & (u.ended == 0)
+        ),
+    },
+    mutants=(
+        *(
+            only(
+                f"{name}-while-it-loads",
+                f"A request that loads may be {name}.",
+                "kvreference.population:_ELIGIBLE",
+                {**population._ELIGIBLE, kind: lambda _population, _request: True},
+            )
+            for kind, name in (
+                (Admit, "admitted"),
+                (Schedule, "computed"),
+                (Preempt, "preempted"),
+                (ReleaseSkipped, "released"),
+            )
+        ),
+        only(
+            "an-abort-frees",
+            "An abort frees what another node still writes.",
+            "kvreference.manager:holds_on",
+            lambda _request, _operation: False,
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, GOES_AHEAD, LOADS)

@@ -28,6 +28,7 @@ from kvspec.pool.induction import (
 )
 from kvspec.pool.state import HELD, Operands, State, in_pool
 from kvspec.pool.transitions import (
+    DRAFT,
     Aim,
     Begin,
     Compute,
@@ -42,7 +43,7 @@ from kvspec.pool.transitions import (
     Register,
     Take,
     TakeBack,
-    is_there,
+    is_counted,
     one_less,
     will_have,
 )
@@ -50,7 +51,8 @@ from kvspec.symbolic import implies
 
 CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "partial-hits"
 
-TAKEN, WRITES, AIMED, HELD_BY = Take.effect, Computed.effect, Aim.effect, Hold.effect
+TAKEN, WRITES, AIMED, HELD_BY, TAKES_BACK = Take.effect, Computed.effect, Aim.effect, Hold.effect, TakeBack.effect
+MAY_REGISTER, MAY_HOLD = Register.precondition, Hold.precondition
 """What these do, where nothing is broken."""
 
 
@@ -60,13 +62,21 @@ def _names(state: State, at: Operands) -> Any:
 
 _REGISTERED_EARLY = unguarded(
     "registered-before-it-is-scheduled",
-    "A block becomes known to hold what no step that is scheduled writes.",
+    "A block becomes known to hold what its request does not count as computed.",
+    Register,
+    lambda state, at: MAY_REGISTER(state, at) & (state.filled[at.block] == 0) & (state.part[at.content] != 0),
+)
+_DRAFT_IS_KNOWN = unguarded(
+    "drafts-become-known",
+    "A block becomes known to hold drafts, which may be taken back.",
     Register,
     lambda state, at: (
-        (state.where[at.block] == HELD)
-        & (state.content[at.block] == 0)
+        MAY_REGISTER(state, at)
+        & _names(state, at)
         & (state.filled[at.block] == 0)
-        & (at.content != 0)
+        & (state.counts[at.entry] == at.block)
+        & (state.has[at.entry] == state.part[at.content])
+        & (state.part[at.content] != 0)
     ),
 )
 _OUT_OF_ORDER = unguarded(
@@ -79,7 +89,13 @@ _OVER_WHAT_IS_READ = unguarded(
     "written-over-what-a-hit-reads",
     "A request computes something else into a block that it names, also if others read it.",
     Compute,
-    lambda state, at: _names(state, at) & (state.filled[at.block] == 0) & (at.content != 0),
+    lambda state, at: _names(state, at) & (state.filled[at.block] == 0) & (at.content != 0) & (at.other != DRAFT),
+)
+_FAILED_AND_NEEDED = broken(
+    "lost-while-it-is-needed",
+    "What a load did not bring is gone for other requests, too, that count it as computed.",
+    TakeBack,
+    lambda state, at: evolve(TAKES_BACK(state, at), written=state.written.put(at.block, at.content)),
 )
 
 KNOWN_IS_WRITTEN = inductive(
@@ -92,6 +108,17 @@ KNOWN_IS_WRITTEN = inductive(
         _REGISTERED_EARLY,
         _OUT_OF_ORDER,
         _OVER_WHAT_IS_READ,
+        _FAILED_AND_NEEDED,
+        unguarded(
+            "full-and-not-written-to-its-end",
+            "A block becomes known to hold what ends before its last slots.",
+            Register,
+            lambda state, at: (
+                MAY_REGISTER(state, at)
+                & (state.filled[at.block] == 0)
+                & (is_counted(state, at) | (state.part[at.content] == 0))
+            ),
+        ),
         unguarded(
             "begun-before-it-is-scheduled",
             "A boundary becomes an entry of a block in which something else is.",
@@ -121,6 +148,11 @@ KNOWN_IS_WRITTEN = inductive(
     },
 )
 
+
+def _counted(state: State, at: Operands, what: Any) -> Any:
+    return {"has": state.has.put(at.entry, what), "counts": state.counts.put(at.entry, at.block)}
+
+
 COUNTED_IS_WRITTEN = inductive(
     BLOCKS,
     invariants.counted_is_written,
@@ -131,17 +163,18 @@ COUNTED_IS_WRITTEN = inductive(
     (
         _OUT_OF_ORDER,
         _OVER_WHAT_IS_READ,
+        _FAILED_AND_NEEDED,
         broken(
             "a-hit-counts-more",
             "A hit counts as computed what its block does not hold.",
             Hold,
-            lambda state, at: evolve(HELD_BY(state, at), has=state.has.put(at.entry, at.content)),
+            lambda state, at: evolve(HELD_BY(state, at), **_counted(state, at, at.content)),
         ),
         broken(
             "a-copy-brings-more",
             "The slots after the end of a copy count as computed.",
             Aim,
-            lambda state, at: evolve(AIMED(state, at), has=state.has.put(at.entry, state.wants[at.copy])),
+            lambda state, at: evolve(AIMED(state, at), **_counted(state, at, state.wants[at.copy])),
         ),
         unguarded(
             "loaded-over-what-is-read",
@@ -158,13 +191,16 @@ COUNTED_IS_WRITTEN = inductive(
     ),
     {
         "a draft is taken back": lambda u: (
-            happens(u, TakeBack) & (u.has[u.at_entry] != 0) & (u.any_entry == u.at_entry)
+            happens(u, TakeBack) & (u.tentative[u.at_entry] != 0) & (u.any_entry == u.at_entry)
+        ),
+        "what a load did not bring is computed again": lambda u: (
+            happens(u, Compute) & (u.has[u.at_entry] != 0) & (u.named.count(u.at_block) == 2)
         ),
         "another one takes its place": lambda u: (
             happens(u, Compute) & (u.owed[u.at_block] != 0) & (u.owed[u.at_block] != u.at_content)
         ),
         "a block that is not cached": lambda u: (
-            (u.has[u.any_entry] != 0) & (u.content[u.named[u.any_entry]] == 0) & (u.begun[u.named[u.any_entry]] == 0)
+            (u.counts[u.any_entry] != 0) & (u.content[u.named[u.any_entry]] == 0) & (u.begun[u.named[u.any_entry]] == 0)
         ),
     },
 )
@@ -189,7 +225,69 @@ WANTED_IS_WRITTEN = inductive(
             ),
         ),
     ),
-    {"the source is evicted meanwhile": lambda u: (u.wants[u.any_copy] != 0) & (u.fixed[u.reads[u.any_copy]] == 1)},
+    {"the source is evicted meanwhile": lambda u: (u.wants[u.any_copy] != 0) & (u.fixed[u.reads[u.any_copy]] != 0)},
+)
+
+
+_READ_BY_ANOTHER = unguarded(
+    "hit-on-anything",
+    "Any block of the pool serves a hit.",
+    Hold,
+    lambda state, at: MAY_HOLD(state, at) & (at.content != 0) & (state.part[at.content] != 0),
+)
+
+SHARED_IS_FIXED = inductive(
+    BLOCKS,
+    invariants.shared_is_fixed,
+    ("KV-MEM-01",),
+    "What several tables name was known to the cache in each range of its slots, since it was allocated.",
+    (_READ_BY_ANOTHER,),
+    {"a second table names it": lambda u: happens(u, Hold) & (u.named.count(u.at_block) == 1)},
+)
+
+COMPUTED_IS_FIXED = inductive(
+    BLOCKS,
+    invariants.computed_is_fixed,
+    ("KV-MEM-01",),
+    "What was known of a block is what each request that names it has computed there, or computes there again after a "
+    "load that failed; so no request computes anything else there. No draft is among it.",
+    (
+        _REGISTERED_EARLY,
+        _DRAFT_IS_KNOWN,
+        _READ_BY_ANOTHER,
+        broken(
+            "a-hit-counts-nothing",
+            "A request does not know that a block of its hit is written, and may compute something else there.",
+            Hold,
+            lambda state, at: evolve(HELD_BY(state, at), has=state.has.put(at.entry, 0)),
+        ),
+    ),
+    {
+        "it becomes known": lambda u: happens(u, Register) & (u.any_entry == u.at_entry),
+        "two requests lose it": lambda u: (
+            happens(u, TakeBack)
+            & (u.fixed[u.at_block] != 0)
+            & (u.named[u.any_entry] == u.at_block)
+            & (u.any_entry != u.at_entry)
+            & (u.counts[u.any_entry] == 0)
+        ),
+    },
+)
+
+FILLED_IS_NOT_OWED = inductive(
+    BLOCKS,
+    invariants.filled_is_not_owed,
+    ("KV-MEM-04",),
+    "No step that is scheduled or in flight still has to write a block that another node writes.",
+    (
+        unguarded(
+            "computed-while-loaded",
+            "A step computes for a request whose blocks another node still writes.",
+            Compute,
+            lambda state, at: _names(state, at) & (state.has[at.entry] == 0) & (at.content != 0),
+        ),
+    ),
+    {"another node begins to write": lambda u: happens(u, Fill) & (u.owed[u.at_block] != 0)},
 )
 
 
@@ -271,19 +369,20 @@ LATE_IS_IN_TURN = inductive(
 
 
 def _stays(u: Any) -> Any:
-    """What may be read at the arbitrary block is still there, or still owed, unless the block was allocated again."""
+    """What may be read at the arbitrary block is still there, or still owed, unless the block was allocated again, or
+    what a load was to bring there is taken back."""
     at, state, now = anywhere(u), before(u), after(u)
-    allocated = happens(u, Take, Fill) & (u.at_block == at.block)
-    there = will_have(state, at.block)
-    kept = (will_have(now, at.block) == there) & (now.fixed[at.block] != 0)
-    return implies((at.block != 0) & (state.fixed[at.block] != 0) & (there != 0), kept | allocated)
+    allocated = happens(u, Take, Fill, TakeBack) & (u.at_block == at.block)
+    known = state.fixed[at.block]
+    kept = (will_have(now, at.block) == known) & (now.fixed[at.block] == known)
+    return implies((at.block != 0) & (known != 0) & (will_have(state, at.block) == known), kept | allocated)
 
 
 STAYS = of_every_step(
     f"{CONTENT}.written-stays",
     ("KV-MEM-01",),
     "What a hit could read stays in its block until the block is allocated again, and so as long as a table names it, "
-    "a copy reads it or the cache lists it.",
+    "a copy reads it or the cache lists it; unless it is what a load that failed was to bring.",
     _stays,
     (
         _OVER_WHAT_IS_READ,
@@ -301,14 +400,15 @@ STAYS = of_every_step(
         ),
     ),
     {
-        "it is computed": lambda u: happens(u, Computed) & (u.fixed[u.at_block] == 1) & (u.any_block == u.at_block),
-        "it is released": lambda u: happens(u, Drop) & (u.any_block == u.at_block) & (u.fixed[u.at_block] == 1),
+        "it is computed": lambda u: happens(u, Computed) & (u.fixed[u.at_block] != 0) & (u.any_block == u.at_block),
+        "it is released": lambda u: happens(u, Drop) & (u.any_block == u.at_block) & (u.fixed[u.at_block] != 0),
     },
 )
 
 
 def _reads_what_was_written(u: Any) -> Any:
-    return implies(happens(u, Hold, Read), is_there(after(u), Operands(u.at_block, content=u.at_content)))
+    state, part = after(u), u.part[u.at_content]
+    return implies(happens(u, Hold, Read) & (part != 0), will_have(state, u.at_block) == part)
 
 
 _HIT_ON_ANYTHING = unguarded(
@@ -385,6 +485,9 @@ OBLIGATIONS = (
     KNOWN_IS_WRITTEN,
     COUNTED_IS_WRITTEN,
     WANTED_IS_WRITTEN,
+    SHARED_IS_FIXED,
+    COMPUTED_IS_FIXED,
+    FILLED_IS_NOT_OWED,
     BRINGS,
     OWED_IS_HELD,
     LATE_IS_IN_TURN,

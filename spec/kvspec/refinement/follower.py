@@ -35,7 +35,7 @@ from kvspec.refinement.requirements import (
     progress_after,
     retention_of,
 )
-from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, Step, UnexplainedError, begin
+from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, Step, UnexplainedError
 
 
 class Follower:
@@ -242,10 +242,6 @@ class Run:
 
     def _other(self, call: Call) -> Drift | None:
         """A call that is not a transition, or not always."""
-        if call.did is Did.BEGIN:
-            # To offer a boundary again changes nothing.
-            known = self.state.begins[call.content, call.block] != 0
-            return None if known else self._happens(*begin(call))
         if call.did is Did.ROOM:
             room = _has_room(self.state, call)
             if room != call.answer:
@@ -290,9 +286,10 @@ def _miscounted(operation: Operation, state: State, manager: Manager) -> Iterato
         return
     for index, (group, table) in enumerate(zip(manager.geometry.groups, manager.tables[number], strict=True)):
         for place, block in enumerate(table.blocks if not group.keeps_states else ()):
-            expected, has = counts.get((number, index, place), 0), state.has[number, index, place]
+            entry = number, index, place
+            expected, has = counts.get(entry, 0), state.has[entry] if state.counts[entry] else 0
             if block != NULL and has != expected:
-                yield Drift(operation, "has", (number, index, place), expected, has)
+                yield Drift(operation, "has", entry, expected, has)
 
 
 def _with_followed(after: Picture, state: State) -> Picture:

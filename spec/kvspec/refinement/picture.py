@@ -34,7 +34,7 @@ Entry: TypeAlias = tuple[int, ...]
 IN_BOTH = -1
 """Where a block would be that two queues have."""
 NOTHING = FiniteMap()
-FOLLOWED = ("filled", "part", "written", "owed", "late", "fixed", "has", "wants")
+FOLLOWED = ("filled", "part", "written", "owed", "late", "fixed", "has", "counts", "tentative", "wants")
 """The maps that no state of a manager shows: they are as the transitions left them."""
 
 

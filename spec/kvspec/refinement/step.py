@@ -147,6 +147,7 @@ class Labels:
                     yield Compute, Operands(call.block, self._will.get(call.block, 0), content=call.content)
             yield self._label(call)
         yield from self._settled()
+        yield from self._taken_back()
 
     def _is_new_state(self, call: Call) -> bool:
         """Whether a state becomes known that is computed by now, or is computed in the step that is scheduled.
@@ -183,7 +184,7 @@ class Labels:
         return parts
 
     def _counted(self) -> Iterator[Labelled]:
-        """What the request counts as computed that it did not count before, or counts no longer.
+        """What the request counts as computed that it did not count before.
 
         A hit was there before, its copies bring what they want, and so does what arrives.
         """
@@ -195,10 +196,20 @@ class Labels:
         hit = self._answer.hit_tokens if isinstance(self._answer, Granted) else 0
         for block, entry in self._will.items():
             content = counts.get(entry)
-            if content is not None and block not in self._filled:
-                if state.has[entry] != content and content[1].tokens > hit:
-                    yield Compute, Operands(block, entry, content=content)
-            elif content is None and self._takes_back(entry) and state.has[entry] != 0:
+            if content is None or block in self._filled:
+                continue
+            if state.counts[entry] == 0 and content[1].tokens > hit:
+                yield Compute, Operands(block, entry, content=content)
+
+    def _taken_back(self) -> Iterator[Labelled]:
+        """What it counts no longer: by now the cache knows what has arrived, and forgot what has not."""
+        if not isinstance(self._operation, OfRequest):
+            return
+        counts = counted(self._manager, self._operation.request, self._parts)
+        if counts is None:
+            return
+        for block, entry in self._will.items():
+            if entry not in counts and self._takes_back(entry) and self._now().counts[entry] != 0:
                 yield TakeBack, Operands(block, entry)
 
     def _takes_back(self, entry: Entry) -> bool:
@@ -224,7 +235,10 @@ class Labels:
                 raise UnexplainedError(f"block {block} is released, and no table of the request names it")
             return Drop, Operands(block, self._place.pop(block))
         if call.did is Did.REGISTER:
-            return Register, Operands(block, content=call.content)
+            return Register, Operands(block, self._will.get(block, 0), content=call.content)
+        if call.did is Did.BEGIN and self._now().begins[call.content, block] == 0:
+            # To offer a boundary again changes nothing.
+            return Begin, Operands(block, self._will.get(block, 0), content=call.content)
         if call.did is Did.RESET and call.answer:
             return Reset, Operands()
         return call
@@ -283,11 +297,6 @@ def _of_source(copies: list[tuple[int, Copy]], call: Call) -> tuple[int, Copy]:
         if copy.source == call.block:
             return copies.pop(index)
     raise UnexplainedError(f"{call.did.value}: block {call.block}, and no copy that is pending reads it")
-
-
-def begin(call: Call) -> Labelled:
-    """The transition of a boundary that is offered, if it is new."""
-    return Begin, Operands(call.block, content=call.content)
 
 
 Blocks: TypeAlias = Sequence[Sequence[int]]

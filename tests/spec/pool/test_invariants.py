@@ -42,8 +42,10 @@ SOUND = State(
     written=FiniteMap({1: 21, 2: 21, 3: 23, 4: 21}),
     owed=FiniteMap({5: 25}),
     late=FiniteMap(),
-    fixed=FiniteMap({1: 1, 3: 1, 4: 1, 5: 1}),
+    fixed=FiniteMap({1: 21, 3: 23, 4: 21, 5: 25}),
     has=FiniteMap({1: 21, 2: 21, 3: 21, 4: 25}),
+    counts=FiniteMap({1: 1, 2: 1, 3: 2, 4: 5}),
+    tentative=FiniteMap({3: 1}),
     wants=FiniteMap({1: 21}),
 )
 """A state in which every invariant says something."""
@@ -70,6 +72,9 @@ BROKEN: dict[str, dict[str, Any]] = {
     "late_is_in_turn": {"late": SOUND.late.put(6, 1)},
     "counted_is_written": {"has": SOUND.has.put(3, 22)},
     "wanted_is_written": {"wants": SOUND.wants.put(1, 22)},
+    "shared_is_fixed": {"fixed": SOUND.fixed.put(1, 0)},
+    "computed_is_fixed": {"tentative": SOUND.tentative.put(1, 1)},
+    "filled_is_not_owed": {"owed": SOUND.owed.put(2, 21)},
 }
 
 

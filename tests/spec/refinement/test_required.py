@@ -276,7 +276,8 @@ def test_the_content_of_the_block_before_is_noticed() -> None:
 
 
 def test_a_content_that_is_wrong_everywhere_is_noticed() -> None:
-    """Where it is registered, looked for and asked for: as if every block ended a grain earlier."""
+    """Where it is registered, looked for and asked for, as if every block ended a grain earlier: its request counts
+    something else there."""
     extend = Prefixes.extend
 
     def late(self: Prefixes, known: list[Prefix], tokens: Sequence[int], keys: Any) -> None:
@@ -287,8 +288,7 @@ def test_a_content_that_is_wrong_everywhere_is_noticed() -> None:
 
     with patch.object(Prefixes, "extend", late):
         (wrong,) = driven(SHARING).wrong
-    assert "content at request" in wrong
-    assert "no prefix of" in wrong
+    assert "register at Operands(" in wrong
 
 
 def test_an_entry_that_is_not_made_is_noticed() -> None:
