@@ -470,7 +470,8 @@ def _loads(u: Any) -> Any:
 HELD: dict[str, Unknown] = {
     name: Count()
     for name in ("others", "own", "left", "gate", "takes", "freed", "free", "parked", "sent", "blocks", "drafts")
-} | {"others_take": Count(), "computes": Count(1), "hit": Count(), "needs": AMap()}
+}
+HELD |= {"others_take": Count(), "computes": Count(1), "hit": Count(), "needs": AMap()}
 STATES: dict[str, Unknown] = {"states": Count(0, 1), "serves": Count(), "ends": AMap(2), "lookahead": Count()}
 ROUND: dict[str, Unknown] = {
     **HELD,
