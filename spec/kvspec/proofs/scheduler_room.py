@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kvreference import admission
+from kvreference import admission, mamba
 from kvreference.admission import blocks_at_peak, fits_empty_pool
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -22,6 +22,8 @@ from kvspec.progress.counted import counted, least
 from kvspec.progress.room import (
     KINDS,
     finds_its_blocks,
+    first_blocks,
+    first_states,
     group_of,
     had_room,
     has_room_behind,
@@ -312,6 +314,94 @@ ENOUGH = Obligation(
 )
 
 
+FIRST_ALLOCATION = {
+    **SIZES,
+    **{name: Count(1) for name in ("tokens", "limit")},
+    **{name: Count() for name in ("hit", "end", "computed", "chunk_tokens")},
+}
+
+
+def _is_admitted(u: Any) -> Any:
+    """A hit, and what another node provides after it: the last token is computed here, now or after a load."""
+    loads = (u.hit < u.end) & (u.chunk_tokens == u.end - u.computed)
+    computes = (u.end < u.tokens) & (u.chunk_tokens >= 1) & (u.computed + u.chunk_tokens <= u.tokens)
+    here = (u.computed == least(u.end, u.tokens - 1)) & (u.hit <= u.end) & (u.hit < u.tokens) & (u.end <= u.tokens)
+    fits = (u.tokens < u.limit) & (u.limit <= u.tokens_max) & (u.chunk_tokens <= u.chunk)
+    return here & fits & (loads | computes)
+
+
+HELD_WHOLE = only(
+    "hit-is-held-whole",
+    "Of a hit the blocks are held, too, that no later token reads.",
+    "kvreference.geometry:Group.blocks_unread",
+    lambda self, tokens: 0,
+)
+
+FIRST_ENOUGH = Obligation(
+    id="scheduler-progress.needed-is-enough-at-first",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="With any hit and any load after it, the first blocks of a request, those of the hit included, are no more "
+    "than it was said to need when it was accepted, besides the blocks that are copied. States that are kept at block "
+    "ends only have a proof of their own.",
+    unknowns={**FIRST_ALLOCATION, "kind": Count(0, AT_BLOCK_ENDS - 1)},
+    assumes=_is_admitted,
+    claim=lambda u: first_blocks(u) <= needed(u, u.limit - 1),
+    lemmas=_whole_blocks,
+    witnesses={
+        "a window, after a load": lambda u: (
+            (u.kind == 1)
+            & (u.block >= 2)
+            & (u.hit >= u.block)
+            & (u.computed > u.window)
+            & (u.end > u.hit)
+            & (first_blocks(u) == needed(u, u.limit - 1))
+        ),
+        "a whole prompt is loaded": lambda u: (u.kind == 0) & (u.block >= 2) & (u.end == u.tokens) & (u.hit >= u.block),
+    },
+    mutants=(
+        HELD_WHOLE,
+        only(
+            "loads-by-the-block",
+            "For a load one more block is taken.",
+            "kvreference.geometry:Group.blocks_occupied",
+            lambda self, tokens: -(-tokens // self.block_size_tokens) + 1,
+        ),
+    ),
+    binds=_binds_but_at_block_ends,
+)
+
+FIRST_STATES = Obligation(
+    id="scheduler-progress.needed-is-enough-for-first-states",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="The same where states are kept at block ends only: of its hit, of a load and of its first chunk a request "
+    "holds one state each at most, and those of its drafts.",
+    unknowns={**FIRST_ALLOCATION, "kind": Count(AT_BLOCK_ENDS, AT_BLOCK_ENDS)},
+    assumes=lambda u: _is_admitted(u) & (u.end < u.tokens),
+    claim=lambda u: first_states(u) <= needed(u, u.limit - 1),
+    witnesses={
+        "a hit, and a state after it": lambda u: (
+            (u.block >= 2) & (u.hit == u.end) & (u.drafts_max == 1) & (first_states(u) == 2 + u.drafts_max)
+        ),
+        "a load": lambda u: (u.block >= 2) & (u.hit >= u.block) & (u.end > u.hit + u.block) & (u.chunk_tokens == 0),
+    },
+    mutants=(
+        HELD_WHOLE,
+        only(
+            "states-between-are-kept",
+            "A state is taken for each block of a chunk.",
+            "kvreference.mamba:AlignedMamba.layout",
+            lambda self, blocks, entries, fresh: mamba_grown(blocks, entries),
+        ),
+    ),
+    binds=lambda geometry, its: _binds(geometry, its) if its.attention.stops_at_block_ends else None,
+)
+
+
+def mamba_grown(blocks: Any, entries: Any) -> Any:
+    """A table that grows at its end."""
+    return mamba.grown([blocks], entries)
+
+
 def _reaches(u: Any) -> Any:
     """How far the next step of a request with states at block ends reaches."""
     return u.end - u.rejected + next_step(u)
@@ -530,5 +620,5 @@ STAYS = Obligation(
 """A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
-ROOM_STAYS = (ENOUGH, ENOUGH_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
+ROOM_STAYS = (ENOUGH, FIRST_ENOUGH, ENOUGH_STATES, FIRST_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
 OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)
