@@ -75,6 +75,10 @@ class Promised:
         """Release what a request does not read any more."""
         self.tables.update(tables_of({request: self.asked.left}))
 
+    def dispatch(self) -> tuple[Any, ...]:
+        """Pass the copies to the worker."""
+        return ()
+
     def release_all(self, request: int) -> None:
         """Release all that a request holds."""
         self.tables.pop(request, None)
@@ -85,6 +89,9 @@ class AnyHit:
 
     def __init__(self, tokens: Any) -> None:
         self.tokens = tokens
+
+    def dispatched(self) -> None:
+        """What the step computes may serve hits from now on."""
 
     def look_up(self, *_arguments: Any) -> Hit:
         """The hit."""

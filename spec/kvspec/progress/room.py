@@ -45,12 +45,16 @@ KINDS = ("full", "sliding_window", "chunked_local", "mamba", "mamba at block end
 
 
 def group_of(u: Any) -> Group:
-    """The group whose kind is ``u.kind``. States of drafts count only where states are kept."""
+    """The group whose kind is ``u.kind``. States of drafts count only where states are kept.
+
+    Where slots are whole, a slot holds ``u.ratio`` tokens, and one that is only begun is not stored.
+    """
     kind, _, at_block_ends = KINDS[u.kind].partition(" ")
     window = u.window if kind in ("sliding_window", "chunked_local") else None
     states = {"states": "align" if at_block_ends else "all", "draft_states": u.drafts_max} if kind == "mamba" else {}
     with attrs.validators.disabled():
-        return WholeBlocks(kind, u.block, window, **states)
+        stored = {"compress_ratio": u.ratio, "whole_slots": bool(u.whole)} if hasattr(u, "ratio") else {}
+        return WholeBlocks(kind, u.block, window, **stored, **states)
 
 
 def settings_over(u: Any, *groups: Group) -> Any:

@@ -20,12 +20,13 @@ from unittest.mock import patch
 from attrs import Factory, define, evolve
 
 from kvreference import population
-from kvreference.answers import Granted, Refused
+from kvreference.answers import Granted, Happened, Refused
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Preempt, Schedule
+from kvreference.operations import Admit, Dispatch, Preempt, Sample, Schedule, TakeEvents
 from kvreference.population import Population, Status
 from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
 from kvreference.scheduler import progress, room
+from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.progress import steps_to_end
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.scheduler import Scheduler
@@ -641,4 +642,83 @@ LETS_IN = Obligation(
     ),
 )
 
-OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN)
+
+class Order:
+    """Notes what is asked of a manager, up to the first answer."""
+
+    def __init__(self) -> None:
+        self.kinds: list[type] = []
+
+    def __call__(self, manager: Any, operation: Any) -> Any:
+        """Performed, unless it is an answer."""
+        self.kinds.append(type(operation))
+        if isinstance(operation, Sample):
+            raise CutError
+        return Happened(()) if isinstance(operation, TakeEvents) else manager.perform(operation)
+
+
+def whole_step(u: Any) -> tuple[Scheduler, list[type]]:
+    """A step in which one request runs, or is admitted if none runs; and what was asked for."""
+    with cut_anywhere(u):
+        fresh = bool(u.runs == 0)
+        made, _ = first_in_line(u, [] if fresh else [FIRST], [FIRST] if fresh else [], Terms(u.limit, entered=True))
+        made.settings.geometry.fences = bool(u.fences == 1)
+        order = Order()
+        made.manager = promised(made.settings, made.manager.population, made.manager.holdings, u.hit, order)
+        with suppress(CutError):
+            made._step((Reply(),))
+        return made, order.kinds
+
+
+def is_dispatched(u: Any) -> Any:
+    """Whether the step is dispatched, once, after all that was asked for blocks, and before the first answer."""
+    made, kinds = whole_step(u)
+    gives = [kind for kind in kinds if kind in (Admit, Schedule)]
+    dispatches = [Dispatch] if u.fences == 1 else []
+    return kinds[:-1] == [*gives, *dispatches] and not made.manager.population[FIRST].undispatched
+
+
+def _answers_first(self: Scheduler, replies: Any) -> tuple[int, ...]:
+    budget = self._schedule_running(self.limits.budget_tokens)
+    entered = () if budget is None else self._admit_waiting(budget)
+    for number in self.queues.running:
+        if self.manager.population[number].answers_next:
+            self._answer(number, replies[0])
+    self._perform(TakeEvents())
+    return entered
+
+
+DISPATCHES = Obligation(
+    id="scheduler-progress.step-is-dispatched-before-its-answers",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="A step in which it matters is dispatched after all blocks are given and before the first answer: so no copy "
+    "is pending when the next step begins, and nothing that was computed has yet to serve hits.",
+    unknowns={**ROUND, "runs": Count(0, 1), "fences": Count(0, 1)},
+    assumes=lambda u: (
+        _is_line(u)
+        & (u.others == 0)
+        & (u.drafts == 0)
+        & (u.hit < u.tokens)
+        & (u.computed < u.tokens_max - 1)
+        & ((u.runs == 1) | (u.computed == 0))
+    ),
+    claim=is_dispatched,
+    witnesses={
+        "one that is admitted is answered": lambda u: (
+            ((u.runs == 0) & (u.fences == 1) & (u.hit >= 2)) and whole_step(u)[1] == [Admit, Dispatch, Sample]
+        ),
+        "one that runs is not": lambda u: (
+            ((u.runs == 1) & (u.fences == 1)) and whole_step(u)[1] == [Schedule, Dispatch, TakeEvents]
+        ),
+    },
+    mutants=(
+        only(
+            "never-dispatched",
+            "Answers are taken of a step that was not dispatched.",
+            "kvreference.scheduler.scheduler:Scheduler._step",
+            _answers_first,
+        ),
+    ),
+)
+
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, DISPATCHES)

@@ -230,6 +230,8 @@ SIZES = {
     "chunk": Count(1),
     "blocks": Count(2),
 }
+SLOTS = {"ratio": Count(1), "whole": Count(0, 1)}
+"""How many tokens a slot holds, and whether one that is only begun is not stored."""
 
 
 AT_BLOCK_ENDS = len(KINDS) - 1
@@ -240,12 +242,19 @@ def _binds(_geometry: Geometry, group: Group) -> Mapping[str, int] | None:
     if group.copies:
         return None
     kind = AT_BLOCK_ENDS if group.attention.stops_at_block_ends else KINDS.index(group.kind.value)
-    sizes = {"kind": kind, "block": group.block_size_tokens}
+    sizes = {"kind": kind, "block": group.block_size_tokens, "ratio": group.compress_ratio, "whole": group.whole_slots}
     return {**sizes, "window": group.window_tokens} if group.window_tokens is not None else sizes
 
 
 def _binds_but_at_block_ends(geometry: Geometry, group: Group) -> Mapping[str, int] | None:
-    return None if group.attention.stops_at_block_ends else _binds(geometry, group)
+    if group.attention.stops_at_block_ends or group.whole_slots:
+        return None
+    return _each_token(geometry, group)
+
+
+def _each_token(geometry: Geometry, group: Group) -> Mapping[str, int] | None:
+    """The sizes of a group that stores each token."""
+    return {name: size for name, size in (_binds(geometry, group) or {}).items() if name not in SLOTS} or None
 
 
 def _whole_blocks(u: Any) -> tuple[Lemma, ...]:
@@ -313,6 +322,43 @@ ENOUGH = Obligation(
     binds=_binds_but_at_block_ends,
 )
 
+
+def _entries(u: Any, more: Any = 0) -> Any:
+    with counted():
+        return group_of(u).entries(u.tokens + more, u.slots + more)
+
+
+WHOLE_SLOTS = Obligation(
+    id="scheduler-progress.whole-slots-take-no-more",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="Where only whole slots are stored, however many tokens each holds, a table has no more entries than where "
+    "each token is stored, and no fewer for more tokens. So what is enough there is enough here.",
+    unknowns={**SIZES, **SLOTS, "tokens": Count(), "slots": Count(), "more": Count()},
+    claim=lambda u: (
+        (_entries(u) <= _entries(SimpleNamespace(**{**vars(u), "whole": 0}))) & (_entries(u) <= _entries(u, u.more))
+    ),
+    witnesses={
+        "a slot is begun": lambda u: (
+            (u.kind == 1)
+            & (u.whole == 1)
+            & (u.ratio == 4)
+            & (u.block == 8)
+            & (u.slots == 17)
+            & (_entries(u) < _entries(SimpleNamespace(**{**vars(u), "whole": 0})))
+        )
+    },
+    mutants=(
+        only(
+            "begun-slot-is-whole",
+            "A slot that is begun is counted with all its tokens.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: (tokens + tokens % self.compress_ratio) if self.whole_slots else tokens,
+        ),
+    ),
+    binds=lambda _geometry, group: (
+        {"block": group.block_size_tokens, "ratio": group.compress_ratio, "whole": 1} if group.whole_slots else None
+    ),
+)
 
 FIRST_ALLOCATION = {
     **SIZES,
@@ -393,7 +439,7 @@ FIRST_STATES = Obligation(
             lambda self, blocks, entries, fresh: mamba_grown(blocks, entries),
         ),
     ),
-    binds=lambda geometry, its: _binds(geometry, its) if its.attention.stops_at_block_ends else None,
+    binds=lambda geometry, its: _each_token(geometry, its) if its.attention.stops_at_block_ends else None,
 )
 
 
@@ -462,7 +508,7 @@ GATE = Obligation(
     id="scheduler-progress.accepted-passes-gate",
     statements=("KV-LIVE-01", "KV-OP-03"),
     title="An accepted request passes the admission gate of an empty pool, however long it has become.",
-    unknowns={**SIZES, "limit": Count(2), "tokens": Count(1)},
+    unknowns={**SIZES, **SLOTS, "limit": Count(2), "tokens": Count(1)},
     assumes=lambda u: (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(_passes_gate),
     witnesses={
@@ -494,7 +540,7 @@ PEAK = Obligation(
     id="scheduler-progress.gate-counts-no-more",
     statements=("KV-LIVE-01", "KV-OP-03"),
     title="From any start, the admission gate never counts more for a request than its computed need.",
-    unknowns={**SIZES, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
+    unknowns={**SIZES, **SLOTS, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
     assumes=lambda u: (u.computed < u.tokens) & (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(lambda u: _at_peak(u) <= needed(u, u.limit - 1)),
     witnesses={
@@ -517,7 +563,7 @@ GROWS = Obligation(
     id="scheduler-progress.needed-grows",
     statements=("KV-LIVE-01",),
     title="A longer request never needs fewer blocks, so one that fits at its end fits at every length before.",
-    unknowns={**SIZES, "less": Count(0), "more": Count(0)},
+    unknowns={**SIZES, **SLOTS, "less": Count(0), "more": Count(0)},
     assumes=lambda u: u.less <= u.more,
     claim=lambda u: needed(u, u.less) <= needed(u, u.more),
     witnesses={"it needs more": lambda u: (u.block >= 2) & (needed(u, u.less) + 1 < needed(u, u.more))},
@@ -620,5 +666,5 @@ STAYS = Obligation(
 """A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
-ROOM_STAYS = (ENOUGH, FIRST_ENOUGH, ENOUGH_STATES, FIRST_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
+ROOM_STAYS = (WHOLE_SLOTS, ENOUGH, FIRST_ENOUGH, ENOUGH_STATES, FIRST_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
 OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)
