@@ -6,7 +6,8 @@ a part of a queue is one entry here, with a sum that is not known. A watched req
 operation adds to such a sum.
 
 A step is cut where the code asks for a request the second time: what was done up to there is one round. Rounds end by
-induction over how many run after the first, since each takes one of them away.
+induction over how many run after the first, since each takes one of them away. In a round the running block manager is
+asked, over the promises of ``kvspec.progress.promised``.
 """
 
 from __future__ import annotations
