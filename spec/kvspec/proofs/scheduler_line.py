@@ -433,14 +433,14 @@ def is_served(u: Any) -> Any:
     return (run >= 1) & (served | one_less | held_up)
 
 
-def waiting_round(u: Any) -> tuple[Scheduler, Round]:
-    """Where none runs, the first that waits for no transfer is looked at, with any number before it that load."""
+def waiting_round(u: Any, running: Sequence[int] = ()) -> tuple[Scheduler, Round]:
+    """The first that waits for no transfer is looked at, with any number before it that load."""
     with cut_anywhere(u):
         before = [LOADS] if u.parked >= 1 else []
         fresh = u.entered == 0
         parks = bool(fresh) and bool(u.parks == 1)
         terms = Terms(u.limit, u.external if fresh else 0, parks, entered=not fresh)
-        made, asks = first_in_line(u, [], [*before, FIRST, OTHER], terms)
+        made, asks = first_in_line(u, [*running], [*before, FIRST, OTHER], terms)
         made.queues.terms.pop(LOADS) if not before else None
         with suppress(CutError):
             made._admit_waiting(u.budget)
@@ -574,6 +574,13 @@ _ASKS: Any = Manager._allocate
 _COMPUTES = Population._compute
 """How requests are asked, where nothing is broken."""
 
+TRIED_TOO = only(
+    "a-later-one-is-tried-too",
+    "If a request is not admitted, the next one is tried.",
+    "kvreference.scheduler.scheduler:Scheduler._admit_waiting",
+    lambda self, budget: (_IN_LINE(self, budget), self._compute(Admit(OTHER, budget)))[0],
+)
+
 LETS_IN = Obligation(
     id="scheduler-progress.first-of-any-line-is-admitted",
     statements=("KV-LIVE-01", "KV-LIVE-03"),
@@ -628,12 +635,7 @@ LETS_IN = Obligation(
             "kvreference.scheduler.scheduler:Scheduler._admit_waiting",
             lambda self, budget: (self.queues.waiting.reverse(), _IN_LINE(self, budget))[1],
         ),
-        only(
-            "a-later-one-is-tried-too",
-            "If a request is not admitted, the next one is tried.",
-            "kvreference.scheduler.scheduler:Scheduler._admit_waiting",
-            lambda self, budget: (_IN_LINE(self, budget), self._compute(Admit(OTHER, budget)))[0],
-        ),
+        TRIED_TOO,
         only(
             "hit-is-computed-again",
             "Of the next chunk the hit is computed again.",
@@ -641,6 +643,35 @@ LETS_IN = Obligation(
             lambda self, request, budget, granted: _COMPUTES(self, request, budget, evolve(granted, hit_tokens=0)),
         ),
     ),
+)
+
+
+def is_not_passed(u: Any) -> Any:
+    """Whether it is admitted, or no later one is tried, where others run."""
+    made, asks = waiting_round(u, [LAST])
+    return made.manager.population[FIRST].status is not Status.WAITING or OTHER not in asks.asked
+
+
+IN_ORDER = Obligation(
+    id="scheduler-progress.none-is-tried-before-an-earlier-one",
+    statements=("KV-LIVE-01", "KV-LIVE-03"),
+    title="However many run, and however many wait, until the first that waits for no transfer is admitted, no later "
+    "one is tried.",
+    unknowns={**ROUND, **{name: Count(0, 1) for name in ("entered", "parks")}, "external": Count()},
+    assumes=lambda u: (
+        (u.others >= 1)
+        & _is_line(u)
+        & (u.drafts == 0)
+        & (u.hit < u.tokens)
+        & ((u.computed > 0) | ((u.own == 0) & (u.left == 0) & (u.freed == 0)))
+        & ((u.entered == 1) | (u.computed == 0))
+    ),
+    claim=is_not_passed,
+    witnesses={
+        "it is admitted": lambda u: OTHER in waiting_round(u, [LAST])[1].asked,
+        "it asks in vain": lambda u: waiting_round(u, [LAST])[1].asked == [FIRST],
+    },
+    mutants=(TRIED_TOO,),
 )
 
 
@@ -664,8 +695,9 @@ def whole_step(u: Any) -> tuple[Scheduler, list[type]]:
         fresh = bool(u.runs == 0)
         made, _ = first_in_line(u, [] if fresh else [FIRST], [FIRST] if fresh else [], Terms(u.limit, entered=True))
         made.settings.geometry.fences = bool(u.fences == 1)
-        order = Order()
-        made.manager = promised(made.settings, made.manager.population, made.manager.holdings, u.hit, order)
+        order, holdings = Order(), made.manager.holdings
+        assert isinstance(holdings, Promised)
+        made.manager = promised(made.settings, made.manager.population, holdings, u.hit, order)
         with suppress(CutError):
             made._step((Reply(),))
         return made, order.kinds
@@ -722,4 +754,4 @@ DISPATCHES = Obligation(
     ),
 )
 
-OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, DISPATCHES)
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER, DISPATCHES)

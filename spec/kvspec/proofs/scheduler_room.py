@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kvreference import admission, mamba
+from kvreference import admission, attention
 from kvreference.admission import blocks_at_peak, fits_empty_pool
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
@@ -436,16 +436,16 @@ FIRST_STATES = Obligation(
             "states-between-are-kept",
             "A state is taken for each block of a chunk.",
             "kvreference.mamba:AlignedMamba.layout",
-            lambda self, blocks, entries, fresh: mamba_grown(blocks, entries),
+            lambda self, blocks, entries, fresh: _grown_at_its_end(blocks, entries),
         ),
     ),
     binds=lambda geometry, its: _each_token(geometry, its) if its.attention.stops_at_block_ends else None,
 )
 
 
-def mamba_grown(blocks: Any, entries: Any) -> Any:
+def _grown_at_its_end(blocks: Any, entries: Any) -> Any:
     """A table that grows at its end."""
-    return mamba.grown([blocks], entries)
+    return attention.grown([blocks], entries)
 
 
 def _reaches(u: Any) -> Any:

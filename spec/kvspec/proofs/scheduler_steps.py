@@ -86,7 +86,7 @@ def line_of(u: Any) -> Scheduler:
     )
     settings.loads_out_of_turn, settings.lookahead_tokens = True, 0
     made = scheduler_of(settings, None, in_line, terms)
-    population = made.manager.population
+    population: Any = made.manager.population
     population.arrived = NEW
     if answers:
         longest: Any = Longest(u.tokens_max)

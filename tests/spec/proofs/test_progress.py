@@ -140,7 +140,7 @@ def test_what_cannot_be_counted_is_rejected() -> None:
             SideBySide(settings, Limits())
 
 
-CACHED = (
+CACHED: tuple[tuple[Geometry, int, dict[str, Any]], ...] = (
     *((geometry, drafts, {}) for geometry, drafts in GEOMETRIES),
     (Geometry((Group("full", 4), Group("sliding_window", 2, 4))), 0, {"pin_drop_blocks_min": 1}),
     (Geometry((Group("full", 4, unit_tokens=2),)), 0, {}),
