@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from kvreference import admission, attention
 from kvreference.admission import blocks_at_peak, fits_empty_pool
@@ -16,9 +17,10 @@ from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
 from kvreference.refuted.scheduling import UnreservedLoad
+from kvreference.scheduler import room
 from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
-from kvspec.obligation import Count, Lemma, Obligation, only
-from kvspec.progress.counted import counted, least
+from kvspec.obligation import AMap, Count, Lemma, Obligation, only
+from kvspec.progress.counted import counted, least, most
 from kvspec.progress.room import (
     KINDS,
     finds_its_blocks,
@@ -360,6 +362,70 @@ WHOLE_SLOTS = Obligation(
     ),
 )
 
+
+def _need_of_groups(u: Any) -> Any:
+    """What a request of any length is said to need in one group after others."""
+    its: Any = SimpleNamespace(
+        entries=lambda tokens, slots: u.entries[tokens, slots],
+        blocks_held_at_most=lambda span, longest: u.most[span, longest],
+        copies=u.copies == 1,
+    )
+    with counted(), patch.object(room, "sum", lambda needs: sum(needs, u.before), create=True):
+        return room.blocks_to_run(settings_over(u, its), u.tokens)
+
+
+def _holds_at_most(u: Any) -> Any:
+    """What it holds at most in the group when it computes its last tokens and drafts, a source of a copy included."""
+    computed = least(u.tokens + u.drafts_max, u.tokens_max)
+    lookahead = u.drafts_max if u.lookahead else 0
+    slots = least(computed + lookahead, u.tokens_max)
+    return least(u.entries[computed, slots], u.most[u.chunk + lookahead, u.tokens_max]) + u.copies
+
+
+NEED_ADDS_UP = Obligation(
+    id="scheduler-progress.need-adds-up",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="One group, after others in which a request needs any number of blocks, adds what the request holds in it at "
+    "most, drafts and look-ahead included, and the block that a copy reads.",
+    unknowns={
+        **{name: SIZES[name] for name in ("drafts_max", "lookahead", "tokens_max", "chunk", "blocks")},
+        **{name: Count() for name in ("before", "tokens")},
+        "copies": Count(0, 1),
+        "entries": AMap(2),
+        "most": AMap(2),
+    },
+    claim=lambda u: _need_of_groups(u) == u.before + _holds_at_most(u),
+    witnesses={
+        "what is held at once is less": lambda u: (
+            (u.before == 3)
+            & (u.copies == 1)
+            & (u.lookahead == 1)
+            & (u.drafts_max == 2)
+            & (u.tokens == 9)
+            & (u.tokens_max == 12)
+            & (u.chunk == 4)
+            & (u.entries[11, 12] == 7)
+            & (u.most[6, 12] == 5)
+        )
+    },
+    mutants=(
+        only(
+            "copies-are-not-counted",
+            "The block that a copy reads is not counted.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: _enough(settings, tokens) + vars(room)["sum"](()),
+        ),
+        only(
+            "only-the-largest-counts",
+            "Of all groups only the one that needs most is counted.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: most(
+                vars(room)["sum"](()), blocks_to_run(settings, tokens) - vars(room)["sum"](())
+            ),
+        ),
+    ),
+)
+
 FIRST_ALLOCATION = {
     **SIZES,
     **{name: Count(1) for name in ("tokens", "limit")},
@@ -666,5 +732,17 @@ STAYS = Obligation(
 """A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
-ROOM_STAYS = (WHOLE_SLOTS, ENOUGH, FIRST_ENOUGH, ENOUGH_STATES, FIRST_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
+ROOM_STAYS = (
+    NEED_ADDS_UP,
+    WHOLE_SLOTS,
+    ENOUGH,
+    FIRST_ENOUGH,
+    ENOUGH_STATES,
+    FIRST_STATES,
+    GATE,
+    PEAK,
+    GROWS,
+    ROOM,
+    STAYS,
+)
 OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)
