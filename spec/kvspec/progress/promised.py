@@ -47,7 +47,11 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 class Promised:
-    """Stands for the holdings: how many blocks each request holds, and how many can be had."""
+    """Stands for the holdings: how many blocks each request holds, and how many can be had.
+
+    A request that is admitted also takes the blocks of its hit that no request holds. Of these, those that wait pinned
+    count as taken here, and as blocks that can be had: the pool counts them on neither side.
+    """
 
     pool = None
 
