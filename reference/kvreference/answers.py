@@ -19,7 +19,7 @@ class Done:
 
 @frozen
 class Partial:
-    """Where a hit ends inside a block of ``group``: the block that begins with it, and how many tokens of it count."""
+    """Where a hit ends inside a block of ``group``: the block to copy from, and how many of its first tokens."""
 
     group: int
     source: int

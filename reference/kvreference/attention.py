@@ -6,8 +6,9 @@ Every kind of attention differs from the others only in its answers to these thr
 2. which blocks must be present to resume at token ``L``;
 3. which blocks are dead once ``n`` tokens are computed.
 
-All of them follow from one number: how many leading tokens the next token no longer reads. The formulas are plain
-functions of integers. Positions and lengths are in tokens, indices and counts in blocks.
+They follow from how many leading tokens the next token no longer reads. The formulas are plain functions of integers.
+Positions and lengths are in tokens, indices and counts in blocks. A *chunk* of a prompt is what one step computes, an
+*attention chunk* what a token attends to.
 
 State-space layers, which keep one state instead of one slot per token, are in ``kvreference.mamba``.
 """
@@ -46,7 +47,7 @@ class Attention(Protocol):
         ...
 
     def tokens_unread(self, hit_tokens: int) -> int:
-        """How many leading tokens a resume at token ``hit_tokens`` does not read."""
+        """How many leading tokens a resume at token ``hit_tokens`` does not read; no draft is in flight then."""
         ...
 
     def blocks_held_at_most(self, chunk_tokens: int, tokens_max: int, block_size_tokens: int) -> int:
@@ -133,7 +134,7 @@ class SlidingWindow(SlotPerToken):
 
 
 def tokens_before_chunk(tokens_computed: int, chunk_tokens: int) -> int:
-    """How many leading tokens lie before the attention chunk of the token at position ``tokens_computed``."""
+    """How many leading tokens lie before the attention chunk, of ``chunk_tokens``, of the token after these."""
     return tokens_computed // chunk_tokens * chunk_tokens
 
 

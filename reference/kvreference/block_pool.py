@@ -70,7 +70,7 @@ class BlockPool:
     # Taking
 
     def make_room(self, count: int, kept: Collection[int]) -> bool:
-        """Whether ``count`` blocks can be taken from the free queue; ``kept`` must stay what they are."""
+        """Whether ``count`` blocks can be taken from the free queue. A pinned tier demotes others than ``kept``."""
         return count <= len(self.free)
 
     def count_free(self, blocks: Iterable[int]) -> int:
@@ -115,7 +115,10 @@ class BlockPool:
     # Releasing
 
     def release(self, blocks: Iterable[int]) -> None:
-        """One holder fewer for each of ``blocks``; those without any become free, in order. Null is passed over."""
+        """One holder fewer for each of ``blocks``; those without any become free, in order. Null is passed over.
+
+        That each has a holder is not checked.
+        """
         self._queue(self._let_go(blocks))
 
     def release_last(self, blocks: Iterable[int]) -> None:
@@ -148,7 +151,7 @@ class BlockPool:
         self.release(blocks)
 
     def give_up(self, blocks: Sequence[int]) -> None:
-        """A request frees its table of ``blocks``, which are released now or when steps in flight are over."""
+        """A request frees its table of ``blocks``, which are released separately; a pinned tier pins them."""
 
     # Knowing
 

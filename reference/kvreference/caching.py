@@ -30,7 +30,8 @@ def register(
     begun: int | None = None,
     rules: Rules = OWN_RULES,
 ) -> tuple[list[Event], list[Content]]:
-    """Cache what the first ``tokens`` tokens of ``request`` make due, of which a step computes those after ``begun``.
+    """Cache what the first ``tokens`` tokens of ``request`` make due, of which a step computes those after ``begun``,
+    or no step if it is None.
 
     Returns the events, and the content that cannot serve a hit before the step was dispatched.
     """
@@ -65,14 +66,14 @@ def register(
 
 
 def _begins(pool: BlockPool, content: Content, table: Table, position: int) -> bool:
-    """Make the beginning of a block an entry; whether it was none."""
+    """Make the beginning of a block an entry; returns whether it was not one before."""
     known = content in pool.partial.contents_of(table.blocks[position])
     pool.register_beginning(content, table.blocks[position])
     return not known
 
 
 def tokens_looked_at(retention: Retention, geometry: Geometry, group: Group, tokens: int) -> int:
-    """Of the first ``tokens`` tokens, how many are looked at: a block of them that is not due now never will be."""
+    """How many of the first ``tokens`` tokens decide now what is due: all of them."""
     del retention, geometry, group
     return tokens
 

@@ -182,7 +182,7 @@ class Group:
 
 @frozen
 class Geometry:
-    """The groups of one model, in the order in which the manager serves them: none where layers attend within a step.
+    """The groups of one model, in the order in which the manager serves them; none if no layer has a cache.
 
     Raises:
         ValueError: blocks of states that differ in size.

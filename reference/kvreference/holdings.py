@@ -46,7 +46,7 @@ class Span:
     reserved: int = 0
     """How many blocks must stay free."""
     unsure: int = 0
-    """Of how many of the computed ones nothing may be left yet; see ``kvreference.ahead``."""
+    """By how many of the computed ones a window does not move on yet; see ``kvreference.ahead``."""
 
 
 @frozen
@@ -59,7 +59,7 @@ class Allocation:
 
 
 def goes_last(group: Group, blocks: Sequence[int]) -> Sequence[int]:
-    """Of the ``blocks`` that no later token reads, those that are released after all others, and do not go first."""
+    """Of the ``blocks`` that no later token reads, those that go to the very back of the free queue: none."""
     del group, blocks
     return ()
 
@@ -131,7 +131,7 @@ class Holdings:
         self.copies: list[Copy] = []
         """The copies that the worker makes before it computes the next step; until then the sources are held."""
         self.deferred: list[tuple[int, Tables]] = []
-        """The tables that requests freed; their blocks are free when so many steps are over."""
+        """Per request that freed its tables: how many steps must be over until the blocks are free, and the tables."""
 
     def copy(self) -> Holdings:
         """Independent holdings in the same state."""
@@ -162,11 +162,11 @@ class Holdings:
         return [NULL if place in held else block for place, block in enumerate(table.blocks)] if held else table.blocks
 
     def allocate(self, request: int, span: Span, hit: Hit) -> Allocation | None:
-        """Give ``request`` slots for ``span``, after ``hit`` if it holds nothing yet.
+        """Give ``request`` slots for ``span``, after ``hit`` if the request holds nothing yet.
 
         In this order, each over all groups: release what no later token reads; reject if too few blocks can be had;
-        hold the blocks of the hit, so that none of them is taken; take new ones, first for what another node provides.
-        The release stands even if the rest is rejected: then None is returned.
+        hold the sources of copies and the blocks of the hit, so that none of them is taken; take new ones, first for
+        what another node provides. The release stands even if the rest is rejected: then None is returned.
         """
         known = self.tables.get(request)
         if known is not None:
@@ -180,7 +180,7 @@ class Holdings:
         taken = blocks_new(complete, provided) + self.pool.count_free(set(held))
         needed = self.rules.ask(blocks_to_have, self.groups, span, 0 if known else hit.tokens, taken)
         wanted = needed + span.reserved
-        # A pool says how many blocks it has; where a finding has it say more, those that are taken must be there.
+        # A finding may have the pool say that more blocks are free than are: those that are taken must be there.
         if not (has_room(self.pool, wanted, held, self.rules) and self.pool.make_room(taken, held)):
             return None
 
@@ -220,7 +220,7 @@ class Holdings:
     # Taking back
 
     def release_passed(self, request: int, computed: int, unsure: int) -> None:
-        """Release the blocks that no token after the ``computed`` ones reads, of which some are ``unsure``."""
+        """Release what no token after the sure ones reads: of the ``computed`` ones, ``unsure`` are not sure."""
         self.release_dead(request, self.rules.ask(tokens_passed, request, self.groups, computed, unsure))
 
     def release_dead(self, request: int, computed: int) -> None:
@@ -250,12 +250,11 @@ class Holdings:
 
     def leading_shared(self, request: int) -> Sequence[int]:
         """Per group that keeps all its slots, how many leading blocks all requests with blocks hold; else 0."""
-        shared = []
-        for index, (group, table) in enumerate(zip(self.groups, self.tables[request], strict=True)):
-            others = [set(tables[index].blocks) for tables in self.tables.values()] if group.keeps_all else []
-            references = self.pool.references
-            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in table.blocks)
-            leading = next((i for i, by_all in enumerate(held) if not by_all), len(table.blocks))
+        shared, references = list[int](), self.pool.references
+        for group, own, *tables in zip(self.groups, self.tables[request], *self.tables.values(), strict=True):
+            others = [set(table.blocks) for table in tables] if group.keeps_all else []
+            held = (self.rules.ask(is_held_by_all, block, others, references[block]) for block in own.blocks)
+            leading = next((i for i, by_all in enumerate(held) if not by_all), len(own.blocks))
             shared.append(leading if group.keeps_all else 0)
         return shared
 
@@ -320,7 +319,7 @@ class Holdings:
             self.pool.end(table.blocks[::-1])
 
     def defer(self, request: int, steps: int) -> None:
-        """Give up all blocks now, and release them when so many steps are over, counted from the first."""
+        """Free the tables now, and release their blocks when ``steps`` steps are over, counted from the first."""
         tables = self.tables.pop(request, [])
         for table in tables:
             self.pool.give_up(table.blocks[::-1])

@@ -145,7 +145,7 @@ class Continue(OfRequest):
 
 @frozen
 class ReleaseSkipped(OfRequest):
-    """Release the blocks of a running request that no later token reads."""
+    """Release the blocks of a running request, or of a session between its parts, that no later token reads."""
 
 
 @frozen

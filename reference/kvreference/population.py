@@ -47,7 +47,7 @@ class Status(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     LOADING = "loading"
-    """Its blocks are filled by another node; nothing else happens to it."""
+    """Its blocks are filled by another node; nothing is computed for it."""
     PAUSED = "paused"
     """A session between two parts of its prompt: it keeps its blocks."""
     ENDING = "ending"
@@ -63,7 +63,7 @@ class Request:
     keys: Keys
     reads_cache: bool
     prompt_tokens: int = 0
-    """How long its prompt was when it arrived."""
+    """How many tokens it had when it arrived, or when its session had last continued."""
     status: Status = Status.WAITING
     tokens_computed: int = 0
     drafts: list[int] = field(factory=list)
@@ -240,7 +240,7 @@ class Population:
     def _resolve_arrival(self, operation: Arrive) -> Arrive | None:
         if len(self.alive) >= self.settings.requests_max:
             return None
-        # Leaves space for at least one sampled token: a longer prompt is rejected before it reaches the scheduler.
+        # Leaves space for at least one sampled token: a scheduler rejects a longer prompt, and here it is cut.
         prompt = cut(operation.prompt, self.settings.tokens_max - 1)
         return evolve(operation, request=max(operation.request, self.arrived), prompt=prompt)
 

@@ -1,9 +1,9 @@
 """Rules of the reference that a delta can change, one at a time.
 
 A published system can differ from the reference in one rule and follow all the others. A delta says so: it is given the
-reference's own rule and the arguments, and answers in its place. So it changes what it is about and nothing else; where
-the rule itself is wrong, the delta is wrong with it. Several deltas of one rule apply in turn, each to what the ones
-before it have made of the rule.
+reference's own rule and the arguments, and answers in its place. Only deltas read the arguments that a rule deletes.
+So a delta changes what it is about and nothing else; where the rule itself is wrong, the delta is wrong with it.
+Several deltas of one rule apply in turn, each to what the ones before it have made of the rule.
 """
 
 from __future__ import annotations

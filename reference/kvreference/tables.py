@@ -29,7 +29,7 @@ class Table:
     registered: int
     """How many leading blocks were looked at: each is cached, or passed over, once."""
     boundary_tokens: int
-    """Up to where boundaries inside blocks were offered: each is offered once."""
+    """Up to where, in tokens, boundaries inside blocks were offered to the cache: each is offered once."""
     dead: int = 0
     """How many leading entries were released: null blocks, permanently."""
     fresh: bool = True
@@ -55,7 +55,7 @@ def tables_of_hit(geometry: Geometry, hit: Hit, computed: int) -> Tables:
 
 
 def plan_provided(geometry: Geometry, tables: Tables, provided: int) -> Plan:
-    """The tables as they must become for another node to write the first ``provided`` tokens; 0 if there are none."""
+    """The tables as they must become for another node to write the first ``provided`` tokens; 0: it writes none."""
     wanted = (group.blocks_occupied(provided) for group in geometry.groups)
     return [
         grown(table.blocks, entries) if entries > len(table.blocks) else None
@@ -64,7 +64,7 @@ def plan_provided(geometry: Geometry, tables: Tables, provided: int) -> Plan:
 
 
 def plan(geometry: Geometry, tables: Tables, before: Plan, tokens: int, slots: int) -> Plan:
-    """The tables as they must become, after what was planned ``before``, to hold ``tokens`` in ``slots`` slots."""
+    """The tables as they must become after ``before`` to hold ``tokens`` tokens in ``slots`` slots, look-ahead too."""
     layouts: Plan = []
     for group, table, layout in zip(geometry.groups, tables, before, strict=True):
         blocks = table.blocks if layout is None else layout

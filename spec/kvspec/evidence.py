@@ -42,8 +42,6 @@ EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
 LEMMAS = ("products", "counting")
 """The prefixes of the ids of lemmas: other proofs use them, and they prove no statement by themselves."""
 
-_COPIES = "sources of more than one copy to a hit, as for KV-OP-04"
-
 _BEGINS = "that a pool without requests keeps it as it is made, which is tested"
 _EQUAL = "that equal prompts have the same prefixes, and that the policy of the settings is the one that is used"
 
@@ -56,20 +54,20 @@ _LEFT: dict[str, str] = {
     "KV-INV-06": _BEGINS,
     "KV-INV-07": _BEGINS,
     "KV-INV-08": "that no rule but that of a finding has blocks released last, which may be scratch",
-    "KV-INV-09": f"{_BEGINS}; that every copy gets a destination, in models of more than two groups",
+    "KV-INV-09": _BEGINS,
     "KV-OP-01": _WHOLE,
     "KV-OP-02": _WHOLE,
-    "KV-OP-03": "that what is counted per group adds up, in models of more than two groups",
-    "KV-OP-04": "that blocks are counted in more than two groups, and sources of more than one copy",
+    "KV-OP-03": _WHOLE,
+    "KV-OP-04": _WHOLE,
     "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",
-    "KV-OP-06": "that every group of a model is gone through",
-    "KV-OP-07": "that it goes group by group",
+    "KV-OP-06": _WHOLE,
+    "KV-OP-07": _WHOLE,
     "KV-OP-08": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
     "KV-OP-12": "more blocks at once, and that what is forgotten is reported, in order",
     "KV-OP-13": "that an admission counts the look-up that it makes",
-    "KV-OP-14": "models of more than three groups",
+    "KV-OP-14": _WHOLE,
     "KV-OP-15": _WHOLE,
     "KV-OP-16": _EQUAL,
     "KV-OP-17": "the order through a release, and with a pinned tier; that no rule but that of a finding has blocks "
@@ -79,8 +77,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": _WHOLE,
     "KV-OP-23": _WHOLE,
-    "KV-OP-24": "that they get blocks of their own once every hit is held, in models of several groups and after "
-    "longer hits",
+    "KV-OP-24": _WHOLE,
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",
     "KV-OP-26": "that there are as many states as drafts in flight, and that steps are cut at boundaries",
@@ -94,15 +91,15 @@ _LEFT: dict[str, str] = {
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": "that a manager begins without holders and requests",
     "KV-WORK-01": _WHOLE,
-    "KV-LIVE-01": _COPIES,
-    "KV-LIVE-02": _COPIES,
+    "KV-LIVE-01": _WHOLE,
+    "KV-LIVE-02": _WHOLE,
     "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
     "KV-TIER-02": "steps in flight, of which the reference of a second tier knows none",
     "KV-TIER-03": "that what is loaded is all that is counted, in models of more than two groups; a hit that other "
     "requests evict before it is loaded, since the reference loads at once",
     "KV-TIER-04": "that what is cached on the device is computed when it is copied",
     "KV-TIER-05": "what else a connector remembers",
-    "KV-LIVE-03": f"{_COPIES}; steps that a transfer holds up",
+    "KV-LIVE-03": "steps that a transfer holds up",
 }
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import z3
 from attrs import evolve, frozen
 
+from kvspec import formulas
 from kvspec.symbolic import Condition, Number, Term, Truth, current_path, either, expression_of
 
 Key: TypeAlias = "Number | tuple[Number, ...]"
@@ -136,12 +137,11 @@ class UnknownMap:
     """The changes, in order."""
 
     def _base(self, key: tuple[z3.ArithRef, ...]) -> Number:
-        sorts = [z3.IntSort()] * (self.arity + 1)
-        return Term(z3.Function(self.name, *sorts)(*key))
+        return Term(formulas.applied(self.name, *key))
 
     def _base_count(self, value: Number) -> Number:
-        number: Term = Term(z3.Function(f"count {self.name}", z3.IntSort(), z3.IntSort())(expression_of(value)))
-        current_path().fact(number.z3 >= 0)
+        number = Term(formulas.applied(f"count {self.name}", expression_of(value)))
+        current_path().fact((number >= 0).z3)
         return number
 
     def __getitem__(self, key: Any) -> Any:
@@ -196,7 +196,8 @@ class FilledMap(UnknownMap):
 
     def _base_count(self, value: Number) -> Number:
         there = either(self.end > self.first, self.end - self.first, 0)
-        return Term(z3.If(expression_of(value) == expression_of(self.value), expression_of(there), z3.IntVal(0)))
+        same = formulas.equal(expression_of(value), expression_of(self.value))
+        return Term(formulas.chosen(same, expression_of(there), formulas.number(0)))
 
 
 Map: TypeAlias = "FiniteMap | UnknownMap"
@@ -221,7 +222,8 @@ def _joined(before: UnknownMap, old: Number, number: Number, new: Number) -> Num
 
 
 def _one_if(number: Number, value: Number) -> Term:
-    return Term(z3.If(expression_of(number) == expression_of(value), z3.IntVal(1), z3.IntVal(0)))
+    same = formulas.equal(expression_of(number), expression_of(value))
+    return Term(formulas.chosen(same, formulas.number(1), formulas.number(0)))
 
 
 def _place(key: Key) -> tuple[z3.ArithRef, ...]:
@@ -236,4 +238,4 @@ def _is_at(at: Place, place: tuple[z3.ArithRef, ...], value: Number) -> Conditio
     if isinstance(at, Wherever):
         return Truth(expression_of(value) == expression_of(at.old))
     assert at is not None
-    return Truth(z3.And(*(one == other for one, other in zip(at, place, strict=True))))
+    return Truth(formulas.every(*(formulas.equal(one, other) for one, other in zip(at, place, strict=True))))

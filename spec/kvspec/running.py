@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import z3
 from attrs import evolve
 
 from kvreference import block_pool, free_queue, pinned_tier
@@ -30,6 +29,7 @@ from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 from kvreference.rules import OWN_RULES
+from kvspec import formulas
 from kvspec.maps import Map
 from kvspec.pool.induction import sound
 from kvspec.pool.invariants import Point
@@ -86,7 +86,9 @@ class Cells:
 
 def _same(one: tuple[Any, ...], other: Any) -> Truth:
     pairs = zip(one, other if isinstance(other, tuple) else (other,), strict=True)
-    return Truth(z3.And(*(expression_of(first) == expression_of(second) for first, second in pairs)))
+    return Truth(
+        formulas.every(*(formulas.equal(expression_of(first), expression_of(second)) for first, second in pairs))
+    )
 
 
 class References:
@@ -298,11 +300,6 @@ class Running:
         """The operands of the step."""
         self.at = evolve(at, block=key(at.block), content=key(at.content))
         """What is observed."""
-        self.takes_scratch = False
-        """Whether nothing is cached in what is taken."""
-        self.must_stay: list[Key] = []
-        """A block that a request is about to hold, and that must not be taken: if it is in the queue, it stands in
-        front."""
         self.popped: list[Key] = []
         """The blocks taken from the front of the free queue, in order."""
         self.agreed: Any = True
@@ -415,16 +412,10 @@ class Running:
 
     def front(self, there: Callable[[Any], Any]) -> Key:
         """The front of a queue: any block of it. First it is the one that the step is about."""
-        queued = next((each for each in self.must_stay if each in self.free), None)
-        if queued is not None:
-            self.popped.append(queued)
-            return queued
         block = fresh("front") if self.popped or self.own.block not in self.free else self.own.block
         current_path().assume(formula_of(there(block)))
         points = [Point(block, content=self.state.content[block]), evolve(self.at, block=block)]
         current_path().fact(formula_of(sound(self.state, points)))
-        if self.takes_scratch:
-            current_path().assume(formula_of((self.state.content[block] == 0) & (self.state.begun[block] == 0)))
         self.popped.append(block)
         return block
 

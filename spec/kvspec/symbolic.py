@@ -23,6 +23,9 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import z3
+from attrs import define, evolve
+
+from kvspec import formulas
 
 LARGER_BY = 2
 """Up to which difference of a factor the difference of the product is said exactly."""
@@ -166,17 +169,17 @@ class Truth:
         return current_path().decide(self.z3)
 
     def __and__(self, other: Truth | bool) -> Truth:
-        return Truth(z3.And(self.z3, formula_of(other)))
+        return Truth(formulas.every(self.z3, formula_of(other)))
 
     def __or__(self, other: Truth | bool) -> Truth:
-        return Truth(z3.Or(self.z3, formula_of(other)))
+        return Truth(formulas.one_of(self.z3, formula_of(other)))
 
     __rand__ = __and__
     __ror__ = __or__
 
     def __add__(self, other: Number | Truth) -> Term:
         """Python counts what is so as 1."""
-        return Term(expression_of(self) + expression_of(other))
+        return Term(formulas.plus(expression_of(self), expression_of(other)))
 
     __radd__ = __add__
 
@@ -195,13 +198,13 @@ class Term:
         self.z3 = expression
 
     def __add__(self, other: Number) -> Term:
-        return Term(self.z3 + expression_of(other))
+        return Term(formulas.plus(self.z3, expression_of(other)))
 
     def __sub__(self, other: Number) -> Term:
-        return Term(self.z3 - expression_of(other))
+        return Term(formulas.minus(self.z3, expression_of(other)))
 
     def __rsub__(self, other: Number) -> Term:
-        return Term(expression_of(other) - self.z3)
+        return Term(formulas.minus(expression_of(other), self.z3))
 
     def __mul__(self, other: Number) -> Term:
         return Term(multiplied(self.z3, expression_of(other)))
@@ -228,16 +231,16 @@ class Term:
         return divided(expression_of(other), self.z3)[1]
 
     def __lt__(self, other: Number) -> Truth:
-        return Truth(self.z3 < expression_of(other))
+        return Truth(formulas.less(self.z3, expression_of(other)))
 
     def __le__(self, other: Number) -> Truth:
-        return Truth(self.z3 <= expression_of(other))
+        return Truth(formulas.at_most(self.z3, expression_of(other)))
 
     def __gt__(self, other: Number) -> Truth:
-        return Truth(self.z3 > expression_of(other))
+        return Truth(formulas.less(expression_of(other), self.z3))
 
     def __ge__(self, other: Number) -> Truth:
-        return Truth(self.z3 >= expression_of(other))
+        return Truth(formulas.at_most(expression_of(other), self.z3))
 
     def __eq__(self, other: object) -> Any:
         return _compared(self, other, same=True)
@@ -246,12 +249,12 @@ class Term:
         return _compared(self, other, same=False)
 
     def __bool__(self) -> bool:
-        return current_path().decide(self.z3 != 0)
+        return current_path().decide(formulas.opposite(formulas.equal(self.z3, formulas.number(0))))
 
     def __index__(self) -> int:
         """The value, on a path of its own for each that there may be."""
         for value in range(VALUES_MAX):
-            if current_path().decide(self.z3 == value):
+            if current_path().decide(formulas.equal(self.z3, formulas.number(value))):
                 return value
         raise NotDecidableError(f"{self.z3} has more than {VALUES_MAX} values")
 
@@ -270,12 +273,15 @@ def expression_of(number: object) -> z3.ArithRef:
         NotDecidableError: it is not an integer.
     """
     if isinstance(number, Truth):
-        return z3.If(number.z3, z3.IntVal(1), z3.IntVal(0))
+        return formulas.chosen(number.z3, formulas.number(1), formulas.number(0))
     if isinstance(number, Term):
         return number.z3
     if isinstance(number, int):
-        return z3.IntVal(int(number))
+        return formulas.number(int(number))
     raise NotDecidableError(f"{number!r} is not an integer")
+
+
+_TRUE, _FALSE = z3.BoolVal(True), z3.BoolVal(False)
 
 
 def formula_of(condition: object) -> z3.BoolRef:
@@ -288,7 +294,7 @@ def formula_of(condition: object) -> z3.BoolRef:
     if isinstance(condition, Truth):
         return condition.z3
     if isinstance(condition, bool):
-        return z3.BoolVal(condition)
+        return _TRUE if condition else _FALSE
     raise NotDecidableError(f"{condition!r} is not a truth value")
 
 
@@ -300,10 +306,10 @@ def _compared(first: Term | Truth, second: object, same: bool) -> Any:
     if second is None or isinstance(second, str):
         return NotImplemented
     if isinstance(first, Truth) and isinstance(second, (bool, Truth)):
-        equal = first.z3 == formula_of(second)
+        equal = formulas.equal(first.z3, formula_of(second))
     else:
-        equal = expression_of(first) == expression_of(second)
-    return Truth(equal if same else z3.Not(equal))
+        equal = formulas.equal(expression_of(first), expression_of(second))
+    return Truth(equal if same else formulas.opposite(equal))
 
 
 def is_known(expression: z3.ArithRef) -> bool:
@@ -336,7 +342,7 @@ def divided(dividend: z3.ArithRef, divisor: z3.ArithRef) -> tuple[Term, Term]:
 
 def negated(condition: Condition) -> Condition:
     """That ``condition`` is not so, without a fork."""
-    return Truth(z3.Not(condition.z3)) if isinstance(condition, Truth) else not condition
+    return Truth(formulas.opposite(condition.z3)) if isinstance(condition, Truth) else not condition
 
 
 def implies(condition: Condition, consequence: Condition) -> Condition:
@@ -347,7 +353,7 @@ def implies(condition: Condition, consequence: Condition) -> Condition:
 def either(condition: Condition, first: Number, second: Number) -> Number:
     """``first`` if ``condition`` is so, else ``second``, without a fork."""
     if isinstance(condition, Truth):
-        return Term(z3.If(condition.z3, expression_of(first), expression_of(second)))
+        return Term(formulas.chosen(condition.z3, expression_of(first), expression_of(second)))
     return first if condition else second
 
 
@@ -393,17 +399,31 @@ class ImpossibleError(Exception):
     """The assumptions contradict each other."""
 
 
+@define
+class _Decision:
+    """What was decided at one condition."""
+
+    formula: z3.BoolRef
+    choice: bool
+    """The branch that is taken."""
+    is_open: bool = False
+    """Whether the other is still to be taken; then all that is said in this one is above a mark of the solver."""
+    example: z3.ModelRef | None = None
+    """Values that take the other branch, if some are known."""
+
+
 class Path:
     """One way. While it is run it knows what is so on it."""
 
     def __init__(
-        self, solver: z3.Solver, decisions: list[list[bool]], by_lemmas: bool, memory: dict[str, Any] | None = None
+        self, solver: z3.Solver, decisions: list[_Decision], by_lemmas: bool, memory: dict[str, Any] | None = None
     ) -> None:
         self.solver = solver
         self.memory = {} if memory is None else memory
         """Values that are the same on every path, and are made only once; dropped after the last path."""
         self._decisions = decisions
-        """Per fork, the branch that is taken, and whether the other is still to be taken."""
+        self._known = len(decisions)
+        """So many decisions are those of the way before; but for the last, so is all that is said until then."""
         self._taken = 0
         self._example: z3.ModelRef | None = None
         """Values that satisfy everything stated so far: what they show need not be asked."""
@@ -421,18 +441,25 @@ class Path:
 
     def may_be(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is not excluded here."""
+        possible, example = self._example_of(formula)
+        self._example = self._example or example
+        return possible
+
+    def _example_of(self, formula: z3.BoolRef) -> tuple[bool, z3.ModelRef | None]:
+        """Whether ``formula`` is not excluded here, and values for which it is so, if they are found."""
         if self._shows(formula):
-            return True
+            return True, self._example
         answer = self.ask(formula, BRANCH_EFFORT)
-        if answer == z3.sat and self._example is None:
-            self._example = self.solver.model()
-        return bool(answer != z3.unsat)
+        return bool(answer != z3.unsat), self.solver.model() if answer == z3.sat else None
 
     def _shows(self, formula: z3.BoolRef) -> bool:
-        return self._example is not None and z3.is_true(self._example.eval(formula, model_completion=True))
+        return self._example is not None and formulas.is_so(formula, self._example)
 
     def _add(self, formula: z3.BoolRef) -> None:
-        self.solver.add(formula)
+        if self._taken < self._known:
+            # The way before said it.
+            return
+        formulas.add(self.solver, formula)
         if not self._shows(formula):
             self._example = None
 
@@ -443,7 +470,7 @@ class Path:
             ImpossibleError: it cannot be.
         """
         self._add(formula)
-        if z3.is_false(z3.simplify(formula)):
+        if z3.is_false(formulas.simple(formula)):
             raise ImpossibleError
 
     def fact(self, formula: z3.BoolRef) -> None:
@@ -452,18 +479,38 @@ class Path:
 
     def decide(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is so on this way."""
-        simple = z3.simplify(formula)
-        if z3.is_true(simple) or z3.is_false(simple):
-            return bool(z3.is_true(simple))
         if self._taken == len(self._decisions):
-            can, can_not = self.may_be(formula), self.may_be(z3.Not(formula))
-            if not can and not can_not:
-                raise ImpossibleError
-            self._decisions.append([can, can and can_not])
-        choice = self._decisions[self._taken][0]
-        self._taken += 1
-        self._add(formula if choice else z3.Not(formula))
-        return choice
+            self._decisions.append(self._decided(formula))
+            self._taken += 1
+        else:
+            if not self._decisions[self._taken].formula.eq(formula):
+                raise NotDecidableError(f"the code does not repeat itself: it asks {formula}")
+            self._taken += 1
+            if self._taken == self._known:
+                # The other branch of the last fork of the way before.
+                formulas.add(self.solver, formulas.opposite(formula))
+                self._example = self._decisions[-1].example
+        return self._decisions[self._taken - 1].choice
+
+    def _decided(self, formula: z3.BoolRef) -> _Decision:
+        simple = formulas.simple(formula)
+        if z3.is_true(simple) or z3.is_false(simple):
+            return _Decision(formula, bool(z3.is_true(simple)))
+        opposite = formulas.opposite(formula)
+        can, example = self._example_of(formula)
+        can_not, other = self._example_of(opposite)
+        if not can and not can_not:
+            raise ImpossibleError
+        if can and can_not:
+            self.solver.push()
+        formulas.add(self.solver, formula if can else opposite)
+        self._example = example if can else other
+        return _Decision(formula, can, can and can_not, other)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every decision was asked for that is known to be on this way."""
+        return self._taken >= self._known
 
     @property
     def names_something(self) -> bool:
@@ -505,24 +552,25 @@ def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple
     """
     solver = z3.Solver()
     solver.set("random_seed", first_seed())
-    decisions: list[list[bool]] = []
+    decisions: list[_Decision] = []
     memory: dict[str, Any] = {}
+    solver.push()
     for _ in range(PATHS_MAX):
-        solver.push()
         path = Path(solver, decisions, by_lemmas, memory)
         try:
             with on(path):
                 result = function()
+            if not path.is_complete:
+                raise NotDecidableError("the code does not repeat itself: it asks less")
             yield path, result
         except ImpossibleError:
             pass
-        finally:
-            solver.pop()
-        while decisions and not decisions[-1][1]:
+        while decisions and not decisions[-1].is_open:
             decisions.pop()
         if not decisions:
             return
-        decisions[-1] = [False, False]
+        solver.pop()
+        decisions[-1] = evolve(decisions[-1], choice=False, is_open=False)
     raise NotDecidableError(f"more than {PATHS_MAX} paths")
 
 

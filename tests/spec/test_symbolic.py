@@ -112,6 +112,31 @@ def test_what_is_seen_to_be_false_ends_a_way() -> None:
     assert [None] == results(run)
 
 
+def test_what_was_said_before_a_fork_is_known_in_both_branches() -> None:
+    """It is said once, and so is what a branch says; that is unknown in the other."""
+
+    def run() -> tuple[bool, bool]:
+        current_path().assume(Y == 1)
+        first = bool(Term(X) > 3)
+        current_path().assume(Y > 0 if first else X == 0)
+        return first, bool(Term(X) == 0)
+
+    found = [(result, len(path.solver.assertions())) for path, result in all_paths(run, by_lemmas=True)]
+    assert [((True, False), 4), ((False, True), 4)] == found
+
+
+@pytest.mark.parametrize("then", ["xz", ""], ids=["another", "fewer"])
+def test_code_that_does_not_repeat_itself_is_rejected(then: str) -> None:
+    """What is known of a way would be of another one. Method: questions that differ from run to run."""
+    runs = ["xy", then]
+
+    def run() -> list[bool]:
+        return [bool(Term(z3.Int(name)) > 3) for name in runs.pop(0)]
+
+    with pytest.raises(NotDecidableError, match="the code does not repeat itself"):
+        results(run)
+
+
 def test_an_index_has_a_way_for_each_value() -> None:
     """Within a bound; the values come in order."""
 

@@ -7,18 +7,18 @@ read, and rejected if a turn reads what another has left; and what a turn rests 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from typing import Any
 
 import pytest
 
 import kvreference
-from kvspec.proofs.running_registration import FOLDS
-from kvspec.turns import CarriedError, between_turns, turns_of_source
+from kvspec.turns import FOLDS, ONE_BY_ONE, CarriedError, between_turns, elements_of_source, one_by_one, turns_of_source
 
 
 @pytest.mark.parametrize("function", FOLDS)
-def test_turns_of_groups_share_nothing_else(function: FunctionType) -> None:
+def test_turns_of_groups_share_nothing_else(function: Callable[..., Any]) -> None:
     """Each adds to these lists, and reads none of them."""
     added, given = between_turns(function)
     assert FOLDS[function] == added
@@ -38,8 +38,14 @@ def _loop(over: str, *turn: str, before: str = "pass") -> str:
 def test_a_turn_of_its_own_is_accepted() -> None:
     """It adds to a list of all, and changes lists that it made."""
     turn = ("its = [group]", "its.append(table)", "its += [index]", "pool.register(its, index)", "total += its")
-    for over in (ALL_GROUPS, "zip(geometry.groups, tables, strict=True)"):
+    numbered = (*turn, "if its: more = index; table.dead = more")
+    for over in (
+        ALL_GROUPS,
+        "zip(geometry.groups, tables, strict=True)",
+        "zip(tables[request], *geometry.values(), strict=True)",
+    ):
         assert turns_of_source(_loop(over, *turn))[0] == {"total"}
+        assert turns_of_source(_loop(over, *numbered, "last.append(its)"))[0] == {"total", "last"}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,11 @@ def test_a_turn_of_its_own_is_accepted() -> None:
         ("total += [last]", "last = group"),
         ("total += [len(total) + group]",),
         ("total[0] = group[0]",),
-        ("total.append(group)",),
+        ("total.append(len(total))",),
+        ("if group: total.append(group)",),
+        ("if group: last = group", "total += [last]"),
+        ("if group: table.dead += 1",),
+        ("request.dead = group",),
         ("total += [tables.pop()]",),
         ("request.seen.add(group)",),
         ("request.keys.update({index: group})",),
@@ -88,6 +98,34 @@ def test_a_loop_over_some_groups_is_rejected(over: str, before: str) -> None:
     """One that takes some of the groups, stops at the shortest, numbers them otherwise, or is not the only one."""
     with pytest.raises(CarriedError):
         turns_of_source(_loop(over, "total += [group]", before=before))
+
+
+@pytest.mark.parametrize("function", ONE_BY_ONE)
+def test_each_group_is_counted_by_itself(function: Callable[..., Any]) -> None:
+    """No comprehension carries anything from one element to the next, or passes one over."""
+    assert ONE_BY_ONE[function] == one_by_one(function)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "sum(table.count for table in tables[:2])",
+        "sum(table.count for table in reversed(tables))",
+        "sum(table.count for table, group in zip(tables, groups))",
+        "sum(table.count for table in islice(tables, 2))",
+        "sum(last := table.count for table in tables)",
+        "sum(table.count + next(others) for table in tables)",
+        "sum(table.blocks.pop() for table in tables)",
+        "some = tables[:2]; sum(table.count for table in some)",
+        "some = zip(tables, groups); sum(table.count for table, group in some)",
+        "some = tables if tables else groups[1:]; [table for table in some]",
+        "some: Tables = list(tables); [table for table in some]",
+    ],
+)
+def test_elements_that_rest_on_others_are_rejected(made: str) -> None:
+    """Such as those of some groups, or of what others have left."""
+    with pytest.raises(CarriedError):
+        elements_of_source(made)
 
 
 @pytest.mark.parametrize(

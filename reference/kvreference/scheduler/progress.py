@@ -1,7 +1,8 @@
 """Progress: how long a request waits at most, in steps.
 
-- **KV-LIVE-01** A request that fits into the empty pool is accepted. It is admitted within the steps that all requests
-  ahead of it need to their ends, and one more. A request that does not fit is rejected when it is submitted.
+- **KV-LIVE-01** A request that does not fit into the empty pool is rejected when it is submitted. So is one whose
+  prompt is too long, and one too many. Any other is admitted within the steps that all requests ahead of it need to
+  their ends, and one more.
 - **KV-LIVE-02** A running request is answered within the steps that all requests ahead of it need to their ends, plus
   those that its own tokens take to be computed.
 - **KV-LIVE-03** Nothing spins: while a request runs or waits, every step advances the first one, unless a transfer

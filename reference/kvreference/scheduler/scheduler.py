@@ -171,7 +171,7 @@ class Scheduler:
         return request.tokens_computed - before - answer.hit_tokens - answer.external_tokens
 
     def _answer(self, number: int, reply: Reply) -> None:
-        """Drafts that hold and one token more, up to the request's limit: what is beyond it was never said."""
+        """A request takes drafts that hold and one token more, up to its limit; it ends there or as the reply says."""
         request = self.manager.population[number]
         terms = self.queues.terms[number]
         accepted = min(reply.accepted, request.drafts_in_flight, terms.limit_tokens - len(request.tokens) - 1)

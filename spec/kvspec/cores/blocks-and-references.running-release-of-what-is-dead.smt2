@@ -1,4 +1,4 @@
-; blocks-and-references.running-release-of-what-is-dead: A request releases exactly the entries of a table, of any length, that no later token reads and that it has not released before; each is a null block then. While something is to be copied into one of them, it is rejected, and then nothing changes.
+; blocks-and-references.running-release-of-what-is-dead: In each of any number of groups a request releases exactly the entries of its table, of any length, that no later token reads and that it has not released before; each is a null block then. While something is to be copied into one of them, it is rejected, and then nothing changes.
 (set-logic ALL)
 (declare-fun anchor () Int)
 (declare-fun anchor_end () Int)
@@ -12,6 +12,8 @@
 (declare-fun content (Int) Int)
 (declare-fun dead () Int)
 (declare-fun drop_min () Int)
+(declare-fun group () Int)
+(declare-fun groups () Int)
 (declare-fun length () Int)
 (declare-fun listed (Int Int) Int)
 (declare-fun named (Int) Int)
@@ -38,6 +40,12 @@
 (push 1)
 (assert (< 0 (+ (- computed window) 1)))
 (assert (not (< 0 (+ (- computed window) 1))))
+(check-sat)
+(pop 1)
+(push 1)
+(assert (< group groups))
+(assert (>= group 0))
+(assert (not (and (<= 0 group) (< group groups))))
 (check-sat)
 (pop 1)
 (push 1)

@@ -29,7 +29,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "pinned-tier.makes-room-if-possible",
         ),
         "an allocation is granted if and only if what it takes is free or can be demoted": (
-            "blocks-and-references.running-allocation-adds-up",
+            "blocks-and-references.running-allocation",
             "scheduler-progress.running-room",
             "pinned-tier.makes-room-if-possible",
         ),

@@ -88,7 +88,7 @@ def held(u: Any) -> Any:
 def first_blocks(u: Any) -> Any:
     """The blocks that a request names after its first allocation: of its hit, for a load, and for its first chunk.
 
-    They are what the running allocation asks for (``blocks-and-references.running-allocation-adds-up``).
+    They are what the running allocation asks for (``blocks-and-references.running-allocation``).
     """
     group = group_of(u)
     after = u.computed + u.chunk_tokens

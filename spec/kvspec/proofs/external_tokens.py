@@ -12,7 +12,7 @@ from attrs import define, field
 
 from kvreference import tables
 from kvreference.answers import Hit
-from kvreference.attention import grown
+from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Span
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Admit, Finish, Transferred
@@ -21,6 +21,9 @@ from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, only
 from kvspec.progress.counted import Counted, CountedManager, CountedTable, least, length_of, on_counts, settings_of
 from kvspec.progress.room import KINDS, group_of
+from kvspec.proofs.running_allocation import Stretch, Times, grown, on_stretches
+from kvspec.stand_in import group
+from kvspec.symbolic import expression_of, implies
 
 
 def _limits(u: Any) -> dict[str, Any]:
@@ -130,54 +133,51 @@ def _held(manager: CountedManager) -> Any:
     return sum(length_of(table.live()) for table in manager.tables.get(0, ()))
 
 
-HIT_MOST, BLOCK_MOST, EXTERNAL_MOST = 2, 3, 4
-
-
-def _planned(u: Any) -> tuple[list[int], Any, int, Any, int]:
-    """The hit's blocks; the table for what is provided, and how many are new in it; the same for all that is asked."""
-    hit = list(range(10, 10 + u.hit_blocks.__index__()))
-    block = u.block.__index__()
-    occupied = SimpleNamespace(
-        blocks_occupied=lambda tokens: -(-tokens // block),
-        entries=lambda tokens, slots: -(-slots // block),
-        layout=lambda blocks, entries, fresh: grown(blocks, entries),
-    )
-    geometry: Any = SimpleNamespace(groups=(occupied,))
-    table = [Table(hit, len(hit), 0)]
-    end = len(hit) * block + u.external.__index__()
-    provided = tables.plan_provided(geometry, table, end if u.external > 0 else 0)
-    tokens = end + u.behind.__index__()
-    complete = tables.plan(geometry, table, provided, tokens, tokens)
-    first = tables.blocks_new(provided, [None])
-    return hit, provided[0], first, complete[0], tables.blocks_new(complete, provided)
-
-
 def _follows_the_hit(u: Any) -> Any:
     """Whether what is provided gets exactly the blocks that are missing after the hit, and the rest follows."""
-    hit, provided, first, complete, both = _planned(u)
-    block, external, behind = (int(each.__index__()) for each in (u.block, u.external, u.behind))
-    for layout in (provided, complete):
-        if layout is not None and (layout[: len(hit)] != hit or set(layout[len(hit) :]) > {None}):
+    one, hit = group(Kind.FULL, u.block), Stretch(u.hit_blocks, "there")
+    its = SimpleNamespace(
+        blocks_occupied=lambda tokens: Times(expression_of(one.blocks_occupied(tokens))),
+        entries=lambda tokens, slots: Times(expression_of(one.entries(tokens, slots))),
+        layout=one.layout,
+    )
+    geometry: Any = SimpleNamespace(groups=(its,))
+    table: Any = [Table([hit], 0, 0)]  # type: ignore[list-item]  # a stretch
+    of_hit = u.hit_blocks * u.block
+    end = of_hit + u.external
+    with on_stretches():
+        provided: Any = tables.plan_provided(geometry, table, end if u.external > 0 else 0)
+        complete: Any = tables.plan(geometry, table, provided, end + u.behind, end + u.behind)
+        first, both = tables.blocks_new(provided, [None]), tables.blocks_new(complete, provided)
+    for layout in (*provided, *complete):
+        if layout is None:
+            continue
+        first_of_all, *others = layout.stretches
+        if first_of_all is not hit or any(each.what != "new" for each in others):
             return False
-    expected_first, expected_both = -(-external // block), -(-(external + behind) // block)
-    return (first, both) == (expected_first, expected_both)
+    fine: Any = (first >= 0) & (both >= first)
+    for new, tokens in ((first, u.external), (both, u.external + u.behind)):
+        # Those of the hit and the new ones have room for all tokens, and one fewer have not.
+        count = u.hit_blocks + new
+        room = (count * u.block >= of_hit + tokens) & ((count - 1) * u.block < of_hit + tokens)
+        fine = fine & (implies(tokens == 0, new == 0) & implies(tokens > 0, room))
+    return fine
+
+
+NEW = tables.blocks_new
+"""What it does, where nothing is broken."""
 
 
 PLANNED = Obligation(
     id="external-tokens.blocks-follow-the-hit",
     statements=("KV-OP-24",),
-    title="External tokens get exactly the blocks that they fill after the hit: none of the hit's, none too many and "
-    "never fewer than none.",
-    unknowns={
-        "hit_blocks": Count(0, HIT_MOST),
-        "block": Count(1, BLOCK_MOST),
-        "external": Count(0, EXTERNAL_MOST),
-        "behind": Count(0, 3),
-    },
+    title="External tokens, however many, get exactly the blocks that they fill after a hit of any length: none of the "
+    "hit's, none too many and never fewer than none. So do the tokens that are computed after them.",
+    unknowns={"hit_blocks": Count(0), "block": Count(1), "external": Count(0), "behind": Count(0)},
     claim=_follows_the_hit,
     witnesses={
         "a block is shared by both parts": lambda u: (
-            (u.hit_blocks == 2) & (u.block == 3) & (u.external == 4) & (u.behind == 2)
+            (u.hit_blocks == 70) & (u.block == 16) & (u.external == 90) & (u.behind == 2)
         )
     },
     mutants=(
@@ -193,9 +193,13 @@ PLANNED = Obligation(
             "kvreference.tables:blocks_new",
             lambda layouts, _before: sum(-1 if layout is None else layout.count(None) for layout in layouts),
         ),
+        only(
+            "planned-next-to-what-is-provided",
+            "What follows is planned on top of the hit alone.",
+            "kvreference.tables:blocks_new",
+            lambda layouts, before: NEW(layouts, before) + sum(each.count(None) for each in before if each is not None),
+        ),
     ),
-    bound=f"a hit of up to {HIT_MOST} blocks of up to {BLOCK_MOST} tokens, up to {EXTERNAL_MOST} external tokens: "
-    "tables are lists",
 )
 
 LOADED = {

@@ -3,7 +3,8 @@
 ``scheduler_room`` proves that the gate counts a bound. Here it is proved what the running gate asks of the running
 pool, and that it counts no unread block.
 
-What all groups lack is a sum. One turn of it, or two, are run from what any groups before them lack.
+What all groups lack is a sum. Of any number of groups one or any two are run, and add to what all others lack
+(``kvspec.turns``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kvspec.proofs.scheduler_room import LIMITS, group_of_kind, settings_of
 from kvspec.sequences import Met, TablePart, numbered
 from kvspec.stand_in import any_settings
 from kvspec.symbolic import Term, either, expression_of
+from kvspec.turns import added_to_others
 
 GATE = "kvreference.admission"
 ROOM: Callable[..., bool] = admission.has_room
@@ -171,12 +173,6 @@ def _is_admitted(u: Any) -> Any:
     hit = Hit(u.tokens, Met(blocks), copies)  # type: ignore[arg-type]  # groups are met
     tables = [_table_of(u, which) for which in met] if u.knows == 1 else None
     held.tables = {} if tables is None else {OWNER: tables}
-    counted = admission.blocks_to_come
-
-    def counted_from(*arguments: Any) -> Any:
-        with patch.object(admission, "sum", lambda numbers: sum(numbers, u.before), create=True):
-            return counted(*arguments)
-
     request: Any = SimpleNamespace(number=OWNER, tokens=Tokens(u.tokens))
     with ExitStack() as stack:
         for module, name, by in (
@@ -184,15 +180,15 @@ def _is_admitted(u: Any) -> Any:
             # Without a fork for each group.
             (admission, "max", lambda one, other: either(one > other, one, other)),
             (admission, "min", lambda one, other: either(one < other, one, other)),
-            (admission, "blocks_to_come", counted_from),
             (holdings, "range", _Between),
             (holdings, "enumerate", numbered),
         ):
             stack.enter_context(patch.object(module, name, by, create=True))
+        stack.enter_context(added_to_others(admission, "blocks_to_come", u.others))
         for module in (admission, manager):
             stack.enter_context(on_lengths(module))
         passes = manager_over(held)._fits(request, hit, u.computed)
-    needed: Any = u.before
+    needed: Any = u.others
     for which in met:
         unread = u.unread[which, u.computed]
         lasts, most = u.entries[which, u.tokens, u.tokens] - unread, u.most[which, u.chunk, u.longest]
@@ -222,15 +218,15 @@ PASSES = Obligation(
     id="scheduler-progress.running-gate",
     statements=("KV-OP-03", "KV-OP-23"),
     title="A request passes the gate if and only if what each group lacks of its bound for the tokens so far, added "
-    "up over all groups, and the blocks of its hit and of its copies that are free, are free or can be demoted. "
-    "What the hit and the copies use is kept. A surplus of one group does not make up for a lack of another. A "
-    "request that has tables takes what these lack.",
+    "up over all groups, however many, and the blocks of its hit and of its copies that are free, are free or can be "
+    "demoted. What the hit and the copies use is kept. A surplus of one group does not make up for a lack of another. "
+    "A request that has tables takes what these lack.",
     unknowns={
-        **{name: Count(0) for name in ("before", "computed", "queued", "free", "room")},
+        **{name: Count(0) for name in ("others", "computed", "queued", "free", "room")},
         **{name: Count(1) for name in ("tokens", "chunk", "longest")},
         "blocks": Count(2),
         "groups": Count(1, 2),
-        "copied": Count(0, 1),
+        "copied": Count(0, 2),
         "knows": Count(0, 1),
         **{name: AMap(3) for name in ("entries", "most")},
         **{name: AMap(2) for name in ("unread", "dead")},
@@ -240,7 +236,7 @@ PASSES = Obligation(
     claim=_is_admitted,
     witnesses={
         "the source takes the last free block": lambda u: (
-            (u.copied == 1) & (u.hit[0] == 0) & (u.knows == 0) & (u.free == 1) & (u.before == 7) & (u.groups == 1)
+            (u.copied == 1) & (u.hit[0] == 0) & (u.knows == 0) & (u.free == 1) & (u.others == 7) & (u.groups == 1)
         ),
         "one group has too much": lambda u: (
             (u.knows == 1)
@@ -281,7 +277,7 @@ PASSES = Obligation(
             "groups-share-a-surplus",
             "A surplus of one group makes up for a lack of another.",
             f"{GATE}:blocks_to_come",
-            lambda settings, tokens, computed, live: vars(admission)["sum"](
+            lambda settings, tokens, computed, live: sum(
                 blocks_at_peak(settings, its, tokens, computed) - count
                 for its, count in zip(settings.geometry.groups, live, strict=True)
             ),

@@ -17,8 +17,8 @@ from kvspec.obligation import Count, Obligation, only
 from kvspec.pool.induction import before, operands
 from kvspec.pool.state import in_pool
 from kvspec.pool.transitions import Drop
-from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, is_pool, running
-from kvspec.proofs.running_tables import OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
+from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, holdings_over, is_pool, running
+from kvspec.proofs.running_tables import HOLDINGS, OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
 from kvspec.running import key
 from kvspec.sequences import Stretch, TablePart
 from kvspec.stand_in import group
@@ -288,6 +288,77 @@ LATER_FIRST = Obligation(
 )
 
 
+def _releases_in_order(u: Any) -> Any:
+    """Two tables of a request, and of each two blocks: what the pool is asked for, in order, now or after steps."""
+    asked: dict[str, list[Any]] = {"end": [], "give_up": [], "release": []}
+    pool = SimpleNamespace(**{name: list_.extend for name, list_ in asked.items()})
+    held = holdings_over(SimpleNamespace(pool=pool))
+    blocks, known = [], {}
+    for name, group_ in (("first", u.first), ("second", u.second)):
+        table: Any = table_of()
+        near, far = key_of(u.near), key_of(u.far)
+        its = [(near, object()), (far, object())]
+        table.blocks = Entries(u.length, dict(zip(("near", "far"), its, strict=True)))
+        blocks += [its[1][1], its[0][1]]
+        known[name] = group_, table
+    tables: Any = Entries(u.groups, known)
+    held.tables = {OWNER: tables}
+    if u.waits == 0:
+        held.release_all(OWNER)
+        return asked == {"end": blocks, "give_up": [], "release": []} and held.tables == {}
+    held.defer(OWNER, 1)
+    waits = asked == {"end": [], "give_up": blocks, "release": []} and held.tables == {}
+    held.steps_over(1)
+    return waits and asked == {"end": [], "give_up": blocks, "release": blocks}
+
+
+IN_ORDER = Obligation(
+    id="blocks-and-references.running-group-by-group",
+    statements=("KV-OP-07",),
+    title="Of any two groups, a request that frees all it holds releases what it has in the first one before what it "
+    "has in the second, and in each the later blocks first: at once, or when the steps in flight are over.",
+    unknowns={
+        **{name: Count(0) for name in ("first", "second", "near", "far")},
+        **{name: Count(1) for name in ("groups", "length")},
+        "waits": Count(0, 1),
+    },
+    assumes=lambda u: (u.first < u.second) & (u.second < u.groups) & (u.near < u.far) & (u.far < u.length),
+    claim=_releases_in_order,
+    witnesses={
+        "neighbours of many": lambda u: (u.groups == 9) & (u.first == 3) & (u.second == 4) & (u.length == 70),
+        "it waits": lambda u: (u.waits == 1) & (u.first == 0) & (u.second == 7),
+    },
+    mutants=(
+        only(
+            "the-last-group-first",
+            "What the last group holds is released first.",
+            f"{HOLDINGS}.free",
+            lambda self, tables: [self.pool.end(table.blocks[::-1]) for table in tables[::-1]],
+        ),
+        only(
+            "in-the-order-of-the-table",
+            "The first block of a table is released first.",
+            f"{HOLDINGS}.free",
+            lambda self, tables: [self.pool.end(table.blocks[:]) for table in tables],
+        ),
+        only(
+            "groups-by-turns",
+            "The last blocks of all groups are released before the others.",
+            f"{HOLDINGS}.free",
+            lambda self, tables: [
+                self.pool.end(table.blocks[::-1][part]) for part in (slice(0, 1), slice(1, None)) for table in tables
+            ],
+        ),
+        only(
+            "last-group-first-after-steps",
+            "After the steps in flight, what the last group holds is released first.",
+            "kvreference.holdings:freed_late",
+            lambda tables: tables[::-1],
+        ),
+    ),
+)
+
+
 def _slides(u: Any) -> Any:
     made: Any = object.__new__(PinnedPool if u.tier == 1 else BlockPool)
     made.drop_blocks_min = u.least
@@ -326,4 +397,4 @@ SLIDES = Obligation(
     ),
 )
 
-OBLIGATIONS = (FIRST, FORGETS, SCRATCH_FIRST, LATER_FIRST, SLIDES)
+OBLIGATIONS = (FIRST, FORGETS, SCRATCH_FIRST, LATER_FIRST, IN_ORDER, SLIDES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +23,7 @@ from kvreference.rules import OWN_RULES
 from kvspec.obligation import Count, Obligation, only
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, request_of
-from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
+from kvspec.proofs.running_tables import HOLDINGS, OWNER, Entries, on_lengths
 from kvspec.sequences import Parts, Stretch, numbered
 from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either
@@ -148,35 +148,41 @@ def _blocks_of(leading: Any, rest: Any, lacks: bool) -> list[Any]:
 
 
 def _shares(u: Any) -> Any:
-    """Two groups of full attention, with different tables, and one with a window between them."""
-    groups = (group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8), group(Kind.FULL, 4))
+    """Of any number of groups two, or one: the first is of full attention, and the second may be."""
+    window, places = bool(u.window == 1), (u.first, u.second) if u.second < u.groups else (u.first,)
+    kinds = group(Kind.FULL, 4), group(Kind.SLIDING_WINDOW, 4, 8) if window else group(Kind.FULL, 4)
+    groups: Any = _entries(u.groups, places, kinds)
     geometry = SimpleNamespace(groups=groups)
     held = holdings_over(SimpleNamespace(pool=SimpleNamespace(references=_NoCounts())), geometry)
     in_groups = [
         _blocks_of(u.leading, u.rest, bool(u.parts == 1)),
-        _blocks_of(u.of_window, u.rest, False),
-        _blocks_of(u.second, u.second_rest, bool(u.second_parts == 1)),
+        _blocks_of(u.second_leading, u.second_rest, bool(u.second_parts == 1)),
     ]
     held.tables = {
-        number: [SimpleNamespace(blocks=blocks) for blocks in tables]
+        number: _entries(u.groups, places, [SimpleNamespace(blocks=blocks) for blocks in tables])
         for number, tables in enumerate(zip(*in_groups, strict=True), OWNER)
     }
     manager = manager_over(held)
     manager.cache = cache_over(geometry)
-    current = list[Any]()
+    own = iter(in_groups)
 
     def placed(values: Any) -> Iterator[Any]:
-        """Groups by their numbers, and whether a block is held by its place."""
-        if isinstance(values, zip):
-            for number, each in enumerate(values):
-                current.append(in_groups[number][0])
-                yield number, each
-        else:
-            yield from zip((place for place, _ in numbered(current[-1])), values, strict=True)
+        """Whether a block is held, by its place in the next group."""
+        yield from zip((place for place, _ in numbered(next(own)[0])), values, strict=True)
 
     with on_lengths(holdings), patch.object(holdings, "enumerate", placed, create=True):
-        shared, of_window, second = manager._common_prefix(CommonPrefix(OWNER)).blocks
-    return (shared == u.leading) & (of_window == 0) & (second == u.second)
+        shared = manager._common_prefix(CommonPrefix(OWNER)).blocks
+    if len(shared) != len(places):
+        return False
+    fine: Any = True
+    for one, other in zip(shared, (u.leading, 0 if window else u.second_leading), strict=False):
+        fine = fine & (one == other)
+    return fine
+
+
+def _entries(count: Any, places: Sequence[Any], values: Sequence[Any]) -> Any:
+    """Of so many, those at these places."""
+    return Entries(count, {str(number): each for number, each in enumerate(zip(places, values, strict=False))})
 
 
 class _NoCounts:
@@ -190,27 +196,34 @@ _leading_shared = Holdings.leading_shared
 """What it does, where nothing is broken."""
 
 
-def _with_first_tables(held: Holdings, request: int) -> Any:
-    """Holdings in which other requests have in each group their blocks of the first one."""
-    tables = {
-        number: its if number == request else [its[0] for _ in held.groups] for number, its in held.tables.items()
-    }
-    return SimpleNamespace(groups=held.groups, tables=tables, pool=held.pool, rules=held.rules)
+def _with(held: Holdings, groups: Any, tables: Mapping[int, Any]) -> Any:
+    """The same with other groups and tables."""
+    return SimpleNamespace(groups=groups, tables=tables, pool=held.pool, rules=held.rules)
 
 
 SHARES = Obligation(
     id="blocks-and-references.running-common-prefix",
     statements=("KV-OP-14",),
-    title="The common prefix in a group of full attention is as many leading blocks of a request as each other request "
-    "with blocks names there, too, in tables of any length; in a group with a window it is none.",
+    title="In a model of any number of groups, the common prefix in each group of full attention is as many leading "
+    "blocks of a request as each other request with blocks names there, too, in tables of any length; in a group with "
+    "a window it is none.",
     unknowns={
-        **{name: Count(0) for name in ("leading", "rest", "second", "second_rest", "of_window")},
-        **{name: Count(0, 1) for name in ("parts", "second_parts")},
+        **{name: Count(0) for name in ("leading", "rest", "second_leading", "second_rest", "first", "second")},
+        **{name: Count(0, 1) for name in ("parts", "second_parts", "window")},
+        "groups": Count(1),
     },
+    assumes=lambda u: (u.first < u.second) & (u.first < u.groups),
     claim=_shares,
     witnesses={
         "many are shared": lambda u: (u.leading == 70) & (u.rest == 5) & (u.parts == 1),
-        "groups share different numbers": lambda u: (u.leading == 70) & (u.second == 3) & (u.second_parts == 1),
+        "groups share different numbers": lambda u: (
+            (u.groups == 9)
+            & (u.leading == 70)
+            & (u.second_leading == 3)
+            & (u.second_parts == 1)
+            & (u.window == 0)
+            & (u.second == 8)
+        ),
     },
     mutants=(
         only(
@@ -218,14 +231,10 @@ SHARES = Obligation(
             "Shared blocks after one that is not shared count.",
             f"{HOLDINGS}.leading_shared",
             lambda self, request: [
-                Parts(
-                    block
-                    for block in self.tables[OWNER][index].blocks
-                    if all(block in set(tables[index].blocks) for tables in self.tables.values())
-                ).length
-                if index != 1
+                Parts(block for block in own.blocks if all(block in set(other.blocks) for other in others)).length
+                if its.keeps_all
                 else 0
-                for index in range(3)
+                for its, own, *others in zip(self.groups, self.tables[request], *self.tables.values(), strict=True)
             ],
         ),
         only(
@@ -238,7 +247,25 @@ SHARES = Obligation(
             "other-tables-of-the-first-group",
             "In each group the blocks of others are those of the first group.",
             f"{HOLDINGS}.leading_shared",
-            lambda self, request: _leading_shared(_with_first_tables(self, request), request),
+            lambda self, request: _leading_shared(
+                _with(
+                    self,
+                    self.groups,
+                    {
+                        number: its if number == request else [next(iter(its)) for _ in self.groups]
+                        for number, its in self.tables.items()
+                    },
+                ),
+                request,
+            ),
+        ),
+        only(
+            "the-first-two-groups-alone",
+            "No group after the first two is asked.",
+            f"{HOLDINGS}.leading_shared",
+            lambda self, request: _leading_shared(
+                _with(self, self.groups[:2], {number: its[:2] for number, its in self.tables.items()}), request
+            ),
         ),
         only(
             "windows-share",

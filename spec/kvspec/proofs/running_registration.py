@@ -45,9 +45,6 @@ from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either, implies, negated
 from kvspec.turns import turn_of_group, turns_at
 
-FOLDS = {caching.register: frozenset({"events", "fenced"})}
-"""The functions whose loop over groups is run for one group: each turn adds to these lists, and shares what it is given
-and nothing else with the others (``between_turns``)."""
 TAKE_DUE: Callable[..., Iterator[int]] = caching._take_due
 TAKE_BOUNDARIES: Callable[..., Iterator[int]] = caching._take_boundaries
 EXTEND: Callable[..., None] = content.Prefixes.extend

@@ -6,7 +6,6 @@ run, which stands for all: what is done to it depends on no other.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -19,22 +18,22 @@ from kvreference import admission, attention, holdings, mamba
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
 from kvreference.ahead import PopulationAhead
-from kvreference.answers import Copy, Hit, Partial
+from kvreference.answers import Copy, Hit
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
-from kvreference.geometry import Geometry, Group
+from kvreference.geometry import Group
 from kvreference.holdings import Holdings, Span
 from kvreference.mamba import AlignedMamba
 from kvreference.operations import Dispatch, Preempt, ReleaseSkipped
 from kvreference.prefix_cache import PrefixCache
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, Unknown, only
-from kvspec.pool.induction import ANY_STATE, before, operands, sound
+from kvspec.pool.induction import before, operands, sound
 from kvspec.pool.invariants import Point
-from kvspec.pool.state import FREE, HELD, WAITING, Operands
-from kvspec.pool.transitions import Aim, Drop, Hold, Pin, Read, ReadDone, Take
+from kvspec.pool.state import HELD
+from kvspec.pool.transitions import Drop, Pin, ReadDone
 from kvspec.progress.counted import least
-from kvspec.proofs.running_pool import OF_POOL, POOL, books, holdings_over, is_pool, manager_over, running
+from kvspec.proofs.running_pool import OF_POOL, books, holdings_over, is_pool, manager_over, running
 from kvspec.running import Key, Running, Unwatched, key, undecided
 from kvspec.sequences import Parts, Stretch, numbered, times
 from kvspec.stand_in import group
@@ -469,7 +468,8 @@ def _dead_end(u: Any) -> Any:
 
 def _may_leave(u: Any) -> Any:
     """The place is one of the table, and what is pinned is released (chapter 10)."""
-    return is_pool(u) & _is_named(u) & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
+    fine = is_pool(u) & _is_named(u) & (u.place < u.length) & (u.dead <= u.length) & (u.anchor_end <= _dead_end(u))
+    return fine & (u.group < u.groups)
 
 
 def _leaves(u: Any) -> Any:
@@ -479,12 +479,14 @@ def _leaves(u: Any) -> Any:
     its.pool.drop_blocks_min = u.drop_min
     its_group = _window_of(u)
     # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
-    geometry = SimpleNamespace(groups=(its_group,), anchor=lambda _group, _end: (u.anchor, u.anchor_end))
+    groups: Any = Entries(u.groups, {"looked": (u.group, its_group)})
+    geometry = SimpleNamespace(groups=groups, anchor=lambda _group, _end: (u.anchor, u.anchor_end))
     held = holdings_over(its, geometry)
     place, asked = key(u.place), list[tuple[Any, Any]]()
     table: Any = table_of()
     table.blocks, table.dead = Entries(u.length, {"looked": (place, its.own.block)}), u.dead
-    held.tables, held.copies = {OWNER: [table]}, Pending(its)
+    tables: Any = Entries(u.groups, {"looked": (u.group, table)})
+    held.tables, held.copies = {OWNER: tables}, Pending(its)
     try:
         with its.runs(), at_places(holdings, [place], asked):
             held.release_passed(OWNER, u.computed + u.unsure, u.unsure)
@@ -503,10 +505,10 @@ def _leaves(u: Any) -> Any:
 LEAVES = Obligation(
     id="blocks-and-references.running-release-of-what-is-dead",
     statements=("KV-OP-06", "KV-INV-01", "KV-INV-03"),
-    title="A request releases exactly the entries of a table, of any length, that no later token reads and that it has "
-    "not released before; each is a null block then. While something is to be copied into one of them, it is rejected, "
-    "and then nothing changes.",
-    unknowns=OF_WINDOW,
+    title="In each of any number of groups a request releases exactly the entries of its table, of any length, that no "
+    "later token reads and that it has not released before; each is a null block then. While something is to be copied "
+    "into one of them, it is rejected, and then nothing changes.",
+    unknowns={**OF_WINDOW, "groups": Count(1), "group": Count(0)},
     assumes=_may_leave,
     claim=_leaves,
     witnesses={
@@ -534,9 +536,26 @@ LEAVES = Obligation(
             f"{HOLDINGS}.release_dead",
             lambda self, request, computed: _released_and_named(self, request, computed),
         ),
+        only(
+            "first-group-alone",
+            "Only the first group releases anything.",
+            f"{HOLDINGS}.release_dead",
+            lambda self, request, computed: _released_in(self, request, computed, self.groups[:1]),
+        ),
         WRITTEN,
     ),
 )
+
+
+_release_dead = Holdings.release_dead
+"""What it does, where nothing is broken."""
+
+
+def _released_in(self: Any, request: int, computed: int, groups: Sequence[Group]) -> None:
+    tables = {request: [table for _, table in zip(groups, self.tables[request], strict=False)]}
+    some: Any = SimpleNamespace(groups=groups, tables=tables, settings=self.settings, rules=self.rules)
+    some.blocks_dead, some._leave = self.blocks_dead, self._leave
+    _release_dead(some, request, computed)
 
 
 def _released_again(self: Any, request: int, computed: int) -> None:
@@ -846,163 +865,4 @@ STATES = Obligation(
 )
 
 
-COMPUTES, LOADS, RUNS = range(3)
-"""The tokens that a request gets slots for: its first chunk, external tokens, or, while it runs, another chunk."""
-BLOCK_TOKENS, INSIDE_TOKENS, NEW_MOST = 4, 2, 2
-"""The block and the unit of the group where the running code allocates, and how many blocks it takes at most."""
-OF_ADMISSION: Mapping[str, Unknown] = {
-    **ANY_STATE,
-    **{name: unknown for name, unknown in OF_POOL.items() if name.startswith("at_")},
-    "tier": Count(0, 0),
-    "hits": Count(0, 1),
-    "copied": Count(0, 1),
-    "new": Count(1, NEW_MOST),
-    "way": Count(0, 2),
-    "source": Count(1),
-    "source_content": Count(1),
-    "entry_1": Count(1),
-    "entry_2": Count(1),
-}
-
-
-def _asks(u: Any) -> Any:
-    """A waiting request hits a block, or none, and a part of another one: both are listed for what it asks for."""
-    state, hit = before(u), operands(u)
-    copy = Operands(u.source, copy=u.at_copy, content=u.source_content)
-    fine = is_pool(u) & Hold.precondition(state, hit) & Read.precondition(state, copy) & (u.source != u.at_block)
-    for one, other in ((u.at_entry, u.entry_1), (u.at_entry, u.entry_2), (u.entry_1, u.entry_2)):
-        fine = fine & (one != other)
-    fine = fine & (u.where[u.source] != WAITING) & (u.pinned[u.source] == 0)
-    # A running request has its blocks, and hits nothing.
-    fine = fine & implies(u.way == RUNS, u.refs[u.at_block] >= 1)
-    fine = fine & implies(u.way != COMPUTES, (u.copied == 0) & (u.new == 1))
-    return fine & (u.named[u.entry_1] == 0) & (u.named[u.entry_2] == 0)
-
-
-def _admits(u: Any) -> Any:
-    its = running(u)
-    its.takes_scratch = True
-    hits, copied, new, way = (operator.index(each) for each in (u.hits, u.copied, u.new, u.way))
-    one = Group(Kind.FULL, BLOCK_TOKENS, unit_tokens=INSIDE_TOKENS)
-    held = holdings_over(its, Geometry((one,)))
-    held.settings = SimpleNamespace(geometry=Geometry((one,)), tokens_max=100)
-    hit_tokens = hits * BLOCK_TOKENS + copied * INSIDE_TOKENS
-    source: Any = key(u.source)
-    its.must_stay = [its.own.block] * hits + [source] * copied
-    hit = Hit(
-        hit_tokens,
-        ((its.own.block,) * hits,),
-        (Partial(0, source, INSIDE_TOKENS),) * copied,
-    )
-    end = (hits + new) * BLOCK_TOKENS
-    span = Span(end, 0, provided=end) if way == LOADS else Span(hit_tokens, end - hit_tokens)
-    before_it = {}
-    if way == RUNS:
-        hit, before_it = NO_HIT, {OWNER: [table_of(*[its.own.block] * hits)]}
-        held.tables = dict(before_it)
-    state = its.state
-    for block, content in ((source, u.source_content), (its.own.block, u.at_content)):
-        current_path().fact(formula_of(sound(state, [Point(block, content=content)])))
-        state.where.sees(block, FREE)
-    # A running request has held its blocks before.
-    used = copied * either(u.where[u.source] == FREE, 1, 0)
-    used += 0 if way == RUNS else hits * either(u.where[u.at_block] == FREE, 1, 0)
-    wanted = used + new
-    enough = state.where.count(FREE) >= wanted
-    with its.runs(), on_lengths(holdings), on_lengths(admission):
-        allocation = held.allocate(OWNER, span, hit)
-    if allocation is None:
-        return its.agrees() & negated(enough) & (held.tables == before_it and held.copies == [])
-    if copied:
-        its.follow(Read, Operands(source, copy=u.at_copy, content=u.source_content))
-    if hits and way != RUNS:
-        its.follow(Hold)
-    entries = [Operands(block, entry) for block, entry in zip(its.popped, (u.entry_1, u.entry_2), strict=False)]
-    for entry in entries:
-        its.follow(Take, entry)
-    if copied:
-        its.follow(Aim, Operands(its.popped[0], u.entry_1, copy=u.at_copy))
-    ((table,),) = held.tables.values()
-    named = [*([its.own.block] if hits else []), *its.popped]
-    right = len(named) == len(table.blocks) and all(
-        one is other for one, other in zip(table.blocks, named, strict=True)
-    )
-    first: Any = its.popped[0]
-    copies = [Copy(0, source, first, INSIDE_TOKENS)] if copied else []
-    as_ordered = len(copies) == len(held.copies) and all(
-        each.source is one.source and each.destination is one.destination and each.tokens == one.tokens
-        for each, one in zip(copies, held.copies, strict=True)
-    )
-    return its.agrees() & enough & (len(its.popped) == new and right and as_ordered)
-
-
-def _holds_no_source(self: Holdings, hit: Hit) -> None:
-    self.copies += [Copy(each.group, each.source, NULL, each.tokens) for each in hit.partials]
-
-
-def _holds_last(self: Holdings, request: int, wanted: Any, hit: Hit, layouts: Any) -> Any:
-    self._read(hit)
-    self.tables[request] = wanted
-    blocks = [block for table in wanted for block in table.live()]
-    lost = self._fill(wanted, layouts)
-    self.pool.touch(blocks)
-    return lost
-
-
-ADMITS = Obligation(
-    id="blocks-and-references.running-admission",
-    statements=("KV-OP-04", "KV-OP-19", "KV-OP-24", "KV-INV-01", "KV-INV-09"),
-    title="A request is granted its slots, to compute in, or for what another node provides, if and only if its hit "
-    "and its new blocks can be had from the free queue: then it holds the block that it hits before it takes others, a "
-    "copy holds its source and aims at the first new block, and nothing else changes; else nothing changes at all. A "
-    "running request takes new blocks after those that it has.",
-    unknowns=OF_ADMISSION,
-    assumes=_asks,
-    claim=_admits,
-    witnesses={
-        "hit and source are free": lambda u: (
-            (u.hits == 1)
-            & (u.copied == 1)
-            & (u.where[u.at_block] == FREE)
-            & (u.where[u.source] == FREE)
-            & (u.where.count(FREE) == 4)
-            & (u.new == 2)
-        ),
-        "a hit is free, and more is loaded": lambda u: (
-            (u.way == LOADS) & (u.hits == 1) & (u.where[u.at_block] == FREE) & (u.where.count(FREE) == 2) & (u.new == 1)
-        ),
-        "one that runs": lambda u: (u.way == RUNS) & (u.hits == 1) & (u.where.count(FREE) == 1),
-        "one block is missing": lambda u: (u.new == 2) & (u.where.count(FREE) == 1) & (u.hits == 0) & (u.copied == 0),
-    },
-    mutants=(
-        only(
-            "source-is-not-held",
-            "The source of a copy is not held (finding of the design `unheld copy`).",
-            f"{HOLDINGS}._read",
-            _holds_no_source,
-        ),
-        only(
-            "hit-is-held-last",
-            "The blocks for what is loaded are taken before the hit is held.",
-            f"{HOLDINGS}._admit",
-            lambda self, request, wanted, hit, layouts, provided: _holds_last(self, request, wanted, hit, layouts),
-        ),
-        only(
-            "hit-is-not-counted",
-            "The free blocks of the hit are not counted among those that are needed.",
-            f"{POOL}.count_free",
-            lambda self, blocks: 0,
-        ),
-        only(
-            "refuses-the-last-block",
-            "The last free block is never given.",
-            f"{POOL}.make_room",
-            lambda self, count, kept: bool(count < self.free._order.size),
-        ),
-    ),
-    bound=f"a hit of one block at most, and of a part of one, and up to {NEW_MOST} new blocks, of what is loaded and "
-    "of what runs one, in a pool of any size without a pinned tier: tables are lists. What a new block holds is "
-    "forgotten, as is proved of each",
-)
-
-OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES, ADMITS)
+OBLIGATIONS = (FREES_ALL, WAITS, DISPATCHED, LEAVES, STEPS, PLANNED, REWINDS, STATES)
