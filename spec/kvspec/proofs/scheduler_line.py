@@ -508,6 +508,11 @@ def _is_line(u: Any) -> Any:
     return ((u.others >= 1) | adds_up) & needs & tokens
 
 
+def _is_fresh(u: Any) -> Any:
+    """Whether it never got blocks."""
+    return (u.entered == 0) & (u.computed == 0) & (u.own == 0) & (u.freed == 0)
+
+
 SERVES = Obligation(
     id="scheduler-progress.first-of-any-line-is-served",
     statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
@@ -515,7 +520,7 @@ SERVES = Obligation(
     "them loses its blocks and it is asked again; if it runs by itself, only requests that have ended and are still "
     "read can hold it up.",
     unknowns=ROUND,
-    assumes=lambda u: _is_line(u) & _has_room(u) & (u.computed + u.drafts < u.tokens_max - 1),
+    assumes=lambda u: _is_line(u) & _has_room(u),
     claim=is_served,
     witnesses={
         "one of many is preempted": lambda u: (
@@ -523,6 +528,9 @@ SERVES = Obligation(
         ),
         "an ended request holds it up": lambda u: (
             (u.others == 0) & (u.own >= 1) & (u.sent >= 1) & (u.free + u.freed < u.takes)
+        ),
+        "it drafts up to the longest": lambda u: (
+            (u.others == 0) & (u.drafts >= 2) & (u.limit == u.tokens_max) & (u.computed == u.limit - 2)
         ),
         "what it releases is enough": lambda u: (
             (u.others == 0) & (u.left < u.own) & (u.free < u.takes) & (u.takes <= u.free + u.freed) & (u.states == 1)
@@ -593,14 +601,16 @@ LETS_IN = Obligation(
         & (u.others == 0)
         & (u.drafts == 0)
         & (u.hit < u.tokens)
-        & ((u.computed > 0) | ((u.own == 0) & (u.left == 0) & (u.freed == 0)))
         & (u.needs[u.tokens] <= _needed(u))
-        & (((u.entered == 1) & _has_room(u)) | ((u.entered == 0) & (u.computed == 0) & (_needed(u) <= u.blocks)))
+        & (((u.entered == 1) & _has_room(u)) | (_is_fresh(u) & (_needed(u) <= u.blocks)))
     ),
     claim=is_admitted,
     witnesses={
         "one is back from a load, while others load": lambda u: (
             (u.entered == 1) & (u.own >= 1) & (u.parked >= 1) & (FIRST in waiting_round(u)[0].queues.running)
+        ),
+        "its whole prompt of one token was loaded": lambda u: (
+            (u.entered == 1) & (u.tokens == 1) & (u.own == 1) & (FIRST in waiting_round(u)[0].queues.running)
         ),
         "a load is begun": lambda u: (
             (u.entered == 0) & (u.parks == 1) & (waiting_round(u)[0].manager.population[FIRST].status is Status.LOADING)
@@ -659,12 +669,7 @@ IN_ORDER = Obligation(
     "one is tried.",
     unknowns={**ROUND, **{name: Count(0, 1) for name in ("entered", "parks")}, "external": Count()},
     assumes=lambda u: (
-        (u.others >= 1)
-        & _is_line(u)
-        & (u.drafts == 0)
-        & (u.hit < u.tokens)
-        & ((u.computed > 0) | ((u.own == 0) & (u.left == 0) & (u.freed == 0)))
-        & ((u.entered == 1) | (u.computed == 0))
+        (u.others >= 1) & _is_line(u) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.entered == 1) | _is_fresh(u))
     ),
     claim=is_not_passed,
     witnesses={
@@ -728,12 +733,7 @@ DISPATCHES = Obligation(
     "is pending when the next step begins, and nothing that was computed has yet to serve hits.",
     unknowns={**ROUND, "runs": Count(0, 1), "fences": Count(0, 1)},
     assumes=lambda u: (
-        _is_line(u)
-        & (u.others == 0)
-        & (u.drafts == 0)
-        & (u.hit < u.tokens)
-        & (u.computed < u.tokens_max - 1)
-        & ((u.runs == 1) | (u.computed == 0))
+        _is_line(u) & (u.others == 0) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.runs == 1) | (u.computed == 0))
     ),
     claim=is_dispatched,
     witnesses={

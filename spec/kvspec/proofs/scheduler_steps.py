@@ -146,9 +146,9 @@ def is_possible(u: Any) -> Any:
         if (u.first == 1) != (place == RUNNING) and (u.runs == 1) != (place == RUNNING):
             return False
         numbers = (u.left <= u.own) & (u.left + u.takes <= most(0, u.needs[u.limit - 1])) & (u.limit <= u.tokens_max)
-        numbers = numbers & ((u.computed == u.tokens) if operation == ANSWERED else (u.computed <= u.tokens))
+        numbers = numbers & ((u.computed >= u.tokens) if operation == ANSWERED else (u.computed <= u.tokens))
         numbers = numbers & ((u.computed < u.tokens) | (operation != SCHEDULED))
-        numbers = numbers & (u.accepted <= u.limit - 1 - u.tokens) & (u.its <= most(0, u.needs[u.its_limit - 1]))
+        numbers = numbers & (u.its <= most(0, u.needs[u.its_limit - 1]))
         return numbers & is_sound(line_of(u))
 
 
