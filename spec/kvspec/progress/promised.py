@@ -40,7 +40,12 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "a request that frees all it holds has no tables any more; those of others stay": (
             "blocks-and-references.running-end-of-a-request",
         ),
-        "what was cached before the step was dispatched may serve a hit": ("partial-hits.running-dispatch",),
+        "what was cached before the last step was dispatched, or by no step, may serve a hit": (
+            "content-and-cached-map.running-caches-what-is-verified",
+            "partial-hits.running-dispatch",
+            "scheduler-progress.step-is-dispatched-before-its-answers",
+            "scheduler-progress.what-was-dispatched-may-serve",
+        ),
     }
 )
 """What ``Promised`` and ``AnyHit`` do, with the obligations that prove it of the running code."""
