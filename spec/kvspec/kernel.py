@@ -64,6 +64,9 @@ _OF_TIER = {
     "_unqueue": (f"{_CHAPTER}-hold",),
     "_queue": (f"{_CHAPTER}-release-queues",),
     "_forget": ("content-and-cached-map.running-evict",),
+    "give_up": ("pinned-tier.running-end-pins", f"{_CHAPTER}-wait-for-steps"),
+    "make_room": ("pinned-tier.makes-room-if-possible",),
+    "reset": ("content-and-cached-map.running-reset",),
 }
 _OF_QUEUE = {
     "put": (f"{_CHAPTER}-release-queues",),
@@ -114,6 +117,7 @@ _OF_LISTS = (
 _OF_QUEUES_AND_MAPS = ("prepend", "put", "turned_scratch", "register", "forget")
 _OF_HOLDERS = (
     *("take", "touch", "release", "release_last", "slide", "end", "_unqueue", "_let_go", "_queue", "_lose", "_forget"),
+    *("give_up", "_pin", "_unpin"),
 )
 CHANGES = frozenset((*_OF_LISTS, *_OF_QUEUES_AND_MAPS, *_OF_HOLDERS))
 """The methods that change what they are called of."""

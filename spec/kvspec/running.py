@@ -388,8 +388,9 @@ class Running:
             same = (self.free.size == state.where.count(FREE)) & (self.waits.size == state.where.count(WAITING)) & same
         return same & self.agreed
 
-    def new_cached(self) -> CachedMap:
-        """A new cached map, in which nothing is."""
+    def new_cached(self, blocks: Any) -> CachedMap:
+        """A new cached map of all ``blocks``, in which nothing is, as ``running-beginning`` shows of its maker."""
+        self.agreed = (blocks == self.state.blocks) & self.agreed
         self.content, self.blocks = Cells(_nothing), Listing(self, Cells(_nothing), by_content=True)
         return self._maps()[0]
 
@@ -406,7 +407,7 @@ class Running:
             for module in (block_pool, pinned_tier, free_queue):
                 for name, by in {"len": _length, "list": _listed, "range": self.turn}.items():
                     stack.enter_context(patch.object(module, name, by, create=True))
-            stack.enter_context(patch.object(block_pool, "CachedMap", lambda _blocks: self.new_cached()))
+            stack.enter_context(patch.object(block_pool, "CachedMap", self.new_cached))
             stack.enter_context(patch.object(block_pool, "PartialMap", self.new_partial))
             yield self.pool
 

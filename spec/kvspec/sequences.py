@@ -9,7 +9,7 @@ Code that takes elements in their order is run over one element, at any place, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import frozen
@@ -105,6 +105,17 @@ class Parts:
 
 def _count(part: Any) -> Any:
     return part.count if isinstance(part, Stretch) else 1
+
+
+def ranges_around(place: Any) -> Callable[[Any, Any], list[Any]]:
+    """Stands for ``range``: the place that is observed, if it is in it, and the stretches before and after it."""
+
+    def ranged(first: Any, end: Any) -> list[Any]:
+        if place >= first and place < end:
+            return [Stretch(place - first), place, Stretch(end - place - 1)]
+        return [Stretch(either(end > first, end - first, 0))]
+
+    return ranged
 
 
 def numbered(parts: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

@@ -16,9 +16,10 @@ from attrs import frozen
 from kvreference.block_pool import BlockPool
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.holdings import Holdings
+from kvreference.pinned_tier import PinnedPool
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.running import Key, fresh, key
-from kvspec.symbolic import Condition, Number, current_path, formula_of, implies
+from kvspec.symbolic import Condition, Number, current_path, formula_of, implies, negated
 
 
 @frozen(eq=False)
@@ -108,9 +109,25 @@ def _content_of(cached: Any, block: Any) -> object:
     return None if block in Scratch(cached) else "something"
 
 
-def pool_over(references: Any, cached: Any, free: FreeQueue) -> BlockPool:
-    """A block pool over such a queue, in which no block only begins with something."""
-    pool: Any = object.__new__(BlockPool)
+@frozen(eq=False)
+class _Pinned:
+    """Which blocks are pinned. Others are not: those that are stand in another queue."""
+
+    pinned: Any
+    """Block to whether it is pinned, 0 or 1."""
+
+    def __getitem__(self, block: Any) -> bool:
+        return not isinstance(block, Others) and bool(self.pinned[block] == 1)
+
+
+QUEUED = BlockPool._queue
+"""How blocks are queued, where nothing is broken."""
+
+
+def pool_over(references: Any, cached: Any, free: FreeQueue, pinned: Any = None) -> BlockPool:
+    """A block pool over such a queue, in which no block only begins with something; with a tier if some are pinned."""
+    pool: Any = object.__new__(BlockPool if pinned is None else PinnedPool)
+    pool.is_pinned, pool.pinned = _Pinned(pinned), list[Any]()
     pool.references, pool.free = _References(references), free
     pool.cached = SimpleNamespace(content_of=lambda block: _content_of(cached, block))
     pool.partial = SimpleNamespace(contents_of=lambda _block: ())
@@ -163,16 +180,18 @@ def _in_order(queue: Any, cached: Any, kept: Number, scratch: Number) -> Conditi
 
 
 def _before_release(u: Any) -> Any:
-    """The two that are released stand nowhere yet; any other two are in order."""
-    queue = _places(u)
-    new = (u.first != u.second) & (u.queued[u.first] == 0) & (u.queued[u.second] == 0)
-    return new & _in_order(queue, u.cached, u.one, u.other)
+    """The two that are released are held, and stand nowhere yet; any other two are in order."""
+    fine = (u.first != u.second) & _in_order(_places(u), u.cached, u.one, u.other)
+    for block in (u.first, u.second):
+        fine = fine & (u.queued[block] == 0) & (u.references[block] >= 1)
+        fine = fine & implies(u.pinned[block] == 1, u.cached[block] != 0)
+    return fine
 
 
 def _released(u: Any) -> Places:
     places = _places(u)
-    # Scratch is asked block by block: it cannot be listed.
-    queue_over(places).put(_among_others(u, u.first, u.second), Scratch(u.cached))
+    pool = pool_over(u.references, u.cached, queue_over(places), u.pinned if u.tier == 1 else None)
+    pool.release(_among_others(u, key(u.first), key(u.second)))
     return places
 
 
@@ -190,6 +209,9 @@ def _scratch_reversed(self: Any, blocks: Any, scratch: Any) -> None:
 RELEASE: dict[str, Unknown] = {
     **NUMBERED,
     **BETWEEN,
+    "references": AMap(),
+    "pinned": AMap(),
+    "tier": Count(0, 1),
     "first": Count(1),
     "second": Count(1),
     "one": Count(1),
@@ -199,13 +221,25 @@ RELEASE: dict[str, Unknown] = {
 SCRATCH_FIRST = Obligation(
     id="free-queue.scratch-stands-first",
     statements=("KV-INV-08",),
-    title="With scratch first, no release of any length puts a cached block before a scratch one.",
+    title="With scratch first, no release of any length, with or without a pinned tier, puts a cached block before a "
+    "scratch one.",
     unknowns=RELEASE,
     assumes=_before_release,
     claim=lambda u: _in_order(_released(u), u.cached, u.one, u.other),
     witnesses={
         "a queued one and a new one": lambda u: (
-            (u.cached[u.one] != 0) & (u.cached[u.other] == 0) & (u.queued[u.one] == 1) & (u.other == u.first)
+            (u.cached[u.one] != 0)
+            & (u.cached[u.other] == 0)
+            & (u.queued[u.one] == 1)
+            & (u.other == u.first)
+            & (u.references[u.first] == 1)
+        ),
+        "a pinned one and a scratch one": lambda u: (
+            (u.tier == 1)
+            & (u.pinned[u.first] == 1)
+            & (u.references[u.first] == 1)
+            & (u.cached[u.second] == 0)
+            & (u.references[u.second] == 1)
         ),
     },
     mutants=(only("scratch-appended", "Scratch goes to the back like the rest.", f"{QUEUE}.put", _appended),),
@@ -216,9 +250,12 @@ def _keeps_its_order(u: Any) -> Any:
     """Of two of a kind in one release, the first is allocated first; cached goes last, scratch before all else."""
     queue = _released(u)
     same = (u.cached[u.first] == 0) & (u.cached[u.second] == 0) | (u.cached[u.first] != 0) & (u.cached[u.second] != 0)
-    there = (u.queued[u.one] == 1) & (queue.queued[u.one] == 1)
+    is_free = queue.queued[u.first] == 1
+    there = is_free & (u.queued[u.one] == 1) & (queue.queued[u.one] == 1)
+    is_pinned = (u.tier == 1) & (u.pinned[u.first] == 1)
     return (
-        implies(same, queue.place[u.first] < queue.place[u.second])
+        (is_free == ((u.references[u.first] == 1) & negated(is_pinned)))
+        & implies(same & is_free & (queue.queued[u.second] == 1), queue.place[u.first] < queue.place[u.second])
         & implies(there & (u.cached[u.first] == 0), queue.place[u.first] < queue.place[u.one])
         & implies(there & (u.cached[u.first] != 0), queue.place[u.one] < queue.place[u.first])
     )
@@ -227,18 +264,29 @@ def _keeps_its_order(u: Any) -> Any:
 RELEASE_ORDER = Obligation(
     id="free-queue.release-keeps-its-order",
     statements=("KV-OP-17",),
-    title="With scratch first, released scratch goes before all, cached blocks after all, each in its own order.",
+    title="With scratch first, in a release of any length, with or without a pinned tier, scratch that gets free goes "
+    "before all in the free queue, cached blocks after all, each in its own order.",
     unknowns=RELEASE,
     assumes=_before_release,
     claim=_keeps_its_order,
     witnesses={
         "two scratch ones before a queued one": lambda u: (
-            (u.cached[u.first] == 0) & (u.cached[u.second] == 0) & (u.queued[u.one] == 1)
+            (u.cached[u.first] == 0)
+            & (u.cached[u.second] == 0)
+            & (u.queued[u.one] == 1)
+            & (u.references[u.first] == 1)
+            & (u.references[u.second] == 1)
         )
     },
     mutants=(
         only("scratch-reversed", "Scratch of one release is turned around.", f"{QUEUE}.put", _scratch_reversed),
         only("scratch-appended", "Scratch goes to the back like the rest.", f"{QUEUE}.put", _appended),
+        only(
+            "queued-backwards",
+            "The blocks that no request holds any more are queued backwards.",
+            "kvreference.block_pool:BlockPool._queue",
+            lambda self, blocks, in_order=False: QUEUED(self, blocks[::-1], in_order),
+        ),
     ),
 )
 

@@ -18,19 +18,24 @@ from unittest.mock import patch
 
 from attrs import evolve, frozen
 
-from kvreference import admission, attention, block_pool, holdings, pinned_tier
+from kvreference import admission, attention, block_pool, hit_lookup, holdings, pinned_tier
 from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit, Partial
+from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.holdings import Holdings, Span
+from kvreference.manager import OWN, tokens_computed
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
 from kvspec import sequences
 from kvspec.obligation import Count, Obligation, only
+from kvspec.proofs.longest_hit import Blocks as FoundBlocks
+from kvspec.proofs.longest_hit import Times as NoBlocks
 from kvspec.proofs.running_pool import INSIDE_TOKENS, holdings_over
-from kvspec.proofs.running_tables import on_lengths
+from kvspec.proofs.running_tables import Entries, on_lengths
 from kvspec.sequences import Parts
-from kvspec.symbolic import Term, either, expression_of
+from kvspec.stand_in import group
+from kvspec.symbolic import Term, either, expression_of, negated
 from kvspec.turns import added_to_others
 
 OWNER = 1
@@ -266,7 +271,7 @@ def _allocates(u: Any) -> Any:
 
 
 def _ends_inside(u: Any) -> Any:
-    """A hit that ends inside a block is read up to there, and has a token to compute or to load in it."""
+    """A hit that ends inside a block is read up to there, and its table grows: see ``HAS_A_BLOCK``."""
     fine: Any = True
     for which in GROUPS:
         copied, length, dead, entries, provided = (
@@ -413,6 +418,82 @@ ALLOCATES = Obligation(
     ),
 )
 
+# A block to copy into
+
+
+def _has_a_block(u: Any) -> Any:
+    """The table of a hit that ends inside a block, and how long a table is planned for what follows."""
+    one = group(Kind.FULL, u.size, compress_ratio=u.ratio, whole_slots=bool(u.whole == 1))
+    found: Any = object.__new__(hit_lookup._Found)
+    first, after = one.blocks_needed(u.hit)
+    needed = NoBlocks(expression_of(first)), after
+    found.group = SimpleNamespace(blocks_needed=lambda _hit: needed, block_size_tokens=u.size)
+    found.blocks = FoundBlocks(-1, None)
+    full = sum(part.places for part in found.table(u.hit))
+    end = u.hit + u.provided
+    computed = OWN.rules.ask(tokens_computed, end, u.prompt)
+    its = SimpleNamespace(
+        entries=one.entries,
+        layout=lambda _blocks, entries, _fresh: entries,
+        blocks_occupied=one.blocks_occupied,
+        blocks_unread=one.blocks_unread,
+    )
+    held = holdings_over(SimpleNamespace(pool=None), SimpleNamespace(groups=(its,)))
+    held.settings.tokens_max = u.longest
+    (table,) = block_tables.tables_of_hit(held.settings.geometry, Hit(u.hit, ((),)), computed)
+    is_read = table.blocks == [] and bool(table.dead == 0)
+    table.blocks = Entries(full, {})  # type: ignore[assignment]  # it stands for one
+    with on_lengths(block_tables), patch.object(block_tables, "grown", lambda _blocks, entries: entries):
+        loaded = block_tables.plan_provided(held.settings.geometry, [table], end)
+        planned = held._plan([table], [None], Span(computed, u.tokens, u.drafts))
+    fine: Any = is_read & (full == u.hit // u.size)
+    for entries in (*loaded, *planned):
+        if entries is None:
+            return False
+        fine = fine & (entries > full)
+    return fine
+
+
+def _is_inside(u: Any) -> Any:
+    """A hit of whole slots (chapter 08), which ends inside a block and before the last token of a prompt that fits."""
+    inside = (u.hit % u.ratio == 0) & negated(u.hit % u.size == 0)
+    return inside & (u.hit + u.provided <= u.prompt) & (u.hit < u.prompt) & (u.prompt <= u.longest)
+
+
+HAS_A_BLOCK = Obligation(
+    id="partial-hits.running-block-to-copy-into",
+    statements=("KV-INV-09", "KV-OP-19", "KV-MEM-02"),
+    title="Where a hit ends inside a block, which only full attention allows, compressed or not, the request's table "
+    "has the full blocks of the hit, all of them read, and is to have at least one more: for what another node "
+    "provides after the hit, and for what is computed, however much it is. A copy goes there.",
+    unknowns={
+        **{name: Count(1) for name in ("size", "ratio", "hit", "prompt", "longest")},
+        **{name: Count(0) for name in ("provided", "tokens", "drafts")},
+        "whole": Count(0, 1),
+    },
+    assumes=_is_inside,
+    claim=_has_a_block,
+    witnesses={
+        "only whole slots are stored": lambda u: (
+            (u.whole == 1) & (u.ratio == 4) & (u.size == 32) & (u.hit == 72) & (u.provided == 3)
+        )
+    },
+    mutants=(
+        only(
+            "only-full-blocks",
+            "A table has only the blocks that its tokens fill.",
+            "kvreference.geometry:blocks_occupied",
+            lambda tokens, block: tokens // block,
+        ),
+        only(
+            "slots-are-complete-blocks",
+            "Tokens are stored only in complete blocks.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: tokens - tokens % self.block_size_tokens,
+        ),
+    ),
+)
+
 # Room with a pinned tier
 
 
@@ -524,4 +605,4 @@ MAKES_ROOM = Obligation(
     ),
 )
 
-OBLIGATIONS = (ALLOCATES, MAKES_ROOM)
+OBLIGATIONS = (ALLOCATES, HAS_A_BLOCK, MAKES_ROOM)

@@ -40,16 +40,17 @@ GATE_OF: Callable[..., bool] = admission.passes_gate
 def _has_room(u: Any) -> Any:
     its = running(u)
     with its.runs(), on_lengths(admission):
-        there = admission.has_room(its.pool, u.count, ())
-    return its.agrees() & (there == (u.where.count(FREE) >= u.count))
+        said = manager.OWN.rules.ask(admission.blocks_said_free, its.pool)
+        there = u.tier == 1 or admission.has_room(its.pool, u.count, ()) == (u.where.count(FREE) >= u.count)
+    return its.agrees() & (said == u.where.count(FREE)) & there
 
 
 HAS_ROOM = Obligation(
     id="scheduler-progress.running-room",
-    statements=("KV-OP-03", "KV-OP-04"),
-    title="Without a pinned tier the running pool has room for a number of blocks if and only if as many are free; to "
-    "ask changes nothing.",
-    unknowns={**OF_POOL, "tier": Count(0, 0), "count": Count(0)},
+    statements=("KV-OP-03", "KV-OP-04", "KV-INV-03"),
+    title="As many blocks are said to be free as the free queue of the running pool holds. Without a pinned tier it "
+    "has room for a number of blocks if and only if as many are free; to ask changes nothing.",
+    unknowns={**OF_POOL, "count": Count(0)},
     assumes=is_pool,
     claim=_has_room,
     witnesses={

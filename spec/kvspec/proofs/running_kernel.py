@@ -298,39 +298,48 @@ def _takes(self: BlockPool) -> Any:
 
 
 class OnePlace:
-    """A table of any length, known at one place."""
+    """A sequence of any length, known at one place: a table, or one thing for each group."""
 
-    def __init__(self, place: Any, block: Key) -> None:
-        self.place, self.block = place, block
+    def __init__(self, place: Any, known: Any) -> None:
+        self.place, self.known = place, known
 
     def __getitem__(self, place: Any) -> Any:
-        return self.block if place == self.place else fresh("another")
+        return self.known if place == self.place else fresh("another")
+
+
+AIM = Holdings._aim
+"""How copies get their destinations, where nothing is broken."""
 
 
 def _aims(u: Any) -> Any:
     its = running(u)
-    held = holdings_over(its, SimpleNamespace(groups=(group(Kind.FULL, u.size),)))
+    held = holdings_over(its, SimpleNamespace(groups=OnePlace(u.group, group(Kind.FULL, u.size))))
     table, block, source = table_of(), its.own.block, key(u.source)
     table.blocks = OnePlace(u.full, block)  # type: ignore[assignment]  # it stands for one
-    held.tables = {OWNER: [table]}
-    other = Copy(0, 5, 6, 1)
-    pending: Any = Copy(0, source, NULL, INSIDE_TOKENS)  # type: ignore[arg-type]  # a term
-    held.copies = [other, pending]
+    held.tables = {OWNER: OnePlace(u.group, table)}
+    others = [Copy(0, 5, 6, 1), Copy(1, 7, 8, 1)]
+    pending: Any = Copy(u.group, source, NULL, INSIDE_TOKENS)  # type: ignore[arg-type]  # a term
+    held.copies = [others[0], pending, others[1]]
     with its.runs():
         held._aim(OWNER, Hit(u.full * u.size + u.inside, ((),)))
-    first, aimed = held.copies
+    first, aimed, last = held.copies
     if u.at_block != NULL:
         its.follow(Aim)
-    kept = first is other and aimed.source is source and aimed.tokens == INSIDE_TOKENS
-    return its.agrees() & (aimed.destination == u.at_block) & (kept and len(held.copies) == 2)
+    kept = [first, last] == others and aimed.source is source and aimed.tokens == INSIDE_TOKENS
+    return its.agrees() & (aimed.destination == u.at_block) & (aimed.group == u.group) & kept
 
 
 AIMS = Obligation(
     id="partial-hits.running-aim",
     statements=("KV-INV-09", "KV-OP-19"),
-    title="Each pending copy without a destination gets the block that its request's table names after the full blocks "
-    "of the hit, however many; its source stays, and so does each copy that has a destination.",
-    unknowns={**OF_POOL, "source": Count(1), "size": Count(1), "full": Count(0), "inside": Count(1)},
+    title="Each pending copy without a destination, in whichever group of any number, gets the block that its "
+    "request's table there names after the full blocks of the hit, however many; its source stays, and so does each "
+    "copy that has a destination.",
+    unknowns={
+        **OF_POOL,
+        "group": Count(0),
+        **{name: Count(least) for name, least in (("source", 1), ("size", 1), ("full", 0), ("inside", 1))},
+    },
     assumes=lambda u: (
         is_pool(u)
         & (u.inside < u.size)
@@ -339,8 +348,14 @@ AIMS = Obligation(
         & (u.named[u.at_entry] == u.at_block)
     ),
     claim=_aims,
-    witnesses={"a block of its own": lambda u: (u.refs[u.at_block] == 1) & (u.full == 2)},
+    witnesses={"a block of its own": lambda u: (u.refs[u.at_block] == 1) & (u.full == 2) & (u.group == 3)},
     mutants=(
+        only(
+            "only-the-first",
+            "Only a copy that is pending before all others gets a destination.",
+            f"{HOLDINGS}._aim",
+            lambda self, request, hit: None if self.copies[0].destination else AIM(self, request, hit),
+        ),
         only(
             "aims-into-the-block-before",
             "A copy goes into the last full block of the hit.",

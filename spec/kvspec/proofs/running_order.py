@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvreference import holdings
-from kvreference.attention import Kind
 from kvreference.block_pool import BlockPool
 from kvreference.cached_map import CachedMap
 from kvreference.free_queue import FreeQueue
@@ -15,14 +14,13 @@ from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
 from kvspec.obligation import Count, Obligation, only
 from kvspec.pool.induction import before, operands
-from kvspec.pool.state import in_pool
-from kvspec.pool.transitions import Drop
-from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, holdings_over, is_pool, running
-from kvspec.proofs.running_tables import HOLDINGS, OF_WINDOW, OWNER, Entries, at_places, holdings_on, table_of
+from kvspec.pool.state import WAITING, in_pool
+from kvspec.pool.transitions import Demote, Drop
+from kvspec.proofs.running_pool import CACHED, OF_POOL, PARTIAL, POOL, UNPIN, holdings_over, is_pool, running
+from kvspec.proofs.running_tables import HOLDINGS, OWNER, Entries, at_places, holdings_on, table_of
 from kvspec.running import key
 from kvspec.sequences import Stretch, TablePart
-from kvspec.stand_in import group
-from kvspec.symbolic import Term, implies
+from kvspec.symbolic import Term, implies, negated
 
 CONTENT: Any = 0, "a prefix"
 LONGER: Any = 0, "a longer prefix"
@@ -170,41 +168,58 @@ def _forgets_last(self: PartialMap, block: int) -> None:
             self._blocks[content] = others
 
 
+RELEASED, RELEASED_LAST, EVICTED, DEMOTED = range(4)
+"""What happens to a block, and may move it in the free queue."""
+
+
 def _goes_first(u: Any) -> Any:
     """Whether a block that becomes free, or is forgotten while it waits, goes to the front."""
     its = running(u)
     block = its.own.block
     scratch = (u.content[block] == 0) & (u.begun[block] == 0)
-    freed = u.refs[block] == 1
     step = u.step.__index__()
     with its.runs() as pool:
-        (pool.release, pool.release_last, lambda blocks: pool.evict(blocks[0]))[step]([block])
+        (pool.release, pool.release_last, lambda blocks: pool.evict(*blocks), lambda blocks: pool._unpin(*blocks))[
+            step
+        ]([block])
     to_front = any(each is block for each in its.free.moved_to_front)
-    if step == 0:
-        return to_front == (freed & scratch)
-    if step == 1:
-        return not to_front
-    return to_front == ((u.refs[block] == 0) & (scratch == False))  # noqa: E712  # a truth is compared
+    if step == RELEASED:
+        return to_front == ((u.refs[block] == 1) & scratch)
+    if step == EVICTED:
+        return to_front == ((u.refs[block] == 0) & negated(scratch))
+    return not to_front
+
+
+def _may_move(u: Any) -> Any:
+    """What is asked can happen."""
+    state, at = before(u), operands(u)
+    released = implies((u.step == RELEASED) | (u.step == RELEASED_LAST), Drop.guard(state, at))
+    # No other point is looked at.
+    nothing_else = (u.any_block == u.at_block) & (u.any_content == u.at_content)
+    nothing_else = nothing_else & (u.at_content == u.content[u.at_block])
+    can_happen = released & implies(u.step == DEMOTED, Demote.guard(state, at))
+    return is_pool(u) & in_pool(state, u.at_block) & can_happen & nothing_else
 
 
 SCRATCH_FIRST = Obligation(
     id="free-queue.running-scratch-goes-first",
     statements=("KV-OP-17", "KV-INV-08"),
-    title="Where scratch goes first, without a pinned tier, a block that the running pool releases goes to the "
-    "front if and only if no hit can use it, neither the whole nor a beginning. The block released last never "
-    "does, and a block evicted while it is not held does.",
-    unknowns={**OF_POOL, "tier": Count(0, 0), "scratch_first": Count(1, 1), "step": Count(0, 2)},
-    assumes=lambda u: (
-        is_pool(u) & in_pool(before(u), u.at_block) & implies(u.step != 2, Drop.guard(before(u), operands(u)))
-    ),
+    title="Where scratch goes first, with or without a pinned tier, a block that the running pool releases goes to the "
+    "front if and only if no hit can use it, neither the whole nor a beginning. A block that is released last never "
+    "does, nor does one that is demoted, which is cached; and a cached block that is evicted while it is not held "
+    "does.",
+    unknowns={**OF_POOL, "scratch_first": Count(1, 1), "step": Count(0, 3)},
+    assumes=_may_move,
     claim=_goes_first,
     witnesses={
         "only a beginning is cached": lambda u: (
-            (u.step == 0) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 1)
+            (u.step == RELEASED) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 1)
         ),
         "scratch": lambda u: (
-            (u.step == 0) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 0)
+            (u.step == RELEASED) & (u.refs[u.at_block] == 1) & (u.content[u.at_block] == 0) & (u.begun[u.at_block] == 0)
         ),
+        "it waits as pinned, and is evicted": lambda u: (u.step == EVICTED) & (u.where[u.at_block] == WAITING),
+        "it is demoted": lambda u: u.step == DEMOTED,
     },
     mutants=(
         only(
@@ -219,31 +234,38 @@ SCRATCH_FIRST = Obligation(
             f"{POOL}.is_cached",
             lambda self, block: self.cached.content_of(block) is not None,
         ),
+        only(
+            "demoted-is-forgotten",
+            "What is demoted is forgotten before it is queued.",
+            "kvreference.pinned_tier:PinnedPool._unpin",
+            lambda self, block: (BlockPool._forget(self, block), UNPIN(self, block)),
+        ),
     ),
 )
-
-
-TWO = {**{name: unknown for name, unknown in OF_WINDOW.items() if name not in OF_POOL}, "later": Count(1)}
-TWO = {**{name: TWO[name] for name in TWO if name not in ("unsure", "drop_min")}, "block": Count(1), "other": Count(1)}
 
 
 def _releases_later_first(u: Any) -> Any:
     places = key_of(u.place), key_of(u.later)
     released: list[Any] = []
     anchors: list[Any] = []
+    last: list[Any] = []
 
     def slide(blocks: Any, anchor: Any) -> None:
         released.extend(blocks)
         anchors.extend(anchor)
 
-    pool = SimpleNamespace(slide=slide, release_last=released.extend)
-    its: Any = holdings_on(pool, group(Kind.SLIDING_WINDOW, u.size, u.window), (u.anchor, u.anchor_end))
+    pool = SimpleNamespace(slide=slide, release_last=last.extend)
+    # A group of any kind: so many blocks are dead.
+    any_group: Any = SimpleNamespace(blocks_dead=lambda _computed: u.end)
+    its: Any = holdings_on(pool, any_group, (u.anchor, u.anchor_end))
     table: Any = table_of()
     table.blocks = Entries(u.length, {"near": (places[0], u.block), "far": (places[1], u.other)})
     table.dead = u.dead
     its.tables = {OWNER: [table]}
     with at_places(holdings, places, []):
-        its.release_dead(OWNER, u.computed)
+        its.release_passed(OWNER, u.computed, u.unsure)
+    if last:
+        return False
     both = (u.dead <= u.place) & (u.later < table.dead)
     if not both:
         return len(released) <= 1
@@ -260,10 +282,14 @@ def _releases_later_first(u: Any) -> Any:
 
 LATER_FIRST = Obligation(
     id="blocks-and-references.running-later-blocks-first",
-    statements=("KV-OP-06", "KV-OP-21"),
-    title="Of any two blocks of a table that a window leaves, the later one is released first; and of those that stay "
-    "pinned, too.",
-    unknowns=TWO,
+    statements=("KV-OP-06", "KV-OP-21", "KV-OP-17", "KV-INV-08"),
+    title="Of any two blocks of a table that no later token reads, in a group of any kind, the later one is released "
+    "first; and of those that stay pinned, too. By the reference's own rules none of them is released last, where "
+    "scratch does not go first.",
+    unknowns={
+        **{name: Count(0) for name in ("computed", "unsure", "end", "dead", "anchor", "anchor_end", "place")},
+        **{name: Count(1) for name in ("length", "later", "block", "other")},
+    },
     assumes=lambda u: (
         (u.place < u.later)
         & (u.later < u.length)
@@ -273,9 +299,7 @@ LATER_FIRST = Obligation(
     ),
     claim=_releases_later_first,
     witnesses={
-        "both are left": lambda u: (
-            (u.place == 2) & (u.later == 5) & (u.size == 4) & (u.window == 8) & (u.computed == 40) & (u.length == 11)
-        )
+        "both are left": lambda u: (u.place == 2) & (u.later == 5) & (u.dead == 1) & (u.end == 8) & (u.length == 11)
     },
     mutants=(
         only(
@@ -283,6 +307,12 @@ LATER_FIRST = Obligation(
             "The first block is released first.",
             "kvreference.holdings:places_released",
             lambda its, blocks, passed: tuple(reversed(passed)),
+        ),
+        only(
+            "one-goes-last",
+            "The first of the blocks is released after all others (finding 052).",
+            "kvreference.holdings:goes_last",
+            lambda group, blocks: blocks[-1:],
         ),
     ),
 )

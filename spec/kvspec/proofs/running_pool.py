@@ -438,7 +438,7 @@ def _register(_u: Any, its: Running) -> bool:
 
 REGISTER = of_pool(
     "content-and-cached-map.running-register",
-    ("KV-INV-05", "KV-OP-08"),
+    ("KV-INV-05", "KV-INV-08", "KV-OP-08"),
     "A held block that is registered is listed for its content next to those that were, and holds it. A block without "
     "a holder, one that is registered already, and the null block are rejected, and then nothing changes.",
     Register,
@@ -484,7 +484,7 @@ def _begin(_u: Any, its: Running) -> bool:
 
 BEGIN = of_pool(
     "partial-hits.running-begin",
-    ("KV-INV-05", "KV-OP-18"),
+    ("KV-INV-05", "KV-INV-08", "KV-OP-18"),
     "A boundary inside a held block that is registered is an entry of its block next to those that were; to offer it "
     "again changes nothing. In a block without a holder, such as the null block, none is, and then nothing changes.",
     Begin,
@@ -567,13 +567,23 @@ def _resets(u: Any) -> Any:
 def _cached_alone(self: BlockPool) -> bool:
     if not self.rules.ask(block_pool.is_unused, self.references):
         return False
-    self.cached = vars(block_pool)["CachedMap"](0)
+    self.cached = vars(block_pool)["CachedMap"](self.references.__len__())
     return True
+
+
+RESETS = BlockPool.reset
+"""A reset, where nothing is broken."""
+
+
+def _too_few(self: BlockPool) -> bool:
+    make = vars(block_pool)["CachedMap"]
+    with patch.object(block_pool, "CachedMap", lambda blocks: make(blocks - 1)):
+        return RESETS(self)
 
 
 RESET = Obligation(
     id="content-and-cached-map.running-reset",
-    statements=("KV-OP-11", "KV-INV-05", "KV-INV-07"),
+    statements=("KV-OP-11", "KV-INV-05", "KV-INV-07", "KV-INV-08"),
     title="The running pool resets if and only if no block is held; both maps are empty then, nothing is pinned, and "
     "every block is free.",
     unknowns={**OF_POOL, **ANY_QUEUE},
@@ -596,6 +606,12 @@ RESET = Obligation(
             "The boundaries inside blocks stay entries.",
             f"{POOL}.reset",
             lambda self: _cached_alone(self),
+        ),
+        only(
+            "resets-too-few",
+            "The new map has a block less than the pool.",
+            f"{POOL}.reset",
+            lambda self: _too_few(self),
         ),
         only("resets-never", "Nothing is ever reset.", "kvreference.block_pool:is_unused", lambda references: False),
     ),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvreference.hit_lookup import longest_length
-from kvspec.sequences import Met, Parts, Stretch, numbered
+from kvspec.sequences import Met, Parts, Stretch, numbered, ranges_around
 
 CASES, LENGTHS = 300, range(12, -1, -4)
 
@@ -67,3 +67,13 @@ def test_parts_are_cut_and_numbered_like_a_list(before: int, after: int) -> None
     for end in range(len(whole) + 2):
         assert parts[:end].length == len(whole[:end])
         assert (element in list(parts[:end])) == (element in whole[:end])
+
+
+@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("ends", [(1, 5), (1, 2), (1, 1), (0, 4)])
+def test_a_range_is_known_around_a_place(place: int, ends: tuple[int, int]) -> None:
+    """As long as the range of numbers; the place stands in it if and only if it is one of them, and where it is."""
+    around, numbers = ranges_around(place)(*ends), range(*ends)
+    assert Parts(around).length == len(numbers)
+    at = [index for index, part in numbered(around) if part == place]
+    assert at == [index for index, number in enumerate(numbers) if number == place]
