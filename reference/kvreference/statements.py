@@ -48,7 +48,8 @@ _SENTENCES = {
     "as soon as the first such boundary is reached and it is full; what a session has passed over is not looked at "
     "again when its prompt grows.",
     "KV-OP-16": "As long as nothing cached was lost, and states are not kept at chunk ends only, a replay of a "
-    "computed prompt that is not a session's hits the latest boundary that a replay can hit.",
+    "computed prompt that is not a session's hits the latest boundary that a replay can hit, unless that ends inside a "
+    "block and is shorter than the minimum.",
     "KV-OP-17": "With scratch first, scratch that is released goes to the front of the free queue, and what is "
     "cached to its back; each release keeps its order.",
     "KV-OP-18": "Every admitted boundary that a request computes becomes an entry once per admission, where what a "
@@ -68,9 +69,9 @@ _SENTENCES = {
     "KV-OP-26": "A cached state is the one after its block's last token, and every draft in flight has a state of "
     "its own.",
     "KV-OP-27": "Where junctions are kept, the last boundary that full attention holds of a prompt, with all that must "
-    "match after it, is an admitted boundary of the request if it hits less; as long as nothing cached was lost, and "
-    "states are not kept at chunk ends only, every request that shares these tokens and has a later one then hits "
-    "at least there.",
+    "match after it, is an admitted boundary of the request if it hits less; once the request has computed these "
+    "tokens, as long as nothing cached was lost, and states are not kept at chunk ends only, every request that shares "
+    "them and has a later one hits at least there, unless that ends inside a block and is shorter than the minimum.",
     "KV-MEM-01": "All that a computed token reads is in its slot: the state of its own request's prefix.",
     "KV-MEM-02": "A step has a slot of its own for every token it computes or drafts.",
     "KV-MEM-03": "A worker writes each token to its own slot: in the block that its request's table names for it, at "

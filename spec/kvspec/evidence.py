@@ -42,7 +42,6 @@ EXPLORED: Mapping[str, str] = MappingProxyType(_EXPLORED)
 LEMMAS = ("products", "counting")
 """The prefixes of the ids of lemmas: other proofs use them, and they prove no statement by themselves."""
 
-_EQUAL = "that equal prompts have the same prefixes, and that the policy of the settings is the one that is used"
 
 _LEFT: dict[str, str] = {
     "KV-INV-01": _WHOLE,
@@ -62,16 +61,18 @@ _LEFT: dict[str, str] = {
     "KV-OP-06": _WHOLE,
     "KV-OP-07": _WHOLE,
     "KV-OP-08": _WHOLE,
+    "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "more blocks at once, and that what is forgotten is reported, in order",
-    "KV-OP-13": "that an admission counts the look-up that it makes",
+    "KV-OP-12": "what an allocation forgets, in models of more than two groups, or of more than two blocks at once",
+    "KV-OP-13": _WHOLE,
     "KV-OP-14": _WHOLE,
     "KV-OP-15": _WHOLE,
-    "KV-OP-16": _EQUAL,
+    "KV-OP-16": _WHOLE,
     "KV-OP-17": _WHOLE,
     "KV-OP-18": _WHOLE,
     "KV-OP-19": "that the copy is ordered with the admission",
+    "KV-OP-20": _WHOLE,
     "KV-OP-21": _WHOLE,
     "KV-OP-22": _WHOLE,
     "KV-OP-23": _WHOLE,
@@ -79,7 +80,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",
     "KV-OP-26": "that there are as many states as drafts in flight, and that steps are cut at boundaries",
-    "KV-OP-27": _EQUAL,
+    "KV-OP-27": _WHOLE,
     "KV-MEM-01": "that the running code takes each step only where the slots have what the step asks of them, which "
     "`kvgate conform` compares; that a worker writes what a request counts as computed, range by range, "
     "which ghost memory follows; what is in the slots after a load that failed",
@@ -108,8 +109,6 @@ _NO_SYSTEM = "it is about the objects of a system, which no proof reads"
 _NO_PART = "it is about what a scheduler sends, of which the reference has no part"
 
 _WITHOUT = {
-    "KV-OP-09": "it is the reference's definition of a content, and not a theorem",
-    "KV-OP-20": "the look-up is proved of what is cached, and not of when it was computed",
     "KV-LEAK-02": _NO_SYSTEM,
     "KV-WORK-02": _NO_SYSTEM,
     "KV-SYS-01": "what is legal depends on all requests at once",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.published import published
 
-from kvgate.adapters.releases import release_named
+from kvgate.adapters.releases import LMCACHE, release_named
 from kvgate.kernel.models import load
 from kvgate.report.document import from_json
 from kvgate_mutants.cli.mutants import OF_RELEASES, SCHEDULED_IN_RELEASES
@@ -45,13 +45,25 @@ def source_of(folder: Path, target: str) -> str:
     return source
 
 
+OF_ASCEND_STORE = RELEASE_MUTANTS["ascend@0.23.0"]["tiers"]
+
+
 @pytest.mark.ci
-@pytest.mark.parametrize("mutant", EVERY, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*EVERY, *OF_ASCEND_STORE], ids=lambda mutant: mutant.name)
 def test_its_passage_is_there(mutant: Mutant) -> None:
     """Once in its function, and its replacement is Python."""
     assert isinstance(mutant.broken, Edit)
     (target,) = mutant.targets
-    ast.parse(mutant.broken.of(source_of(published(release_named(f"native@{VERSION}")), target)))
+    release = release_named("ascend@0.23.0" if mutant in OF_ASCEND_STORE else f"native@{VERSION}")
+    folder = published(LMCACHE if target.startswith("lmcache.") else release)
+    ast.parse(mutant.broken.of(source_of(folder, target)))
+
+
+def test_connectors_of_others_have_several_mutants() -> None:
+    """Goal: what their checks find is measured. Method: count them by what they need."""
+    needs = Counter(need for mutant in (*EVERY, *OF_ASCEND_STORE) for need in mutant.needs)
+    assert needs["connector=lmcache"] >= 5
+    assert needs["connector=ascend-store"] >= 5
 
 
 def test_each_says_what_it_is() -> None:

@@ -27,7 +27,7 @@ from kvreference.operations import (
     TakeEvents,
 )
 
-from .stage import BUDGET, SHORT, arrive, cached, enter, free, manager_of, pass_through, perform, table
+from .stage import BUDGET, SHORT, UNIT, arrive, cached, enter, free, manager_of, pass_through, perform, table
 
 LONG = Group("full", 64)
 
@@ -65,6 +65,24 @@ def test_what_is_cached_of_a_prompt(interval_tokens: int | None, positions: list
     assert positions == windows_cached(manager, 0)
     assert [1, 2, 3] == [block for block in cached(manager) if block in table(manager, 0)]
     assert 192 == hit_of(manager, 1, Run(0, 200))
+
+
+@pytest.mark.parametrize(("tokens_min", "hit"), [(0, 80), (96, 0)])
+def test_a_replay_boundary_that_is_not_worth_a_copy(tokens_min: int, hit: int) -> None:
+    """Goal: KV-OP-16 excludes a replay boundary inside a block that is below the minimum. Method: a replay of 90 tokens
+    could hit 80, inside a block of 64. It may not, and of the window the tail before 64 was not kept.
+    """
+    manager = manager_of(UNIT, SHORT, retention_interval_tokens=0, partial_hit_tokens_min=tokens_min)
+    enter(manager, 0, 90)
+    assert hit == hit_of(manager, 1, Run(0, 90))
+
+
+@pytest.mark.parametrize(("external_tokens", "hit"), [(0, 64), (99, 0)])
+def test_a_prompt_that_another_node_provides_is_not_computed(external_tokens: int, hit: int) -> None:
+    """Goal: KV-OP-16 is about computed prompts. Method: no token after 99 reads what a hit at 64 reads of a window."""
+    manager = manager_of(LONG, SHORT, retention_interval_tokens=0)
+    perform(manager, Arrive(0, (Run(0, 100),)), Admit(0, BUDGET, external_tokens))
+    assert hit == hit_of(manager, 1, Run(0, 100))
 
 
 SYSTEM = Run(0, 150)

@@ -111,6 +111,8 @@ class MutantSet:
             return models_named(DEFAULT_MODELS[self.code.value])
         if self.level is LevelChoice.WORKER:
             return models_named(WORKER_MODELS[self.code.release])
+        if self.code is Code.ASCEND_0_23_0 and self.level is LevelChoice.TIERS:
+            return models_named(("gemma-hybrid+scratch",))
         if self.code.release and self.code is not Code.NATIVE_0_33_0:
             # Each mutant names those that show it; the schedulers of their own are run on what needs no more.
             return models_named(("gpt-oss-hybrid+scratch",))
@@ -119,6 +121,14 @@ class MutantSet:
         if self.level is not LevelChoice.BLOCKS:
             return models_named(SCHEDULED)
         return models_named(()) + models_named(("two-windows+eagle",))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The connector, where all its mutants are of one: the system as it is runs with that as well."""
+        from kvgate.levels.tiers.level import CONNECTOR
+
+        wanted = [{need for need in mutant.needs if need.startswith(CONNECTOR)} for mutant in self.mutants]
+        return tuple(set.intersection(*wanted)) if wanted else ()
 
     def benches(self, each_detector: bool) -> tuple[Trials, dict[str, Trials]]:
         """What runs the cases with all detectors, and, if asked for, with fewer."""
@@ -152,6 +162,7 @@ SETS = (
     # A process has one vLLM.
     MutantSet(Code.ASCEND_0_23_0, LevelChoice.BLOCKS, "The block manager of vLLM-Ascend 0.23.0 as it is"),
     MutantSet(Code.ASCEND_0_23_0, LevelChoice.SCHEDULER, "vLLM-Ascend 0.23.0 under vLLM's scheduler as it is"),
+    MutantSet(Code.ASCEND_0_23_0, LevelChoice.TIERS, "AscendStoreConnector of vLLM-Ascend 0.23.0 as it is"),
     MutantSet(
         Code.ASCEND_RECOMPUTE_0_23_0, LevelChoice.SCHEDULER, "The recomputing scheduler of vLLM-Ascend 0.23.0 as it is"
     ),
@@ -377,7 +388,7 @@ def _runs(chosen: dict[MutantSet, list[Mutant]], seed: int, each_detector: bool,
             line.say(f"{each.title} …")
             baseline = BASELINE_OPERATIONS if each.level is LevelChoice.BLOCKS else BASELINE_OPERATIONS // 4
             everywhere = [*models, *_beyond(models, each.mutants)]
-            alarm = run_until_killed(bench, everywhere, seed, baseline, MUTANT_SECONDS)
+            alarm = run_until_killed(bench.towards(each.needs), everywhere, seed, baseline, MUTANT_SECONDS)
             results: list[MutantResult] = []
             yield Killed(each.title, alarm, ())
             for number, mutant in enumerate(group):

@@ -25,6 +25,8 @@ from attrs import field, frozen
 from attrs.validators import deep_iterable, in_, matches_re, min_len, optional
 
 from kvgate.levels.scheduler.operations import OPTIONS
+from kvgate.levels.tiers.adapter.own import HOSTED, choose_hosted
+from kvgate.levels.tiers.level import CONNECTOR
 from kvreference.statements import STATEMENTS
 
 NEEDS = MappingProxyType(
@@ -36,6 +38,8 @@ NEEDS = MappingProxyType(
         "connector=multi": "a MultiConnector with OffloadingConnector and SimpleCPUOffloadConnector",
         "connector=nixl": "a MultiConnector with NixlConnector and OffloadingConnector",
         "connector=tiering": "OffloadingConnector with a tier of files below the host",
+        "connector=lmcache": "LMCache's connector",
+        "connector=ascend-store": "vLLM-Ascend's AscendStoreConnector",
         "adapter": "requests with the same tokens and different LoRA adapters",
         "chunks": "prompts that are computed in several steps",
         "clients": "requests of several clients, each of which gets its own outputs",
@@ -192,6 +196,9 @@ class Mutant:
             LookupError: this vLLM has no such target; nothing is broken then.
         """
         with ExitStack() as undo:
+            for need in self.needs:
+                if need.removeprefix(CONNECTOR) in HOSTED:
+                    choose_hosted(need.removeprefix(CONNECTOR))
             for target in self.targets:
                 owner, attribute = locate(target)
                 original = vars(owner)[attribute]

@@ -1,50 +1,68 @@
-"""Chapter 12: events tell exactly the blocks that became cached, each with its own tokens."""
+"""Chapter 12: events tell exactly the blocks that became cached, each with its own tokens, and what was forgotten.
+
+The positions that are due are gone through in order. Before each there is a run of neighbours, of any length, that may
+still grow: so two positions after such a run stand for any number of them. Of a run of any length one block is looked
+at.
+"""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from kvreference import caching
-from kvreference.content import Keys
+from kvreference import caching, holdings
+from kvreference.answers import Hit
+from kvreference.block_pool import BlockPool
+from kvreference.events import Cleared, Removed
+from kvreference.free_queue import FreeQueue
+from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.manager import _PERFORM, Manager
+from kvreference.operations import Admit, Evict, Reset, Rewind, Schedule, TakeEvents, Transferred
+from kvreference.population import Status
+from kvreference.rules import OWN_RULES
+from kvreference.tables import Table
 from kvspec.obligation import Count, Lemma, Obligation, only
 from kvspec.proofs.lemmas import MULTIPLE
-
-DUE_MOST, NAMED_MOST = 8, 3
-
-
-def _positions(u: Any, most: int) -> list[Any]:
-    """The positions that are due, in ascending order."""
-    positions: list[Any] = []
-    for n in range(u.due.__index__()):
-        positions.append(getattr(u, f"gap{n}") + (positions[-1] + 1 if positions else 0))
-    assert len(positions) <= most
-    return positions
+from kvspec.proofs.running_pool import manager_over
+from kvspec.proofs.running_tables import OWNER
 
 
-def _unknown_positions(most: int) -> dict[str, Count]:
-    return {"due": Count(0, most), **{f"gap{n}": Count() for n in range(most)}}
+@frozen(eq=False)
+class _Run:
+    """Neighbouring positions, however many, of which one is looked at."""
+
+    first: Any
+    looked_at: Any
+    last: Any
+
+    def __getitem__(self, place: int) -> Any:
+        return {0: self.first, -1: self.last}[place]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.looked_at
+
+    def __add__(self, more: Any) -> Any:
+        """In the place of its last position."""
+        return self.last + more
 
 
 def _runs(u: Any) -> Any:
-    """Whether the runs are the positions in order, neighbours together and all others apart."""
-    positions = _positions(u, DUE_MOST)
+    """Whether neighbours are together, after a run that may be there, and all others apart."""
+    run, first = _Run(0, 0, u.last), u.last + u.gap + 1
+    positions: list[Any] = [*([run] if u.begun == 1 else []), first, first + u.second_gap + 1]
+    positions = positions[: len(positions) - u.fewer.__index__()]
+    expected: list[list[Any]] = []
+    for position in positions:
+        if expected and position == expected[-1][-1] + 1:
+            expected[-1].append(position)
+        else:
+            expected.append([position])
     runs = list(caching._runs(iter(positions)))
-    together = [position for run in runs for position in run]
-    if len(together) != len(positions) or not all(runs):
-        return False
-    shown: Any = True
-    for reported, position in zip(together, positions, strict=True):
-        shown = shown & (reported == position)
-    for run in runs:
-        for before, position in pairwise(run):
-            shown = shown & (position == before + 1)
-    for run, following in pairwise(runs):
-        shown = shown & (following[0] > run[-1] + 1)
-    return shown
+    return [[id(each) for each in its] for its in runs] == [[id(each) for each in its] for its in expected]
 
 
 def _run_apart(positions: Any) -> Any:
@@ -66,12 +84,12 @@ SOUND_RUNS = caching._runs
 RUNS = Obligation(
     id="kv-events.runs-are-what-is-due",
     statements=("KV-OP-12",),
-    title="Every block that becomes cached is reported once, in order, with adjacent blocks only.",
-    unknowns=_unknown_positions(DUE_MOST),
+    title="Every block that becomes cached is reported once, in order, with adjacent blocks only, in any number.",
+    unknowns={"begun": Count(0, 1), "fewer": Count(0, 2), **{name: Count(0) for name in ("last", "gap", "second_gap")}},
     claim=_runs,
     witnesses={
-        "two runs of more than one block": lambda u: (
-            (u.due == 5) & (u.gap1 == 0) & (u.gap2 >= 1) & (u.gap3 == 0) & (u.gap4 == 0)
+        "a run that grows, and one after it": lambda u: (
+            (u.begun == 1) & (u.fewer == 0) & (u.gap == 0) & (u.second_gap >= 1)
         )
     },
     mutants=(
@@ -84,7 +102,6 @@ RUNS = Obligation(
         only("each-apart", "Every block is reported by an event of its own.", "kvreference.caching:_runs", _run_apart),
         only("last-run-lost", "The last run is not reported.", "kvreference.caching:_runs", _last_is_forgotten),
     ),
-    bound=f"up to {DUE_MOST} blocks at once, wherever they are: a run ends or continues by its last block only",
 )
 
 
@@ -95,39 +112,54 @@ class _Stretch:
         return [(place.start, place.stop)] if isinstance(place, slice) else place + 1
 
 
-def stored_at(u: Any) -> list[Any]:
-    """The events of the blocks that are due, with places where there would be tokens and prefixes."""
-    request: Any = SimpleNamespace(tokens=_Stretch(), keys=Keys())
-    geometry: Any = SimpleNamespace(
-        grain_tokens=u.grain, hashed_ahead_tokens=0, groups=(SimpleNamespace(block_size_tokens=u.block),)
-    )
-    prefixes: Any = _Stretch()
-    runs = caching._runs(iter(_positions(u, NAMED_MOST)))
-    return [caching._stored(geometry, 0, request, prefixes, run, run) for run in runs]
+class _Groups:
+    """The groups of a geometry, of which only one is asked for."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def __getitem__(self, index: Any) -> Any:
+        assert index is self.u.group, "of another group"
+        return SimpleNamespace(block_size_tokens=self.u.block)
+
+
+def stored_at(u: Any) -> Any:
+    """The event of a run that is due, with places where there would be tokens, prefixes and keys."""
+    keys = SimpleNamespace(lora="an adapter", of_block=lambda start, end: (start, end))
+    request: Any = SimpleNamespace(tokens=_Stretch(), keys=keys)
+    geometry: Any = SimpleNamespace(grain_tokens=u.grain, hashed_ahead_tokens=u.ahead, groups=_Groups(u))
+    run, prefixes = _Run(u.first, u.looked_at, u.last), _Stretch()
+    due: Any = object()
+    with patch.object(caching, "_runs", lambda positions: [run] if positions is due else []):
+        (event,) = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
+    return event
 
 
 def _reports_its_tokens(u: Any) -> Any:
-    """Whether each event has the tokens of the blocks that it names and no others, after its parent."""
-    shown: Any = True
-    for event in stored_at(u):
-        ((start, end),) = event.tokens
-        shown = shown & (end - start == u.block * len(event.contents)) & (start % u.block == 0)
-        for place, (_group, grains) in enumerate(event.contents):
-            shown = shown & (grains * u.grain == start + u.block * (place + 1))
-        parent = 0 if event.parent is None else event.parent[1]
-        shown = shown & (parent * u.grain == start) & (len(event.extra_keys) == len(event.contents))
-    return shown
+    """Whether the event has the tokens of its run and no others, after its parent, and what is each block's own."""
+    event = stored_at(u)
+    ((start, end),), ((group, grains),) = event.tokens, event.contents
+    ((keys_start, keys_end),) = event.extra_keys
+    of_group, parent = (u.group, 0) if event.parent is None else event.parent
+    block_end = (u.looked_at + 1) * u.block
+    shown = (start == u.first * u.block) & (end == (u.last + 1) * u.block) & (event.block_size_tokens == u.block)
+    shown = shown & (event.group == u.group) & (group == u.group) & (of_group == u.group)
+    shown = shown & (grains * u.grain == block_end) & (parent * u.grain == start)
+    shown = shown & (keys_start == u.looked_at * u.block) & (keys_end == block_end + u.ahead)
+    if u.ahead == 0:
+        return shown & (event.ahead == ())
+    (((ahead_start, ahead_end),),) = event.ahead
+    return shown & (ahead_start == block_end) & (ahead_end is None)
 
 
 def _whole_grains(u: Any) -> tuple[Lemma, ...]:
     """Every block ends where a grain of content ends."""
-    positions = _positions(u, NAMED_MOST)
-    ends = [*positions, *(position + 1 for position in positions)]
+    ends = u.first, u.looked_at + 1
     return tuple(Lemma(MULTIPLE, {"factor": end, "multiple": u.block, "unit": u.grain}) for end in ends)
 
 
 def _spans_what_is_due(geometry: Any, index: int, request: Any, prefixes: Any, *runs: Any) -> Any:
-    """Its tokens begin a block early."""
+    """Its tokens continue after the run."""
     event = SOUND_STORED(geometry, index, request, prefixes, *runs)
     tokens: Any = event.tokens
     size = geometry.groups[index].block_size_tokens
@@ -141,23 +173,28 @@ SOUND_STORED = caching._stored
 TOKENS = Obligation(
     id="kv-events.tokens-are-those-of-the-blocks",
     statements=("KV-OP-12",),
-    title="An event carries exactly the tokens of the blocks that it names, and its parent ends where they begin.",
-    unknowns={**_unknown_positions(NAMED_MOST), "block": Count(1), "grain": Count(1)},
-    assumes=lambda u: u.block % u.grain == 0,
+    title="An event of a run of any length, in any group, carries exactly the tokens of its blocks. Its parent ends "
+    "where they begin. Each block is named by the content that ends with it, and has keys of its own, and the token "
+    "after it where its content depends on that.",
+    unknowns={
+        **{name: Count(0) for name in ("group", "first", "looked_at", "last")},
+        **{name: Count(1) for name in ("block", "grain")},
+        "ahead": Count(0, 1),
+    },
+    assumes=lambda u: (u.block % u.grain == 0) & (u.first <= u.looked_at) & (u.looked_at <= u.last),
     claim=_reports_its_tokens,
     lemmas=_whole_grains,
     witnesses={
-        "a gap, in blocks of several grains": lambda u: (
-            (u.due == 3) & (u.gap1 == 0) & (u.gap2 >= 1) & (u.grain >= 2) & (u.block > u.grain) & (u.gap0 >= 1)
+        "blocks of several grains": lambda u: (
+            (u.grain >= 2)
+            & (u.block > u.grain)
+            & (u.first == 3)
+            & (u.looked_at == 40)
+            & (u.last == 90)
+            & (u.ahead == 1)
         )
     },
     mutants=(
-        only(
-            "spans-the-gap",
-            "One event reports blocks that are not adjacent, with the tokens between them (vllm-project/vllm#44451).",
-            "kvreference.caching:_runs",
-            all_in_one,
-        ),
         only(
             "a-block-too-many",
             "The tokens continue for a block that is not named.",
@@ -170,8 +207,203 @@ TOKENS = Obligation(
             "kvreference.caching:content_up_to",
             lambda geometry, group, prefixes, tokens: (group, prefixes[tokens // geometry.grain_tokens]),
         ),
+        only(
+            "events-of-the-first-group",
+            "Events name the first group.",
+            "kvreference.caching:_stored",
+            lambda *arguments: evolve(SOUND_STORED(*arguments), group=0),
+        ),
     ),
-    bound=f"up to {NAMED_MOST} blocks at once, wherever they are and of any size; more are more of the same",
 )
 
-OBLIGATIONS = (RUNS, TOKENS)
+SCHEDULES, ADMITS, ARRIVES, EVICTS, REWINDS, RESETS = range(6)
+"""What forgets or caches."""
+
+
+class _Books(dict[int, Any]):
+    """The requests, each with a token to compute."""
+
+    def tokens_to_schedule(self, _request: Any, _budget: int) -> int:
+        """One."""
+        return 1
+
+    def tokens_from(self, _request: Any, _computed: Any, _budget: int) -> int:
+        """One."""
+        return 1
+
+
+def _reports(u: Any) -> Any:
+    way, works = u.way.__index__(), bool(u.works == 1)
+    earlier, stored = object(), object()
+    lost: Any = (object(), object())
+    first, second = map(Removed, lost)
+    pool: Any = SimpleNamespace(
+        evict=lambda block: lost[block - 5 :][:1] if way == REWINDS else lost, reset=lambda: works
+    )
+    table = SimpleNamespace(blocks=[4, 5, 6], registered=3)
+    allocation = Allocation((), lost) if works else None
+    manager = manager_over(SimpleNamespace(pool=pool, tables={OWNER: [table]}, allocate=lambda *_: allocation))
+    manager.cache.look_up, manager.cache.is_ready = lambda *_: Hit(0, ()), lambda *_: True
+    manager.cache.register = lambda *_: [stored]
+    manager.settings = SimpleNamespace(tells_events=bool(u.tells == 1), lookahead_tokens=0, loads_out_of_turn=False)
+    manager.settings.full_sequence_must_fit = False
+    manager.geometry = SimpleNamespace(groups=[SimpleNamespace(block_size_tokens=4)], keeps_states=False)
+    status = Status.LOADING if way == ARRIVES else Status.RUNNING
+    manager.population = _Books(
+        {OWNER: SimpleNamespace(number=OWNER, tokens=[0] * 9, tokens_computed=0, status=status, drafts_in_flight=0)}
+    )
+    manager.prefixes, manager.performed, manager._events = {OWNER: []}, 0, [earlier]
+    operation: Any = (
+        Schedule(OWNER, 1),
+        Admit(OWNER, 1),
+        Transferred(OWNER, True),
+        Evict(4),
+        Rewind(OWNER, 4),
+        Reset(),
+    )[way]
+    PERFORM[type(operation)](manager, operation)
+    happened, again = (manager._take_events(TakeEvents()).events for _ in range(2))
+    granted: tuple[Any, ...] = (first, second, stored) if works else ()
+    expected = {
+        SCHEDULES: granted,
+        ADMITS: granted,
+        ARRIVES: (stored,),
+        EVICTS: (first, second),
+        REWINDS: (first, second),
+        RESETS: (Cleared(),) if works else (),
+    }
+    return happened == ((earlier, *expected[way]) if u.tells == 1 else ()) and again == ()
+
+
+PERFORM = _PERFORM
+LOSE = Manager._lose
+FILL, ADMIT, TAKE = Holdings._fill, Holdings._admit, BlockPool.take
+"""What these do, where nothing is broken."""
+
+REPORTS = Obligation(
+    id="kv-events.running-reports-in-order",
+    statements=("KV-OP-12",),
+    title="A manager reports, after what it reported before, what an allocation forgot, then what became cached; what "
+    "an eviction forgot, and what a failed load made forget, block by block; and that a reset forgot all. What was "
+    "taken is not reported again, and nothing is if events are switched off.",
+    unknowns={"way": Count(0, 5), "works": Count(0, 1), "tells": Count(0, 1)},
+    claim=_reports,
+    witnesses={"an admission": lambda u: (u.way == ADMITS) & (u.works == 1) & (u.tells == 1)},
+    mutants=(
+        only(
+            "forgotten-is-not-reported",
+            "What an allocation forgot is not reported.",
+            "kvreference.manager:Manager._lose",
+            lambda self, allocation: None,
+        ),
+        only(
+            "the-first-alone",
+            "Of what an allocation forgot the first is reported.",
+            "kvreference.manager:Manager._lose",
+            lambda self, allocation: LOSE(self, evolve(allocation, lost=allocation.lost[:1])),
+        ),
+        only(
+            "before-what-was-forgotten",
+            "What became cached is reported before what was forgotten for it.",
+            "kvreference.manager:Manager._register",
+            lambda self, request, tokens, begun: self._events.insert(0, *self.cache.register()),
+        ),
+        only(
+            "told-twice",
+            "What was taken is reported again.",
+            "kvreference.manager:Manager._take_events",
+            lambda self, _operation: SimpleNamespace(events=tuple(self._events) if self.settings.tells_events else ()),
+        ),
+    ),
+)
+
+
+def _collects(u: Any) -> Any:
+    """A table loses what it and its layout name; where a layout is none, the table stays as it is."""
+    known, provides = bool(u.known == 1), bool(u.provides == 1)
+    grows = bool(u.first == 1), bool(u.second == 1)
+    held: Any = object.__new__(Holdings)
+    held.pool = SimpleNamespace(count_free=lambda _held: 0, make_room=lambda _taken, _held: True, touch=lambda _: None)
+    held.pool.free = ()
+    held.groups, held.rules, held.copies = (), OWN_RULES, []
+    held.settings = SimpleNamespace(geometry=None)
+    tables = [Table([], 0, 0), Table([], 0, 0)]
+    held.tables = {OWNER: tables} if known else {}
+    layouts: dict[str, Any] = {
+        name: [[name, number] if its else None for number, its in enumerate(grows, 1)]
+        for name in ("provided", "after it", "at once")
+    }
+
+    def grow(table: Table, layout: Any) -> list[Any]:
+        number = next(at for at, each in enumerate(held.tables[OWNER], 1) if each is table)
+        return [(layout, number, which) for which in range(2)]
+
+    def plans(_tables: Any, before: Any, _span: Any) -> Any:
+        return layouts["after it" if before == [None, None] else "at once"]
+
+    with (
+        patch.object(holdings, "tables_of_hit", lambda *_: tables),
+        patch.object(holdings, "plan_provided", lambda *_: layouts["provided"] if provides else [None, None]),
+        patch.object(holdings, "blocks_new", lambda *_: 0),
+        patch.object(holdings, "has_room", lambda *_: True),
+        patch.object(held, "_grow", grow),
+        patch.object(held, "_plan", plans),
+        patch.object(held, "_aim", lambda *_: None),
+        patch.object(held, "release_passed", lambda *_: None),
+    ):
+        allocation = held.allocate(OWNER, Span(0, 1, 0, provided=1 if provides else 0), Hit(0, ((), ())))
+    names = ("provided", "after it") if provides else ("after it",)
+    expected = [
+        (layout, number, which)
+        for name in names
+        for number, layout in enumerate(layouts[name], 1)
+        for which in range(2)
+        if layout is not None
+    ]
+    return list(allocation.lost) == expected and _takes()
+
+
+def _takes() -> Any:
+    pool: Any = object.__new__(BlockPool)
+    pool.references, pool.free = {}, FreeQueue([7, 5, 6])
+    with patch.object(pool, "_lose", lambda block: [(block, "one"), (block, "other")]):
+        blocks, lost = pool.take(2)
+    return blocks == [7, 5] and lost == [(7, "one"), (7, "other"), (5, "one"), (5, "other")]
+
+
+def _last_first(blocks: list[int], lost: list[Any]) -> tuple[list[int], list[Any]]:
+    return blocks, lost[::-1]
+
+
+COLLECTS = Obligation(
+    id="kv-events.running-collects-what-is-lost",
+    statements=("KV-OP-12", "KV-OP-05"),
+    title="An allocation returns all that the blocks lost that it takes, in the order in which it takes them: what "
+    "another node provides first, then the rest, each group by group, and in a group block by block.",
+    bound="two groups, and two blocks at once: groups and blocks are lists, which are gone through in order",
+    unknowns={name: Count(0, 1) for name in ("known", "provides", "first", "second")},
+    claim=_collects,
+    witnesses={"both groups, after what is provided": lambda u: u.known + u.provides + u.first + u.second == 4},
+    mutants=(
+        only(
+            "of-the-last-group",
+            "What is lost for the last group is returned.",
+            "kvreference.holdings:Holdings._fill",
+            lambda self, tables, layouts: FILL(self, tables, layouts)[0 if layouts[1] is None else -2 :],
+        ),
+        only(
+            "provided-ones-lose-nothing",
+            "What is lost for another node's blocks is not returned.",
+            "kvreference.holdings:Holdings._admit",
+            lambda self, *arguments: ADMIT(self, *arguments)[:0],
+        ),
+        only(
+            "last-block-first",
+            "What the last block lost comes first.",
+            "kvreference.block_pool:BlockPool.take",
+            lambda self, count: _last_first(*TAKE(self, count)),
+        ),
+    ),
+)
+
+OBLIGATIONS = (RUNS, TOKENS, REPORTS, COLLECTS)

@@ -15,13 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from kvreference import retention
+from attrs import evolve
+
+from kvreference import retention, tables
+from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
 from kvspec.obligation import AMap, Count, Lemma, Mutant, Obligation, Unknown, only
 from kvspec.proofs.lemmas import MULTIPLE
+from kvspec.sequences import Parts, Stretch, times
 from kvspec.stand_in import any_geometry, group, sizes
 from kvspec.symbolic import Term, implies, negated
 
@@ -94,7 +99,7 @@ def _dense(u: Any) -> Any:
 
 DENSE = Obligation(
     id="retention.dense-keeps-all",
-    statements=("KV-OP-08",),
+    statements=("KV-OP-08", "KV-OP-16"),
     title="Without an interval every block, in a group of any kind, is due as soon as it is full, and not before; so "
     "none is due before one that stands before it.",
     unknowns={"block": Count(1), **{name: Count(0) for name in ("index", "further", "computed")}, "prompt": Count(1)},
@@ -462,6 +467,71 @@ def in_order(kind: Kind) -> Obligation:
     )
 
 
+_begins: Any = tables.tables_of_hit
+"""What it does, where nothing is broken."""
+
+
+class _OfHit:
+    """The blocks of a hit in one group."""
+
+    def __init__(self, length: Any) -> None:
+        self.length = length
+
+    def __getitem__(self, which: slice) -> list[Stretch]:
+        assert which.stop is None, "all after some"
+        return [Stretch(self.length - which.start)]
+
+
+def _hit_covers(kind: Kind, u: Any) -> Any:
+    its = of_kind(kind, u)
+
+    def unread(hit_tokens: Any) -> Any:
+        blocks = its.blocks_unread(hit_tokens)
+        return times(blocks) if isinstance(blocks, Term) else blocks
+
+    geometry: Any = SimpleNamespace(groups=[SimpleNamespace(blocks_unread=unread)])
+    hit: Any = Hit(u.hit, (_OfHit(u.hit // u.block),))  # type: ignore[arg-type]  # it stands for them
+    with patch.object(tables, "len", lambda parts: Parts(parts).length, create=True):
+        (table,) = tables.tables_of_hit(geometry, hit, u.hit)
+    fine = (table.registered == u.hit // u.block) & (table.boundary_tokens == u.hit)
+    passed_over = (u.index < table.registered) & reads(its, u.boundary, u.index)
+    return fine & implies(passed_over, reads(its, u.hit, u.index))
+
+
+def hit_covers(kind: Kind) -> Obligation:
+    """What a request passes over since it begins with a hit is cached."""
+    name, words, unknowns = KINDS[kind]
+    return Obligation(
+        id=f"retention.{name}-hit-covers",
+        statements=("KV-OP-16", "KV-OP-27"),
+        title=f"With {words}, a request that begins with a hit looks at all blocks after those of the hit, and its hit "
+        "reads every block of these that a hit at a later boundary reads.",
+        unknowns={"block": Count(1), **unknowns, "hit": Count(0), "boundary": Count(1), "index": Count(0)},
+        assumes=lambda u: (u.boundary > u.hit) & (u.hit % of_kind(kind, u).unit == 0),
+        claim=lambda u: _hit_covers(kind, u),
+        witnesses={
+            "a hit": lambda u: (u.block >= 2) & (u.hit >= 2 * u.block) & reads(of_kind(kind, u), u.boundary, u.index)
+        },
+        mutants=(
+            only(
+                "a-block-after-the-hit-is-passed-over",
+                "A request does not look at the first block after its hit.",
+                "kvreference.tables:tables_of_hit",
+                lambda *arguments: [evolve(each, registered=each.registered + 1) for each in _begins(*arguments)],
+            ),
+            only(
+                "every-other-boundary-reads-all",
+                "A hit at every other boundary reads all blocks.",
+                "kvreference.geometry:Group.blocks_needed",
+                lambda self, hit: (
+                    hit // self.block_size_tokens % 2 * (hit // self.block_size_tokens - 1),
+                    hit // self.block_size_tokens,
+                ),
+            ),
+        ),
+    )
+
+
 def parts(u: Any) -> Any:
     """The junction, by the code that runs."""
     return retention.junction(geometry_of(u), u.known, u.readable, u.hit)
@@ -525,6 +595,6 @@ OBLIGATIONS = (
     REPLAY,
     REPLAY_DUE,
     DUE,
-    *(make(kind) for make in (first_boundary, in_order) for kind in KINDS),
+    *(make(kind) for make in (first_boundary, in_order, hit_covers) for kind in KINDS),
     JUNCTION,
 )

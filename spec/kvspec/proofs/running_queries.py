@@ -11,11 +11,12 @@ from attrs import validators
 
 from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
-from kvreference.answers import Granted, Hit, Statistics
+from kvreference.answers import Granted, Hit, Partial, Refused, Statistics
 from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Holdings, Span
+from kvreference.mamba import StateMode
 from kvreference.manager import Manager
-from kvreference.operations import Admit, CommonPrefix, LookUp, Schedule, TakeStatistics
+from kvreference.operations import Admit, CommonPrefix, Dispatch, LookUp, Schedule, TakeStatistics
 from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
@@ -26,7 +27,7 @@ from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, requ
 from kvspec.proofs.running_tables import HOLDINGS, OWNER, Entries, on_lengths
 from kvspec.sequences import Parts, Stretch, numbered
 from kvspec.stand_in import any_geometry, group
-from kvspec.symbolic import either
+from kvspec.symbolic import either, negated
 
 CACHE = "kvreference.prefix_cache:PrefixCache"
 
@@ -305,7 +306,7 @@ def _caches(u: Any) -> Any:
 
 CACHES = Obligation(
     id="content-and-cached-map.running-caches-what-is-verified",
-    statements=("KV-OP-08",),
+    statements=("KV-OP-08", "KV-OP-20"),
     title="Of what a step computes only the request's own tokens are cached, and no draft; what it has yet to compute "
     "serves no hit before it is dispatched, and what was loaded does.",
     unknowns={"tokens": Count(1), "till": Count(0), "steps": Count(0, 1), "loads": Count(0, 1)},
@@ -317,6 +318,86 @@ CACHES = Obligation(
             "What a step has yet to compute serves hits.",
             "kvreference.prefix_cache:yet_to_compute",
             lambda cached, computes, loaded: [],
+        ),
+    ),
+)
+
+
+class _Fenced:
+    """What cannot serve yet: one content, which is looked at."""
+
+    def __init__(self, group: int, grains: Any) -> None:
+        self.content = group, grains
+
+    def __contains__(self, content: Any) -> bool:
+        return bool((content[0] == self.content[0]) & (content[1] == self.content[1]))
+
+    def clear(self) -> None:
+        """From now on all content serves."""
+        self.content = -1, 0
+
+
+class _Ends:
+    """The prefixes of a request: each is known by its length, in whole grains."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return place + 1
+
+
+def _is_ready(u: Any) -> Any:
+    """One of three groups is looked at; in the others everything serves."""
+    which, states, copied = u.which.__index__(), bool(u.states == 1), bool(u.copied == 1)
+    mode = StateMode.ALIGN if u.aligned == 1 else StateMode.ALL
+    its = group(Kind.MAMBA, u.block, states=mode) if states else group(Kind.FULL, u.block, unit_tokens=u.unit)
+    groups = [group(Kind.FULL, u.block) for _ in range(3)]
+    groups[which] = its
+    cache = cache_over(SimpleNamespace(groups=groups, grain_tokens=u.grain))
+    cache.fenced = _Fenced(which, u.fenced)
+    hit = Hit(u.hit, (), (Partial(which, 7, 1),) if copied else ())
+    prefixes: Any = _Ends()
+    ready = cache.is_ready(hit, prefixes)
+    manager = manager_over(SimpleNamespace(dispatch=lambda: ()))
+    manager.cache = cache
+    manager._dispatch(Dispatch())
+    fenced = (u.hit > 0) & ((u.states == 1) | (u.copied == 1)) & (u.fenced == u.hit // u.grain)
+    return (negated(fenced) == ready) & cache.is_ready(hit, prefixes)
+
+
+READY = Obligation(
+    id="hit-lookup.running-hit-is-ready",
+    statements=("KV-OP-20",),
+    title="A hit may serve unless it reads a state, or copies a beginning of a block, that the step which is scheduled "
+    "has yet to compute: of each group that is asked for by the content that the hit ends with there. Once the step is "
+    "dispatched, it may.",
+    unknowns={
+        **{name: Count(0, 1) for name in ("states", "aligned", "copied")},
+        "which": Count(0, 2),
+        **{name: Count(1) for name in ("block", "unit", "grain")},
+        **{name: Count(0) for name in ("hit", "fenced")},
+    },
+    claim=_is_ready,
+    witnesses={
+        "a state of this step": lambda u: (u.states == 1) & (u.hit == 8) & (u.grain == 4) & (u.fenced == 2),
+        "a copy of another": lambda u: (u.copied == 1) & (u.hit == 8) & (u.grain == 4) & (u.fenced == 1),
+    },
+    mutants=(
+        only(
+            "states-are-ready",
+            "A state serves a hit in the step that computes it.",
+            "kvreference.geometry:Group.keeps_states",
+            False,
+        ),
+        only(
+            "all-are-ready",
+            "A copy is made in the step that computes its source.",
+            f"{CACHE}.is_ready",
+            lambda self, hit, prefixes: not (hit.tokens > 0 and self.geometry.groups[0].keeps_states),
+        ),
+        only(
+            "never-ready-again",
+            "A content that was computed once never serves by a state.",
+            f"{CACHE}.dispatched",
+            lambda self: None,
         ),
     ),
 )
@@ -334,22 +415,32 @@ def _schedules(u: Any) -> Any:
     spans: list[Span] = []
     registered: list[Any] = []
 
-    def allocate(_request: int, span: Span, _hit: Hit) -> Allocation:
+    def allocate(_request: int, span: Span, _hit: Hit) -> Allocation | None:
         spans.append(span)
-        return Allocation((), ())
+        return None if u.lacks == 1 else Allocation((), ())
 
     def registers(_pool: Any, _request: Any, _prefixes: Any, _tables: Any, tokens: Any, begun: Any) -> list[Any]:
         registered.append((tokens, begun))
         return []
 
-    manager = manager_over(SimpleNamespace(allocate=allocate, tables={request.number: []}, pool=None))
+    def looks_up(_pool: Any, of: Any, prefixes: Any) -> Hit:
+        assert of is request, "of this request"
+        assert prefixes is manager.prefixes[request.number], "by its own prefixes"
+        looked_up.append(of)
+        return Hit(u.hit, ())
+
+    looked_up: list[Any] = []
+    held = SimpleNamespace(
+        allocate=allocate, tables={request.number: []}, pool=None, passes_gate=lambda *_: u.gate == 1
+    )
+    manager = manager_over(held)
     manager.population, manager.prefixes, manager.performed = its, {request.number: []}, 0
     manager.geometry = SimpleNamespace(groups=(), keeps_states=False)
-    manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=False)
+    manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=bool(u.gate != 2))
     manager.settings.loads_out_of_turn = False
     manager.cache = SimpleNamespace(
-        is_ready=lambda *_: True,
-        look_up=lambda *_: Hit(u.hit, ()),
+        is_ready=lambda *_: u.ready == 1,
+        look_up=looks_up,
         register=registers,
     )
     with validators.disabled():
@@ -358,6 +449,13 @@ def _schedules(u: Any) -> Any:
     with on_lengths(population), on_lengths(manager_module):
         granted = manager._schedule(schedule) if way == RUNS else manager._admit(admit)
         its.settle(schedule if way == RUNS else admit, granted)
+    if len(looked_up) != (1 if way != RUNS and u.computed == 0 else 0):
+        return False
+    if way != RUNS and u.ready == 0 and (spans or not isinstance(granted, Refused)):
+        return False
+    if isinstance(granted, Refused):
+        rejected = (u.lacks == 1) | (negated((u.gate != 0) & (u.ready == 1)) if way != RUNS else False)
+        return rejected & (request.tokens_computed == u.computed) & (registered == [])
     (span,) = spans
     if granted.loads:
         return (span.provided == request.tokens_computed) & (registered == [])
@@ -368,6 +466,7 @@ def _schedules(u: Any) -> Any:
 
 
 _REGISTER, _COMPUTE = Manager._register, Population._compute
+_HIT, _ADMIT = Manager._hit, Manager._admit
 """What these do, where nothing is broken."""
 
 
@@ -378,16 +477,19 @@ def _counts_one_more(self: Population, request: Request, budget: int, granted: G
 
 SCHEDULES = Obligation(
     id="content-and-cached-map.running-registers-what-is-scheduled",
-    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-08"),
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-08", "KV-OP-13", "KV-OP-16", "KV-OP-20", "KV-OP-27"),
     title="A step of the running manager asks for slots for exactly the tokens that it then counts as computed, after "
     "the hit and what another node provides, and registers nothing beyond them. What arrives later is not registered "
-    "yet.",
+    "yet. An admission of a request that has computed nothing makes one look-up, also if it is rejected, and no other "
+    "step makes one. It is rejected if its hit may not serve yet, and then nothing is asked for.",
     unknowns={
         **CHUNK,
         "way": Count(0, 2),
         "hit": Count(0),
         "external": Count(0),
         "lookahead": Count(0),
+        **{name: Count(0, 1) for name in ("lacks", "ready")},
+        "gate": Count(0, 2),
     },
     # A hit leaves a token, and a request that computed some before has one to compute.
     assumes=lambda u: (
@@ -403,6 +505,7 @@ SCHEDULES = Obligation(
         ),
         "drafts are computed": lambda u: (u.way == RUNS) & (u.drafts == 2) & (u.computed == u.tokens - 1),
         "it was loaded before": lambda u: (u.way == BEGINS) & (u.computed == 8) & (u.tokens == 12),
+        "it is rejected": lambda u: (u.way == BEGINS) & (u.computed == 0) & (u.lacks == 1) & (u.tokens == 12),
         "it loads": lambda u: (u.way == LOADS) & (u.external == 4) & (u.tokens == 12),
     },
     mutants=(
@@ -411,6 +514,20 @@ SCHEDULES = Obligation(
             "A token more is registered than the step computes.",
             "kvreference.manager:Manager._register",
             lambda self, request, tokens, begun: _REGISTER(self, request, tokens + 1, begun),
+        ),
+        only(
+            "looked-up-again",
+            "An admission looks up a second time.",
+            "kvreference.manager:Manager._hit",
+            lambda self, request: (_HIT(self, request), _HIT(self, request))[1],
+        ),
+        only(
+            "only-granted-if-it-fits",
+            "A rejected admission makes no look-up.",
+            "kvreference.manager:Manager._admit",
+            lambda self, operation: (
+                _ADMIT(self, operation) if self._allocate(0, None, None) else Refused(0, gate=False)
+            ),
         ),
         only(
             "counted-without-a-slot",
@@ -422,4 +539,4 @@ SCHEDULES = Obligation(
 )
 
 
-OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, SCHEDULES)
+OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, READY, SCHEDULES)

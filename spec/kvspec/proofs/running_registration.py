@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from attrs import evolve
 
-from kvreference import ahead, caching, content, prefix_cache, retention
+from kvreference import ahead, caching, prefix_cache, retention
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.choices import Choices
@@ -45,11 +45,10 @@ from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either, implies, negated
 from kvspec.turns import turn_of_group, turns_at
 
+REGISTER: Callable[..., Any] = caching.register
 TAKE_DUE: Callable[..., Iterator[int]] = caching._take_due
 TAKE_BOUNDARIES: Callable[..., Iterator[int]] = caching._take_boundaries
-EXTEND: Callable[..., None] = content.Prefixes.extend
 """What these do, where nothing is broken."""
-WITHOUT_EVENTS = Rules((Delta("stored_events", lambda *_: []),))
 
 
 class Prefixes:
@@ -83,28 +82,40 @@ OF_CACHING: Mapping[str, Unknown] = {
 are computed, or never."""
 
 
-JUNCTION: Any = object()
-"""The junction of a request, which the retention of its blocks must be asked for."""
+JUNCTION, PROMPT = object(), object()
+"""The junction of a request, which the retention of its blocks must be asked for, and the length of its prompt."""
 
 
 def _step(
     u: Any, its: Group, kept: Any, table: Any, pool: Any, tokens: Any, verified: Any, begun: Any = None
-) -> list[Any]:
-    """One step registers what is due in one group; returns the content that cannot serve a hit yet."""
+) -> tuple[list[Any], list[Any]]:
+    """One step registers what is due in one group.
+
+    Returns the content that cannot serve a hit yet, and the places of the blocks that events report.
+    """
+    reported: list[Any] = []
+
+    def stored_events(_rule: Any, *arguments: Any) -> list[Any]:
+        reported.append(arguments)
+        return [arguments]
+
     groups, tables = (Entries(u.groups, {"looked": (u.group, each)}) for each in (its, table))
     geometry: Any = SimpleNamespace(groups=groups, grain_tokens=u.grain)
     cache: Any = object.__new__(PrefixCache)
-    cache.geometry, cache.rules = geometry, WITHOUT_EVENTS
+    cache.geometry, cache.rules = geometry, Rules((Delta("stored_events", stored_events),))
     cache.retention = SimpleNamespace(at_junction=lambda junction: kept if junction is JUNCTION else None)
     fenced: list[Any] = []
     cache.fenced = SimpleNamespace(update=fenced.extend)
     request: Any = SimpleNamespace(
-        prompt_tokens=0, tokens=Tokens(verified), junction_tokens=JUNCTION, status=Status.RUNNING
+        prompt_tokens=PROMPT, tokens=Tokens(verified), junction_tokens=JUNCTION, status=Status.RUNNING
     )
     prefixes: Any = Prefixes(u.known)
     with turn_of_group(caching, u.group), on_lengths(caching), on_lengths(prefix_cache):
-        cache.register(pool, request, prefixes, tables, tokens, begun)
-    return fenced
+        events = cache.register(pool, request, prefixes, tables, tokens, begun)
+    ((of, index, *its_own, _looked_at, due, _began),) = reported
+    assert events == reported, "what is reported is returned"
+    assert [id(each) for each in (of, index, *its_own)] == [id(each) for each in (geometry, u.group, request, prefixes)]
+    return fenced, due
 
 
 def _looked_at(u: Any) -> tuple[Any, Any]:
@@ -115,14 +126,19 @@ def _looked_at(u: Any) -> tuple[Any, Any]:
     return place, table
 
 
-def _due_at(due: Any, is_due: Any) -> Any:
-    return SimpleNamespace(due_tokens=lambda *_: due if is_due == 1 else None, boundaries=lambda *_: ())
+def _due_at(place: Any, due: Any, is_due: Any) -> Any:
+    def due_tokens(_group: Any, index: Any, prompt_tokens: Any) -> Any:
+        assert index == place, "of this block"
+        assert prompt_tokens is PROMPT, "of this request"
+        return due if is_due == 1 else None
+
+    return SimpleNamespace(due_tokens=due_tokens, boundaries=lambda *_: ())
 
 
 def _registers_what_is_due(u: Any) -> Any:
-    stops = bool(u.stops == 1)
-    states = {"states": StateMode.ALIGN} if stops else {}
-    its = group(Kind.MAMBA if stops else Kind.FULL, u.size, **states)
+    stops, keeps_states = bool(u.stops == 1), bool(u.stops != 0)
+    states = {"states": StateMode.ALIGN if stops else StateMode.ALL} if keeps_states else {}
+    its = group(Kind.MAMBA if keeps_states else Kind.FULL, u.size, **states)
     known: list[Any] = []
     pool: Any = SimpleNamespace(
         register=lambda content, block: known.append((content, block)), is_cached=lambda _block: False
@@ -130,7 +146,7 @@ def _registers_what_is_due(u: Any) -> Any:
     place, table = _looked_at(u)
     begun = u.begun if u.steps == 1 else None
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)) as turns:
-        fenced = _step(u, its, _due_at(u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
+        fenced, reported = _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
     end, tokens = (u.place + 1) * u.size, least(u.tokens, u.verified)
     whole = u.place < least(tokens, u.known * u.grain) // u.size
     # A block that is due later ends the loop, and keeps the place from which the next step continues.
@@ -143,12 +159,14 @@ def _registers_what_is_due(u: Any) -> Any:
     # A state that a step has passed is the one from which it began.
     passed = (end > u.begun) & (end < tokens) if stops and begun is not None else False
     due = (u.is_due == 1) & (u.due <= tokens) & (u.block != NULL) & negated(passed)
+    if len(reported) != len(known):
+        return False
     if not known:
         return fine & negated(due) & (fenced == [])
     ((which, prefix), block) = known[0]
     own = (which == u.group) & (prefix == end // u.grain - 1) & (block == u.block)
     verified = (end <= tokens) & (end <= u.known * u.grain)
-    waits = len(fenced) == 1 and fenced[0] == known[0][0] if stops and begun is not None else fenced == []
+    waits = len(fenced) == 1 and fenced[0] == known[0][0] if keeps_states and begun is not None else fenced == []
     return fine & due & own & verified & (len(known) == 1 and waits)
 
 
@@ -184,13 +202,13 @@ def _goes_on(group_: Any, retention_: Any, request: Any, table: Any, tokens: Any
 
 REGISTERS = Obligation(
     id="content-and-cached-map.running-caching",
-    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-27", "KV-MEM-01", "KV-WORK-01"),
+    statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-20", "KV-OP-27", "KV-MEM-01", "KV-WORK-01"),
     title="When a request's computed tokens are registered, in any of its groups, each block of its table, however "
     "long that is, is looked at in its turn: if it is full of verified tokens and was not looked at before. It is "
     "cached, once, for the prefix that ends with its last token, if and only if it is due, not released, and, of "
     "states, this step does not pass its end. If it is due later, the step looks no further, and the next one begins "
-    "there.",
-    unknowns={**OF_CACHING, "verified": Count(1), "stops": Count(0, 1), "begun": Count(0), "steps": Count(0, 1)},
+    "there. A state that becomes cached serves no hit before this step is dispatched, if the step computes it.",
+    unknowns={**OF_CACHING, "verified": Count(1), "stops": Count(0, 2), "begun": Count(0), "steps": Count(0, 1)},
     assumes=lambda u: (u.place < u.length) & (u.group < u.groups) & ((u.is_due == 1) | (u.due == 0)),
     claim=_registers_what_is_due,
     witnesses={
@@ -255,6 +273,18 @@ REGISTERS = Obligation(
             _goes_on,
         ),
         only(
+            "no-state-waits",
+            "A state serves hits in the step that computes it.",
+            "kvreference.geometry:Group.fences",
+            False,
+        ),
+        only(
+            "due-as-in-another-prompt",
+            "When a block is due is asked for another prompt.",
+            "kvreference.caching:due_tokens",
+            lambda retention_, group_, position, _prompt: retention_.due_tokens(group_, position, position),
+        ),
+        only(
             "drafts-are-verified",
             "Drafts are cached with the step that computes them.",
             "kvreference.prefix_cache:min",
@@ -282,12 +312,12 @@ def _offers_once(u: Any) -> Any:
     place, table = _looked_at(u)
     its = group(Kind.FULL, u.size)
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)):
-        _step(u, its, _due_at(u.due, u.is_due), table, pool, u.tokens, u.tokens)
+        _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.tokens)
         first = len(offers)
         looked = bool(table.registered > u.place)
         if u.further > table.registered:
             table.registered = u.further
-        _step(u, its, _due_at(u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more)
+        _step(u, its, _due_at(u.place, u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more)
     again = len(offers) - first
     return first + again <= 1 and (again == 0 or not looked)
 
@@ -302,7 +332,7 @@ def _forgets(*arguments: Any) -> Iterator[int]:
 
 ONCE = Obligation(
     id="content-and-cached-map.running-offers-once",
-    statements=("KV-OP-08", "KV-WORK-01"),
+    statements=("KV-OP-08", "KV-OP-15", "KV-WORK-01"),
     title="Of two steps, with any others between them, at most one offers a block to the cache; and a block that was "
     "looked at in the first is not offered in the second, whatever is due then.",
     unknowns={
@@ -360,7 +390,8 @@ def _entry(u: Any) -> Any:
     own: Any = Dense(geometry) if dense else Sparse(geometry, u.interval, u.junction)
     offered: list[Any] = []
 
-    def first(start: Any, end: Any, _prompt: Any) -> list[Any]:
+    def first(start: Any, end: Any, prompt: Any) -> list[Any]:
+        assert prompt is PROMPT, "of this request"
         with patch.object(retention, "range", _from_its_first, create=True):
             offered.extend(islice(own.boundaries(start, end, u.replay + 1), 1))
         return offered
@@ -368,7 +399,7 @@ def _entry(u: Any) -> Any:
     kept: Any = SimpleNamespace(due_tokens=lambda *_: None, boundaries=first)
     table: Any = Table(u.blocks, 0, u.offered)
     with turns_at(caching, []):
-        fenced = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+        fenced, _ = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
     reached = least(u.tokens, u.known * u.grain) - its.lookahead_tokens
     admitted = u.hit % u.interval == 0 if u.interval > 0 else False
     if not dense:
@@ -399,7 +430,7 @@ def _from_its_first(first: Any, end: Any, step: Any) -> Iterator[Any]:
 
 ENTRY = Obligation(
     id="partial-hits.an-entry-once",
-    statements=("KV-OP-18", "KV-WORK-01"),
+    statements=("KV-OP-18", "KV-OP-16", "KV-OP-27", "KV-WORK-01"),
     title="The next admitted boundary after those that were offered, in this step or in any before, is offered as soon "
     "as all that a hit there must match is computed, and never again. It becomes an entry if and only if this ends "
     "inside a block: that block, with the content that the look-up asks for. No admitted boundary is passed over.",
@@ -516,10 +547,10 @@ def _several(u: Any) -> Any:
     table: Any = Table(u.blocks, u.registered, u.offered)
     kept: Any = SimpleNamespace(due_tokens=lambda *_: 0, boundaries=lambda *_: [u.low, u.high])
     with turns_at(caching, [u.first, u.second], lambda place: setattr(table, "registered", place)):
-        fenced = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
-    if len(cached) != 2:
+        fenced, reported = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+    if len(cached) != 2 or len(reported) != 2:
         return False
-    fine = table.registered == u.second + 1
+    fine = (table.registered == u.second + 1) & (reported[0] == u.first) & (reported[1] == u.second)
     for place, ((which, prefix), block) in zip((u.first, u.second), cached, strict=True):
         fine = fine & (which == u.group) & (prefix == (place + 1) * u.block // u.grain - 1) & (block == u.blocks[place])
     copies = its.copies
@@ -536,11 +567,20 @@ def _first_alone(values: Any) -> list[Any]:
     return [*values][:1]
 
 
+def _reports_the_last(rules: Rules) -> Rules:
+    def of_last(rule: Callable[..., Any], *arguments: Any) -> Any:
+        *others, due, began = arguments
+        return rule(*others, due[-1:], began)
+
+    return Rules((*rules.deltas, Delta("stored_events", of_last)))
+
+
 SEVERAL = Obligation(
     id="content-and-cached-map.running-caches-each",
-    statements=("KV-OP-08", "KV-OP-15", "KV-OP-18"),
+    statements=("KV-OP-08", "KV-OP-12", "KV-OP-15", "KV-OP-16", "KV-OP-18", "KV-OP-20", "KV-OP-27"),
     title="Of several blocks that are due in a step, and of several boundaries, each is cached for its own content, in "
-    "order: what is done to one does not depend on another.",
+    "order: what is done to one does not depend on another. Exactly the blocks that became cached are reported, in "
+    "order.",
     unknowns={
         **{name: SIZES[name] for name in ("block", "unit", "lookahead")},
         **{name: OF_CACHING[name] for name in ("grain", "known", "groups", "group", "tokens", "registered")},
@@ -566,106 +606,17 @@ SEVERAL = Obligation(
             "kvreference.caching:list",
             _first_alone,
         ),
-    ),
-)
-
-
-# Content, and answers
-
-
-class _Known:
-    """The prefixes that a request has so far: how many, and which was appended."""
-
-    def __init__(self, length: Any) -> None:
-        self.length = length
-        self.added: list[Any] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.length > 0)
-
-    def __getitem__(self, place: int) -> Any:
-        assert place == -1, "only the last is asked for"
-        return ("prefix", self.length)
-
-    def append(self, prefix: Any) -> None:
-        self.added.append(prefix)
-        self.length = self.length + 1
-
-
-class _Text:
-    """Tokens of which only the places are known."""
-
-    def __init__(self, length: Any) -> None:
-        self.length = length
-
-    def __getitem__(self, places: slice) -> tuple[Any, ...]:
-        return (places.start, places.stop)
-
-
-def _extends(u: Any) -> Any:
-    interned: Any = object.__new__(content.Prefixes)
-    interned.grain_tokens, interned.ahead_tokens = u.grain, u.ahead
-    interned._rules = Rules()
-    made: list[Any] = []
-
-    def child(parent: Any, piece: Any, tokens: Any) -> str:
-        made.append((parent, piece, tokens))
-        return "a prefix"
-
-    interned._child = child
-    prefixes: Any = _Known(u.known)
-    start = u.turn * u.grain
-
-    def ranged(first: Any, end: Any, step: Any) -> Any:
-        made.append((first, step))
-        if (start >= first) & (start < end):
-            # Before this turn there is a prefix for each grain before it.
-            prefixes.length = u.turn
-            yield start
-
-    text: Any = _Text(u.tokens)
-    with patch.object(content, "range", ranged, create=True), on_lengths(content):
-        interned.extend(prefixes, text, Keys())
-    (first, step), *turns = made
-    begins = (first == u.known * u.grain) & (step == u.grain)
-    there = (u.turn >= u.known) & (start + u.grain + u.ahead <= u.tokens)
-    if not turns:
-        return begins & negated(there) & (prefixes.added == [])
-    ((parent, ((from_, till), names), end),) = turns
-    of_last = u.turn == 0 if parent is None else parent[1] == u.turn
-    piece = (from_ == start) & (till == start + u.grain + u.ahead) & (end == start + u.grain)
-    once = prefixes.added == ["a prefix"] and names == ()
-    return begins & there & piece & of_last & (prefixes.length == u.turn + 1) & once
-
-
-EXTENDS = Obligation(
-    id="content-and-cached-map.running-prefixes",
-    statements=("KV-OP-08",),
-    title="Of any number of tokens, the prefix at each whole grain is known, once, as soon as its tokens are, and "
-    "those after it that its content depends on: it is the prefix before it, and the tokens since.",
-    unknowns={"grain": Count(1), "ahead": Count(0, 1), "known": Count(0), "turn": Count(0), "tokens": Count(0)},
-    claim=_extends,
-    witnesses={
-        "the second of two": lambda u: (
-            (u.grain == 4) & (u.known == 1) & (u.turn == 2) & (u.tokens == 13) & (u.ahead == 1)
-        )
-    },
-    mutants=(
         only(
-            "ahead-is-not-awaited",
-            "A prefix is known before the token after it is.",
-            "kvreference.content:Prefixes.extend",
-            lambda self, known, tokens, keys: EXTEND(evolve_prefixes(self, ahead_tokens=0), known, tokens, keys),
+            "reports-the-last",
+            "Of the blocks that become cached only the last is reported.",
+            "kvreference.prefix_cache:register",
+            lambda *arguments: REGISTER(*arguments[:-1], _reports_the_last(arguments[-1])),
         ),
     ),
 )
 
 
-def evolve_prefixes(its: Any, **others: Any) -> Any:
-    """The same, with other attributes."""
-    made: Any = object.__new__(content.Prefixes)
-    vars(made).update({**vars(its), **others})
-    return made
+# Answers
 
 
 class _Alone:
@@ -700,11 +651,11 @@ def _answers(u: Any) -> Any:
     manager.population, manager.prefixes = _Alone(request), {}
     manager.cache = SimpleNamespace(register=register)
     extended: list[Any] = []
-    manager._interned = SimpleNamespace(extend=lambda prefixes, tokens, _keys: extended.append((prefixes, tokens)))
+    manager._interned = SimpleNamespace(extend=lambda *arguments: extended.append(arguments))
     with on_lengths(ahead):
         manager.perform(Sample(OWNER, 0, 7, 0))
-    ((prefixes, tokens),) = extended
-    fine = prefixes is manager.prefixes[OWNER] and tokens is request.tokens
+    ((prefixes, tokens, keys),) = extended
+    fine = prefixes is manager.prefixes[OWNER] and tokens is request.tokens and keys is request.keys
     caches = (u.steps > 1) | ((u.caches == 1) & (u.drafts == 1))
     if not registered:
         return fine & negated(caches & (holds and not loads))
@@ -717,10 +668,10 @@ def _answers(u: Any) -> Any:
 
 ANSWERS = Obligation(
     id="content-and-cached-map.running-answer-is-cached",
-    statements=("KV-OP-08",),
-    title="With an answer the prefixes of its tokens become known. Where steps are ahead of answers, and where a "
-    "release caches with an answer what drafts filled, what is computed is registered then, but for the answer itself, "
-    "unless the request holds no blocks or loads them.",
+    statements=("KV-OP-08", "KV-OP-09"),
+    title="With an answer the prefixes of its request's tokens become known. Where steps are ahead of answers, and "
+    "where a release caches with an answer what drafts filled, what is computed is registered then, but for the answer "
+    "itself, unless the request holds no blocks or loads them.",
     unknowns={
         "tokens": Count(1),
         "computed": Count(0),
@@ -802,4 +753,4 @@ ARRIVES = Obligation(
     ),
 )
 
-OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, EXTENDS, ANSWERS, ARRIVES)
+OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, ANSWERS, ARRIVES)

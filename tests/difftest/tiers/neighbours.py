@@ -100,6 +100,19 @@ def _store_has_ended(_divergence: Divergence, engine: Any) -> None:
     engine.memory.jobs.clear()
 
 
+def _written_by_a_step(divergence: Divergence, engine: Any) -> Divergence | None:
+    """A store takes what a step has written to its block."""
+    engine.memory.brought.clear()
+    return _with(statement="KV-TIER-04", subject="what a store takes of group 0")(divergence, engine)
+
+
+def _brought_by_its_own(divergence: Divergence, engine: Any) -> Divergence | None:
+    """A store takes what a load of its own connector has brought to its block."""
+    for job, copy in engine.memory.culprits:
+        engine.memory.brought[copy.block] = evolve(job, loads=True)
+    return _with(statement="KV-TIER-04", subject="what a store takes of group 0")(divergence, engine)
+
+
 def _stores_have_ended(_divergence: Divergence, engine: Any) -> None:
     """No request has a store that the connector knows."""
     engine.connector.offloading.half._jobs.clear()
@@ -218,6 +231,13 @@ def _chunks_are_whole(_divergence: Divergence, engine: Any) -> None:
     """No chunk of a request lacks a block, and every block of a chunk was stored."""
     _stored_in_full(_divergence, engine)
     _no_block_is_left(engine)
+
+
+def _too_few_blocks_of_another(divergence: Divergence, engine: Any) -> Divergence | None:
+    """A store has fewer blocks than its chunks, and its request is not the one that has a part of a chunk alone."""
+    engine.memory.unfit = "another"
+    fewer = "1 blocks, 9 chunks and 9 keys"
+    return _with(statement="KV-TIER-04", subject="the blocks of a store", got=fewer)(divergence, engine)
 
 
 def _no_block_is_left(engine: Any) -> None:
@@ -439,12 +459,18 @@ NEIGHBOURS: Mapping[str, Sequence[Neighbour]] = {
         _with(statement="KV-TIER-05", got="{'_req_status': 99}"),
     ),
     "087": (_not_preempted, _with(subject="AssertionError in update_state_after_alloc")),
-    "088": (_raised_elsewhere, _chunks_are_whole, _holds_what_others_wrote, _with(statement="KV-TIER-03")),
+    "088": (
+        _raised_elsewhere,
+        _too_few_blocks_of_another,
+        _chunks_are_whole,
+        _holds_what_others_wrote,
+        _with(statement="KV-TIER-03"),
+    ),
     "089": (_with(subject="a chunk of the host that a store uses"), _not_interrupted, _with(statement="KV-TIER-04")),
     "090": (_a_block_is_taken, _a_block_is_held_twice, _with(subject="RuntimeError in schedule")),
     "091": (_a_block_is_taken, _a_block_is_held_twice, _with(statement="KV-MEM-01")),
     "092": (_with(subject="what a store takes of group 0"), _with(statement="KV-TIER-02")),
-    "093": (_store_has_ended, _with(statement="KV-TIER-01")),
+    "093": (_store_has_ended, _written_by_a_step, _brought_by_its_own, _with(statement="KV-TIER-01")),
     "110": (_of_other_tokens, _of_its_own_salt, _with(statement="KV-MEM-01")),
     "111": (_may_read, _with(subject="AssertionError in schedule"), _with(got="AssertionError: ")),
     "112": (

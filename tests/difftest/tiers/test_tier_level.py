@@ -86,7 +86,7 @@ def test_nothing_new_and_the_same_again(name: str, connector: str) -> None:
     assert out_of_order > 0
 
 
-LOST = """
+CASES = """
 from attrs import evolve
 from kvgate.adapters.registry import load_system
 from kvgate.gate.case_runner import run_case
@@ -106,17 +106,23 @@ def serve(first, tokens):
     return Serve(Arrive(0, (Run(first, tokens),)), 1)
 
 
-def waits(blocks, *operations):
+def case_of(blocks, *operations):
     settings = Settings(load("full").geometry, blocks, 200, 64, 4, tells_events=False, scratch_first=True)
     case = TIERS.case(settings, operations, TierStage(running_max=4))
-    run = run_case(bench, evolve(case, model="full", preset="legal", seed="by hand"))
+    return evolve(case, model="full", preset="legal", seed="by hand")
+
+
+stored = serve(0, 33), step, step, end, step, ResetCache(False, False)
+loads = *stored, serve(0, 33), step, LoseJob(True)
+"""
+LOST = """
+def waits(blocks, *operations):
+    run = run_case(bench, case_of(blocks, *operations))
     waiting = run.world.waiting
     found = [str(each.divergence.difference) for each in run.found()]
     print("RESULT", found, *(waiting.describe_waits() if waiting else ()), sep="; ")
 
 
-stored = serve(0, 33), step, step, end, step, ResetCache(False, False)
-loads = *stored, serve(0, 33), step, LoseJob(True)
 waits(20, *loads, serve(500, 33))
 waits(4, *loads, serve(500, 33))
 waits(20, serve(0, 33), step, step, LoseJob(False), serve(0, 33))
@@ -128,7 +134,9 @@ def test_the_wait_for_graph_names_a_job_that_never_ends() -> None:
     """Of a load: its request waits, one that lacks the blocks of that waits for it, and one that does not ends."""
     pytest.importorskip("vllm")
     published(release_named("native@0.33.0"))
-    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False, timeout=300)
+    ended = subprocess.run(
+        [sys.executable, "-c", CASES + LOST], capture_output=True, text=True, check=False, timeout=300
+    )
     assert 0 == ended.returncode, ended.stderr[-3000:]
     load = "request 1 waits for load job 1 of kvgate-request-1, which never ends"
     expected = [
@@ -137,6 +145,44 @@ def test_the_wait_for_graph_names_a_job_that_never_ends() -> None:
         "[]; request 1 waits for store job 0 of kvgate-request-0, which never ends",
     ]
     assert expected == [line.removeprefix("RESULT; ") for line in ended.stdout.splitlines() if "RESULT" in line]
+
+
+LEFT = """
+def left(break_it):
+    case = case_of(20, *loads)
+    world = bench.build(case)
+    for each in case.operations:
+        assert world.perform(each) is None
+    break_it(world)
+    print("RESULT", *(f"{each.difference.statement}: {each.difference.expected}" for each in world.close()))
+
+
+def keep(world):
+    world.connector.offloading.manager.complete_load = lambda *_arguments: None
+
+
+left(lambda world: None)
+left(lambda world: world.scheduler.kv_cache_manager.block_pool.get_new_blocks(1))
+left(keep)
+"""
+
+
+@pytest.mark.ci
+def test_what_remains_is_asked_although_a_job_never_ends() -> None:
+    """A block that no request and no job has is found while the job does not end, and a chunk that stays in use when
+    the job has ended after all else."""
+    pytest.importorskip("vllm")
+    published(release_named("native@0.33.0"))
+    ended = subprocess.run(
+        [sys.executable, "-c", CASES + LEFT], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert 0 == ended.returncode, ended.stderr[-3000:]
+    expected = [
+        "",
+        "KV-LEAK-01: those of requests that wait and of jobs that never end",
+        "KV-TIER-05: nothing",
+    ]
+    assert expected == [line.removeprefix("RESULT").strip() for line in ended.stdout.splitlines() if "RESULT" in line]
 
 
 BROKEN = {

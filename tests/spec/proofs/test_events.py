@@ -16,34 +16,34 @@ from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Dispatch, Run, Schedule, TakeEvents
 from kvreference.settings import Settings
-from kvspec.proofs.kv_events import NAMED_MOST, SOUND_RUNS, TOKENS, all_in_one, stored_at
+from kvspec.proofs.kv_events import RUNS, SOUND_RUNS, all_in_one, stored_at
 from kvspec.prover import holds
 
 
 def test_places_stand_for_what_is_there() -> None:
-    """Goal: the proofs about places hold of tokens and prefixes. Method: generated positions; the running function on a
-    real request, and on places, which then are looked up in the request.
+    """Goal: the proofs about places hold of tokens and prefixes. Method: generated runs; the running function on a real
+    request, and on places, which then are looked up in the request.
     """
     for seed in range(200):
         chance = random.Random(seed)
-        grain, gaps = chance.choice([1, 2, 3]), [chance.randint(0, 3) for _ in range(NAMED_MOST)]
-        values: dict[str, Any] = {"grain": grain, "block": grain * chance.randint(1, 3), "due": chance.randint(0, 3)}
-        u = SimpleNamespace(**values, **{f"gap{n}": gap for n, gap in enumerate(gaps)})
+        grain, size, ahead = chance.choice([1, 2, 3]), chance.randint(1, 3), chance.randint(0, 1)
+        first, looked_at, last = sorted(chance.randint(0, 9) for _ in range(3))
+        u = SimpleNamespace(grain=grain, block=grain * size, ahead=ahead, group=0, first=first, last=last)
+        u.looked_at = looked_at
         groups = (SimpleNamespace(block_size_tokens=u.block),)
-        geometry: Any = SimpleNamespace(grain_tokens=grain, hashed_ahead_tokens=0, groups=groups)
-        tokens = [chance.randint(0, 9) for _ in range(u.block * 16)]
+        geometry: Any = SimpleNamespace(grain_tokens=grain, hashed_ahead_tokens=ahead, groups=groups)
+        tokens = [chance.randint(0, 9) for _ in range(u.block * 11)]
         prefixes: Any = []
-        Prefixes(grain).extend(prefixes, tokens, Keys())
+        Prefixes(grain, ahead_tokens=ahead).extend(prefixes, tokens, Keys())
         request: Any = SimpleNamespace(tokens=tokens, keys=Keys())
-        positions = [sum(gaps[: n + 1]) + n for n in range(u.due)]
-        real = [caching._stored(geometry, 0, request, prefixes, run, run) for run in caching._runs(positions)]
-        placed = stored_at(u)
-        assert len(real) == len(placed)
-        for event, place in zip(real, placed, strict=True):
-            (start, end) = place.tokens[0]
-            assert tuple(tokens[start:end]) == event.tokens
-            assert _ends(event.contents) == [grains * grain for _, grains in place.contents]
-            assert (_ends([event.parent]) if event.parent else [0]) == [place.parent[1] * grain if place.parent else 0]
+        due = range(first, last + 1)
+        real: Any = caching.stored_events(geometry, 0, request, prefixes, due, due, ())[0]
+        place, looked = stored_at(u), looked_at - first
+        ((start, end),) = place.tokens
+        assert tuple(tokens[start:end]) == real.tokens
+        assert _ends([real.contents[looked]]) == [grains * grain for _, grains in place.contents]
+        assert (_ends([real.parent]) if real.parent else [0]) == [place.parent[1] * grain if place.parent else 0]
+        assert [tuple(tokens[it[0][0] :][:1]) for it in place.ahead] == [*real.ahead[looked:][:ahead]]
 
 
 def _ends(contents: Any) -> list[int]:
@@ -83,8 +83,8 @@ def test_an_event_that_spans_a_gap_is_noticed() -> None:
     """Goal: the check can fail. Method: all that is due is reported as one run, on numbers: 0 and 2 are not
     adjacent.
     """
-    values = {"due": 2, "gap0": 0, "gap1": 1, "gap2": 0, "block": 4, "grain": 2}
-    assert holds(TOKENS, values)
+    values = {"begun": 0, "fewer": 0, "last": 0, "gap": 0, "second_gap": 1}
+    assert holds(RUNS, values)
     assert SOUND_RUNS is caching._runs
     with patch.object(caching, "_runs", all_in_one):
-        assert not holds(TOKENS, values)
+        assert not holds(RUNS, values)

@@ -23,7 +23,7 @@ def _is_it(divergence: Divergence, engine: Any) -> bool:
     if is_offloading and (difference.statement, difference.subject) == ("KV-TIER-04", "the blocks of a store"):
         blocks, chunks = map(int, re.findall(r"\d+", difference.got)[:2])
         is_short = blocks < engine.stage.blocks_per_chunk * chunks
-        return is_short and _has_part(engine, engine.connector.offloading.half._req_status)
+        return is_short and _has_part(engine, {engine.memory.unfit})
     if not engine.memory.culprits or engine.stage.blocks_per_chunk == 1:
         return False
     job, copy = engine.memory.culprits[0]

@@ -9,13 +9,18 @@ from kvgate.kernel.difference import Divergence
 
 
 def _is_it(divergence: Divergence, engine: Any) -> bool:
-    """A load of another connector begins to write a block that a store of OffloadingConnector still reads."""
-    if divergence.difference.statement != "KV-TIER-02" or len(engine.connector.halves) < 2:
+    """A load of another connector begins to write a block that a store of OffloadingConnector still reads, or has
+    brought what a store takes that begins later."""
+    difference, jobs = divergence.difference, [job for job, _ in engine.memory.culprits]
+    stores, loads = ([job for job in jobs if job.loads == loads] for loads in (False, True))
+    if difference.statement == "KV-TIER-04" and difference.subject.startswith("what a store takes "):
+        brought = (engine.memory.brought.get(copy.block) for _, copy in engine.memory.culprits)
+        loads = [load for load in brought if load is not None]
+    elif difference.statement != "KV-TIER-02":
         return False
-    jobs = [job for job, _ in engine.memory.culprits]
-    stores = [job for job in jobs if not job.loads and engine.connector.is_offloading(job)]
-    loads = [job for job in jobs if job.loads and not engine.connector.is_offloading(job)]
-    return len(stores) == len(loads) == 1 and stores[0].number in engine.memory.jobs
+    if len(stores) != 1 or len(loads) != 1 or stores[0].number not in engine.memory.jobs:
+        return False
+    return engine.connector.is_offloading(stores[0]) and not engine.connector.is_offloading(loads[0])
 
 
 FINDING = Finding(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from attrs import define, evolve, frozen
 
-from kvgate.findings.tier_state import block_tables
+from kvgate.findings.tier_state import block_tables, blocks_held
 from kvgate.kernel.blame import is_ours
 from kvgate.kernel.difference import Difference, Divergence
 from kvgate.kernel.errors import UsageError
@@ -40,7 +40,6 @@ from kvgate.levels.tiers.adapter.own import (
     WAITED_FOR,
     Chosen,
 )
-from kvgate.levels.tiers.adapter.transfers import NeverEndsError
 from kvgate.levels.tiers.files import Folder, Key
 from kvgate.levels.tiers.memory import Claim, Computed, Failure, Misread, Number, StepUse, TierMemory
 from kvgate.levels.tiers.operations import OWN, EndFiles, EndJobs, LoseJob, Operation, TierStage
@@ -214,19 +213,18 @@ class TierEngine:
         """Perform one operation, if it means anything now, and check what follows."""
         if self.stops_at:
             return self.found
+        alive = list(self._alive)
         try:
             self._perform(operation)
-        except NeverEndsError as job:
-            # What it does afterwards is never known.
-            self.stops_at = str(job)
-            self._seen[WAITED_FOR] += 1
-            self.waiting = WaitFor(
-                tuple(Wait(number_in(name), Reason.TRANSFER, lost=True, job=self.stops_at) for name in self._alive)
-            )
         except Exception as error:
             if is_ours(error):
                 raise
             self.raised = error
+        self.stops_at = self.memory.waited_for
+        if self.stops_at:
+            self._seen[WAITED_FOR] += 1
+            edges = (Wait(number_in(name), Reason.TRANSFER, lost=True, job=self.stops_at) for name in alive)
+            self.waiting = WaitFor(tuple(edges))
         if self.memory.found is not None:
             # What is raised in the same operation comes later, and may follow from it.
             self._report("tiers", self.memory.found)
@@ -592,9 +590,22 @@ class TierEngine:
     # The end
 
     def close(self) -> list[Divergence]:
-        """Let every request end while every job does, and check what remains."""
-        if self.found is not None:
-            return [self.found]
+        """Let every request end while every job does but those that never end, and check what remains. Then let these
+        end as well, and ask the same again: a job that never ends is one that may end later than all else."""
+        if not self.found and not self.stops_at:
+            self._let_end()
+            if self.memory.lost and not (self.found or self.stops_at):
+                self._judge_lost()
+        if not self.found and (self.memory.lost or self.stops_at):
+            self.memory.lost.clear()
+            self.stops_at = self.memory.waited_for = ""
+            self._let_end()
+        if not self.found:
+            self._rest()
+        return [self.found] if self.found else []
+
+    def _let_end(self) -> None:
+        """Take steps until every request has ended, or none makes progress any more."""
         found = self.perform(Step((Reply(),)))
         idle = unanswered = 0
         while self._alive and not (found or self.stops_at or idle > IDLE_STEPS_MAX or unanswered > self._steps_max()):
@@ -605,9 +616,6 @@ class TierEngine:
             unanswered = 0 if self._answered() != answered else unanswered + 1
         if self._alive and not (found or self.stops_at):
             self._judge_hang()
-        elif not (found or self.memory.lost):
-            self._rest()
-        return [self.found] if self.found else []
 
     def _answered(self) -> object:
         return [len(each.all_token_ids) for each in self._alive.values()]
@@ -637,6 +645,22 @@ class TierEngine:
         if len(held_up) < len(self._alive):
             subject = "requests that wait for no job" if self.memory.lost else "requests while every job ends"
             self._report("progress", Difference("KV-TIER-06", subject, "they end", self.waiting.describe()))
+
+    def _judge_lost(self) -> None:
+        """Jobs that never end keep their blocks, and those of their requests; requests that wait keep theirs."""
+        for _ in range(AT_REST_STEPS):
+            self._end_jobs()
+            self.perform(Step((Reply(),)))
+        if self.found or self.stops_at:
+            return
+        lost = [self.memory.jobs[number] for number in self.memory.lost]
+        names = self._alive.keys() | {name for job in lost for name in job.request.split(", ")}
+        kept = {block.block_id for table in block_tables(self) for name in names for block in table.get(name, ())}
+        kept |= {copy.block for job in lost for copy in job.copies}
+        held = sorted(block for block in blocks_held(self) if block not in kept)
+        if held:
+            expected = "those of requests that wait and of jobs that never end"
+            self._report("leak", Difference("KV-LEAK-01", "blocks held", expected, f"{len(held)} more: {held[:20]}"))
 
     def _rest(self) -> None:
         """Let the engine take the steps that it asks for, and some more, and check what remains.

@@ -169,6 +169,16 @@ def _dividing(settings: Settings, blocks_per_chunk: int) -> int:
     return next(blocks for blocks in range(blocks_per_chunk, 0, -1) if interval % (blocks * size) == 0)
 
 
+def _driven_as(connector: str) -> str:
+    """How a connector is called in a case: one of another product is one's own."""
+    from kvgate.levels.tiers.adapter.own import HOSTED, choose_hosted
+
+    if connector not in HOSTED:
+        return connector
+    choose_hosted(connector)
+    return OWN
+
+
 def _of_own(stage: TierStage) -> TierStage:
     from kvgate.levels.tiers.adapter.own import Chosen
 
@@ -255,8 +265,8 @@ class TierLevel(DrivenLevel):
         "no read fails.",
         "With --connector lmcache its copies and the server of its halves: models of them. With ascend-store the store "
         "and the device's events: models of them; what it stores late from a block of the same group can show as new.",
-        "What remains at the end of a case in which a job never ends; jobs that never end with other connectors than "
-        "offloading and nixl.",
+        "What a connector remembers while a job never ends: the blocks alone are checked then, and all of it once the "
+        "job has ended after all else. Jobs that never end with other connectors than offloading and nixl.",
         "Other connectors of vLLM and of vLLM-Ascend; LMCache in a process of its own; several workers, KV events of "
         "the tier.",
         "Tiers below the host but that of files, which --connector tiering has: its compiled reads and writes, its "
@@ -346,7 +356,7 @@ class TierLevel(DrivenLevel):
             running_max=min(draw.integer(1, settings.requests_max), settings.chunk_tokens),
             asynchronous=asynchronous,
         )
-        named = [each.removeprefix(CONNECTOR) for each in needs if each.startswith(CONNECTOR)]
+        named = [_driven_as(each.removeprefix(CONNECTOR)) for each in needs if each.startswith(CONNECTOR)]
         if named:
             # Of its own: other cases stay as they are.
             is_lazy = named[0] not in ("offloading", TIERING) and draw.chance(30)

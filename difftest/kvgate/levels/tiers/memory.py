@@ -211,6 +211,8 @@ class TierMemory:
     device: MutableMapping[int, Content] = field(factory=dict)
     host: MutableMapping[tuple[int, int, int], Content] = field(factory=dict)
     """By tier, chunk and part."""
+    brought: dict[int, Job] = field(factory=dict)
+    """By block of the device, the load that brought what it holds, unless something else was written there since."""
     folder: Folder | None = None
     """The files of the tier below, if there is one."""
     engine: int = 0
@@ -220,7 +222,9 @@ class TierMemory:
     jobs: dict[Number, Job] = field(factory=dict)
     """Those under way, in the order in which they began."""
     lost: set[Number] = field(factory=set)
-    """Those of them that never end."""
+    """Those of them that never end: not before every request has ended that does not wait for one."""
+    waited_for: str = ""
+    """The first of them for which the engine waits as a whole, in words."""
     tokens: dict[str, list[int]] = field(factory=dict)
     """The prefix up to each token of each request, as far as the worker knows them."""
     names: dict[bytes, int] = field(factory=dict)
@@ -239,6 +243,8 @@ class TierMemory:
     found: Difference | None = None
     culprits: tuple[tuple[Job, Copy], ...] = ()
     """Which copies of which jobs show it, if some do."""
+    unfit: str = ""
+    """The request of the job of which blocks and chunks do not fit, if that shows it."""
     taken: Content | None = None
     """What the block of a store held, if that shows it: a step may have written there since."""
     shown_by: Misread | None = None
@@ -276,12 +282,14 @@ class TierMemory:
     def copy(self, source: int, destination: int) -> None:
         """The worker copies a block."""
         self._check_unused(destination, "is copied to")
+        self.brought.pop(destination, None)
         if source in self.device:
             self.device[destination] = self.device[source]
 
     def clear(self, block: int) -> None:
         """The worker clears a block."""
         self._check_unused(block, "is cleared")
+        self.brought.pop(block, None)
         self.device.pop(block, None)
 
     def write(self, group: int, table: Sequence[int], first: int, prefixes: Sequence[int]) -> None:
@@ -296,6 +304,7 @@ class TierMemory:
                 return
             block = table[place]
             self._check_unused(block, "is written by a step", slot)
+            self.brought.pop(block, None)
             had = self.device.get(block)
             slots: list[int | None] = list(had[1]) if had is not None and had[0] == group else [None] * size
             slots[slot : slot + count] = prefixes[at - first : at - first + count]
@@ -310,6 +319,7 @@ class TierMemory:
             block = table[place] if place < len(table) else 0
             if block:
                 self._check_unused(block, "is written by a step")
+                self.brought.pop(block, None)
                 self.device[block] = group, (prefixes[token],)
             elif token + 1 == len(prefixes):
                 self._find("KV-MEM-02", f"group {group}, the state after token {token}", "a block of its own", "none")
@@ -447,9 +457,10 @@ class TierMemory:
 
     # Jobs
 
-    def misfit(self, loads: bool, got: str) -> None:
-        """A job does not say of each block which chunk it goes to or comes from, and by which key."""
+    def misfit(self, loads: bool, got: str, request: str = "") -> None:
+        """A job of a request does not say of each block which chunk it goes to or comes from, and by which key."""
         statement, kind = ("KV-TIER-01", "load") if loads else ("KV-TIER-04", "store")
+        self.unfit = self.unfit if self.found else request
         self._find(statement, f"the blocks of a {kind}", "a part of a chunk for each, and a key for each chunk", got)
 
     def check_unordered(self, blocks: Iterable[int], loads: bool) -> None:
@@ -523,6 +534,7 @@ class TierMemory:
                     self.host[job.tier, each.chunk, each.part] = held
                 continue
             self.blocks_loaded += 1
+            self.brought[each.block] = job
             content = self.host.get((job.tier, each.chunk, each.part))
             self._check_loaded(job, each, content)
             if content is None:

@@ -1,4 +1,4 @@
-"""The mutants of vLLM-Ascend's managers, coordinator and schedulers from 0.23.0 on: small edits of their source."""
+"""The mutants of vLLM-Ascend from 0.23.0 on: edits of managers, coordinator, schedulers and AscendStoreConnector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _of(name: str) -> tuple[Mutant, ...]:
 
 
 MUTANTS = {
-    "ascend@0.23.0": {level: _of(f"0_23_0_{level}") for level in ("blocks", "scheduler")},
+    "ascend@0.23.0": {level: _of(f"0_23_0_{level}") for level in ("blocks", "scheduler", "tiers")},
     "ascend-recompute@0.23.0": {"scheduler": _of("0_23_0_recompute")},
     "ascend@0.30.0rc2": {level: _of(f"0_30_0rc2_{level}") for level in ("blocks", "scheduler")},
 }

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from attrs import frozen
 
+from kvgate.levels.scheduler.adapter.worker import InOrder
 from kvgate.levels.tiers.adapter import nixl, offloading, own, simple
 from kvgate.levels.tiers.adapter.nixl import Nixl
 from kvgate.levels.tiers.adapter.offloading import Offloading
@@ -143,6 +144,11 @@ class Connector:
     def _listen(self, connector: Any) -> None:
         """Note what requests are to continue from."""
         asked, allocated = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
+        build = connector.build_connector_meta
+
+        def build_connector_meta(output: Any) -> Any:
+            _put_in_order(output, "finished_req_ids", "preempted_req_ids")
+            return build(output)
 
         def get_num_new_matched_tokens(request: Any, hit_tokens: int, *rest: Any, **named: Any) -> Any:
             self.hit_tokens[request.request_id] = hit_tokens
@@ -179,6 +185,7 @@ class Connector:
             setattr(connector, name, request_finished)
         connector.get_num_new_matched_tokens = get_num_new_matched_tokens
         connector.update_state_after_alloc = update_state_after_alloc
+        connector.build_connector_meta = build_connector_meta
 
     @contextmanager
     def step(self, output: Any, computes: bool, prepare: Callable[[], None]) -> Iterator[list[Any]]:
@@ -210,6 +217,8 @@ class Connector:
                 yield reports
                 config: Any = None
                 reports.append(Runner.kv_connector_no_forward(output, config).kv_connector_output)
+        if reports[0] is not None:
+            _put_in_order(reports[0], "finished_sending", "finished_recving", "failed_recving")
 
     def failed(self, report: Any) -> tuple[Collection[int], Collection[str]]:
         """The blocks and the requests whose load has failed, which is reported after the step that would use them."""
@@ -240,6 +249,13 @@ class Connector:
     def remaining(self) -> Mapping[str, int]:
         """What the halves at the scheduler still hold."""
         return {name: count for half in self.halves for name, count in half.remaining().items()}
+
+
+def _put_in_order(holder: Any, *names: str) -> None:
+    """Let the sets of requests that an object holds under these names be read in one order, whatever the process."""
+    for name in names:
+        if getattr(holder, name, None):
+            setattr(holder, name, InOrder(getattr(holder, name)))
 
 
 def _half_of(part: Any, stage: TierStage) -> Any:

@@ -5,7 +5,7 @@ The connector's scheduler half, its manager and its worker half are those of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -48,9 +48,14 @@ class Copies(Transfers):
         """Of each job's request, when the job was made; see ``TierMemory.reset_at``."""
         self.left: dict[int, Sequence[int]] = {}
         """The same of ``TierMemory.left``."""
-        self.keys: set[Any] = set()
-        """Every key that a job named."""
+        self.keys: dict[Any, int] = {}
+        """Every key that a job named, numbered in the order in which they were named first."""
         self._begun: dict[int, Number] = {}
+
+    def name(self, keys: Iterable[Any]) -> None:
+        """A job names these keys."""
+        for key in keys:
+            self.keys.setdefault(key, len(self.keys))
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
         self._begin(job_id, src_spec, dst_spec, loads=False)
@@ -85,14 +90,15 @@ class Copies(Transfers):
 
     def _begin(self, number: int, device: Any, host: Any, loads: bool) -> None:
         chunks, named = [int(chunk) for chunk in host.block_ids], self.prepared.pop(id(host))[1]
-        self.keys.update(named)
+        self.name(named)
+        request = self.requests[number]
         copies = tuple(_copies(device, chunks, self.memory.blocks_per_chunk))
         if len(chunks) != len(named) or not _fits(copies, device, chunks):
             got = f"{len(device.block_ids)} blocks, {len(chunks)} chunks and {len(named)} keys"
-            self.memory.misfit(loads, got)
+            self.memory.misfit(loads, got, request)
             copies = ()
         keys = {chunk: _named(key) for chunk, key in zip(chunks, named, strict=False)}
-        request, reset_at, left = self.requests[number], self.resets[number], self.left[number]
+        reset_at, left = self.resets[number], self.left[number]
         self._begun[number] = self.begin(number, loads, request, copies, keys, reset_at=reset_at, left=left)
 
 
@@ -159,6 +165,13 @@ class Offloading:
             return output
 
         self.manager.prepare_load, self.manager.prepare_store = prepare_load, prepare_store
+        # The half at the scheduler has them as a set, whose order would depend on the process.
+        for name in ("complete_load", "complete_store"):
+            setattr(self.manager, name, self._in_order(getattr(self.manager, name)))
+
+    def _in_order(self, complete: Callable[..., Any]) -> Callable[..., Any]:
+        """What ends jobs, given their keys in the order in which jobs named them first."""
+        return lambda keys, *rest, **named: complete(sorted(keys, key=self._copies.keys.__getitem__), *rest, **named)
 
     def patched(self) -> Sequence[tuple[str, Any]]:
         """See ``Half``."""

@@ -80,6 +80,16 @@ def choose(name: str, config: Mapping[str, Any] | None = None) -> None:
         raise UsageError(f"the configuration of --connector {name} is longer than {CONFIG_CHARACTERS_MAX} characters")
 
 
+def choose_hosted(name: str) -> None:
+    """Let cases of this process run with a connector of ``HOSTED``, if they do not yet.
+
+    Raises:
+        UsageError: it cannot be imported.
+    """
+    if Chosen.name != name:
+        choose(name)
+
+
 def configured(document: str) -> dict[str, Any]:
     """What a trace says a connector is configured with.
 

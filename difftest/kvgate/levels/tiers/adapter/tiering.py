@@ -138,7 +138,7 @@ class Tiering(Offloading):
     def _job(self, job: Any, reads: bool) -> FileJob:
         chunks = job.chunk_ids if hasattr(job, "chunk_ids") else job.block_ids
         request = getattr(getattr(job, "req_context", None), "req_id", "a request")
-        self._copies.keys.update(job.keys)
+        self._copies.name(job.keys)
         keys = {int(chunk): self._key(key) for chunk, key in zip(chunks, job.keys, strict=True)}
         return FileJob(job.job_id, reads, request, keys)
 

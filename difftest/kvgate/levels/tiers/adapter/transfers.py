@@ -11,10 +11,6 @@ BYTES_PER_BLOCK = 4096
 """Of all layers together; a page of the host."""
 
 
-class NeverEndsError(Exception):
-    """The worker's half waits for a job that never ends, and the engine with it."""
-
-
 class Transfers:
     """What copies the bytes of one tier, in place of the device's copies."""
 
@@ -45,11 +41,12 @@ class Transfers:
     def end_up_to(self, number: Number) -> None:
         """A job ends, and before it those of its direction that began before it.
 
-        Raises:
-            NeverEndsError: it never does.
+        If it never does, the worker's half waits for it, and the engine with it. The model of that is an engine that
+        performs nothing more until the end of the case, where such jobs end.
         """
         if number in self.memory.lost:
-            raise NeverEndsError(self.memory.jobs[number].words)
+            self.memory.waited_for = self.memory.waited_for or self.memory.jobs[number].words
+            self.memory.lost.discard(number)
         if number in self.memory.jobs:
             for earlier in self.memory.under_way(self.memory.jobs[number].loads, self.tier):
                 self.memory.end(earlier)
