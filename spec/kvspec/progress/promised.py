@@ -44,7 +44,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "content-and-cached-map.running-caches-what-is-verified",
             "partial-hits.running-dispatch",
             "scheduler-progress.step-is-dispatched-before-its-answers",
-            "scheduler-progress.what-was-dispatched-may-serve",
+            "hit-lookup.running-hit-is-ready",
         ),
     }
 )

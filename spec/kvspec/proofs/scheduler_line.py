@@ -21,11 +21,10 @@ from unittest.mock import patch
 from attrs import Factory, define, evolve
 
 from kvreference import population
-from kvreference.answers import Granted, Happened, Hit, Partial, Refused
+from kvreference.answers import Granted, Happened, Refused
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Dispatch, Preempt, Sample, Schedule, TakeEvents
 from kvreference.population import Population, Status
-from kvreference.prefix_cache import PrefixCache
 from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
 from kvreference.scheduler import progress, room
 from kvreference.scheduler.operations import Reply
@@ -756,46 +755,4 @@ DISPATCHES = Obligation(
 )
 
 
-class AnyPrefixes:
-    """The prefixes of a request, however many: one stands for each."""
-
-    def __getitem__(self, _index: Any) -> str:
-        return "prefix"
-
-
-def _may_serve(u: Any) -> Any:
-    its: Any = SimpleNamespace(keeps_states=u.states == 1, tokens_matched=lambda tokens: tokens + u.lookahead)
-    cache = object.__new__(PrefixCache)
-    cache.geometry = SimpleNamespace(groups=(its,), grain_tokens=u.grain)  # type: ignore[assignment]  # what it reads
-    prefixes: Any = AnyPrefixes()
-    cache.fenced = {(0, prefixes[0])} if u.fenced == 1 else set()
-    hit = Hit(u.hit, ((),), (Partial(0, LOADS, 1),) if u.copied == 1 else ())
-    waits = (u.fenced == 1) & (u.hit > 0) & ((u.states == 1) | (u.copied == 1))
-    return cache.is_ready(hit, prefixes) != waits
-
-
-MAY_SERVE = Obligation(
-    id="scheduler-progress.what-was-dispatched-may-serve",
-    statements=("KV-LIVE-01", "KV-OP-04"),
-    title="A hit has to wait if and only if it ends in a state, or is copied from a block, that a step has yet to "
-    "compute. So after the step was dispatched every hit may serve.",
-    unknowns={
-        **{name: Count(0, 1) for name in ("states", "copied", "fenced")},
-        **{"hit": Count(), "lookahead": Count(), "grain": Count(1)},
-    },
-    claim=_may_serve,
-    witnesses={
-        "it waits": lambda u: (u.hit >= 2) & (u.fenced == 1) & (u.states == 1) & (u.grain == 2),
-        "it may serve": lambda u: (u.hit >= 2) & (u.fenced == 0) & (u.copied == 1) & (u.grain == 2),
-    },
-    mutants=(
-        only(
-            "states-always-wait",
-            "A hit that ends in a state always waits.",
-            "kvreference.prefix_cache:PrefixCache.is_ready",
-            lambda self, hit, prefixes: not self.geometry.groups[0].keeps_states,
-        ),
-    ),
-)
-
-OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER, DISPATCHES, MAY_SERVE)
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER, DISPATCHES)
