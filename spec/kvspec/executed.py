@@ -2,8 +2,11 @@
 
 An obligation that executes none is about a model that stands next to the reference, and not about the code that runs:
 its tier is M. So is one that executes a transcription: a method of ``kvspec.progress`` that stands in the place of the
-reference's own. The trace names it, too, as ``kvspec.module:name``. ``python -m kvspec.executed`` writes the trace to
-``executed.json``, for all obligations or for those that are named. A test compares the two.
+reference's own. The trace names it, too, as ``kvspec.module:name``. What answers with numbers of which only proved
+facts are assumed is none: ``kvspec.progress.promised`` names the proof of each fact.
+
+``python -m kvspec.executed`` writes the trace to ``executed.json``, for all obligations or for those that are named. A
+test compares the two.
 """
 
 from __future__ import annotations

@@ -118,9 +118,9 @@ def counted() -> Iterator[None]:
 
 
 def settings_of(blocks: Any = 0, **rest: Any) -> Any:
-    """Settings, as far as progress reads them; ``state_block_tokens`` and ``lookahead_tokens`` are of the geometry."""
-    parts = {"state_block_tokens": None, "lookahead_tokens": 0}
-    geometry = SimpleNamespace(fences=False, groups=(), **{name: rest.pop(name, no) for name, no in parts.items()})
+    """Settings, as far as progress reads them; the ``parts`` are of the geometry."""
+    parts = {"state_block_tokens": None, "lookahead_tokens": 0, "fences": False, "keeps_states": False}
+    geometry = SimpleNamespace(groups=(), **{name: rest.pop(name, no) for name, no in parts.items()})
     return SimpleNamespace(blocks=blocks, geometry=geometry, drafts_max=1, **rest)
 
 

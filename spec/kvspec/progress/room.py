@@ -9,16 +9,29 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import attrs
 
+from kvreference import attention, mamba
 from kvreference.geometry import Group
 from kvreference.population import Status
 from kvreference.scheduler import room
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.room import blocks_parked
 from kvreference.scheduler.scheduler import Scheduler
-from kvspec.progress.counted import counted, least, request_of, scheduler_of, settings_of, tables_of
+from kvspec.progress.counted import (
+    Counted,
+    counted,
+    least,
+    length_of,
+    most,
+    request_of,
+    scheduler_of,
+    settings_of,
+    tables_of,
+)
+from kvspec.symbolic import Term, expression_of
 
 
 class WholeBlocks(Group):
@@ -32,12 +45,16 @@ KINDS = ("full", "sliding_window", "chunked_local", "mamba", "mamba at block end
 
 
 def group_of(u: Any) -> Group:
-    """The group whose kind is ``u.kind``. States of drafts count only where states are kept."""
+    """The group whose kind is ``u.kind``. States of drafts count only where states are kept.
+
+    Where slots are whole, a slot holds ``u.ratio`` tokens, and one that is only begun is not stored.
+    """
     kind, _, at_block_ends = KINDS[u.kind].partition(" ")
     window = u.window if kind in ("sliding_window", "chunked_local") else None
     states = {"states": "align" if at_block_ends else "all", "draft_states": u.drafts_max} if kind == "mamba" else {}
     with attrs.validators.disabled():
-        return WholeBlocks(kind, u.block, window, **states)
+        stored = {"compress_ratio": u.ratio, "whole_slots": bool(u.whole)} if hasattr(u, "ratio") else {}
+        return WholeBlocks(kind, u.block, window, **stored, **states)
 
 
 def settings_over(u: Any, *groups: Group) -> Any:
@@ -66,6 +83,71 @@ def held(u: Any) -> Any:
     slots = least(after + (u.drafts_max if u.lookahead else 0), u.tokens_max)
     with counted():
         return group.entries(after, slots) - group.blocks_dead(u.computed)
+
+
+def first_blocks(u: Any) -> Any:
+    """The blocks that a request names after its first allocation: of its hit, for a load, and for its first chunk.
+
+    They are what the running allocation asks for (``blocks-and-references.running-allocation``).
+    """
+    group = group_of(u)
+    after = u.computed + u.chunk_tokens
+    with counted():
+        unread = group.blocks_unread(u.computed)
+        hit = most(unread, u.hit // group.block_size_tokens)
+        loaded = most(hit, group.blocks_occupied(u.end) if u.hit < u.end else 0)
+        slots = least(after + (u.drafts_max if u.lookahead else 0), u.tokens_max)
+        return most(loaded, group.entries(after, slots)) - unread
+
+
+class HitStates(Counted):
+    """A table of states that has nothing but a hit, and what is loaded: it is cut at its end only."""
+
+    def __getitem__(self, which: Any) -> Any:
+        return [self] if which.start is None else []
+
+
+class States(Term):
+    """A number of states: a tuple of one is repeated as often, if it is not negative."""
+
+    __slots__ = ()
+
+    def __sub__(self, other: Any) -> States:
+        return States((Term(self.z3) - other).z3)
+
+    def __rmul__(self, other: Any) -> Any:
+        count = most(0, Term(self.z3))
+        return (NewStates(count) if other == (None,) else Counted(count),)
+
+
+class NewStates(Counted):
+    """States that are taken."""
+
+
+def _entries(table: Any) -> Any:
+    if not isinstance(table, list):
+        return length_of(table)
+    return sum(each.number if isinstance(each, Counted) else 1 for each in table)
+
+
+def first_states(u: Any) -> Any:
+    """The states that a request names after its first allocation, where they are kept at block ends only."""
+    group = group_of(u)
+    after = u.computed + u.chunk_tokens
+    with counted(), patch.object(mamba, "len", _entries), patch.object(attention, "len", _entries):
+        unread = group.blocks_unread(u.computed)
+        hit = most(unread, u.hit // group.block_size_tokens)
+        loaded = most(hit, group.blocks_occupied(u.end) if u.hit < u.end else 0)
+        entries = group.entries(after, after)
+        return loaded - unread + (_states_taken(group, loaded, entries) if entries > loaded else 0)
+
+
+def _states_taken(group: Group, loaded: Any, entries: Any) -> Any:
+    if isinstance(entries, int):
+        return group.layout([1] * loaded, entries, True).count(None)
+    blocks, more = HitStates(loaded), States(expression_of(entries))
+    layout: Any = group.layout(blocks, more, True)  # type: ignore[arg-type]  # only counted
+    return sum(each.number for each in layout if isinstance(each, NewStates))
 
 
 OTHER, NEW, REST = range(3)

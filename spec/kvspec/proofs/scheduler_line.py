@@ -6,38 +6,44 @@ a part of a queue is one entry here, with a sum that is not known. A watched req
 operation adds to such a sum.
 
 A step is cut where the code asks for a request the second time: what was done up to there is one round. Rounds end by
-induction over how many run after the first, since each takes one of them away.
+induction over how many run after the first, since each takes one of them away. In a round the running block manager is
+asked, over the promises of ``kvspec.progress.promised``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
-from kvreference.answers import Granted, Refused
-from kvreference.operations import Admit, Preempt, Schedule
-from kvreference.population import Status
+from kvreference import population
+from kvreference.answers import Granted, Happened, Refused
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Dispatch, Preempt, Sample, Schedule, TakeEvents
+from kvreference.population import Population, Status
 from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
 from kvreference.scheduler import progress, room
+from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.progress import steps_to_end
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.scheduler import Scheduler
-from kvspec.obligation import Count, Obligation, only
+from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.progress.counted import (
     Counted,
     counted,
     least,
+    length_of,
+    most,
     on_counts,
     request_of,
     scheduler_of,
     settings_of,
-    tables_of,
 )
+from kvspec.progress.promised import Promised, promised
 from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, answer, compute, line_of
 
 FIRST, RUNS, LAST, WAITS, BACK = range(5)
@@ -158,7 +164,7 @@ LINE = {
 }
 
 
-def _is_line(u: Any) -> Any:
+def _is_possible(u: Any) -> Any:
     possible: Any = True
     for n in range(5):
         possible = possible & (getattr(u, f"computed{n}") <= getattr(u, f"tokens{n}"))
@@ -183,7 +189,7 @@ PREEMPTION = Obligation(
     title="With any number of requests, preempting the last that runs adds to no request's steps: it computes again "
     "what was never taken for sure, and no request passes another.",
     unknowns={**LINE, "watched": Count(0, 3)},
-    assumes=_is_line,
+    assumes=_is_possible,
     claim=lambda u: _never_grows(preempted(u)),
     witnesses={
         "it had computed something, and others are between": lambda u: (
@@ -212,7 +218,7 @@ ADMISSION = Obligation(
     title="With any number of requests, admitting one, to run or to load, adds to no request's steps; only requests "
     "that load are passed.",
     unknowns={**LINE, "watched": Count(0, 3), "runs": Count(0, 1), "others_run": Count(0, 1)},
-    assumes=_is_line,
+    assumes=_is_possible,
     claim=lambda u: _never_grows(admitted(u)),
     witnesses={
         "a load is begun for one step": lambda u: (
@@ -235,7 +241,7 @@ LEAVING = Obligation(
     title="With any number of requests, one that ends, wherever it stands, or one that is submitted adds to no "
     "request's steps.",
     unknowns={**LINE, "watched": Count(0, 2), "leaver": Count(0, 2), "others_run": Count(0, 1)},
-    assumes=_is_line,
+    assumes=_is_possible,
     claim=lambda u: _never_grows(left(u)),
     witnesses={
         "the first ends": lambda u: (
@@ -294,11 +300,11 @@ EVERYBODY = Obligation(
 OTHER = 1
 """Stands for any request after the first."""
 LOADS, SENT = 20, 30
-"""Stand for all requests that load before the first, and for all that have ended and are still read."""
+"""Stand for all requests that load or have loaded, and for all that have ended and are still read."""
 
 
 class CutError(Exception):
-    """The code asks for the same request again: the round is over."""
+    """The code asks for another request, or for the same one again: the round is over."""
 
 
 class AnyLine(Counted):
@@ -318,82 +324,96 @@ class AnyLine(Counted):
 
 
 @define
-class Blocks:
-    """Stands for the block manager: how many blocks are free, and how many the first request still lacks."""
+class Round:
+    """How a manager performs what is asked of it until the round is over."""
 
-    population: Any
-    tables: Any
-    free: Any
-    lacks: Any
-    gives: Any
-    """How many blocks the last that runs holds."""
     takes: Any
-    """How many blocks any other one takes, if they are free."""
+    """How many blocks any other request takes, if it is asked for first."""
     computes: Any
     """How many tokens of it are computed then."""
     asked: list[int] = Factory(list)
+    """The requests that were asked for, in order."""
 
-    def apply(self, operation: Any) -> Any:
-        """Grant the first its blocks if they are free, and any other; take back those of a preempted request.
-
-        To be asked again of the same request ends the round, and so does to be asked of another one after the first.
-        """
+    def __call__(self, manager: Any, operation: Any) -> Any:
+        """What is asked of the first request is performed; another one stands for several."""
+        number = operation.request
         if isinstance(operation, Preempt):
-            self.free = self.free + self.gives
-            if operation.request == FIRST:
-                self.population.settle(operation, Granted(0, ()))
-            # Any other stands for several, of which the rest runs on.
-            return Granted(0, ())
-        if operation.request in self.asked or (operation.request == OTHER and FIRST in self.asked):
+            return Granted(0, ()) if number == OTHER else manager.perform(operation)
+        again = number in self.asked or (number == OTHER and FIRST in self.asked)
+        self.asked.append(number)
+        if again:
             raise CutError
-        self.asked.append(operation.request)
-        takes = self.takes if operation.request == OTHER else self.lacks
-        if takes > self.free:
+        if number == FIRST:
+            return manager.perform(operation)
+        if self.takes > manager.holdings.free:
             return Refused(0, gate=False)
-        self.free = self.free - takes
-        if operation.request == OTHER:
-            self.population[OTHER].tokens_computed += least(self.computes, operation.tokens)
-            self.population[OTHER].status = Status.RUNNING
-            return Granted(0, ())
-        loads = isinstance(operation, Admit) and bool(operation.loads)
-        answer = Granted(0, (), operation.external_tokens if loads else 0, loads)
-        self.population.settle(operation, answer)
-        return answer
+        manager.holdings.free = manager.holdings.free - self.takes
+        manager.population[OTHER].tokens_computed += least(self.computes, operation.tokens)
+        manager.population[OTHER].status = Status.RUNNING
+        return Granted(0, ())
 
 
-def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> Scheduler:
-    """A scheduler over counted blocks: the first request, others after it, and what they and transfers hold."""
-    runs = Status.RUNNING if terms.limit_tokens is u.limit else Status.WAITING
+def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tuple[Scheduler, Round]:
+    """The first request and others after it, over the running manager; and what was asked of that."""
+    runs = Status.WAITING if waiting else Status.RUNNING
     requests = [
         request_of(FIRST, u.tokens, u.computed, runs, u.drafts),
         request_of(OTHER, 1, status=runs),
         request_of(LOADS, 1, status=Status.LOADING),
     ]
-    settings = settings_of(u.blocks + 1, chunk_tokens=u.chunk, tokens_max=u.tokens_max)
+    settings = settings_of(
+        u.blocks + 1,
+        chunk_tokens=u.chunk,
+        tokens_max=u.tokens_max,
+        state_block_tokens=1 if u.states == 1 else None,
+        keeps_states=u.states == 1,
+        fences=True,
+        full_sequence_must_fit=True,
+        loads_out_of_turn=True,
+        lookahead_tokens=u.lookahead,
+    )
+    settings.lookahead_tokens = u.lookahead
     limits = SimpleNamespace(budget_tokens=u.budget, running_max=u.running_max)
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, waiting
-    tables = tables_of({FIRST: u.own, LOADS: u.parked, SENT: u.sent})
-    blocks: Any = Blocks(made.manager.population, tables, _free(u), u.wanted - u.own, u.gives, u.takes, u.computes)
-    made.manager = blocks
-    vars(made)["_blocks_to_run"] = lambda tokens: tokens
-    return made
+    held = {FIRST: u.own, LOADS: u.parked, SENT: u.sent}
+    holdings = Promised(held, u.free, gate=u.gate, takes=u.takes, left=u.left, freed=u.freed)
+    asks = Round(u.others_take, u.computes)
+    made.manager = promised(settings, made.manager.population, holdings, u.hit, asks)
+    vars(made)["_blocks_to_run"] = lambda tokens: u.needs[tokens]
+    return made, asks
 
 
-def _free(u: Any) -> Any:
-    return u.blocks - u.own - u.behind - u.parked - u.sent
+def _next_tokens(made: Scheduler, computed: Any, drafts: Any, budget: Any) -> Any:
+    """The whole next chunk of the first request once so many tokens are ``computed``, by the rule of the reference."""
+    request = made.manager.population[FIRST]
+    its = request_of(FIRST, length_of(request.tokens), computed, request.status, drafts)
+    return made.manager.population.tokens_from(its, computed, budget)
 
 
-def _chunk(u: Any, least_of: Sequence[Any]) -> Any:
-    return least(u.chunk, u.budget, u.tokens + u.drafts - u.computed, *least_of)
+@contextmanager
+def cut_anywhere(u: Any) -> Iterator[None]:
+    """Over counts; meanwhile, where states are kept at block ends, a chunk ends anywhere, and is not empty.
+
+    That it is never empty is proved of the running rule (``attention-kinds.states-chunk-ends-at-a-block``).
+    """
+    with ExitStack() as stack:
+        stack.enter_context(on_counts())
+        ends = (
+            ("tokens_served", lambda *_: u.serves),
+            ("tokens_to_boundary", lambda computed, tokens, _: most(1, least(tokens, u.ends[computed, tokens]))),
+        )
+        for name, by in ends:
+            stack.enter_context(patch.object(population, name, by))
+        yield
 
 
 def running_round(u: Any) -> tuple[Scheduler, Any]:
     """The first that runs is asked for, with any number after it; the scheduler, and how many run afterwards."""
-    with on_counts():
+    with cut_anywhere(u):
         line = AnyLine(u.others + 1)
         running: Any = line
-        made = first_in_line(u, running, [], Terms(u.limit, entered=True))
+        made, _ = first_in_line(u, running, [], Terms(u.limit, entered=True))
         with suppress(CutError):
             made._schedule_running(u.budget)
         return made, line.number
@@ -405,57 +425,92 @@ def is_served(u: Any) -> Any:
     The next that is asked for is rejected, and takes from the last that runs: the first still runs.
     """
     made, run = running_round(u)
-    computed, blocks = made.manager.population[FIRST].tokens_computed, _blocks(made)
-    served = computed == u.computed + _chunk(u, [u.tokens_max - 1 - u.computed])
-    one_less = (computed == u.computed) & (u.others >= 1) & (run == u.others) & (blocks.free == _free(u) + u.gives)
+    computed = made.manager.population[FIRST].tokens_computed
+    with cut_anywhere(u):
+        served = computed == u.computed + _next_tokens(made, u.computed, u.drafts, u.budget)
+    one_less = (computed == u.computed) & (u.others >= 1) & (run == u.others)
     held_up = (computed == u.computed) & (u.others == 0) & (run == 1) & (u.sent >= 1)
     return (run >= 1) & (served | one_less | held_up)
 
 
-def _blocks(made: Scheduler) -> Blocks:
-    blocks: Any = made.manager
-    assert isinstance(blocks, Blocks)
-    return blocks
-
-
-def waiting_round(u: Any) -> Scheduler:
-    """Where none runs, the first that waits for no transfer is looked at, with any number before it that load."""
-    with on_counts():
+def waiting_round(u: Any, running: Sequence[int] = ()) -> tuple[Scheduler, Round]:
+    """The first that waits for no transfer is looked at, with any number before it that load."""
+    with cut_anywhere(u):
         before = [LOADS] if u.parked >= 1 else []
         fresh = u.entered == 0
         parks = bool(fresh) and bool(u.parks == 1)
-        terms = Terms(u.needed + 1, u.external if parks else 0, parks, entered=not fresh)
-        made = first_in_line(u, [], [*before, FIRST, OTHER], terms)
+        terms = Terms(u.limit, u.external if fresh else 0, parks, entered=not fresh)
+        made, asks = first_in_line(u, [*running], [*before, FIRST, OTHER], terms)
         made.queues.terms.pop(LOADS) if not before else None
         with suppress(CutError):
             made._admit_waiting(u.budget)
-        return made
+        return made, asks
 
 
 def is_admitted(u: Any) -> Any:
-    """Whether it runs and has its whole chunk, or loads, or a transfer holds what it needs."""
-    made = waiting_round(u)
-    request = made.manager.population[FIRST]
-    held_up = (u.sent >= 1) | ((u.entered == 0) & (u.parked >= 1))
+    """Whether it runs and has its whole chunk, or loads, or a transfer holds what it needs; else it is not passed."""
+    made, asks = waiting_round(u)
+    request, terms = made.manager.population[FIRST], made.queues.terms[FIRST]
     if request.status is Status.LOADING:
-        return made.queues.terms[FIRST].entered and FIRST in made.queues.waiting
+        return terms.entered and not terms.parks and FIRST in made.queues.waiting
     if FIRST not in made.queues.running:
-        return held_up
-    return made.queues.running[0] == FIRST and (request.tokens_computed == u.computed + _chunk(u, []))
+        held_up = (u.sent >= 1) | ((u.entered == 0) & (u.parked >= 1))
+        return held_up & (OTHER not in asks.asked)
+    with cut_anywhere(u):
+        left = u.tokens - u.hit - (1 if u.states == 1 or _loads(u) == 0 else 0)
+        provided = least(u.external, left) if u.entered == 0 else 0
+        start = u.computed if u.computed > 0 else u.hit + provided
+        chunk = _next_tokens(made, start, 0, u.budget)
+    return made.queues.running[0] == FIRST and (request.tokens_computed == start + chunk)
 
 
-HELD = {
+def _loads(u: Any) -> Any:
+    """Whether the request loads, if another node has something for it."""
+    return u.parks if u.entered == 0 else 0
+
+
+HELD: dict[str, Unknown] = {
     name: Count()
-    for name in ("others", "own", "wanted", "needed", "behind", "gives", "parked", "sent", "blocks", "drafts", "takes")
-} | {"computes": Count(1)}
-ROUND = {**HELD, **LIMITS, "tokens": Count(1), "computed": Count(), "limit": Count(2), "running_max": Count(1)}
+    for name in ("others", "own", "left", "gate", "takes", "freed", "free", "parked", "sent", "blocks", "drafts")
+}
+HELD |= {"others_take": Count(), "computes": Count(1), "hit": Count(), "needs": AMap()}
+STATES: dict[str, Unknown] = {"states": Count(0, 1), "serves": Count(), "ends": AMap(2), "lookahead": Count()}
+ROUND: dict[str, Unknown] = {
+    **HELD,
+    **LIMITS,
+    **STATES,
+    "tokens": Count(1),
+    "computed": Count(),
+    "limit": Count(2),
+    "running_max": Count(1),
+}
+
+
+def _needed(u: Any) -> Any:
+    """How many blocks the first request was said to need when it was accepted."""
+    return u.needs[u.limit - 1]
 
 
 def _has_room(u: Any) -> Any:
-    """The invariant of the blocks: they add up, and there is room for the first request."""
-    adds_up = (u.own + u.behind + u.parked + u.sent <= u.blocks) & (u.gives <= u.behind)
-    wants = (u.own <= u.wanted) & (u.wanted <= u.needed) & (u.computed < u.tokens)
-    return adds_up & wants & room.is_room(u.blocks, {FIRST: u.needed}, {FIRST: 0, LOADS: u.parked})
+    """There is room for the first request."""
+    return room.is_room(u.blocks, {FIRST: _needed(u)}, {FIRST: 0, LOADS: u.parked})
+
+
+def _is_line(u: Any) -> Any:
+    """What is so of the blocks: what no request holds can be had, and the first never holds more than its need.
+
+    With what it asks the gate for, that is no more than its need, either.
+    """
+    kept = u.parked + u.sent
+    adds_up = (u.free + u.own + kept >= u.blocks) & (u.free + u.freed + u.left + kept >= u.blocks)
+    needs = (u.own + u.gate <= _needed(u)) & (u.left + u.takes <= _needed(u)) & (u.left <= u.own)
+    tokens = (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max)
+    return ((u.others >= 1) | adds_up) & needs & tokens
+
+
+def _is_fresh(u: Any) -> Any:
+    """Whether it never got blocks."""
+    return (u.entered == 0) & (u.computed == 0) & (u.own == 0) & (u.freed == 0)
 
 
 SERVES = Obligation(
@@ -465,20 +520,20 @@ SERVES = Obligation(
     "them loses its blocks and it is asked again; if it runs by itself, only requests that have ended and are still "
     "read can hold it up.",
     unknowns=ROUND,
-    assumes=lambda u: (
-        _has_room(u)
-        & ((u.others >= 1) | (u.behind == 0))
-        & (u.tokens < u.limit)
-        & (u.limit <= u.tokens_max)
-        & (u.computed + u.drafts < u.tokens_max - 1)
-    ),
+    assumes=lambda u: _is_line(u) & _has_room(u),
     claim=is_served,
     witnesses={
         "one of many is preempted": lambda u: (
-            (u.others >= 3) & (u.gives >= 1) & (running_round(u)[1] == u.others) & (u.parked >= 1)
+            (u.others >= 3) & (running_round(u)[1] == u.others) & (u.parked >= 1) & (u.left >= 1)
         ),
         "an ended request holds it up": lambda u: (
-            (u.others == 0) & (u.own >= 1) & (u.sent >= 1) & (_free(u) + u.own < u.wanted)
+            (u.others == 0) & (u.own >= 1) & (u.sent >= 1) & (u.free + u.freed < u.takes)
+        ),
+        "it drafts up to the longest": lambda u: (
+            (u.others == 0) & (u.drafts >= 2) & (u.limit == u.tokens_max) & (u.computed == u.limit - 2)
+        ),
+        "what it releases is enough": lambda u: (
+            (u.others == 0) & (u.left < u.own) & (u.free < u.takes) & (u.takes <= u.free + u.freed) & (u.states == 1)
         ),
     },
     mutants=(
@@ -506,6 +561,12 @@ SERVES = Obligation(
             "kvreference.scheduler.scheduler:Scheduler._schedule_running",
             lambda self, budget: _another_first(self, budget),
         ),
+        only(
+            "asks-twice",
+            "The blocks for one chunk are asked for twice.",
+            "kvreference.manager:Manager._allocate",
+            lambda self, *asked: (_ASKS(self, *asked), _ASKS(self, *asked))[1],
+        ),
     ),
 )
 
@@ -517,34 +578,52 @@ def _another_first(self: Scheduler, budget: int) -> int | None:
 
 
 _IN_TURN, _IN_LINE = Scheduler._schedule_running, Scheduler._admit_waiting
+_ASKS: Any = Manager._allocate
+_COMPUTES = Population._compute
 """How requests are asked, where nothing is broken."""
+
+TRIED_TOO = only(
+    "a-later-one-is-tried-too",
+    "If a request is not admitted, the next one is tried.",
+    "kvreference.scheduler.scheduler:Scheduler._admit_waiting",
+    lambda self, budget: (_IN_LINE(self, budget), self._compute(Admit(OTHER, budget)))[0],
+)
 
 LETS_IN = Obligation(
     id="scheduler-progress.first-of-any-line-is-admitted",
     statements=("KV-LIVE-01", "KV-LIVE-03"),
     title="However many wait, if none runs, the first that waits for no transfer is tried before later ones, and "
-    "is admitted, to run with its whole next chunk or to load, unless a transfer holds what it needs. One that "
-    "was admitted before is held up by no load.",
-    unknowns={
-        **{name: unknown for name, unknown in ROUND.items() if name != "limit"},
-        **{name: Count(0, 1) for name in ("entered", "parks")},
-        "external": Count(),
-        "limit": Count(0, 0),
-    },
+    "is admitted, with any hit, to run with its whole next chunk or to load, unless a transfer holds what it needs. "
+    "One that was admitted before is held up by no load. Until it is admitted, no later one is tried.",
+    unknowns={**ROUND, **{name: Count(0, 1) for name in ("entered", "parks")}, "external": Count()},
     assumes=lambda u: (
-        _has_room(u)
-        & (u.behind == 0)
+        _is_line(u)
+        & (u.others == 0)
         & (u.drafts == 0)
-        & (u.tokens <= u.needed)
-        & ((u.entered == 1) | ((u.own == 0) & (u.computed == 0)))
+        & (u.hit < u.tokens)
+        & (u.needs[u.tokens] <= _needed(u))
+        & (((u.entered == 1) & _has_room(u)) | (_is_fresh(u) & (_needed(u) <= u.blocks)))
     ),
     claim=is_admitted,
     witnesses={
         "one is back from a load, while others load": lambda u: (
-            (u.entered == 1) & (u.own >= 1) & (u.parked >= 1) & (FIRST in waiting_round(u).queues.running)
+            (u.entered == 1) & (u.own >= 1) & (u.parked >= 1) & (FIRST in waiting_round(u)[0].queues.running)
+        ),
+        "its whole prompt of one token was loaded": lambda u: (
+            (u.entered == 1) & (u.tokens == 1) & (u.own == 1) & (FIRST in waiting_round(u)[0].queues.running)
         ),
         "a load is begun": lambda u: (
-            (u.entered == 0) & (u.parks == 1) & (waiting_round(u).manager.population[FIRST].status is Status.LOADING)
+            (u.entered == 0) & (u.parks == 1) & (waiting_round(u)[0].manager.population[FIRST].status is Status.LOADING)
+        ),
+        "it hits, and takes the last block": lambda u: (
+            (u.entered == 0)
+            & (u.hit >= 2)
+            & (u.gate < u.takes)
+            & (u.takes == u.blocks)
+            & (FIRST in waiting_round(u)[0].queues.running)
+        ),
+        "loads leave no room": lambda u: (
+            (u.entered == 0) & (u.parked >= 1) & (FIRST in waiting_round(u)[0].queues.waiting) & (u.sent == 0)
         ),
     },
     mutants=(
@@ -566,7 +645,114 @@ LETS_IN = Obligation(
             "kvreference.scheduler.scheduler:Scheduler._admit_waiting",
             lambda self, budget: (self.queues.waiting.reverse(), _IN_LINE(self, budget))[1],
         ),
+        TRIED_TOO,
+        only(
+            "hit-is-computed-again",
+            "Of the next chunk the hit is computed again.",
+            "kvreference.population:Population._compute",
+            lambda self, request, budget, granted: _COMPUTES(self, request, budget, evolve(granted, hit_tokens=0)),
+        ),
     ),
 )
 
-OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN)
+
+def is_not_passed(u: Any) -> Any:
+    """Whether it is admitted, or no later one is tried, where others run."""
+    made, asks = waiting_round(u, [LAST])
+    return made.manager.population[FIRST].status is not Status.WAITING or OTHER not in asks.asked
+
+
+IN_ORDER = Obligation(
+    id="scheduler-progress.none-is-tried-before-an-earlier-one",
+    statements=("KV-LIVE-01", "KV-LIVE-03"),
+    title="However many run, and however many wait, until the first that waits for no transfer is admitted, no later "
+    "one is tried.",
+    unknowns={**ROUND, **{name: Count(0, 1) for name in ("entered", "parks")}, "external": Count()},
+    assumes=lambda u: (
+        (u.others >= 1) & _is_line(u) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.entered == 1) | _is_fresh(u))
+    ),
+    claim=is_not_passed,
+    witnesses={
+        "it is admitted": lambda u: OTHER in waiting_round(u, [LAST])[1].asked,
+        "it asks in vain": lambda u: waiting_round(u, [LAST])[1].asked == [FIRST],
+    },
+    mutants=(TRIED_TOO,),
+)
+
+
+class Order:
+    """Notes what is asked of a manager, up to the first answer."""
+
+    def __init__(self) -> None:
+        self.kinds: list[type] = []
+
+    def __call__(self, manager: Any, operation: Any) -> Any:
+        """Performed, unless it is an answer."""
+        self.kinds.append(type(operation))
+        if isinstance(operation, Sample):
+            raise CutError
+        return Happened(()) if isinstance(operation, TakeEvents) else manager.perform(operation)
+
+
+def whole_step(u: Any) -> tuple[Scheduler, list[type]]:
+    """A step in which one request runs, or is admitted if none runs; and what was asked for."""
+    with cut_anywhere(u):
+        fresh = bool(u.runs == 0)
+        made, _ = first_in_line(u, [] if fresh else [FIRST], [FIRST] if fresh else [], Terms(u.limit, entered=True))
+        made.settings.geometry.fences = bool(u.fences == 1)
+        order, holdings = Order(), made.manager.holdings
+        assert isinstance(holdings, Promised)
+        made.manager = promised(made.settings, made.manager.population, holdings, u.hit, order)
+        with suppress(CutError):
+            made._step((Reply(),))
+        return made, order.kinds
+
+
+def is_dispatched(u: Any) -> Any:
+    """Whether the step is dispatched, once, after all that was asked for blocks, and before the first answer."""
+    made, kinds = whole_step(u)
+    gives = [kind for kind in kinds if kind in (Admit, Schedule)]
+    dispatches = [Dispatch] if u.fences == 1 else []
+    return kinds[:-1] == [*gives, *dispatches] and not made.manager.population[FIRST].undispatched
+
+
+def _answers_first(self: Scheduler, replies: Any) -> tuple[int, ...]:
+    budget = self._schedule_running(self.limits.budget_tokens)
+    entered = () if budget is None else self._admit_waiting(budget)
+    for number in self.queues.running:
+        if self.manager.population[number].answers_next:
+            self._answer(number, replies[0])
+    self._perform(TakeEvents())
+    return entered
+
+
+DISPATCHES = Obligation(
+    id="scheduler-progress.step-is-dispatched-before-its-answers",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="A step in which it matters is dispatched after all blocks are given and before the first answer: so no copy "
+    "is pending when the next step begins, and nothing that was computed has yet to serve hits.",
+    unknowns={**ROUND, "runs": Count(0, 1), "fences": Count(0, 1)},
+    assumes=lambda u: (
+        _is_line(u) & (u.others == 0) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.runs == 1) | (u.computed == 0))
+    ),
+    claim=is_dispatched,
+    witnesses={
+        "one that is admitted is answered": lambda u: (
+            ((u.runs == 0) & (u.fences == 1) & (u.hit >= 2)) and whole_step(u)[1] == [Admit, Dispatch, Sample]
+        ),
+        "one that runs is not": lambda u: (
+            ((u.runs == 1) & (u.fences == 1)) and whole_step(u)[1] == [Schedule, Dispatch, TakeEvents]
+        ),
+    },
+    mutants=(
+        only(
+            "never-dispatched",
+            "Answers are taken of a step that was not dispatched.",
+            "kvreference.scheduler.scheduler:Scheduler._step",
+            _answers_first,
+        ),
+    ),
+)
+
+
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER, DISPATCHES)

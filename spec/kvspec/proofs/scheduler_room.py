@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from kvreference import admission
+from kvreference import admission, attention
 from kvreference.admission import blocks_at_peak, fits_empty_pool
 from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.mamba import StateMode
 from kvreference.refuted.scheduling import UnreservedLoad
+from kvreference.scheduler import room
 from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
-from kvspec.obligation import Count, Lemma, Obligation, only
-from kvspec.progress.counted import counted, least
+from kvspec.obligation import AMap, Count, Lemma, Obligation, only
+from kvspec.progress.counted import counted, least, most
 from kvspec.progress.room import (
     KINDS,
     finds_its_blocks,
+    first_blocks,
+    first_states,
     group_of,
     had_room,
     has_room_behind,
@@ -228,6 +232,8 @@ SIZES = {
     "chunk": Count(1),
     "blocks": Count(2),
 }
+SLOTS = {"ratio": Count(1), "whole": Count(0, 1)}
+"""How many tokens a slot holds, and whether one that is only begun is not stored."""
 
 
 AT_BLOCK_ENDS = len(KINDS) - 1
@@ -238,12 +244,19 @@ def _binds(_geometry: Geometry, group: Group) -> Mapping[str, int] | None:
     if group.copies:
         return None
     kind = AT_BLOCK_ENDS if group.attention.stops_at_block_ends else KINDS.index(group.kind.value)
-    sizes = {"kind": kind, "block": group.block_size_tokens}
+    sizes = {"kind": kind, "block": group.block_size_tokens, "ratio": group.compress_ratio, "whole": group.whole_slots}
     return {**sizes, "window": group.window_tokens} if group.window_tokens is not None else sizes
 
 
 def _binds_but_at_block_ends(geometry: Geometry, group: Group) -> Mapping[str, int] | None:
-    return None if group.attention.stops_at_block_ends else _binds(geometry, group)
+    if group.attention.stops_at_block_ends or group.whole_slots:
+        return None
+    return _each_token(geometry, group)
+
+
+def _each_token(geometry: Geometry, group: Group) -> Mapping[str, int] | None:
+    """The sizes of a group that stores each token."""
+    return {name: size for name, size in (_binds(geometry, group) or {}).items() if name not in SLOTS} or None
 
 
 def _whole_blocks(u: Any) -> tuple[Lemma, ...]:
@@ -312,6 +325,195 @@ ENOUGH = Obligation(
 )
 
 
+def _entries(u: Any, more: Any = 0) -> Any:
+    with counted():
+        return group_of(u).entries(u.tokens + more, u.slots + more)
+
+
+WHOLE_SLOTS = Obligation(
+    id="scheduler-progress.whole-slots-take-no-more",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="Where only whole slots are stored, however many tokens each holds, a table has no more entries than where "
+    "each token is stored, and no fewer for more tokens. So what is enough there is enough here.",
+    unknowns={**SIZES, **SLOTS, "tokens": Count(), "slots": Count(), "more": Count()},
+    claim=lambda u: (
+        (_entries(u) <= _entries(SimpleNamespace(**{**vars(u), "whole": 0}))) & (_entries(u) <= _entries(u, u.more))
+    ),
+    witnesses={
+        "a slot is begun": lambda u: (
+            (u.kind == 1)
+            & (u.whole == 1)
+            & (u.ratio == 4)
+            & (u.block == 8)
+            & (u.slots == 17)
+            & (_entries(u) < _entries(SimpleNamespace(**{**vars(u), "whole": 0})))
+        )
+    },
+    mutants=(
+        only(
+            "begun-slot-is-whole",
+            "A slot that is begun is counted with all its tokens.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: (tokens + tokens % self.compress_ratio) if self.whole_slots else tokens,
+        ),
+    ),
+    binds=lambda _geometry, group: (
+        {"block": group.block_size_tokens, "ratio": group.compress_ratio, "whole": 1} if group.whole_slots else None
+    ),
+)
+
+
+def _need_of_groups(u: Any) -> Any:
+    """What a request of any length is said to need in one group after others."""
+    its: Any = SimpleNamespace(
+        entries=lambda tokens, slots: u.entries[tokens, slots],
+        blocks_held_at_most=lambda span, longest: u.most[span, longest],
+        copies=u.copies == 1,
+    )
+    with counted(), patch.object(room, "sum", lambda needs: sum(needs, u.before), create=True):
+        return room.blocks_to_run(settings_over(u, its), u.tokens)
+
+
+def _holds_at_most(u: Any) -> Any:
+    """What it holds at most in the group when it computes its last tokens and drafts, a source of a copy included."""
+    computed = least(u.tokens + u.drafts_max, u.tokens_max)
+    lookahead = u.drafts_max if u.lookahead else 0
+    slots = least(computed + lookahead, u.tokens_max)
+    return least(u.entries[computed, slots], u.most[u.chunk + lookahead, u.tokens_max]) + u.copies
+
+
+NEED_ADDS_UP = Obligation(
+    id="scheduler-progress.need-adds-up",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="One group, after others in which a request needs any number of blocks, adds what the request holds in it at "
+    "most, drafts and look-ahead included, and the block that a copy reads.",
+    unknowns={
+        **{name: SIZES[name] for name in ("drafts_max", "lookahead", "tokens_max", "chunk", "blocks")},
+        **{name: Count() for name in ("before", "tokens")},
+        "copies": Count(0, 1),
+        "entries": AMap(2),
+        "most": AMap(2),
+    },
+    claim=lambda u: _need_of_groups(u) == u.before + _holds_at_most(u),
+    witnesses={
+        "what is held at once is less": lambda u: (
+            (u.before == 3)
+            & (u.copies == 1)
+            & (u.lookahead == 1)
+            & (u.drafts_max == 2)
+            & (u.tokens == 9)
+            & (u.tokens_max == 12)
+            & (u.chunk == 4)
+            & (u.entries[11, 12] == 7)
+            & (u.most[6, 12] == 5)
+        )
+    },
+    mutants=(
+        only(
+            "copies-are-not-counted",
+            "The block that a copy reads is not counted.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: _enough(settings, tokens) + vars(room)["sum"](()),
+        ),
+        only(
+            "only-the-largest-counts",
+            "Of all groups only the one that needs most is counted.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: most(
+                vars(room)["sum"](()), blocks_to_run(settings, tokens) - vars(room)["sum"](())
+            ),
+        ),
+    ),
+)
+
+FIRST_ALLOCATION = {
+    **SIZES,
+    **{name: Count(1) for name in ("tokens", "limit")},
+    **{name: Count() for name in ("hit", "end", "computed", "chunk_tokens")},
+}
+
+
+def _is_admitted(u: Any) -> Any:
+    """A hit, and what another node provides after it: the last token is computed here, now or after a load."""
+    loads = (u.hit < u.end) & (u.chunk_tokens == u.end - u.computed)
+    computes = (u.end < u.tokens) & (u.chunk_tokens >= 1) & (u.computed + u.chunk_tokens <= u.tokens)
+    here = (u.computed == least(u.end, u.tokens - 1)) & (u.hit <= u.end) & (u.hit < u.tokens) & (u.end <= u.tokens)
+    fits = (u.tokens < u.limit) & (u.limit <= u.tokens_max) & (u.chunk_tokens <= u.chunk)
+    return here & fits & (loads | computes)
+
+
+HELD_WHOLE = only(
+    "hit-is-held-whole",
+    "Of a hit the blocks are held, too, that no later token reads.",
+    "kvreference.geometry:Group.blocks_unread",
+    lambda self, tokens: 0,
+)
+
+FIRST_ENOUGH = Obligation(
+    id="scheduler-progress.needed-is-enough-at-first",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="With any hit and any load after it, the first blocks of a request, those of the hit included, are no more "
+    "than it was said to need when it was accepted, besides the blocks that are copied. States that are kept at block "
+    "ends only have a proof of their own.",
+    unknowns={**FIRST_ALLOCATION, "kind": Count(0, AT_BLOCK_ENDS - 1)},
+    assumes=_is_admitted,
+    claim=lambda u: first_blocks(u) <= needed(u, u.limit - 1),
+    lemmas=_whole_blocks,
+    witnesses={
+        "a window, after a load": lambda u: (
+            (u.kind == 1)
+            & (u.block >= 2)
+            & (u.hit >= u.block)
+            & (u.computed > u.window)
+            & (u.end > u.hit)
+            & (first_blocks(u) == needed(u, u.limit - 1))
+        ),
+        "a whole prompt is loaded": lambda u: (u.kind == 0) & (u.block >= 2) & (u.end == u.tokens) & (u.hit >= u.block),
+    },
+    mutants=(
+        HELD_WHOLE,
+        only(
+            "loads-by-the-block",
+            "For a load one more block is taken.",
+            "kvreference.geometry:Group.blocks_occupied",
+            lambda self, tokens: -(-tokens // self.block_size_tokens) + 1,
+        ),
+    ),
+    binds=_binds_but_at_block_ends,
+)
+
+FIRST_STATES = Obligation(
+    id="scheduler-progress.needed-is-enough-for-first-states",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="The same where states are kept at block ends only: of its hit, of a load and of its first chunk a request "
+    "holds one state each at most, and those of its drafts.",
+    unknowns={**FIRST_ALLOCATION, "kind": Count(AT_BLOCK_ENDS, AT_BLOCK_ENDS)},
+    assumes=lambda u: _is_admitted(u) & (u.end < u.tokens),
+    claim=lambda u: first_states(u) <= needed(u, u.limit - 1),
+    witnesses={
+        "a hit, and a state after it": lambda u: (
+            (u.block >= 2) & (u.hit == u.end) & (u.drafts_max == 1) & (first_states(u) == 2 + u.drafts_max)
+        ),
+        "a load": lambda u: (u.block >= 2) & (u.hit >= u.block) & (u.end > u.hit + u.block) & (u.chunk_tokens == 0),
+    },
+    mutants=(
+        HELD_WHOLE,
+        only(
+            "states-between-are-kept",
+            "A state is taken for each block of a chunk.",
+            "kvreference.mamba:AlignedMamba.layout",
+            lambda self, blocks, entries, fresh: _grown_at_its_end(blocks, entries),
+        ),
+    ),
+    binds=lambda geometry, its: _each_token(geometry, its) if its.attention.stops_at_block_ends else None,
+)
+
+
+def _grown_at_its_end(blocks: Any, entries: Any) -> Any:
+    """A table that grows at its end."""
+    return attention.grown([blocks], entries)
+
+
 def _reaches(u: Any) -> Any:
     """How far the next step of a request with states at block ends reaches."""
     return u.end - u.rejected + next_step(u)
@@ -372,7 +574,7 @@ GATE = Obligation(
     id="scheduler-progress.accepted-passes-gate",
     statements=("KV-LIVE-01", "KV-OP-03"),
     title="An accepted request passes the admission gate of an empty pool, however long it has become.",
-    unknowns={**SIZES, "limit": Count(2), "tokens": Count(1)},
+    unknowns={**SIZES, **SLOTS, "limit": Count(2), "tokens": Count(1)},
     assumes=lambda u: (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(_passes_gate),
     witnesses={
@@ -404,7 +606,7 @@ PEAK = Obligation(
     id="scheduler-progress.gate-counts-no-more",
     statements=("KV-LIVE-01", "KV-OP-03"),
     title="From any start, the admission gate never counts more for a request than its computed need.",
-    unknowns={**SIZES, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
+    unknowns={**SIZES, **SLOTS, "limit": Count(2), "tokens": Count(1), "computed": Count(0)},
     assumes=lambda u: (u.computed < u.tokens) & (u.tokens <= u.limit - 1) & (u.limit <= u.tokens_max),
     claim=_counting(lambda u: _at_peak(u) <= needed(u, u.limit - 1)),
     witnesses={
@@ -427,7 +629,7 @@ GROWS = Obligation(
     id="scheduler-progress.needed-grows",
     statements=("KV-LIVE-01",),
     title="A longer request never needs fewer blocks, so one that fits at its end fits at every length before.",
-    unknowns={**SIZES, "less": Count(0), "more": Count(0)},
+    unknowns={**SIZES, **SLOTS, "less": Count(0), "more": Count(0)},
     assumes=lambda u: u.less <= u.more,
     claim=lambda u: needed(u, u.less) <= needed(u, u.more),
     witnesses={"it needs more": lambda u: (u.block >= 2) & (needed(u, u.less) + 1 < needed(u, u.more))},
@@ -530,5 +732,17 @@ STAYS = Obligation(
 """A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
-ROOM_STAYS = (ENOUGH, ENOUGH_STATES, GATE, PEAK, GROWS, ROOM, STAYS)
+ROOM_STAYS = (
+    NEED_ADDS_UP,
+    WHOLE_SLOTS,
+    ENOUGH,
+    FIRST_ENOUGH,
+    ENOUGH_STATES,
+    FIRST_STATES,
+    GATE,
+    PEAK,
+    GROWS,
+    ROOM,
+    STAYS,
+)
 OBLIGATIONS = (*ADMISSION, *ROOM_STAYS)

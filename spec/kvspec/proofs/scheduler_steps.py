@@ -1,208 +1,189 @@
-"""Chapter 11: with any two live requests, a step advances the first, and no operation breaks the invariant.
+"""Chapter 11: no operation takes room from a request, for any number of live requests.
 
-The scheduler that runs is the reference's own, over counts (``kvspec.progress.counted``). A step is taken in two
-halves, since the answer to one request does not depend on the blocks that another is given. With the ranking
-(``scheduler_ranking``) and the room (``scheduler_room``) this bounds every wait.
+What a round of a step assumes (``scheduler_line``) is so in every state: there is room for each request that was
+admitted, and each holds no more than it needs. It is so before any request is submitted. Here each operation is run by
+the running scheduler over the running block manager, of which no more is known than the promises of
+``kvspec.progress.promised``. An admission has a proof of its own (``scheduler_room``).
+
+One request is the target of the operation, another one is watched. Of all others only the blocks count that they have
+locked, and those of requests that have ended and are still read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from kvreference.geometry import Geometry, Group
-from kvreference.operations import Abort, Arrive, Run, Transferred
-from kvreference.population import Status
-from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten, UnreservedLoad
-from kvreference.scheduler.observation import Observation
+from kvreference.operations import Abort, Arrive, Preempt, Run, Schedule, Transferred
+from kvreference.population import Request, Status
+from kvreference.scheduler import scheduler
 from kvreference.scheduler.operations import Reply, Submit
-from kvreference.scheduler.progress import _steps_to_compute
+from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.room import blocks_parked, is_room
 from kvreference.scheduler.scheduler import Scheduler
-from kvspec.obligation import Count, Obligation, Unknown, only
-from kvspec.progress.counted import least, on_counts
-from kvspec.progress.hanging import Course, Shop, on_terms
-from kvspec.progress.states import (
-    FRESH,
-    LOADED,
-    LOADING,
-    RUNNING,
-    SENT,
-    Before,
-    brings_on,
-    is_possible,
-    is_sound,
-    of,
-    passes_no_request,
-    state,
-    unknowns,
-    with_others,
+from kvspec.obligation import AMap, Count, Obligation, only
+from kvspec.progress.counted import (
+    Growing,
+    Longest,
+    least,
+    length_of,
+    most,
+    on_counts,
+    request_of,
+    scheduler_of,
+    settings_of,
 )
-from kvspec.symbolic import Condition
+from kvspec.progress.promised import Promised, held_by, promised
 
-IN_LINE = 2
-SMALL = 6
-"""Up to how many blocks a witness has: it is to be read."""
-FULL = Geometry((Group("full", 1),))
-BOUND = (
-    "two live requests, of any sizes, and any number that have ended and are still read; one group that keeps all "
-    "its slots, in blocks of one token, without caching and drafts; each more multiplies the paths of a step"
-)
-OTHERS_BOUND = (
-    "the request that it is about and another one, of any sizes, and any number of other live ones and of those that "
-    "have ended and are still read; one group that keeps all its slots, in blocks of one token, without caching and "
-    "drafts"
-)
-UNRESERVED = only(
-    "load-unreserved",
-    "A load is begun if it fits by itself (vllm-project/vllm#45388).",
-    "kvreference.scheduler.scheduler:Scheduler._leaves_room",
-    UnreservedLoad._leaves_room,
-)
+FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
+"""Where a live request stands: never admitted, preempted, back from a load, loading, running."""
+SUBMITTED, ANSWERED, ABORTED, ARRIVED, FAILED, SCHEDULED, TAKEN = range(7)
+"""The operations: a request is submitted, answered, aborted; its load ends; it gets blocks, or loses them."""
+TARGET, WATCHED, NEW = range(3)
+REST, SENT = 98, 99
+"""Stand for all other live requests, and for all that have ended and are still read."""
 
 
-def is_a_state(u: Any) -> Condition:
-    """Whether the unknowns are those of a state in which all holds that must."""
-    with on_counts():
-        if not is_possible(u, IN_LINE):
-            return False
-        return is_sound(state(u, IN_LINE))
-
-
-def schedule(made: Scheduler) -> Observation:
-    """The first half of a step: who gets blocks."""
-    budget = made._schedule_running(made.limits.budget_tokens)
-    entered = () if budget is None else made._admit_waiting(budget)
-    return Observation(tuple(made._performed), entered)
-
-
-def _scheduled(u: Any) -> Condition:
-    with on_counts():
-        after = state(u, IN_LINE)
-        before = Before.of(after)
-        observation = schedule(after)
-        return is_sound(after) & brings_on(before, after, observation)
-
-
-def _after(u: Any, claim: Callable[[Scheduler, Observation], Any]) -> Any:
-    """The claim about the state after a half step."""
-    with on_counts():
-        after = state(u, IN_LINE)
-        return claim(after, schedule(after))
-
-
-RUNS = Obligation(
-    id="scheduler-progress.first-that-runs-gets-on",
-    statements=("KV-LIVE-02", "KV-LIVE-03"),
-    title="In any state, a step gives the first that runs its whole next chunk, unless a transfer holds what "
-    "it needs; it is never set back, no request passes another, and room stays room.",
-    unknowns=unknowns(IN_LINE),
-    assumes=lambda u: is_a_state(u) if u.place0 == RUNNING else False,
-    claim=_scheduled,
-    witnesses={
-        "the second is preempted for the first": lambda u: (
-            ((u.place1 == RUNNING) & (u.computed1 >= 2) & (u.blocks <= SMALL))
-            and _after(u, lambda made, _: len(made.queues.waiting) == 1)
-        ),
-        "a transfer holds it up": lambda u: (
-            ((u.place1 == LOADED) & (u.sent >= 1) & (u.blocks <= SMALL))
-            and _after(u, lambda _, observation: not observation.advanced)
-        ),
-    },
-    mutants=(
-        only(
-            "the-first-is-preempted",
-            "The only running request frees its blocks for nothing.",
-            "kvreference.scheduler.scheduler:Scheduler._preempts",
-            FirstIsPreempted._preempts,
-        ),
-        UNRESERVED,
-    ),
-    bound=BOUND,
-)
-
-WAITS = Obligation(
-    id="scheduler-progress.first-that-waits-is-let-in",
-    statements=("KV-LIVE-01", "KV-LIVE-03"),
-    title="If no request runs, a step admits the first that waits for no transfer, unless a transfer holds what it "
-    "needs; a load is begun only if room stays room.",
-    unknowns=unknowns(IN_LINE),
-    assumes=lambda u: is_a_state(u) if u.place0 != RUNNING else False,
-    claim=_scheduled,
-    witnesses={
-        "the second load waits for the first": lambda u: (
-            ((u.place0 == LOADING) & (u.place1 == FRESH) & (u.parks1 == 1) & (u.external1 >= 1) & (u.blocks <= SMALL))
-            and _after(u, lambda made, _: not made.queues.terms[1].entered)
+@contextmanager
+def on_needs(u: Any) -> Iterator[None]:
+    """Over counts; meanwhile a request of so many tokens needs any number of blocks."""
+    with ExitStack() as stack:
+        stack.enter_context(on_counts())
+        stack.enter_context(
+            patch.object(scheduler, "blocks_to_run", lambda _settings, tokens: most(0, u.needs[tokens]))
         )
-    },
-    mutants=(
-        UNRESERVED,
-        only(
-            "loaded-is-forgotten",
-            "A request that waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
-            "kvreference.scheduler.scheduler:Scheduler._is_ready",
-            LoadedIsForgotten._is_ready,
-        ),
-    ),
-    bound=BOUND,
-)
-
-SUBMITTED, ANSWERED, ABORTED, ARRIVED, FAILED = range(5)
-"""The other operations: an answer, an abort, an end of a transfer, a new request."""
-OTHERWISE: dict[str, Unknown] = {
-    **with_others(unknowns(IN_LINE)),
-    "operation": Count(0, FAILED),
-    "target": Count(0, IN_LINE - 1),
-    "prompt": Count(1),
-    "answers": Count(1),
-    "ends": Count(0, 1),
-}
+        yield
 
 
-def _can_happen(u: Any) -> Condition:
-    """Whether the operation is legal; an answered request has all its tokens computed."""
-    with on_counts():
-        number, operation = u.target.__index__(), u.operation.__index__()
-        if operation == SUBMITTED and number != 0:
-            # It concerns no queued request.
+def _request(u: Any, answers: bool) -> Request:
+    """The target, where it stands."""
+    place = u.place.__index__()
+    status = {LOADING: Status.LOADING, RUNNING: Status.RUNNING}.get(place, Status.WAITING)
+    made = request_of(TARGET, u.tokens, u.computed, status)
+    if answers:
+        tokens: Any = Growing(u.tokens, Longest(u.tokens_max))
+        made = request_of(TARGET, u.tokens, u.computed, status, u.accepted)
+        made.tokens, made.drafts_in_flight = tokens, u.accepted
+    return made
+
+
+def line_of(u: Any) -> Scheduler:
+    """The target and the watched request in line, over the running manager."""
+    answers = bool(u.operation == ANSWERED)
+    target = _request(u, answers)
+    watched = request_of(WATCHED, 2, 0, Status.RUNNING if u.runs == 1 else Status.WAITING)
+    in_line = [target, watched] if u.first == 1 else [watched, target]
+    entered = u.place != FRESH
+    terms = {
+        TARGET: Terms(u.limit, 0 if entered else u.external, not entered and u.parks == 1, u.sends == 1, bool(entered)),
+        WATCHED: Terms(u.its_limit, entered=True),
+    }
+    settings = settings_of(
+        u.blocks + 1, chunk_tokens=u.chunk, tokens_max=u.tokens_max, requests_max=u.alive, steps_in_flight_max=1
+    )
+    settings.loads_out_of_turn, settings.lookahead_tokens = True, 0
+    made = scheduler_of(settings, None, in_line, terms)
+    population: Any = made.manager.population
+    population.arrived = NEW
+    if answers:
+        longest: Any = Longest(u.tokens_max)
+        longest.room = u.tokens_max - u.tokens
+        target.tokens = Growing(u.tokens, longest)  # type: ignore[assignment]  # only counted
+        population.settings = SimpleNamespace(**{**vars(settings), "tokens_max": longest})
+    holds = {TARGET: u.own} if u.place in (LOADED, LOADING, RUNNING) else {}
+    watched_holds = {} if u.runs == 0 and u.its == 0 else {WATCHED: u.its}
+    holdings = Promised(
+        {**holds, **watched_holds, REST: u.rest, SENT: u.sent}, u.free, takes=u.takes, left=u.left, freed=u.freed
+    )
+    made.manager = promised(settings, population, holdings)
+    return made
+
+
+def _rooms(made: Scheduler, number: int) -> Any:
+    """Whether there is room for a request next to what the other live ones have locked."""
+    locked = blocks_parked(made.manager.tables, made.queues.running)
+    live = {other: held for other, held in locked.items() if other in made.queues.terms or other == REST}
+    needed = made._blocks_to_run(made.queues.terms[number].limit_tokens - 1)
+    return is_room(made.settings.blocks - 1, {number: needed}, live)
+
+
+def _stands(made: Scheduler, number: int) -> Any:
+    """Whether a request holds no more than it needs, and nothing is computed of one that holds nothing.
+
+    One that never got blocks fits the empty pool.
+    """
+    request, terms = made.manager.population[number], made.queues.terms[number]
+    needed, held = made._blocks_to_run(terms.limit_tokens - 1), held_by(made.manager, number)
+    fine = (length_of(request.tokens) < terms.limit_tokens) & (held <= needed) & (needed <= made.settings.blocks - 1)
+    if number not in made.manager.tables:
+        fine = fine & (request.tokens_computed == 0) & (request.status is Status.WAITING)
+    if request.status is Status.WAITING:
+        fine = fine & (request.tokens_computed < length_of(request.tokens))
+    return fine & (not terms.parks if terms.entered else number not in made.manager.tables)
+
+
+def is_sound(made: Scheduler) -> Any:
+    """Whether both stand as they may, there is room for each that was admitted, and the others wait after them."""
+    entered = [made.queues.terms[number].entered for number in made.queues.waiting]
+    sound: Any = entered == sorted(entered, reverse=True)
+    for number, terms in made.queues.terms.items():
+        sound = sound & _stands(made, number)
+        sound = sound & _rooms(made, number) if terms.entered else sound
+    return sound
+
+
+def is_possible(u: Any) -> Any:
+    """Whether the operation is legal in a sound state."""
+    with on_needs(u):
+        operation, place = u.operation.__index__(), u.place.__index__()
+        places = {ANSWERED: [RUNNING], SCHEDULED: [RUNNING], TAKEN: [RUNNING], ARRIVED: [LOADING], FAILED: [LOADING]}
+        if place not in places.get(operation, range(5)) or (operation == TAKEN and u.first == 1 and u.runs == 1):
             return False
-        if not is_possible(u, IN_LINE, answers=operation == ANSWERED):
+        # Those that run stand before those that wait.
+        if (u.first == 1) != (place == RUNNING) and (u.runs == 1) != (place == RUNNING):
             return False
-        place = of(u, "place", number)
-        loads = place == LOADING
-        computed = of(u, "computed", number) == of(u, "tokens", number)
-        legal = {ANSWERED: (place == RUNNING) & computed, ARRIVED: loads, FAILED: loads}
-        if not legal.get(operation, True):
-            return False
-        return is_sound(state(u, IN_LINE, shows_sent=False))
+        numbers = (u.left <= u.own) & (u.left + u.takes <= most(0, u.needs[u.limit - 1])) & (u.limit <= u.tokens_max)
+        numbers = numbers & ((u.computed >= u.tokens) if operation == ANSWERED else (u.computed <= u.tokens))
+        numbers = numbers & ((u.computed < u.tokens) | (operation != SCHEDULED))
+        numbers = numbers & (u.its <= most(0, u.needs[u.its_limit - 1]))
+        return numbers & is_sound(line_of(u))
 
 
 def happen(made: Scheduler, u: Any) -> None:
-    """The operation, performed."""
-    operation, number = u.operation.__index__(), u.target.__index__()
+    """The operation, performed by the running scheduler."""
+    operation = u.operation.__index__()
     if operation == ANSWERED:
-        made._answer(number, Reply(ends=u.ends == 1))
+        made._answer(TARGET, Reply(u.accepted, ends=u.ends == 1))
     elif operation == ABORTED:
-        made.apply(Abort(number))
+        made.apply(Abort(TARGET))
     elif operation in (ARRIVED, FAILED):
-        made.apply(Transferred(number, operation == ARRIVED))
+        made.apply(Transferred(TARGET, operation == ARRIVED))
+    elif operation == SCHEDULED:
+        made._compute(Schedule(TARGET, u.chunk))
+    elif operation == TAKEN:
+        made._perform(Preempt(made.queues.preempt()))
     else:
         runs = Run(0, u.prompt)
-        made.apply(Submit(Arrive(SENT + 1, (runs,)), u.answers, u.external0, u.parks0, u.sends0))
+        made.apply(Submit(Arrive(NEW, (runs,)), u.answers, u.external, u.parks == 1, u.sends == 1))
 
 
-def _still_holds(u: Any) -> Condition:
-    with on_counts():
-        after = state(u, IN_LINE, shows_sent=False)
-        before = Before.of(after)
-        happen(after, u)
-        return passes_no_request(before, after) and is_sound(after)
+def _after(u: Any, claim: Callable[[Scheduler], Any]) -> Any:
+    with on_needs(u):
+        made = line_of(u)
+        happen(made, u)
+        return claim(made)
 
 
-def _ended(u: Any, claim: Callable[[Scheduler], Any]) -> Any:
-    with on_counts():
-        after = state(u, IN_LINE, shows_sent=False)
-        happen(after, u)
-        return claim(after)
+def _stays_sound(u: Any) -> Any:
+    with on_needs(u):
+        made = line_of(u)
+        before = {number: made.queues.ahead_of(number) for number in made.queues.terms}
+        happen(made, u)
+        passed = any(set(made.queues.ahead_of(n)) - set(before[n]) for n in made.queues.terms if n in before)
+        return not passed and is_sound(made)
 
 
 def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
@@ -213,20 +194,39 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
 OTHER = Obligation(
     id="scheduler-progress.nothing-else-breaks-room",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="No answer, end, abort, transfer or request that is submitted takes room from any live request, or lets "
-    "one pass another, for any locked blocks of others.",
-    unknowns=OTHERWISE,
-    assumes=_can_happen,
-    claim=_still_holds,
+    title="With any number of requests, no answer, end, abort, transfer, request that is submitted, grant to a running "
+    "request and preemption takes room from any live request, lets one pass another, or leaves one with more blocks "
+    "than it was said to need. Only a request that fits the empty pool to its end is accepted.",
+    unknowns={
+        **{name: Count() for name in ("own", "left", "takes", "freed", "free", "its", "rest", "sent", "blocks")},
+        **{name: Count() for name in ("computed", "accepted", "external", "alive")},
+        **{name: Count(1) for name in ("tokens", "chunk", "prompt", "answers")},
+        **{name: Count(2) for name in ("limit", "tokens_max")},
+        **{name: Count(0, 1) for name in ("first", "runs", "parks", "sends", "ends")},
+        "its_limit": Count(3),
+        "operation": Count(0, TAKEN),
+        "place": Count(0, RUNNING),
+        "needs": AMap(),
+    },
+    assumes=is_possible,
+    claim=_stays_sound,
     witnesses={
-        "an answer is given": lambda u: (
-            (u.operation == ANSWERED) and _ended(u, lambda made: u.target.__index__() in made.queues.terms)
+        "an answer is given, of which drafts hold": lambda u: (
+            ((u.operation == ANSWERED) & (u.accepted >= 2)) and _after(u, lambda made: TARGET in made.queues.terms)
         ),
         "a request is accepted": lambda u: (
-            (u.operation == SUBMITTED) and _ended(u, lambda made: len(made.queues.terms) == IN_LINE + 1)
+            (u.operation == SUBMITTED) and _after(u, lambda made: len(made.queues.terms) == NEW + 1)
         ),
         "a whole prompt has arrived, while others have loaded": lambda u: (
-            (u.operation == ARRIVED) & (u.computed0 == u.tokens0) & (u.target == 0) & (u.rest >= 1)
+            (u.operation == ARRIVED) & (u.computed == u.tokens) & (u.rest >= 1) & (u.own >= 1)
+        ),
+        "one that ends is still read": lambda u: (
+            ((u.operation == ANSWERED) & (u.ends == 1) & (u.left >= 1) & (u.sends == 1))
+            and _after(u, lambda made: TARGET not in made.queues.terms)
+        ),
+        "one is preempted, while another runs": lambda u: (u.operation == TAKEN) & (u.runs == 1) & (u.own >= 1),
+        "one grows": lambda u: (
+            (u.operation == SCHEDULED) & (u.left < u.own) & (u.takes >= 1) & (u.takes == u.free + u.freed)
         ),
     },
     mutants=(
@@ -248,56 +248,19 @@ OTHER = Obligation(
             "kvreference.scheduler.queues:Queues.submit",
             lambda self, number, terms: (self.waiting.insert(0, number), self.terms.update({number: terms})),
         ),
-    ),
-    bound=OTHERS_BOUND,
-)
-
-TOKENS_MOST = 2
-
-
-def _course(loads: tuple[bool, ...], u: Any) -> Course:
-    return on_terms(Shop(FULL, loads, steps=20, chunk_tokens=2), u)
-
-
-def ends_in_time(name: str, loads: tuple[bool, ...], subject: str) -> Obligation:
-    """From the beginning and to the end, within the steps that were promised when the last was submitted."""
-
-    def claim(u: Any) -> Any:
-        with on_counts():
-            course = _course(loads, u)
-            return not course.hangs and not course.set_back and course.left == 0 and course.steps <= course.promised
-
-    return Obligation(
-        id=f"scheduler-progress.{name}",
-        statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03"),
-        title=f"{subject} that are accepted both end within as many steps as were promised, however small the pool is.",
-        unknowns={**Shop(FULL, loads, steps=20).unknowns(1, TOKENS_MOST), "blocks": Count(1)},
-        claim=claim,
-        witnesses={
-            "the last step that was promised is taken": lambda u: (
-                (u.blocks == 3) & (u.tokens1 == 2) & (u.answers0 == 2)
-                and _course(loads, u).steps == _course(loads, u).promised
-            )
-        },
-        mutants=(
-            UNRESERVED,
-            only(
-                "answers-are-not-counted",
-                "The bound takes all answers to be given in one step.",
-                "kvreference.scheduler.progress:_steps_alone",
-                lambda scheduler, number: (
-                    scheduler.queues.terms[number].parks
-                    + _steps_to_compute(scheduler, scheduler.manager.population[number])
-                ),
-            ),
+        only(
+            "preempted-keeps-its-blocks",
+            "A request that is preempted keeps its blocks.",
+            "kvreference.manager:Manager._free",
+            lambda self, request: None,
         ),
-        bound=f"two requests of up to {TOKENS_MOST} tokens and as many answers, in chunks of two, over full attention; "
-        "every transfer is over before the next step; each token more doubles the paths",
-    )
-
-
-LIVE = (
-    ends_in_time("two-loads-end-in-time", (True, True), "Two requests that load"),
-    ends_in_time("beside-a-load-ends-in-time", (False, True), "A request that runs and one that loads meanwhile"),
+        only(
+            "aborted-load-stays-in-line",
+            "A request that is aborted stays in the line.",
+            "kvreference.scheduler.queues:Queues.leave",
+            lambda self, number: None,
+        ),
+    ),
 )
-OBLIGATIONS = (RUNS, WAITS, OTHER, *LIVE)
+
+OBLIGATIONS = (OTHER,)

@@ -1,0 +1,139 @@
+"""The block manager that runs, over holdings and a cache of which no more is known than what is proved of them.
+
+The scheduler needs little of the holdings: whether a request gets its blocks, and how many blocks a request holds
+then. ``Promised`` answers with numbers that are not known. What is assumed of these numbers is what obligations of
+tier P prove of the running holdings and of the running cache: ``PROMISES`` names them. So a proof over ``Promised``
+holds for any number of groups of any kind, with caching, pins and copies, and for any pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+from attrs import evolve
+
+from kvreference.answers import Answer, Hit
+from kvreference.holdings import Allocation, Span
+from kvreference.manager import OWN, Manager
+from kvreference.operations import Operation
+from kvreference.population import Population
+from kvspec.progress.counted import tables_of
+
+PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "a request passes the gate if and only if what it asks for is free or can be demoted": (
+            "scheduler-progress.running-gate",
+            "scheduler-progress.running-room",
+            "pinned-tier.makes-room-if-possible",
+        ),
+        "an allocation is granted if and only if what it takes is free or can be demoted": (
+            "blocks-and-references.running-allocation",
+            "scheduler-progress.running-room",
+            "pinned-tier.makes-room-if-possible",
+        ),
+        "before that, and when asked, it releases some of what the request holds": (
+            "blocks-and-references.running-next-step",
+            "blocks-and-references.running-release-of-what-is-dead",
+        ),
+        "a request that frees all it holds has no tables any more; those of others stay": (
+            "blocks-and-references.running-end-of-a-request",
+        ),
+        "what was cached before the last step was dispatched, or by no step, may serve a hit": (
+            "content-and-cached-map.running-caches-what-is-verified",
+            "partial-hits.running-dispatch",
+            "scheduler-progress.step-is-dispatched-before-its-answers",
+            "hit-lookup.running-hit-is-ready",
+        ),
+    }
+)
+"""What ``Promised`` and ``AnyHit`` do, with the obligations that prove it of the running code."""
+
+
+class Promised:
+    """Stands for the holdings: how many blocks each request holds, and how many can be had.
+
+    A request that is admitted also takes the blocks of its hit that no request holds. Of these, those that wait pinned
+    count as taken here, and as blocks that can be had: the pool counts them on neither side.
+    """
+
+    pool = None
+
+    def __init__(self, held: Mapping[int, Any], free: Any = 0, **asked: Any) -> None:
+        self.tables: Any = tables_of(held)
+        self.free = free
+        """How many blocks are free or can be demoted."""
+        self.asked = SimpleNamespace(**asked)
+        """Of the request that asks: for how many the ``gate`` asks, how many it ``takes``, how many it keeps if it
+        releases some first (``left``), and how many more can be had then (``freed``)."""
+
+    def passes_gate(self, *_arguments: Any) -> bool:
+        """Whether a request that waits passes the gate."""
+        return bool(self.asked.gate <= self.free)
+
+    def allocate(self, request: int, _span: Span, _hit: Hit) -> Allocation | None:
+        """Give a request its slots, or only release what it does not read any more."""
+        self.free = self.free + self.asked.freed
+        holds = self.asked.takes <= self.free
+        self.free = self.free - self.asked.takes if holds else self.free
+        self.tables.update(tables_of({request: self.asked.left + (self.asked.takes if holds else 0)}))
+        return Allocation((), ()) if holds else None
+
+    def release_passed(self, request: int, _computed: Any, _unsure: Any) -> None:
+        """Release what a request does not read any more."""
+        self.tables.update(tables_of({request: self.asked.left}))
+
+    def dispatch(self) -> tuple[Any, ...]:
+        """Pass the copies to the worker."""
+        return ()
+
+    def release_all(self, request: int) -> None:
+        """Release all that a request holds."""
+        self.tables.pop(request, None)
+
+
+class AnyHit:
+    """Stands for a cache: a request hits so many tokens, and what is cached may serve it."""
+
+    def __init__(self, tokens: Any) -> None:
+        self.tokens = tokens
+
+    def dispatched(self) -> None:
+        """What the step computes may serve hits from now on."""
+
+    def look_up(self, *_arguments: Any) -> Hit:
+        """The hit."""
+        return Hit(self.tokens, ())
+
+    def is_ready(self, *_arguments: Any) -> bool:
+        """Whether the step that computes it was dispatched."""
+        return True
+
+    def register(self, *_arguments: Any) -> list[Any]:
+        """Something is cached: no table changes."""
+        return []
+
+
+def promised(
+    settings: Any,
+    population: Population,
+    holdings: Promised,
+    hit_tokens: Any = 0,
+    perform: Callable[[Any, Operation], Answer] = OWN.perform,
+) -> Manager:
+    """The running manager over such holdings and such a cache; it may do more when it performs an operation."""
+    made: Any = object.__new__(Manager)
+    made.settings, made.geometry, made.population = settings, settings.geometry, population
+    made.choices = evolve(OWN, perform=perform)
+    made.holdings, made.cache = holdings, AnyHit(hit_tokens)
+    made._interned = SimpleNamespace(extend=lambda *_: None)
+    made.prefixes = {number: [] for number in population.alive}
+    made._events, made.performed = [], 0
+    manager: Manager = made
+    return manager
+
+
+def held_by(manager: Any, number: int) -> Any:
+    """How many blocks a request holds."""
+    return sum(table.live().number for table in manager.tables.get(number, ()))
