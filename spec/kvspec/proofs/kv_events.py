@@ -9,7 +9,6 @@ from typing import Any
 from attrs import evolve
 
 from kvreference import caching
-from kvreference.content import Keys
 from kvspec.obligation import Count, Lemma, Obligation, only
 from kvspec.proofs.lemmas import MULTIPLE
 
@@ -96,8 +95,9 @@ class _Stretch:
 
 
 def stored_at(u: Any) -> list[Any]:
-    """The events of the blocks that are due, with places where there would be tokens and prefixes."""
-    request: Any = SimpleNamespace(tokens=_Stretch(), keys=Keys())
+    """The events of the blocks that are due, with places where there would be tokens, prefixes and keys."""
+    keys = SimpleNamespace(lora=None, of_block=lambda start, end: (start, end))
+    request: Any = SimpleNamespace(tokens=_Stretch(), keys=keys)
     geometry: Any = SimpleNamespace(
         grain_tokens=u.grain, hashed_ahead_tokens=0, groups=(SimpleNamespace(block_size_tokens=u.block),)
     )
@@ -107,15 +107,17 @@ def stored_at(u: Any) -> list[Any]:
 
 
 def _reports_its_tokens(u: Any) -> Any:
-    """Whether each event has the tokens of the blocks that it names and no others, after its parent."""
+    """Whether each event has the tokens and keys of the blocks that it names and no others, after its parent."""
     shown: Any = True
     for event in stored_at(u):
         ((start, end),) = event.tokens
         shown = shown & (end - start == u.block * len(event.contents)) & (start % u.block == 0)
-        for place, (_group, grains) in enumerate(event.contents):
+        for place, ((_group, grains), keys) in enumerate(zip(event.contents, event.extra_keys, strict=True)):
+            begins: Any = keys[0]
             shown = shown & (grains * u.grain == start + u.block * (place + 1))
+            shown = shown & (begins == start + u.block * place) & (keys[1] == begins + u.block)
         parent = 0 if event.parent is None else event.parent[1]
-        shown = shown & (parent * u.grain == start) & (len(event.extra_keys) == len(event.contents))
+        shown = shown & (parent * u.grain == start)
     return shown
 
 

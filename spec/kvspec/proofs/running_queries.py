@@ -11,7 +11,7 @@ from attrs import validators
 
 from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
-from kvreference.answers import Granted, Hit, Statistics
+from kvreference.answers import Granted, Hit, Partial, Refused, Statistics
 from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
@@ -20,7 +20,7 @@ from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
 from kvreference.rules import OWN_RULES
-from kvspec.obligation import Count, Obligation, only
+from kvspec.obligation import AMap, Count, Obligation, only
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, request_of
 from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
@@ -294,6 +294,112 @@ CACHES = Obligation(
     ),
 )
 
+class _Fenced:
+    """The content that this step computes: by its group and the tokens up to its end."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def __contains__(self, content: Any) -> bool:
+        index, end = content
+        return bool(self.u.fenced[(index, end)] != 0)
+
+
+def _waits_for_a_step(u: Any) -> Any:
+    """A group that keeps states, one inside of whose blocks the hit ends, and one that has whole blocks alone."""
+    states = group(Kind.MAMBA, u.block, states="all")
+    copied = group(Kind.FULL, u.block, unit_tokens=u.unit, lookahead=bool(u.drafts == 1))
+    cache = cache_over(SimpleNamespace(groups=(states, copied, group(Kind.FULL, u.block))))
+    cache.fenced = _Fenced(u)
+    copies = bool(u.copies == 1)
+    hit = Hit(u.hit, (), (Partial(1, 1, 1),) if copies else ())
+    with patch.object(prefix_cache, "content_up_to", lambda _geometry, index, _prefixes, end: (index, end)):
+        ready = cache.is_ready(hit, [])
+    of_state = u.fenced[(0, u.hit)] != 0
+    of_copy = (u.fenced[(1, u.hit + (u.unit if u.drafts == 1 else 0))] != 0) if copies else False
+    return ready == (bool(u.hit == 0) or not bool(of_state | of_copy))
+
+
+READY = Obligation(
+    id="partial-hits.running-hit-waits-for-its-step",
+    statements=("KV-OP-20",),
+    title="A hit is ready to serve if and only if this step has yet to compute neither the state that it begins with, "
+    "nor, where it is copied, the beginning of the block up to all that must match.",
+    unknowns={
+        **{name: Count(0, 1) for name in ("drafts", "copies")},
+        **{name: Count(1) for name in ("block", "unit")},
+        "hit": Count(0),
+        "fenced": AMap(2),
+    },
+    claim=_waits_for_a_step,
+    witnesses={
+        "only its look-ahead is yet to be computed": lambda u: (
+            (u.copies == 1)
+            & (u.drafts == 1)
+            & (u.hit == 12)
+            & (u.unit == 4)
+            & (u.fenced[(1, 16)] != 0)
+            & (u.fenced[(0, 12)] == 0)
+        ),
+        "what is computed is not read": lambda u: (u.copies == 0) & (u.fenced[(1, 8)] != 0) & (u.hit == 8),
+    },
+    mutants=(
+        only(
+            "states-are-always-there",
+            "A hit by a state is not asked for.",
+            "kvreference.geometry:Group.keeps_states",
+            False,
+        ),
+        only(
+            "never-asked",
+            "What a step has yet to compute serves hits.",
+            f"{CACHE}.is_ready",
+            lambda self, hit, prefixes: True,
+        ),
+    ),
+)
+
+def _is_refused(u: Any) -> Any:
+    """A request whose hit is not ready asks to be admitted; whether all of it would fit is not even asked."""
+    request = request_of(u, Status.WAITING, drafts=Tokens(0))
+    its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=NO_STATES)
+    its.alive = {request.number: request}
+    manager = manager_over(SimpleNamespace(pool=None))
+    manager.population, manager.prefixes, manager.performed = its, {request.number: []}, 0
+    manager.geometry = SimpleNamespace(groups=(), keeps_states=False)
+    manager.settings = SimpleNamespace(lookahead_tokens=0, full_sequence_must_fit=bool(u.gate == 1))
+    manager.cache = SimpleNamespace(is_ready=lambda *_: False, look_up=lambda *_: Hit(u.hit, ()))
+    with validators.disabled():
+        admit = Admit(request.number, u.budget)
+    with on_lengths(population), on_lengths(manager_module):
+        answer = manager._admit(admit)
+        its.settle(admit, answer)
+    refused = isinstance(answer, Refused) and request.status is Status.WAITING and answer.gate == bool(u.gate == 1)
+    return (request.tokens_computed == u.computed) & refused
+
+
+REFUSED = Obligation(
+    id="partial-hits.running-admission-waits-for-its-step",
+    statements=("KV-OP-20",),
+    title="A request whose hit is not ready is rejected, by the gate where there is one: it gets no block, and "
+    "computes nothing.",
+    unknowns={**CHUNK, "drafts": Count(0, 0), "hit": Count(0), "gate": Count(0, 1)},
+    assumes=lambda u: (u.hit < u.tokens) & (u.tokens <= u.longest) & (u.computed < u.tokens),
+    claim=_is_refused,
+    witnesses={
+        "without a gate": lambda u: (u.gate == 0) & (u.computed == 0) & (u.hit == 8) & (u.tokens == 12),
+        "with one": lambda u: (u.gate == 1) & (u.computed == 0) & (u.hit == 8) & (u.tokens == 12),
+    },
+    mutants=(
+        only(
+            "admitted-at-once",
+            "A request is admitted whether its hit is ready or not.",
+            "kvreference.manager:Manager._admit_with_hit",
+            lambda self, request, budget, hit, provided, *_: Granted(hit.tokens, (), provided),
+        ),
+    ),
+)
+
 RUNS, BEGINS, LOADS = range(3)
 """A request gets slots for its next chunk, for its first, or for what another node provides later."""
 
@@ -395,4 +501,4 @@ SCHEDULES = Obligation(
 )
 
 
-OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, SCHEDULES)
+OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, READY, REFUSED, SCHEDULES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
@@ -349,17 +350,68 @@ TAKES_BACK = Obligation(
 )
 
 
+def _answers_late(u: Any) -> Any:
+    request = request_of(u, Status.RUNNING, awaited=[u.verified], drafts=Tokens(u.verified + 1))
+    its = books(PopulationAhead, tokens_max=Longest(u.tokens + u.room, request.tokens), geometry=NO_STATES)
+    ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+    with on_lengths(ahead), ranged:
+        its._answer(request, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+    gained = request.tokens.length - u.tokens
+    fine = (gained == either(u.accepted + 1 < u.room, u.accepted + 1, u.room)) & (len(request.awaited) == 0)
+    # The step that is answered computed up to its last draft. Less is there if the request was preempted since.
+    is_anew, holds = u.computed < u.tokens + u.verified, u.tokens + u.accepted
+    kept = either(is_anew, either(u.computed < holds, u.computed, holds), u.computed - (u.verified - u.accepted))
+    return fine & (request.tokens_computed == kept)
+
+
+LATE = Obligation(
+    id="eagle.running-late-answer-takes-back-what-failed",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="An answer to a step ahead adds the drafts that hold, however many, and a token, up to the request's longest. "
+    "It takes back the drafts that failed. If the request was preempted since, what it computed anew stays computed, up "
+    "to the last draft that holds.",
+    unknowns={**OF_ANSWER, "computed": Count(0)},
+    assumes=lambda u: u.accepted <= u.verified,
+    claim=_answers_late,
+    witnesses={
+        "two of three drafts hold": lambda u: (u.verified == 3) & (u.accepted == 2) & (u.computed == u.tokens + 5),
+        "a draft that fails was computed anew": lambda u: (
+            (u.verified == 3) & (u.accepted == 1) & (u.computed == u.tokens + 2)
+        ),
+        "it has computed little since": lambda u: (u.verified == 3) & (u.tokens == 9) & (u.computed == 4),
+    },
+    mutants=(
+        only(
+            "all-is-taken-back",
+            "As much is taken back as if the request had not been preempted.",
+            f"{AHEAD}:PopulationAhead._answer",
+            lambda self, request, operation: _answer_in_turn(self, request, operation),
+        ),
+    ),
+)
+
+
+def _answer_in_turn(self: PopulationAhead, request: Any, operation: Any) -> None:
+    before, drafts = request.tokens_computed, request.awaited[0]
+    _ANSWER_AHEAD(self, request, operation)
+    request.tokens_computed = before - (drafts - operation.accepted)
+
+
+_ANSWER_AHEAD = PopulationAhead._answer
+
+
 def _goes_ahead(u: Any) -> Any:
     """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
     its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
     its.settings.steps_in_flight_max = 3
     awaited, runs = [u.first][: u.awaits.__index__()], bool(u.runs == 1)
+    own = [1 + each for each in awaited]
     request = request_of(
         u,
         Status.RUNNING if runs else Status.WAITING,
         drafts=Tokens(u.drafts),
         awaited=list(awaited),
-        in_flight=[1 + each for each in awaited],
+        in_flight=list(own),
     )
     its.alive = {0: request}
     with on_lengths(population), on_lengths(ahead):
@@ -376,7 +428,11 @@ def _goes_ahead(u: Any) -> Any:
         if u.goes == 0:
             its.withdraw(0)
             as_before = len(request.awaited) == len(awaited) == len(request.in_flight)
-            return fine & (on_its_way and as_before and not request.undispatched)
+            if not (on_its_way and as_before and not request.undispatched):
+                return False
+            for left, count in zip((*request.awaited, *request.in_flight), (*awaited, *own), strict=True):
+                fine = fine & (left == count)
+            return fine
         its.settle(Dispatch(), Done())
         may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
         its.returned([0])
@@ -431,4 +487,4 @@ GOES_AHEAD = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, GOES_AHEAD)
+OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD)
