@@ -11,11 +11,11 @@ from attrs import validators
 
 from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
-from kvreference.answers import Granted, Hit, Partial, Refused, Statistics
+from kvreference.answers import Granted, Happened, Hit, Partial, Refused, Statistics
 from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import Manager
-from kvreference.operations import Admit, CommonPrefix, LookUp, Schedule, TakeStatistics
+from kvreference.operations import Abort, Admit, CommonPrefix, Finish, LookUp, Schedule, TakeEvents, TakeStatistics
 from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
@@ -294,6 +294,7 @@ CACHES = Obligation(
     ),
 )
 
+
 class _Fenced:
     """The content that this step computes: by its group and the tokens up to its end."""
 
@@ -358,6 +359,7 @@ READY = Obligation(
         ),
     ),
 )
+
 
 def _is_refused(u: Any) -> Any:
     """A request whose hit is not ready asks to be admitted; whether all of it would fit is not even asked."""
@@ -501,4 +503,120 @@ SCHEDULES = Obligation(
 )
 
 
-OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, READY, REFUSED, SCHEDULES)
+WAITS, LOADS_NOW, RUNS_NOW, PAUSES = Status.WAITING, Status.LOADING, Status.RUNNING, Status.PAUSED
+
+
+def _ends(u: Any) -> Any:
+    """A request ends, wherever it stands, with another node that is to read its blocks or without."""
+    status = (WAITS, LOADS_NOW, RUNS_NOW, PAUSES)[u.status]
+    request = request_of(u, status, drafts_in_flight=u.unsure)
+    left, freed = list[Any](), list[int]()
+    manager = manager_over(
+        SimpleNamespace(release_passed=lambda *passed: left.append(passed), release_all=freed.append)
+    )
+    manager.settings = SimpleNamespace(loads_out_of_turn=False)
+    manager.population = {request.number: request}
+    sends = bool(u.sends == 1)
+    manager._end(Abort(request.number) if u.aborts == 1 else Finish(request.number, sends))
+    keeps = status is LOADS_NOW or (sends and bool(u.aborts == 0))
+    if not (keeps and status is RUNS_NOW):
+        return freed == ([] if keeps else [request.number]) and left == []
+    ((number, computed, unsure),) = left
+    return (computed == u.computed) & (unsure == u.unsure) & (number == request.number and freed == [])
+
+
+ENDS = Obligation(
+    id="external-tokens.running-end-keeps-what-is-read",
+    statements=("KV-OP-06", "KV-OP-07", "KV-OP-25"),
+    title="A request that ends frees all its blocks, unless another node fills them, or is to read them. Of what "
+    "another node reads, a request that ran first releases what its own next token would not read.",
+    unknowns={
+        "tokens": Count(1),
+        "computed": Count(0),
+        "unsure": Count(0),
+        "status": Count(0, 3),
+        **{name: Count(0, 1) for name in ("aborts", "sends")},
+    },
+    claim=_ends,
+    witnesses={
+        "it is read": lambda u: (u.status == 2) & (u.sends == 1) & (u.aborts == 0) & (u.computed == 40),
+        "it is aborted while it loads": lambda u: (u.status == 1) & (u.aborts == 1),
+    },
+    mutants=(
+        only(
+            "sent-after-an-abort",
+            "A request that is aborted keeps its blocks for another node, too.",
+            "kvreference.manager:holds_on",
+            lambda request, operation: request.status is Status.LOADING or getattr(operation, "sends", True),
+        ),
+    ),
+)
+
+
+def _takes_all(u: Any) -> Any:
+    """Any number of events happened, and then one more after they were taken."""
+    manager = manager_over(None)
+    manager.settings = SimpleNamespace(tells_events=bool(u.tells == 1))
+    many, one, later = Stretch(u.events), object(), object()
+    manager._events = [many, one]
+    first = manager._take_events(TakeEvents()).events
+    manager._events.append(later)
+    second = manager._take_events(TakeEvents()).events
+    told = [*first, *second]
+    return len(told) == (3 if u.tells == 1 else 0) and all(
+        one is other for one, other in zip(told, (many, one, later), strict=False)
+    )
+
+
+TAKEN = Obligation(
+    id="kv-events.running-events-are-taken-once",
+    statements=("KV-OP-12",),
+    title="Events that are taken, however many, are all that happened since they were last taken, in order; a system "
+    "that tells none gets none.",
+    unknowns={"events": Count(0), "tells": Count(0, 1)},
+    claim=_takes_all,
+    witnesses={"many": lambda u: (u.events == 70) & (u.tells == 1)},
+    mutants=(
+        only(
+            "last-event-is-left",
+            "The last event is taken with the next ones.",
+            "kvreference.manager:Manager._take_events",
+            lambda self, _operation: Happened(tuple(self._events[:-1] if self.settings.tells_events else ())),
+        ),
+    ),
+)
+
+
+def _keeps_prefixes(u: Any) -> Any:
+    """One turn of the sum over the prefixes of a session, from the count of those before."""
+    prefix: Any = SimpleNamespace(tokens=(u.place + 1) * u.grain)
+    before = either(u.place < u.whole, u.place, u.whole)
+    with patch.object(manager_module, "sum", lambda kept: sum(kept, before), create=True):
+        after = manager_module.prefixes_kept([prefix], u.whole * u.grain + u.rest)
+    return after == either(u.place + 1 < u.whole, u.place + 1, u.whole)
+
+
+KEPT = manager_module.prefixes_kept
+
+KEEPS = Obligation(
+    id="content-and-cached-map.running-session-keeps-what-is-computed",
+    statements=("KV-MEM-01",),
+    title="When the prompt of a session goes on, the prefixes that stay, however many there were, are those that end "
+    "within its computed tokens: none that ends with its last answer, which other tokens follow now.",
+    unknowns={"place": Count(0), "whole": Count(0), "grain": Count(1), "rest": Count(0)},
+    assumes=lambda u: u.rest < u.grain,
+    claim=_keeps_prefixes,
+    witnesses={
+        "it ends with the last answer": lambda u: (u.grain == 4) & (u.rest == 3) & (u.whole == 9) & (u.place == u.whole)
+    },
+    mutants=(
+        only(
+            "half-a-grain-is-enough",
+            "A prefix stays of which only the first half is computed.",
+            "kvreference.manager:prefixes_kept",
+            lambda prefixes, computed: KEPT(prefixes, computed + computed % 2),
+        ),
+    ),
+)
+
+OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, READY, REFUSED, SCHEDULES, ENDS, TAKEN, KEEPS)

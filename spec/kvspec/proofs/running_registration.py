@@ -816,8 +816,13 @@ def _begins_after_its_hit(u: Any) -> Any:
         def __getitem__(self, which: Any) -> Any:
             return [Stretch(u.length - which.start)]
 
-    asked = list[Any]()
-    its = SimpleNamespace(blocks_unread=lambda tokens: asked.append(tokens) or times(u.dead))
+    asked: list[Any] = []
+
+    def blocks_unread(tokens: Any) -> Any:
+        asked.append(tokens)
+        return times(u.dead)
+
+    its = SimpleNamespace(blocks_unread=blocks_unread)
     geometry: Any = SimpleNamespace(groups=(its,))
     blocks: Any = OfHit()
     with patch.object(tables, "len", lambda parts: Parts(parts).length, create=True):

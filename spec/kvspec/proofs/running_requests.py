@@ -11,10 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from attrs import validators
+
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
-from kvreference.operations import Dispatch, ReleaseSkipped, Sample, Schedule
+from kvreference.content import Keys, Media
+from kvreference.operations import Continue, Dispatch, Preempt, ReleaseSkipped, Sample, Schedule
 from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.running_pool import books
@@ -367,9 +370,9 @@ def _answers_late(u: Any) -> Any:
 LATE = Obligation(
     id="eagle.running-late-answer-takes-back-what-failed",
     statements=("KV-MEM-01", "KV-MEM-02"),
-    title="An answer to a step ahead adds the drafts that hold, however many, and a token, up to the request's longest. "
-    "It takes back the drafts that failed. If the request was preempted since, what it computed anew stays computed, up "
-    "to the last draft that holds.",
+    title="An answer to a step ahead adds the drafts that hold, however many, and a token, up to the request's "
+    "longest. It takes back the drafts that failed. If the request was preempted since, what it computed anew stays "
+    "computed, up to the last draft that holds.",
     unknowns={**OF_ANSWER, "computed": Count(0)},
     assumes=lambda u: u.accepted <= u.verified,
     claim=_answers_late,
@@ -487,4 +490,78 @@ GOES_AHEAD = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD)
+
+class _Session(Tokens):
+    """The tokens of a session."""
+
+    def __setitem__(self, after: slice, more: Any) -> None:
+        self.length = after.start + more.length
+
+
+def _starts_anew(u: Any) -> Any:
+    """A request is preempted, or it is a session of which another part came, with an item in it."""
+    preempts = bool(u.preempts == 1)
+    earlier = Media("earlier", 1, 1)
+    request = request_of(
+        u,
+        Status.RUNNING if preempts else Status.PAUSED,
+        drafts=Tokens(u.drafts),
+        drafts_in_flight=u.drafts,
+        preemptions=u.times,
+        keys=Keys(media=(earlier,)),
+    )
+    request.tokens = _Session(u.tokens)
+    its = books(Population)
+    its.alive = {0: request}
+    with (
+        validators.disabled(),
+        patch.object(population, "spell", lambda _prompt: Tokens(u.part)),
+        on_lengths(population),
+    ):
+        item = Media("later", u.offset, 1)
+        its.settle(Preempt(0) if preempts else Continue(0, (), media=(item,)), Done())
+    waits = request.status is Status.WAITING
+    if preempts:
+        nothing = (request.tokens_computed == 0) & (request.drafts_in_flight == 0) & (len(request.drafts) == 0)
+        return nothing & (request.preemptions == u.times + 1) & (request.tokens.length == u.tokens) & waits
+    first, second = request.keys.media
+    placed = (second.offset_tokens == u.computed + u.offset) & (first is earlier)
+    fine = (request.tokens.length == u.computed + u.part) & (request.prompt_tokens == request.tokens.length)
+    return fine & placed & (request.tokens_computed == u.computed) & (waits and request.parts == 2)
+
+
+_SETTLE = Population.settle
+
+
+def _goes_on_after_the_answer(self: Population, operation: Any, answer: Any) -> None:
+    if isinstance(operation, Continue):
+        self.alive[operation.request].tokens_computed += 1
+    _SETTLE(self, operation, answer)
+
+
+ANEW = Obligation(
+    id="content-and-cached-map.running-request-waits-again",
+    statements=("KV-MEM-01", "KV-OP-13"),
+    title="A preempted request waits with nothing computed and no drafts, and is known as one that was preempted. The "
+    "next part of a session follows its computed tokens, and a multimodal item in it the part's own start.",
+    unknowns={
+        "tokens": Count(1),
+        **{name: Count(0) for name in ("computed", "drafts", "times", "part", "offset")},
+        "preempts": Count(0, 1),
+    },
+    claim=_starts_anew,
+    witnesses={
+        "preempted again": lambda u: (u.preempts == 1) & (u.times == 2) & (u.computed == 9),
+        "another part": lambda u: (u.preempts == 0) & (u.computed == 9) & (u.part == 5) & (u.offset == 2),
+    },
+    mutants=(
+        only(
+            "part-follows-the-answer",
+            "The next part of a session follows its last answer, which is not computed.",
+            f"{BOOKS}.settle",
+            lambda self, operation, answer: _goes_on_after_the_answer(self, operation, answer),
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, ANEW)
