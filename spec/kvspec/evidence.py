@@ -80,6 +80,7 @@ _LEFT: dict[str, str] = {
     "released last",
     "KV-OP-18": _WHOLE,
     "KV-OP-19": "that the copy is ordered with the admission",
+    "KV-OP-20": "that nothing but a dispatch lets content serve that a step has yet to compute",
     "KV-OP-21": "that the running code pins in no other place",
     "KV-OP-22": _WHOLE,
     "KV-OP-23": _WHOLE,
@@ -87,7 +88,7 @@ _LEFT: dict[str, str] = {
     "longer hits",
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",
-    "KV-OP-26": "that there are as many states as drafts in flight, and that steps are cut at boundaries",
+    "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _EQUAL,
     "KV-MEM-01": "that the running code takes each step only where the slots have what the step asks of them, which "
     "`kvgate conform` compares; that a worker writes what a request counts as computed, range by range, "
@@ -98,6 +99,7 @@ _LEFT: dict[str, str] = {
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": "that a manager begins without holders and requests",
     "KV-WORK-01": _WHOLE,
+    "KV-SYS-03": "what a step sends its worker, of which the reference has no part",
     "KV-LIVE-01": _WHOLE_STEP,
     "KV-LIVE-02": _WHOLE_STEP,
     "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
@@ -118,12 +120,10 @@ _NO_PART = "it is about what a scheduler sends, of which the reference has no pa
 
 _WITHOUT = {
     "KV-OP-09": "it is the reference's definition of a content, and not a theorem",
-    "KV-OP-20": "the look-up is proved of what is cached, and not of when it was computed",
     "KV-LEAK-02": _NO_SYSTEM,
     "KV-WORK-02": _NO_SYSTEM,
     "KV-SYS-01": "what is legal depends on all requests at once",
     "KV-SYS-02": "what is legal depends on all requests at once",
-    "KV-SYS-03": _NO_PART,
     "KV-SYS-04": "only runs of a system can show it; the reference draws nothing at random",
     "KV-SYS-05": _NO_PART,
     "KV-SYS-06": "it is proved of the first that runs, and not of each that a step serves",
