@@ -152,6 +152,50 @@ COMPUTES = Obligation(
     ),
 )
 
+
+def _stops_at_the_last_state(u: Any) -> Any:
+    geometry = SimpleNamespace(state_block_tokens=u.block, lookahead_tokens=u.lookahead, fences=True)
+    its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=geometry)
+    request = request_of(u, Status.WAITING, drafts=Tokens(0), prompt_tokens=u.tokens)
+    with on_lengths(population):
+        got = its.tokens_to_schedule(request, u.budget)
+    last = u.blocks * u.block
+    return implies(u.computed < last, u.computed + got <= last) & (got >= 1)
+
+
+LAST_STATE = Obligation(
+    id="attention-kinds.running-chunk-stops-at-the-last-state",
+    statements=("KV-OP-26",),
+    title="Where states are kept at block ends only, and tokens are drafted, no chunk of a prompt passes the last block "
+    "end that a replay of it can hit, with the look-ahead that must match after it: so that state is kept.",
+    unknowns={**CHUNK, "drafts": Count(0, 0), "block": Count(2), "lookahead": Count(0), "blocks": Count(0)},
+    assumes=lambda u: (
+        (u.computed < u.tokens - 1)
+        & (u.blocks * u.block + u.lookahead <= u.tokens)
+        & (u.tokens < (u.blocks + 1) * u.block + u.lookahead)
+    ),
+    claim=_stops_at_the_last_state,
+    witnesses={
+        "the look-ahead does not fit after the last block end": lambda u: (
+            (u.block == 4)
+            & (u.lookahead == 3)
+            & (u.tokens == 10)
+            & (u.blocks == 1)
+            & (u.chunk == 16)
+            & (u.budget == 16)
+        ),
+        "all of it is behind": lambda u: (u.computed > u.blocks * u.block) & (u.blocks == 2),
+    },
+    mutants=(
+        only(
+            "cut-at-no-state",
+            "A chunk of a prompt ends wherever the budget does.",
+            "kvreference.population:tokens_to_a_state",
+            lambda tokens, computed, serves, block, answers: tokens,
+        ),
+    ),
+)
+
 OF_ANSWER: dict[str, Unknown] = {
     "tokens": Count(1),
     "verified": Count(0),
@@ -438,6 +482,10 @@ def _goes_ahead(u: Any) -> Any:
             return fine
         its.settle(Dispatch(), Done())
         may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
+        its.settings.steps_in_flight_max = len(request.awaited)
+        may_answer = may_answer and its.candidates(Schedule) == []
+        # A step that computes nothing is over with it, and is none of those that are counted.
+        its.returned([])
         its.returned([0])
     over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(awaited)
     return fine & (on_its_way and may_answer and over and not request.undispatched)
@@ -445,11 +493,11 @@ def _goes_ahead(u: Any) -> Any:
 
 GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
-    statements=("KV-MEM-04", "KV-LIVE-02"),
+    statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
     bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
     title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
     "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
-    "is in flight until it is over.",
+    "is in flight until it is over. None is scheduled for a request of which as many answers are awaited as may be.",
     unknowns={
         **CHUNK,
         "first": Count(0),
@@ -564,4 +612,4 @@ ANEW = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, ANEW)
+OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, ANEW)
