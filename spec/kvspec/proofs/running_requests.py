@@ -166,8 +166,8 @@ def _stops_at_the_last_state(u: Any) -> Any:
 LAST_STATE = Obligation(
     id="attention-kinds.running-chunk-stops-at-the-last-state",
     statements=("KV-OP-26",),
-    title="Where states are kept at block ends only, and tokens are drafted, no chunk of a prompt passes the last block "
-    "end that a replay of it can hit, with the look-ahead that must match after it: so that state is kept.",
+    title="Where states are kept at block ends only, and tokens are drafted, no chunk of a prompt passes the last "
+    "block end that a replay of it can hit, with the look-ahead that must match after it: so that state is kept.",
     unknowns={**CHUNK, "drafts": Count(0, 0), "block": Count(2), "lookahead": Count(0), "blocks": Count(0)},
     assumes=lambda u: (
         (u.computed < u.tokens - 1)

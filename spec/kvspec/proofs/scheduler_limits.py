@@ -1,4 +1,4 @@
-"""Chapter 13: a step computes no more tokens, and lets no more requests run, than its limits say.
+"""Chapter 11: a step computes no more tokens, and lets no more requests run, than its limits say.
 
 Of those that run, and of those that wait, two are looked at, one after the other, with any budget before the first: so
 what is left after one is all that the next one gets, wherever in the line they stand.
@@ -11,8 +11,10 @@ from typing import Any
 
 from attrs import validators
 
+from kvreference.operations import Finish, Sample
 from kvreference.population import Status
 from kvreference.scheduler import scheduler as scheduler_module
+from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import Count, Obligation, only
@@ -117,4 +119,66 @@ LIMITS = Obligation(
     ),
 )
 
-OBLIGATIONS = (LIMITS,)
+
+def _answers_within(u: Any) -> Any:
+    """A request is answered; what its manager does to its tokens is ``eagle.running-answer-takes-back-what-failed``."""
+    its: Any = object.__new__(Scheduler)
+    tokens, done = Tokens(u.tokens), list[type]()
+    request = SimpleNamespace(tokens=tokens, drafts_in_flight=u.verified)
+
+    def perform(operation: Any) -> None:
+        done.append(type(operation))
+        if isinstance(operation, Sample):
+            tokens.length = tokens.length + operation.accepted + 1
+
+    its._perform, its.settings = perform, SimpleNamespace(drafts_max=1)
+    its.manager = SimpleNamespace(population={1: request})
+    its.queues = SimpleNamespace(terms={1: Terms(u.limit)}, leave=lambda _number: done.append(Terms))
+    with on_lengths(scheduler_module), validators.disabled():
+        its._answer(1, Reply(u.accepted, 7, ends=bool(u.ends == 1)))
+    gained = tokens.length - u.tokens
+    ends = (u.ends == 1) | (tokens.length == u.limit)
+    within = (tokens.length <= u.limit) & (gained >= 1) & (gained <= u.verified + 1) & (gained <= u.accepted + 1)
+    return within & (ends == (done == [Sample, Finish, Terms])) & (done[:1] == [Sample])
+
+
+ANSWERS = Obligation(
+    id="scheduler-progress.running-answer-stays-within-its-request",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="A request is answered a token, and the drafts before it that hold, but never more than it may become: when "
+    "it is as long as that, or its answer ends it, it ends and leaves the line.",
+    unknowns={
+        "tokens": Count(1),
+        "limit": Count(2),
+        "verified": Count(0),
+        "accepted": Count(0),
+        "ends": Count(0, 1),
+    },
+    assumes=lambda u: u.tokens < u.limit,
+    claim=_answers_within,
+    witnesses={
+        "the limit cuts the drafts": lambda u: (u.tokens == 7) & (u.limit == 9) & (u.verified == 4) & (u.accepted == 4),
+        "it goes on": lambda u: (
+            (u.tokens == 7) & (u.limit == 20) & (u.accepted == 2) & (u.verified == 4) & (u.ends == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "ends-a-token-early",
+            "A request ends a token before it is as long as it may become.",
+            f"{SCHEDULER}._answer",
+            lambda self, number, reply: _ends_early(self, number, reply),
+        ),
+    ),
+)
+
+
+def _ends_early(self: Any, number: int, reply: Reply) -> None:
+    terms = self.queues.terms[number]
+    self.queues.terms = {number: Terms(terms.limit_tokens - 1)}
+    ANSWER(self, number, reply)
+
+
+ANSWER = Scheduler._answer
+
+OBLIGATIONS = (LIMITS, ANSWERS)
