@@ -133,7 +133,8 @@ def main() -> None:
         # What the proofs leave was run before.
         found = [NOT_RUN, check, tests]
         verdicts[name] = [proofs, *(own if own != NOT_RUN else old for own, old in zip(found, before, strict=True))]
-    for place, run in enumerate((conformed_with, _checked_alone, tested_with), start=1):
+    # What takes least comes first.
+    for place, run in ((3, tested_with), (2, _checked_alone), (1, conformed_with)):
         # The plug-in stays in a process that has loaded it.
         for mutant in sorted(INDEPENDENT_MUTANTS, key=lambda each: place == 2 and is_last(each.probes[0])):
             cells = verdicts[mutant.name]
