@@ -2,7 +2,7 @@
 
 The mutants of independent_mutants.txt were written without looking at an obligation or a test. The run needs a clone::
 
-    python -m kvgate_mutants.independent [--write FILE.md] [MUTANT ...]
+    python -m kvgate_mutants.independent [--write FILE.md [--keep]] [MUTANT ...]
 
 Each obligation whose stored trace has the mutated function is proved with the mutant, the most specific first: the one
 that executes the fewest functions. Only its proof is tried, none of its own mutants. The mutant is
@@ -12,7 +12,8 @@ that executes the fewest functions. Only its proof is tried, none of its own mut
 - *stopped* if none of that happens, but a proof ends with an error that is not a guard of the reference: then the
   mutant may merely ask for what the obligation's model of a pool does not have.
 
-Only what is killed counts, and an obligation kills only if it is proved without the mutant. For all others
+Only what is killed counts, and an obligation kills only if it is proved without the mutant. With ``--keep``, the kills
+that the page has are not run again: each of these obligations is then proved only without a mutant. For all others
 ``tests/reference`` is run, and one short check of vLLM: the mutant's probe, as ``kvgate_mutants.own_code_run`` runs it.
 """
 
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvgate.kernel.data_file import csv_text, data_name, write_both
+from kvgate.kernel.data_file import csv_text, data_name, read_csv, write_both
 from kvgate.report.document import Section, columns
 from kvgate.report.github import markdown_table
 from kvgate_mutants.mutants.mutant import Mutant
@@ -87,6 +88,20 @@ def traces() -> Mapping[str, Sequence[str]]:
 def asked_about(function: str, executes: Mapping[str, Sequence[str]]) -> list[str]:
     """The obligations that execute ``function``, the most specific first."""
     return sorted((name for name in executes if function in executes[name]), key=lambda name: len(executes[name]))
+
+
+def killed_before(data: str, executes: Mapping[str, Sequence[str]]) -> Mapping[str, Proofs]:
+    """What a data file of the page says was killed, by obligations that are there and execute the mutated function."""
+    return {
+        name: Proofs(
+            mutant, int(row["obligations that execute it"]), float(row["seconds"]), killed_by=row["obligation"]
+        )
+        for row in read_csv(data)
+        if (mutant := _BY_NAME.get(name := row["mutant"])) is not None
+        and row["proofs"] == "killed"
+        and row["function"] == (function := function_of(mutant))
+        and function in executes.get(row["obligation"], ())
+    }
 
 
 def _proved_with(work: tuple[str | None, str]) -> str:
@@ -170,7 +185,7 @@ def page(
     proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str], command: str, data: str
 ) -> tuple[str, str]:
     """The sums as a page, and the rows as its data file ``data``; what the proofs leave has its argument."""
-    lines = ["# Independent mutants of the reference", "", _HEAD, ""]
+    lines = ["# Independent mutants of the reference", "", _HEAD, "", _at_first(proofs), ""]
     lines += [f"Each mutant has a row in [{data}]({data}). Written by `{command}`; not edited.", ""]
     lines += [*_layers(proofs, tested, checked), ""]
     names = ("mutant", "function", "proofs", "obligation", "obligations that execute it", "seconds")
@@ -181,6 +196,13 @@ def page(
         proved = name, function_of(each.mutant), each.verdict, each.by, str(each.asked), f"{each.seconds:.1f}"
         rows.append((*proved, tested.get(name, ""), checked.get(name, ""), survives, each.mutant.sentence))
     return "\n".join(lines), csv_text((*names, TESTS, "check of vLLM", "survives", "what is broken"), rows)
+
+
+def _at_first(proofs: Sequence[Proofs]) -> str:
+    """What the proofs made of the mutants of which that is known from when they were written."""
+    first = Counter(each.mutant.before for each in proofs if each.mutant.before)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(first.items()))
+    return f"Of the {first.total()} that were written later, when they were first run: {counts}."
 
 
 def _layers(proofs: Sequence[Proofs], tested: Mapping[str, str], checked: Mapping[str, str]) -> Iterator[str]:
@@ -209,8 +231,9 @@ executes the mutated function is proved until one is refuted or says nothing any
 decides one. "Stopped": a proof ends with an error that the reference does not raise by itself. Neither is a kill. For
 those that the proofs leave, the tests of the reference and one short check of vLLM are run.
 
-The proofs killed 39 of them when the survivors were first looked at. Obligations were then written for what the others
-break, so the figure says what is proved now, and not what the proofs find in unseen mutants."""
+Obligations were then written for what survivors break. So the figure of all says what is proved now, and not what the
+proofs find in unseen mutants: that is what they made of the mutants when these were first run. Of the first 60 they
+killed 39. Of the later ones none is a mutant that an obligation has of its own."""
 
 
 def main() -> None:
@@ -218,14 +241,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kvgate_mutants.independent")
     parser.add_argument("names", nargs="*", metavar="MUTANT", help="only these mutants")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="also write the page, and its rows as FILE.csv")
+    parser.add_argument("--keep", action="store_true", help="run only what the page does not say is killed")
     options = parser.parse_args()
+    if options.keep and not options.write:
+        parser.error("--keep needs --write")
     unknown = [name for name in options.names if name not in _BY_NAME]
     if unknown:
         parser.error(f"unknown mutants: {', '.join(unknown)}")
     executes = traces()
+    data = data_name(options.write or Path("mutants-independent.md"))
+    before = options.write.with_name(data).read_text(encoding="utf-8") if options.keep else ""
+    kept = killed_before(before, executes) if options.keep else {}
     proofs = []
     for mutant in INDEPENDENT_MUTANTS:
-        if not options.names or mutant.name in options.names:
+        if mutant.name in kept:
+            proofs.append(kept[mutant.name])
+        elif not options.names or mutant.name in options.names:
             proofs.append(prove_with(mutant, asked_about(function_of(mutant), executes)))
             report(f"{mutant.name}: {proofs[-1].verdict} {proofs[-1].by} {proofs[-1].seconds:.1f} s")
     proofs = without_a_mutant(proofs)
@@ -236,7 +267,6 @@ def main() -> None:
         report(f"{mutant.name}: {TESTS}: {tested[mutant.name]}")
     command = "python -m kvgate_mutants.independent"
     written = f"{command} --write {options.write.name}" if options.write else command
-    data = data_name(options.write or Path("mutants-independent.md"))
     text, rows = page(proofs, tested, checked_with(left), written, data)
     print(text)
     if options.write:

@@ -79,7 +79,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-24": _WHOLE,
     "KV-OP-25": "that tables over counts release what the running ones do, which tests compare, and that no other "
     "request frees the blocks meanwhile",
-    "KV-OP-26": "that there are as many states as drafts in flight, and that steps are cut at boundaries",
+    "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
     "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
     "compares; that a worker and another node write what they are to write, in order, which ghost memory and the level "
@@ -90,6 +90,7 @@ _LEFT: dict[str, str] = {
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,
+    "KV-SYS-03": "what a step sends its worker, of which the reference has no part",
     "KV-LIVE-01": _WHOLE,
     "KV-LIVE-02": _WHOLE,
     "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
@@ -113,7 +114,6 @@ _WITHOUT = {
     "KV-WORK-02": _NO_SYSTEM,
     "KV-SYS-01": "what is legal depends on all requests at once",
     "KV-SYS-02": "what is legal depends on all requests at once",
-    "KV-SYS-03": _NO_PART,
     "KV-SYS-04": "only runs of a system can show it; the reference draws nothing at random",
     "KV-SYS-05": _NO_PART,
     "KV-SYS-06": "it is proved of the first that runs, and not of each that a step serves",

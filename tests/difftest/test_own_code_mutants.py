@@ -63,7 +63,8 @@ MASKED_BY_FINDINGS = (
 def test_there_are_enough_and_no_name_twice() -> None:
     """Goal: killing all of them says something. Method: count mutants and names."""
     assert len(REFERENCE_MUTANTS) >= 55
-    assert len(INDEPENDENT_MUTANTS) == 60
+    assert len(INDEPENDENT_MUTANTS) == 120
+    assert sum(mutant.before is not None for mutant in INDEPENDENT_MUTANTS) == 60
     assert len(CHECKER_MUTANTS) >= 140
     assert {1} == set(Counter(mutant.name for mutant in ALL).values())
     assert not [mutant.name for mutant in ALL if not re.fullmatch(r"[A-Z].*\.", mutant.sentence)]

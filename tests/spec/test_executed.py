@@ -14,6 +14,7 @@ from attrs import evolve
 
 from kvreference import attention
 from kvspec.executed import (
+    NOT_EXECUTED,
     functions_executed,
     never_executed,
     of_the_reference,
@@ -127,6 +128,11 @@ def test_the_stored_trace_is_current(name: str) -> None:
     """
     ((_, found),) = trace([name], 1)
     assert tuple(stored()[name]) == found
+
+
+def test_what_is_not_executed_has_a_reason() -> None:
+    """Every function that changes state and that no obligation executes, and no other one."""
+    assert {*NOT_EXECUTED} == {each.name for each in never_executed(stored()) if each.changes_state}
 
 
 def test_what_changes_state_comes_first() -> None:

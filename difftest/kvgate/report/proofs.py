@@ -13,7 +13,7 @@ from kvgate.kernel.text import counted
 from kvgate.report.document import Column, Report, Section, Story, columns
 from kvreference.statements import STATEMENTS
 from kvspec.cores import CoreCheck
-from kvspec.executed import never_executed, of_the_reference, stored
+from kvspec.executed import NOT_EXECUTED, never_executed, of_the_reference, stored
 from kvspec.functions import functions
 from kvspec.proof_result import Outcome, ProofResult
 from kvspec.prover import Verdict
@@ -281,8 +281,9 @@ def functions_of() -> Report:
         f"reference: {len(known) - len(left)} of {len(known)}",
         f"of those that change state: {changing - sum(each.changes_state for each in left)} of {changing}",
     )
-    rows = tuple((each.name, "yes" if each.changes_state else "no") for each in left)
-    without = Section("executed by no obligation:", columns("function", "changes state"), rows, notes=summary, keys=1)
+    rows = tuple((each.name, "yes" if each.changes_state else "no", NOT_EXECUTED.get(each.name, "")) for each in left)
+    names = columns("function", "changes state", "why")
+    without = Section("executed by no obligation:", names, rows, notes=summary, keys=1)
     executes = Section(
         "obligations:",
         columns("tier", "id", "functions", "transcribed"),

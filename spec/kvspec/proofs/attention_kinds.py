@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvreference import mamba
+from kvreference import attention, mamba
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.mamba import StateMode
@@ -343,6 +343,40 @@ CUT = Obligation(
 )
 
 
+def _has_all_states(u: Any) -> Any:
+    """The table has, after the blocks before it, the state of the last token, and one for each draft."""
+    mode = (StateMode.NONE, StateMode.ALL, StateMode.ALIGN)[u.mode]
+    entries = group(Kind.MAMBA, u.block, states=mode, draft_states=u.drafts).entries(u.tokens, u.tokens + u.lookahead)
+    slots = u.tokens if mode is StateMode.ALIGN else u.tokens + u.lookahead
+    ends = (entries - u.drafts) * u.block
+    return (ends >= slots) & (ends - u.block < slots)
+
+
+STATES_OF_DRAFTS = Obligation(
+    id="attention-kinds.states-of-drafts-have-entries",
+    statements=("KV-OP-26",),
+    title="A table of states has an entry for the state of its last token, and one more for each draft that may be in "
+    "flight; look-ahead slots ask for a state only where there is one in every block.",
+    unknowns={
+        "block": Count(1),
+        "drafts": Count(0),
+        "tokens": Count(1),
+        "lookahead": Count(0),
+        "mode": Count(0, 2),
+    },
+    claim=_has_all_states,
+    witnesses={"several drafts": lambda u: (u.drafts == 3) & (u.tokens == 40) & (u.block == 16) & (u.mode == 2)},
+    mutants=(
+        only(
+            "a-state-for-all-drafts",
+            "All drafts have one state.",
+            "kvreference.mamba:Mamba.entries",
+            lambda self, tokens, slots, block: attention.blocks_occupied(slots, block) + min(self.draft_states, 1),
+        ),
+    ),
+)
+
+
 def aligned_of(u: Any) -> Group:
     """A group that keeps states at block ends only."""
     return group(Kind.MAMBA, u.block, states=StateMode.ALIGN, draft_states=u.drafts)
@@ -411,5 +445,5 @@ ALIGNED = Obligation(
     binds=sizes(Kind.MAMBA, StateMode.ALIGN, drafts="draft_states"),
 )
 
-ALIGNED_STATES = (CUT, ALIGNED)
+ALIGNED_STATES = (STATES_OF_DRAFTS, CUT, ALIGNED)
 OBLIGATIONS = (*OF_KINDS, *ALIGNED_STATES)

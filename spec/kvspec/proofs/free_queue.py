@@ -17,6 +17,7 @@ from kvreference.block_pool import BlockPool
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.holdings import Holdings
 from kvreference.pinned_tier import PinnedPool
+from kvreference.rules import OWN_RULES
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.running import Key, fresh, key
 from kvspec.symbolic import Condition, Number, current_path, formula_of, implies, negated
@@ -317,15 +318,21 @@ EVICTION = Obligation(
 
 
 def _freed(u: Any) -> Any:
-    """The queue after a request freed two tables: two blocks of one, the earlier first, and one of the other."""
+    """The queue after a request freed two tables, or steps are over that they waited for: two blocks of one, the
+    earlier first, and one of the other."""
     places = _places(u)
     queue = queue_over(places, ScratchFirstQueue if u.scratch_first == 1 else FreeQueue)
     tables: Any = [
         SimpleNamespace(blocks=_among_others(u, key(u.earlier), key(u.later))),
         SimpleNamespace(blocks=_among_others(u, key(u.elsewhere))),
     ]
-    holdings: Any = SimpleNamespace(pool=pool_over(u.references, u.cached, queue))
-    Holdings.free(holdings, tables)
+    holdings: Any = object.__new__(Holdings)
+    holdings.pool, holdings.rules, holdings.copies = pool_over(u.references, u.cached, queue), OWN_RULES, []
+    holdings.deferred = [(1, tables)]
+    if u.late == 1:
+        holdings._release_first()
+    else:
+        holdings.free(tables)
     return places
 
 
@@ -361,13 +368,14 @@ def _groups_backwards(self: Any, tables: Any) -> None:
 TAIL_FIRST = Obligation(
     id="free-queue.tail-goes-first",
     statements=("KV-OP-07",),
-    title="Of two blocks that a request frees together, the one with the later tokens is allocated first; where "
-    "scratch goes first, of two that are both cached or both scratch.",
+    title="Of two blocks that a request frees together, at once or when steps are over, the one with the later tokens "
+    "is allocated first; where scratch goes first, of two that are both cached or both scratch.",
     unknowns={
         **NUMBERED,
         **BETWEEN,
         "references": AMap(),
         "scratch_first": Count(0, 1),
+        "late": Count(0, 1),
         "earlier": Count(1),
         "later": Count(1),
         "elsewhere": Count(1),

@@ -314,7 +314,8 @@ def _counts_on(u: Any) -> Any:
     with patch.object(hit_lookup, "accumulate", from_there):
         found: Any = hit_lookup._Found(geometry, u.index, maps, prefixes)
     # The prefix at a place has so many whole grains, and one more, before its end.
-    first, step = (prefixes.which.start + 1) * u.grain, prefixes.which.step * u.grain
+    begins = 0 if prefixes.which.start is None else prefixes.which.start
+    first, step = (begins + 1) * u.grain, prefixes.which.step * u.grain
     fine: Any = (first == u.block) & (step == u.block) & (prefixes.which.stop is None)
     before, after = found.absent
     there, (block,) = u.missing[u.place] == 0, found.blocks

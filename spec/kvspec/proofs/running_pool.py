@@ -385,7 +385,7 @@ PIN = of_pool(
 def _demote(_u: Any, its: Running) -> bool:
     with its.runs() as pool:
         pool._unpin(its.own.block)
-    return True
+    return not its.free.moved_to_front
 
 
 UNPIN = pinned_tier.PinnedPool._unpin
@@ -394,8 +394,8 @@ UNPIN = pinned_tier.PinnedPool._unpin
 DEMOTE = of_pool(
     "pinned-tier.running-demotion",
     ("KV-OP-22", "KV-OP-23", "KV-INV-07"),
-    "A block that the running tier demotes leaves the pinned queue for the free one, without its pin and with its "
-    "content; one that does not wait there is rejected, and then nothing changes.",
+    "A block that the running tier demotes leaves the pinned queue for the back of the free one, without its pin and "
+    "with its content; one that does not wait there is rejected, and then nothing changes.",
     Demote,
     _demote,
     {"another block waits as pinned": lambda u: (u.where[u.any_block] == WAITING) & (u.any_block != u.at_block)},

@@ -16,7 +16,7 @@ from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.mamba import StateMode
 from kvreference.manager import Manager
-from kvreference.operations import Admit, CommonPrefix, Dispatch, LookUp, Schedule, TakeStatistics
+from kvreference.operations import Abort, Admit, CommonPrefix, Dispatch, Finish, LookUp, Schedule, TakeStatistics
 from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
@@ -348,7 +348,11 @@ def _is_ready(u: Any) -> Any:
     """One of three groups is looked at; in the others everything serves."""
     which, states, copied = u.which.__index__(), bool(u.states == 1), bool(u.copied == 1)
     mode = StateMode.ALIGN if u.aligned == 1 else StateMode.ALL
-    its = group(Kind.MAMBA, u.block, states=mode) if states else group(Kind.FULL, u.block, unit_tokens=u.unit)
+    its = (
+        group(Kind.MAMBA, u.block, states=mode)
+        if states
+        else group(Kind.FULL, u.block, unit_tokens=u.unit, lookahead=bool(u.drafts == 1))
+    )
     groups = [group(Kind.FULL, u.block) for _ in range(3)]
     groups[which] = its
     cache = cache_over(SimpleNamespace(groups=groups, grain_tokens=u.grain))
@@ -359,7 +363,8 @@ def _is_ready(u: Any) -> Any:
     manager = manager_over(SimpleNamespace(dispatch=lambda: ()))
     manager.cache = cache
     manager._dispatch(Dispatch())
-    fenced = (u.hit > 0) & ((u.states == 1) | (u.copied == 1)) & (u.fenced == u.hit // u.grain)
+    end = u.hit if states or u.drafts == 0 else u.hit + u.unit
+    fenced = (u.hit > 0) & ((u.states == 1) | (u.copied == 1)) & (u.fenced == end // u.grain)
     return (negated(fenced) == ready) & cache.is_ready(hit, prefixes)
 
 
@@ -367,16 +372,19 @@ READY = Obligation(
     id="hit-lookup.running-hit-is-ready",
     statements=("KV-OP-20",),
     title="A hit may serve unless it reads a state, or copies a beginning of a block, that the step which is scheduled "
-    "has yet to compute: of each group that is asked for by the content that the hit ends with there. Once the step is "
-    "dispatched, it may.",
+    "has yet to compute: of each group that is asked for by the content that the hit, with its look-ahead, ends with "
+    "there. Once the step is dispatched, it may.",
     unknowns={
-        **{name: Count(0, 1) for name in ("states", "aligned", "copied")},
+        **{name: Count(0, 1) for name in ("states", "aligned", "copied", "drafts")},
         "which": Count(0, 2),
         **{name: Count(1) for name in ("block", "unit", "grain")},
         **{name: Count(0) for name in ("hit", "fenced")},
     },
     claim=_is_ready,
     witnesses={
+        "only its look-ahead is yet to be computed": lambda u: (
+            (u.copied == 1) & (u.drafts == 1) & (u.unit == 4) & (u.hit == 8) & (u.grain == 4) & (u.fenced == 3)
+        ),
         "a state of this step": lambda u: (u.states == 1) & (u.hit == 8) & (u.grain == 4) & (u.fenced == 2),
         "a copy of another": lambda u: (u.copied == 1) & (u.hit == 8) & (u.grain == 4) & (u.fenced == 1),
     },
@@ -398,6 +406,48 @@ READY = Obligation(
             "A content that was computed once never serves by a state.",
             f"{CACHE}.dispatched",
             lambda self: None,
+        ),
+    ),
+)
+
+
+def _is_refused(u: Any) -> Any:
+    """A request whose hit is not ready asks to be admitted; whether all of it would fit is not even asked."""
+    request = request_of(u, Status.WAITING, drafts=Tokens(0))
+    its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=NO_STATES)
+    its.alive = {request.number: request}
+    manager = manager_over(SimpleNamespace(pool=None))
+    manager.population, manager.prefixes, manager.performed = its, {request.number: []}, 0
+    manager.geometry = SimpleNamespace(groups=(), keeps_states=False)
+    manager.settings = SimpleNamespace(lookahead_tokens=0, full_sequence_must_fit=bool(u.gate == 1))
+    manager.cache = SimpleNamespace(is_ready=lambda *_: False, look_up=lambda *_: Hit(u.hit, ()))
+    with validators.disabled():
+        admit = Admit(request.number, u.budget)
+    with on_lengths(population), on_lengths(manager_module):
+        answer = manager._admit(admit)
+        its.settle(admit, answer)
+    refused = isinstance(answer, Refused) and request.status is Status.WAITING and answer.gate == bool(u.gate == 1)
+    return (request.tokens_computed == u.computed) & refused
+
+
+REFUSED = Obligation(
+    id="partial-hits.running-admission-waits-for-its-step",
+    statements=("KV-OP-20",),
+    title="A request whose hit is not ready is rejected, by the gate where there is one: it gets no block, and "
+    "computes nothing.",
+    unknowns={**CHUNK, "drafts": Count(0, 0), "hit": Count(0), "gate": Count(0, 1)},
+    assumes=lambda u: (u.hit < u.tokens) & (u.tokens <= u.longest) & (u.computed < u.tokens),
+    claim=_is_refused,
+    witnesses={
+        "without a gate": lambda u: (u.gate == 0) & (u.computed == 0) & (u.hit == 8) & (u.tokens == 12),
+        "with one": lambda u: (u.gate == 1) & (u.computed == 0) & (u.hit == 8) & (u.tokens == 12),
+    },
+    mutants=(
+        only(
+            "admitted-at-once",
+            "A request is admitted whether its hit is ready or not.",
+            "kvreference.manager:Manager._admit_with_hit",
+            lambda self, request, budget, hit, provided, *_: Granted(hit.tokens, (), provided),
         ),
     ),
 )
@@ -539,4 +589,54 @@ SCHEDULES = Obligation(
 )
 
 
-OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, READY, SCHEDULES)
+WAITS, LOADS_NOW, RUNS_NOW, PAUSES = Status.WAITING, Status.LOADING, Status.RUNNING, Status.PAUSED
+
+
+def _ends(u: Any) -> Any:
+    """A request ends, wherever it stands, with another node that is to read its blocks or without."""
+    status = (WAITS, LOADS_NOW, RUNS_NOW, PAUSES)[u.status]
+    request = request_of(u, status, drafts_in_flight=u.unsure)
+    left, freed = list[Any](), list[int]()
+    manager = manager_over(
+        SimpleNamespace(release_passed=lambda *passed: left.append(passed), release_all=freed.append)
+    )
+    manager.settings = SimpleNamespace(loads_out_of_turn=False)
+    manager.population = {request.number: request}
+    sends = bool(u.sends == 1)
+    manager._end(Abort(request.number) if u.aborts == 1 else Finish(request.number, sends))
+    keeps = status is LOADS_NOW or (sends and bool(u.aborts == 0))
+    if not (keeps and status is RUNS_NOW):
+        return freed == ([] if keeps else [request.number]) and left == []
+    ((number, computed, unsure),) = left
+    return (computed == u.computed) & (unsure == u.unsure) & (number == request.number and freed == [])
+
+
+ENDS = Obligation(
+    id="external-tokens.running-end-keeps-what-is-read",
+    statements=("KV-OP-06", "KV-OP-07", "KV-OP-25"),
+    title="A request that ends frees all its blocks, unless another node fills them, or is to read them. Of what "
+    "another node reads, a request that ran first releases what its own next token would not read.",
+    unknowns={
+        "tokens": Count(1),
+        "computed": Count(0),
+        "unsure": Count(0),
+        "status": Count(0, 3),
+        **{name: Count(0, 1) for name in ("aborts", "sends")},
+    },
+    claim=_ends,
+    witnesses={
+        "it is read": lambda u: (u.status == 2) & (u.sends == 1) & (u.aborts == 0) & (u.computed == 40),
+        "it is aborted while it loads": lambda u: (u.status == 1) & (u.aborts == 1),
+    },
+    mutants=(
+        only(
+            "sent-after-an-abort",
+            "A request that is aborted keeps its blocks for another node, too.",
+            "kvreference.manager:holds_on",
+            lambda request, operation: request.status is Status.LOADING or getattr(operation, "sends", True),
+        ),
+    ),
+)
+
+
+OBLIGATIONS = (LOOKS_UP, SHARES, CACHES, READY, REFUSED, SCHEDULES, ENDS)

@@ -21,7 +21,8 @@ from unittest.mock import patch
 
 from attrs import evolve
 
-from kvreference import ahead, caching, prefix_cache, retention
+from kvreference import ahead, caching, prefix_cache, retention, tables
+from kvreference.answers import Hit
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.choices import Choices
@@ -41,6 +42,7 @@ from kvspec.proofs.running_pool import manager_over
 from kvspec.proofs.running_requests import Tokens
 from kvspec.proofs.running_tables import OWNER, Entries, on_lengths
 from kvspec.running import key
+from kvspec.sequences import Parts, Stretch, times
 from kvspec.stand_in import any_geometry, group
 from kvspec.symbolic import either, implies, negated
 from kvspec.turns import turn_of_group, turns_at
@@ -48,6 +50,7 @@ from kvspec.turns import turn_of_group, turns_at
 REGISTER: Callable[..., Any] = caching.register
 TAKE_DUE: Callable[..., Iterator[int]] = caching._take_due
 TAKE_BOUNDARIES: Callable[..., Iterator[int]] = caching._take_boundaries
+FIRST_TABLES: Callable[..., list[Table]] = tables.tables_of_hit
 """What these do, where nothing is broken."""
 
 
@@ -753,4 +756,59 @@ ARRIVES = Obligation(
     ),
 )
 
-OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, ANSWERS, ARRIVES)
+
+def _begins_after_its_hit(u: Any) -> Any:
+    """The blocks of a hit in one group, any number of them; of so many no later token reads anything."""
+
+    class OfHit:
+        def __getitem__(self, which: Any) -> Any:
+            return [Stretch(u.length - which.start)]
+
+    asked: list[Any] = []
+
+    def blocks_unread(tokens: Any) -> Any:
+        asked.append(tokens)
+        return times(u.dead)
+
+    its = SimpleNamespace(blocks_unread=blocks_unread)
+    geometry: Any = SimpleNamespace(groups=(its,))
+    blocks: Any = OfHit()
+    with patch.object(tables, "len", lambda parts: Parts(parts).length, create=True):
+        (table,) = tables.tables_of_hit(geometry, Hit(u.hit, (blocks,)), u.computed)
+    null, rest = Parts(table.blocks).parts
+    named = (null.count == u.dead) & (rest.count == u.length - u.dead) & (null.value == NULL)
+    seen = (table.registered == u.length) & (table.boundary_tokens == u.hit) & (table.dead == u.dead)
+    return named & seen & (asked[0] == u.computed) & table.fresh
+
+
+AFTER_HIT = Obligation(
+    id="partial-hits.running-begins-after-its-hit",
+    statements=("KV-OP-18", "KV-WORK-01"),
+    title="A request offers the cache no block and no boundary of its hit: its first table, of any length, counts the "
+    "blocks of the hit as looked at, and the boundaries up to its end as offered.",
+    unknowns={name: Count(0) for name in ("length", "dead", "hit", "computed")},
+    assumes=lambda u: u.dead <= u.length,
+    claim=_begins_after_its_hit,
+    witnesses={"a window passed some": lambda u: (u.dead == 70) & (u.length == 90) & (u.hit == 1440)},
+    mutants=(
+        only(
+            "looked-at-up-to-the-window",
+            "The blocks of a hit that are not null blocks are looked at again.",
+            "kvreference.tables:tables_of_hit",
+            lambda geometry, hit, computed: [
+                evolve(table, registered=table.dead) for table in FIRST_TABLES(geometry, hit, computed)
+            ],
+        ),
+        only(
+            "window-counted-twice",
+            "What no later token reads is missing from the count of what was looked at.",
+            "kvreference.tables:tables_of_hit",
+            lambda geometry, hit, computed: [
+                evolve(table, registered=table.registered - table.dead)
+                for table in FIRST_TABLES(geometry, hit, computed)
+            ],
+        ),
+    ),
+)
+
+OBLIGATIONS = (REGISTERS, ONCE, ENTRY, NEXT, SEVERAL, ANSWERS, ARRIVES, AFTER_HIT)

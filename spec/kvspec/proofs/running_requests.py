@@ -9,10 +9,14 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
+
+from attrs import validators
 
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
+from kvreference.content import Keys, Media
 from kvreference.operations import (
     Abort,
     Admit,
@@ -160,6 +164,50 @@ COMPUTES = Obligation(
             lambda self, request, computed, budget: min(
                 request.tokens.length + request.drafts.length - computed, budget, self.settings.chunk_tokens
             ),
+        ),
+    ),
+)
+
+
+def _stops_at_the_last_state(u: Any) -> Any:
+    geometry = SimpleNamespace(state_block_tokens=u.block, lookahead_tokens=u.lookahead, fences=True)
+    its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=geometry)
+    request = request_of(u, Status.WAITING, drafts=Tokens(0), prompt_tokens=u.tokens)
+    with on_lengths(population):
+        got = its.tokens_to_schedule(request, u.budget)
+    last = u.blocks * u.block
+    return implies(u.computed < last, u.computed + got <= last) & (got >= 1)
+
+
+LAST_STATE = Obligation(
+    id="attention-kinds.running-chunk-stops-at-the-last-state",
+    statements=("KV-OP-26",),
+    title="Where states are kept at block ends only, and tokens are drafted, no chunk of a prompt passes the last "
+    "block end that a replay of it can hit, with the look-ahead that must match after it: so that state is kept.",
+    unknowns={**CHUNK, "drafts": Count(0, 0), "block": Count(2), "lookahead": Count(0), "blocks": Count(0)},
+    assumes=lambda u: (
+        (u.computed < u.tokens - 1)
+        & (u.blocks * u.block + u.lookahead <= u.tokens)
+        & (u.tokens < (u.blocks + 1) * u.block + u.lookahead)
+    ),
+    claim=_stops_at_the_last_state,
+    witnesses={
+        "the look-ahead does not fit after the last block end": lambda u: (
+            (u.block == 4)
+            & (u.lookahead == 3)
+            & (u.tokens == 10)
+            & (u.blocks == 1)
+            & (u.chunk == 16)
+            & (u.budget == 16)
+        ),
+        "all of it is behind": lambda u: (u.computed > u.blocks * u.block) & (u.blocks == 2),
+    },
+    mutants=(
+        only(
+            "cut-at-no-state",
+            "A chunk of a prompt ends wherever the budget does.",
+            "kvreference.population:tokens_to_a_state",
+            lambda tokens, computed, serves, block, answers: tokens,
         ),
     ),
 )
@@ -365,17 +413,68 @@ TAKES_BACK = Obligation(
 )
 
 
+def _answers_late(u: Any) -> Any:
+    request = request_of(u, Status.RUNNING, awaited=[u.verified], drafts=Tokens(u.verified + 1))
+    its = books(PopulationAhead, tokens_max=Longest(u.tokens + u.room, request.tokens), geometry=NO_STATES)
+    ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+    with on_lengths(ahead), ranged:
+        its._answer(request, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+    gained = request.tokens.length - u.tokens
+    fine = (gained == either(u.accepted + 1 < u.room, u.accepted + 1, u.room)) & (len(request.awaited) == 0)
+    # The step that is answered computed up to its last draft. Less is there if the request was preempted since.
+    is_anew, holds = u.computed < u.tokens + u.verified, u.tokens + u.accepted
+    kept = either(is_anew, either(u.computed < holds, u.computed, holds), u.computed - (u.verified - u.accepted))
+    return fine & (request.tokens_computed == kept)
+
+
+LATE = Obligation(
+    id="eagle.running-late-answer-takes-back-what-failed",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="An answer to a step ahead adds the drafts that hold, however many, and a token, up to the request's "
+    "longest. It takes back the drafts that failed. If the request was preempted since, what it computed anew stays "
+    "computed, up to the last draft that holds.",
+    unknowns={**OF_ANSWER, "computed": Count(0)},
+    assumes=lambda u: u.accepted <= u.verified,
+    claim=_answers_late,
+    witnesses={
+        "two of three drafts hold": lambda u: (u.verified == 3) & (u.accepted == 2) & (u.computed == u.tokens + 5),
+        "a draft that fails was computed anew": lambda u: (
+            (u.verified == 3) & (u.accepted == 1) & (u.computed == u.tokens + 2)
+        ),
+        "it has computed little since": lambda u: (u.verified == 3) & (u.tokens == 9) & (u.computed == 4),
+    },
+    mutants=(
+        only(
+            "all-is-taken-back",
+            "As much is taken back as if the request had not been preempted.",
+            f"{AHEAD}:PopulationAhead._answer",
+            lambda self, request, operation: _answer_in_turn(self, request, operation),
+        ),
+    ),
+)
+
+
+def _answer_in_turn(self: PopulationAhead, request: Any, operation: Any) -> None:
+    before, drafts = request.tokens_computed, request.awaited[0]
+    _ANSWER_AHEAD(self, request, operation)
+    request.tokens_computed = before - (drafts - operation.accepted)
+
+
+_ANSWER_AHEAD = PopulationAhead._answer
+
+
 def _goes_ahead(u: Any) -> Any:
     """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
     its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
     its.settings.steps_in_flight_max = 3
     awaited, runs = [u.first][: u.awaits.__index__()], bool(u.runs == 1)
+    own = [1 + each for each in awaited]
     request = request_of(
         u,
         Status.RUNNING if runs else Status.WAITING,
         drafts=Tokens(u.drafts),
         awaited=list(awaited),
-        in_flight=[1 + each for each in awaited],
+        in_flight=list(own),
     )
     its.alive = {0: request}
     with on_lengths(population), on_lengths(ahead):
@@ -392,9 +491,17 @@ def _goes_ahead(u: Any) -> Any:
         if u.goes == 0:
             its.withdraw(0)
             as_before = len(request.awaited) == len(awaited) == len(request.in_flight)
-            return fine & (on_its_way and as_before and not request.undispatched)
+            if not (on_its_way and as_before and not request.undispatched):
+                return False
+            for left, count in zip((*request.awaited, *request.in_flight), (*awaited, *own), strict=True):
+                fine = fine & (left == count)
+            return fine
         its.settle(Dispatch(), Done())
         may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
+        its.settings.steps_in_flight_max = len(request.awaited)
+        may_answer = may_answer and its.candidates(Schedule) == []
+        # A step that computes nothing is over with it, and is none of those that are counted.
+        its.returned([])
         its.returned([0])
     over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(awaited)
     return fine & (on_its_way and may_answer and over and not request.undispatched)
@@ -402,11 +509,11 @@ def _goes_ahead(u: Any) -> Any:
 
 GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
-    statements=("KV-MEM-04", "KV-LIVE-02"),
+    statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
     bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
     title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
     "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
-    "is in flight until it is over.",
+    "is in flight until it is over. None is scheduled for a request of which as many answers are awaited as may be.",
     unknowns={
         **CHUNK,
         "first": Count(0),
@@ -533,4 +640,78 @@ LOADS = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, ANSWERS, UNSURE, TAKES_BACK, GOES_AHEAD, LOADS)
+
+class _Session(Tokens):
+    """The tokens of a session."""
+
+    def __setitem__(self, after: slice, more: Any) -> None:
+        self.length = after.start + more.length
+
+
+def _starts_anew(u: Any) -> Any:
+    """A request is preempted, or it is a session of which another part came, with an item in it."""
+    preempts = bool(u.preempts == 1)
+    earlier = Media("earlier", 1, 1)
+    request = request_of(
+        u,
+        Status.RUNNING if preempts else Status.PAUSED,
+        drafts=Tokens(u.drafts),
+        drafts_in_flight=u.drafts,
+        preemptions=u.times,
+        keys=Keys(media=(earlier,)),
+    )
+    request.tokens = _Session(u.tokens)
+    its = books(Population)
+    its.alive = {0: request}
+    with (
+        validators.disabled(),
+        patch.object(population, "spell", lambda _prompt: Tokens(u.part)),
+        on_lengths(population),
+    ):
+        item = Media("later", u.offset, 1)
+        its.settle(Preempt(0) if preempts else Continue(0, (), media=(item,)), Done())
+    waits = request.status is Status.WAITING
+    if preempts:
+        nothing = (request.tokens_computed == 0) & (request.drafts_in_flight == 0) & (len(request.drafts) == 0)
+        return nothing & (request.preemptions == u.times + 1) & (request.tokens.length == u.tokens) & waits
+    first, second = request.keys.media
+    placed = (second.offset_tokens == u.computed + u.offset) & (first is earlier)
+    fine = (request.tokens.length == u.computed + u.part) & (request.prompt_tokens == request.tokens.length)
+    return fine & placed & (request.tokens_computed == u.computed) & (waits and request.parts == 2)
+
+
+_SETTLE = Population.settle
+
+
+def _goes_on_after_the_answer(self: Population, operation: Any, answer: Any) -> None:
+    if isinstance(operation, Continue):
+        self.alive[operation.request].tokens_computed += 1
+    _SETTLE(self, operation, answer)
+
+
+ANEW = Obligation(
+    id="content-and-cached-map.running-request-waits-again",
+    statements=("KV-MEM-01", "KV-OP-13"),
+    title="A preempted request waits with nothing computed and no drafts, and is known as one that was preempted. The "
+    "next part of a session follows its computed tokens, and a multimodal item in it the part's own start.",
+    unknowns={
+        "tokens": Count(1),
+        **{name: Count(0) for name in ("computed", "drafts", "times", "part", "offset")},
+        "preempts": Count(0, 1),
+    },
+    claim=_starts_anew,
+    witnesses={
+        "preempted again": lambda u: (u.preempts == 1) & (u.times == 2) & (u.computed == 9),
+        "another part": lambda u: (u.preempts == 0) & (u.computed == 9) & (u.part == 5) & (u.offset == 2),
+    },
+    mutants=(
+        only(
+            "part-follows-the-answer",
+            "The next part of a session follows its last answer, which is not computed.",
+            f"{BOOKS}.settle",
+            lambda self, operation, answer: _goes_on_after_the_answer(self, operation, answer),
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW)

@@ -285,7 +285,8 @@ def _waits(u: Any) -> Any:
     held.tables, held.deferred, held.copies = {OWNER: lists}, waiting, Pending(its)
     manager = manager_over(held)
     manager.settings = SimpleNamespace(loads_out_of_turn=True)
-    request = SimpleNamespace(in_flight=[1] * u.flies.__index__())
+    # Its steps in flight went to the worker.
+    request = SimpleNamespace(in_flight=[1] * u.flies.__index__(), undispatched=False)
     manager.population = books(PopulationAhead)
     manager.population.alive, manager.population.dispatched = {OWNER: request}, u.steps
     with its.runs():

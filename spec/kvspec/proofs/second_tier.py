@@ -177,8 +177,9 @@ class _Pool:
         for block in blocks:
             self.references[block] = self.references[block] - 1
 
-    def evict(self, block: Any) -> None:
-        self.known[block] = 0
+    def evict(self, block: Any) -> list[Any]:
+        content, self.known[block] = self.known[block], 0
+        return [content] if content != 0 else []
 
     # The cached map
 
@@ -746,4 +747,54 @@ def _unkept(self: Any, blocks: Any) -> Any:
     return ALL(self, blocks)
 
 
-OBLIGATIONS = (FENCE, RIGHT, COVERS, EVICTS, STORES_ALL)
+def _forgets(u: Any) -> Any:
+    """Two chunks are to be evicted, of which jobs may hold either."""
+    state = _before(u)
+    tier: Any = object.__new__(SecondTier)
+    tier.host = _Pool(u.chunk_holders, u.chunk_known, lambda chunk: held(state, u.any_job, u.any_block, chunk))
+    lost: list[Any] = tier.evict([key(u.any_chunk), key(u.other)])
+    fine: Any = True
+    for chunk in (u.any_chunk, u.other):
+        gone = u.chunk_holders[chunk] == 0
+        fine = fine & (tier.host.known[chunk] == either(gone, 0, u.chunk_known[chunk]))
+        fine = fine & (tier.host.references[chunk] == u.chunk_holders[chunk])
+        was_lost: Any = gone & (u.chunk_known[chunk] != 0)
+        fine = fine & implies(was_lost, any(each == u.chunk_known[chunk] for each in lost))
+    return fine & (len(lost) <= 2)
+
+
+EVICT_ALL = SecondTier.evict
+
+FORGETS = Obligation(
+    id="second-tier.evicts-what-no-job-holds",
+    statements=("KV-TIER-02",),
+    title="Of the chunks that are to be evicted, those that no job holds are forgotten, and what they held is "
+    "reported; a chunk that a job reads or writes keeps what it is known to hold.",
+    unknowns={**ANY_TIER, "other": Count(1)},
+    assumes=lambda u: u.any_chunk != u.other,
+    claim=_forgets,
+    witnesses={
+        "one of two is read": lambda u: (
+            (u.chunk_holders[u.any_chunk] == 1)
+            & (u.chunk_known[u.any_chunk] != 0)
+            & (u.chunk_holders[u.other] == 0)
+            & (u.chunk_known[u.other] != 0)
+        )
+    },
+    mutants=(
+        only(
+            "evicts-what-is-read",
+            "What a job reads is evicted, too.",
+            f"{TIER}.evict",
+            lambda self, chunks: [content for chunk in chunks for content in self.host.evict(chunk)],
+        ),
+        only(
+            "stops-at-the-first-that-is-held",
+            "Chunks after one that a job holds stay as they are.",
+            f"{TIER}.evict",
+            lambda self, chunks: EVICT_ALL(self, () if self.host.references[chunks[0]] else chunks),
+        ),
+    ),
+)
+
+OBLIGATIONS = (FENCE, RIGHT, COVERS, EVICTS, STORES_ALL, FORGETS)
