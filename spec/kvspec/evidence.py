@@ -44,8 +44,8 @@ LEMMAS = ("products", "counting")
 
 
 _STEPS = (
-    "steps that are scheduled ahead; whole steps of more than two requests; that the promises which proofs of the "
-    "scheduler assume say no more than the proofs that they name"
+    "steps that are scheduled ahead; whole steps of more than two requests, of which only the loops are read; that the "
+    "promises which proofs of the scheduler assume say no more than the proofs that they name"
 )
 
 _LEFT: dict[str, str] = {
@@ -104,7 +104,7 @@ _LEFT: dict[str, str] = {
     "requests evict before it is loaded, since the reference loads at once",
     "KV-TIER-04": "that what is cached on the device is computed when it is copied",
     "KV-TIER-05": "what else a connector remembers",
-    "KV-LIVE-03": "steps that a transfer holds up",
+    "KV-LIVE-03": f"{_STEPS}; steps that a transfer holds up",
 }
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)

@@ -37,7 +37,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "blocks-and-references.running-next-step",
             "blocks-and-references.running-release-of-what-is-dead",
         ),
-        "what no request holds can be had: between steps no copy reads a block, and no request that ended holds one": (
+        "what no request holds, ended or not, can be had: no copy reads a block between steps": (
             "blocks-and-references.running-hold",
             "blocks-and-references.running-release",
             "blocks-and-references.running-release-lets-go",
