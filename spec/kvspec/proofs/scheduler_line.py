@@ -363,7 +363,12 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tup
         lookahead_tokens=u.lookahead,
     )
     settings.lookahead_tokens = u.lookahead
-    requests[0].preemptions, terms = u.preemptions, evolve(terms, sends=u.sends == 1)
+    requests[0].prompt_tokens, requests[0].preemptions, requests[0].junction_tokens = (
+        u.prompt,
+        u.preemptions,
+        u.junction,
+    )
+    requests[0].reads_cache, terms = u.reads == 1, evolve(terms, sends=u.sends == 1)
     limits = SimpleNamespace(budget_tokens=u.budget, running_max=u.running_max)
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, waiting
@@ -474,8 +479,11 @@ ROUND: dict[str, Unknown] = {
     **STATES,
     "tokens": Count(1),
     "computed": Count(),
+    "prompt": Count(1),
     "preemptions": Count(),
+    "junction": Count(),
     "sends": Count(0, 1),
+    "reads": Count(0, 1),
     "limit": Count(2),
     "running_max": Count(1),
 }
@@ -587,7 +595,8 @@ def _another_first(self: Scheduler, budget: int) -> int | None:
 _IN_TURN, _IN_LINE = Scheduler._schedule_running, Scheduler._admit_waiting
 _ASKS: Any = Manager._allocate
 _PERFORMS: Any = Scheduler._perform
-_COMPUTES, _TOKENS, _SETTLES = Population._compute, Population.tokens_from, Population.settle
+_COMPUTES, _SETTLES = Population._compute, Population.settle
+_TOKENS: Any = Population.tokens_from
 _READY = Scheduler._is_ready
 """How requests are asked, where nothing is broken."""
 
@@ -747,6 +756,7 @@ def whole_step(u: Any) -> tuple[Scheduler, Order]:
         alive, holdings = made.manager.population.alive, made.manager.holdings
         assert isinstance(holdings, Promised)
         alive[OTHER] = request_of(OTHER, u.tokens1, u.computed1)
+        alive[FIRST].prompt_tokens = 0
         made.queues.terms[OTHER] = Terms(u.limit1, entered=True)
         for number in (FIRST, OTHER):
             alive[number].status = Status.RUNNING if number in run else Status.WAITING
