@@ -26,6 +26,8 @@ from unittest.mock import patch
 
 from kvreference import admission, caching, tables
 from kvreference.holdings import Holdings
+from kvreference.population import Population
+from kvreference.scheduler.scheduler import Scheduler
 from kvspec.kernel import CHANGES
 
 
@@ -125,9 +127,18 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
         tables.blocks_new: 2,
         Holdings.passes_gate: 1,
         Holdings.allocate: 4,
+        Scheduler._step: 1,
     }
 )
 """The functions that make something of each group, and how many comprehensions they do it with (``one_by_one``)."""
+
+LOOPS: Mapping[Callable[..., Any], tuple[str, ...]] = MappingProxyType(
+    {
+        Scheduler._step: ("zip(answered, cycle(replies), strict=False)",),
+        Population.settle: ("self.alive.values()",),
+    }
+)
+"""The functions whose loops do the same for each request, and what these go through (``loops_of``)."""
 
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise, ast.Assert)
 _CHANGES = CHANGES - {"register"} | {"add", "discard", "difference_update", "intersection_update"}
@@ -232,6 +243,33 @@ def _what_is_added(statement: ast.stmt) -> ast.expr:
     assert isinstance(statement.value, ast.Call)
     (added,) = statement.value.args
     return added
+
+
+def loops_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """What each loop of ``function`` goes through, as the source has it.
+
+    Raises:
+        CarriedError: a turn may be skipped, be left early or end its loop, or a name that a loop goes through is set
+            more than once.
+    """
+    return loops_of_source(textwrap.dedent(inspect.getsource(function)))
+
+
+def loops_of_source(source: str) -> tuple[str, ...]:
+    """What ``loops_of`` says of a function with this ``source``.
+
+    Raises:
+        CarriedError: as there.
+    """
+    tree = ast.parse(source)
+    stored = Counter(each.id for each in _names(tree) if isinstance(each.ctx, ast.Store))
+    loops = [each for each in ast.walk(tree) if isinstance(each, ast.For)]
+    for loop in loops:
+        if any(isinstance(each, (*_ENDS, ast.If)) for turn in loop.body for each in ast.walk(turn)):
+            raise CarriedError(f"line {loop.lineno} has turns that differ")
+        if any(stored[each.id] > 1 for each in _names(loop.iter)):
+            raise CarriedError(f"line {loop.lineno} goes through what is set twice")
+    return tuple(ast.unparse(loop.iter) for loop in loops)
 
 
 def one_by_one(function: Callable[..., Any]) -> int:

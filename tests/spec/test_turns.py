@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 
 import kvreference
-from kvspec.turns import FOLDS, ONE_BY_ONE, CarriedError, between_turns, elements_of_source, one_by_one, turns_of_source
+from kvspec.turns import (
+    FOLDS,
+    LOOPS,
+    ONE_BY_ONE,
+    CarriedError,
+    between_turns,
+    elements_of_source,
+    loops_of,
+    loops_of_source,
+    one_by_one,
+    turns_of_source,
+)
 
 
 @pytest.mark.parametrize("function", FOLDS)
@@ -98,6 +109,23 @@ def test_a_loop_over_some_groups_is_rejected(over: str, before: str) -> None:
     """One that takes some of the groups, stops at the shortest, numbers them otherwise, or is not the only one."""
     with pytest.raises(CarriedError):
         turns_of_source(_loop(over, "total += [group]", before=before))
+
+
+@pytest.mark.parametrize("function", LOOPS)
+def test_loops_over_requests_go_through_all(function: Callable[..., Any]) -> None:
+    """Each turn does the same, and no turn ends the loop."""
+    assert LOOPS[function] == loops_of(function)
+
+
+@pytest.mark.parametrize(
+    "turn", ["if each > 2: break", "if each < 2: each.answer()", "return each", "assert each", "each.answer()"]
+)
+def test_loops_with_turns_that_differ_are_rejected(turn: str) -> None:
+    """So is one over what was cut before."""
+    cut = "    all_of_them = all_of_them[:2]\n" if turn == "each.answer()" else ""
+    source = f"def step():\n    all_of_them = [1, 2, 3]\n{cut}    for each in all_of_them:\n        {turn}\n"
+    with pytest.raises(CarriedError):
+        loops_of_source(source)
 
 
 @pytest.mark.parametrize("function", ONE_BY_ONE)

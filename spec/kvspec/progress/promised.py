@@ -37,6 +37,15 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "blocks-and-references.running-next-step",
             "blocks-and-references.running-release-of-what-is-dead",
         ),
+        "what no request holds, ended or not, can be had: no copy reads a block between steps": (
+            "blocks-and-references.running-hold",
+            "blocks-and-references.running-release",
+            "blocks-and-references.running-release-lets-go",
+            "blocks-and-references.running-release-queues",
+            "blocks-and-references.running-end-of-a-request",
+            "partial-hits.running-dispatch",
+            "scheduler-progress.step-is-dispatched-before-its-answers",
+        ),
         "a request that frees all it holds has no tables any more; those of others stay": (
             "blocks-and-references.running-end-of-a-request",
         ),
@@ -48,7 +57,8 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""What ``Promised`` and ``AnyHit`` do, with the obligations that prove it of the running code."""
+"""What ``Promised`` and ``AnyHit`` do, and what is assumed of them, with the obligations that prove it of the running
+code."""
 
 
 class Promised:

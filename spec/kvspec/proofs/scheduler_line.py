@@ -24,6 +24,7 @@ from kvreference import population
 from kvreference.answers import Granted, Happened, Refused
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Dispatch, Preempt, Sample, Schedule, TakeEvents
+from kvreference.operations import Operation as BlockOperation
 from kvreference.population import Population, Status
 from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
 from kvreference.scheduler import progress, room
@@ -31,7 +32,7 @@ from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.progress import steps_to_end
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.scheduler import Scheduler
-from kvspec.obligation import AMap, Count, Obligation, Unknown, only
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.progress.counted import (
     Counted,
     counted,
@@ -42,9 +43,10 @@ from kvspec.progress.counted import (
     request_of,
     scheduler_of,
     settings_of,
+    tables_of,
 )
 from kvspec.progress.promised import Promised, promised
-from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, answer, compute, line_of
+from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, _falls, _never_grows, answer, compute, line_of
 
 FIRST, RUNS, LAST, WAITS, BACK = range(5)
 """Requests, by where they stand: first of those that run, among them, last of them, and two that wait."""
@@ -169,18 +171,6 @@ def _is_possible(u: Any) -> Any:
     for n in range(5):
         possible = possible & (getattr(u, f"computed{n}") <= getattr(u, f"tokens{n}"))
     return possible
-
-
-def _never_grows(pairs: list[tuple[Any, Any]]) -> Any:
-    shown: Any = True
-    for before, after in pairs:
-        shown = shown & (after <= before)
-    return shown
-
-
-def _falls(pair: tuple[Any, Any]) -> Any:
-    before, after = pair
-    return after < before
 
 
 PREEMPTION = Obligation(
@@ -373,6 +363,12 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tup
         lookahead_tokens=u.lookahead,
     )
     settings.lookahead_tokens = u.lookahead
+    requests[0].prompt_tokens, requests[0].preemptions, requests[0].junction_tokens = (
+        u.prompt,
+        u.preemptions,
+        u.junction,
+    )
+    requests[0].reads_cache, terms = u.reads == 1, evolve(terms, sends=u.sends == 1)
     limits = SimpleNamespace(budget_tokens=u.budget, running_max=u.running_max)
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, waiting
@@ -422,19 +418,21 @@ def running_round(u: Any) -> tuple[Scheduler, Any]:
 def is_served(u: Any) -> Any:
     """Whether the first has its whole chunk, or a later one lost its blocks, or only an ended request holds some.
 
-    The next that is asked for is rejected, and takes from the last that runs: the first still runs.
+    The next that is asked for is rejected, and takes from the last that runs: the first still runs. The block manager
+    is asked to free the blocks of each request that does not run any more.
     """
     made, run = running_round(u)
+    freed = sum(isinstance(operation, Preempt) for operation, _ in made._performed)
     computed = made.manager.population[FIRST].tokens_computed
     with cut_anywhere(u):
         served = computed == u.computed + _next_tokens(made, u.computed, u.drafts, u.budget)
     one_less = (computed == u.computed) & (u.others >= 1) & (run == u.others)
     held_up = (computed == u.computed) & (u.others == 0) & (run == 1) & (u.sent >= 1)
-    return (run >= 1) & (served | one_less | held_up)
+    return (run >= 1) & (run + freed == u.others + 1) & (served | one_less | held_up)
 
 
 def waiting_round(u: Any, running: Sequence[int] = ()) -> tuple[Scheduler, Round]:
-    """The first that waits for no transfer is looked at, with any number before it that load."""
+    """The first that waits for no transfer is looked at; before it none waits, or one that stands for all that load."""
     with cut_anywhere(u):
         before = [LOADS] if u.parked >= 1 else []
         fresh = u.entered == 0
@@ -481,6 +479,11 @@ ROUND: dict[str, Unknown] = {
     **STATES,
     "tokens": Count(1),
     "computed": Count(),
+    "prompt": Count(1),
+    "preemptions": Count(),
+    "junction": Count(),
+    "sends": Count(0, 1),
+    "reads": Count(0, 1),
     "limit": Count(2),
     "running_max": Count(1),
 }
@@ -562,6 +565,18 @@ SERVES = Obligation(
             lambda self, budget: _another_first(self, budget),
         ),
         only(
+            "preempted-is-only-queued",
+            "A request that is preempted waits, and its blocks are not freed.",
+            "kvreference.scheduler.scheduler:Scheduler._perform",
+            lambda self, operation: None if isinstance(operation, Preempt) else _PERFORMS(self, operation),
+        ),
+        only(
+            "preempted-computes-nothing",
+            "Of a request that was ever preempted no token is computed.",
+            "kvreference.population:Population.tokens_from",
+            lambda self, request, *rest: 0 if request.preemptions > 0 else _TOKENS(self, request, *rest),
+        ),
+        only(
             "asks-twice",
             "The blocks for one chunk are asked for twice.",
             "kvreference.manager:Manager._allocate",
@@ -579,7 +594,10 @@ def _another_first(self: Scheduler, budget: int) -> int | None:
 
 _IN_TURN, _IN_LINE = Scheduler._schedule_running, Scheduler._admit_waiting
 _ASKS: Any = Manager._allocate
-_COMPUTES = Population._compute
+_PERFORMS: Any = Scheduler._perform
+_COMPUTES, _SETTLES = Population._compute, Population.settle
+_TOKENS: Any = Population.tokens_from
+_READY = Scheduler._is_ready
 """How requests are asked, where nothing is broken."""
 
 TRIED_TOO = only(
@@ -647,6 +665,18 @@ LETS_IN = Obligation(
         ),
         TRIED_TOO,
         only(
+            "preempted-is-forgotten",
+            "A request that was ever preempted is not looked at again.",
+            "kvreference.scheduler.scheduler:Scheduler._is_ready",
+            lambda self, number: _READY(self, number) and not self.manager.population[number].preemptions > 0,
+        ),
+        only(
+            "sender-is-forgotten",
+            "A request whose blocks another node is to read is never looked at.",
+            "kvreference.scheduler.scheduler:Scheduler._is_ready",
+            lambda self, number: _READY(self, number) and not self.queues.terms[number].sends,
+        ),
+        only(
             "hit-is-computed-again",
             "Of the next chunk the hit is computed again.",
             "kvreference.population:Population._compute",
@@ -681,75 +711,184 @@ IN_ORDER = Obligation(
 
 
 class Order:
-    """Notes what is asked of a manager, up to the first answer."""
+    """Notes what is asked of a manager in a step; how each of two requests is answered is not known."""
 
-    def __init__(self) -> None:
-        self.kinds: list[type] = []
+    def __init__(self, u: Any, asked: SimpleNamespace) -> None:
+        self._unknowns = u
+        self._asked = {FIRST: asked, OTHER: SimpleNamespace(gate=u.gate1, takes=u.takes1, left=u.left1, freed=u.freed1)}
+        self.asked: list[BlockOperation] = []
+        """Each operation, in order."""
+        self.fine: Any = True
+        """Whether each was asked with the whole budget that was left then, and no admission after a rejection."""
+        self.left = u.budget
+        self.rejected = False
+        self.granted: list[int] = []
+        self.admissions = 0
+        """How often it was begun to admit waiting requests."""
 
     def __call__(self, manager: Any, operation: Any) -> Any:
-        """Performed, unless it is an answer."""
-        self.kinds.append(type(operation))
-        if isinstance(operation, Sample):
-            raise CutError
-        return Happened(()) if isinstance(operation, TakeEvents) else manager.perform(operation)
+        """Performed, unless it is an answer, or asks for events."""
+        self.asked.append(operation)
+        if isinstance(operation, (Sample, TakeEvents)):
+            return Happened(())
+        if isinstance(operation, Preempt):
+            manager.holdings.free = manager.holdings.free + self._unknowns.given
+        if not isinstance(operation, (Admit, Schedule)):
+            return manager.perform(operation)
+        manager.holdings.asked = self._asked[operation.request]
+        request = manager.population[operation.request]
+        before = request.tokens_computed
+        self.fine = self.fine & (operation.tokens == self.left) & (not (self.rejected and isinstance(operation, Admit)))
+        given = manager.perform(operation)
+        if isinstance(given, Granted):
+            self.granted.append(operation.request)
+            self.left = self.left - (request.tokens_computed - before - given.hit_tokens - given.external_tokens)
+        self.rejected = self.rejected or not isinstance(given, Granted)
+        return given
 
 
-def whole_step(u: Any) -> tuple[Scheduler, list[type]]:
-    """A step in which one request runs, or is admitted if none runs; and what was asked for."""
+def whole_step(u: Any) -> tuple[Scheduler, Order]:
+    """A step of two requests, of which none, one or both run, and the others wait; and what was asked for."""
     with cut_anywhere(u):
-        fresh = bool(u.runs == 0)
-        made, _ = first_in_line(u, [] if fresh else [FIRST], [FIRST] if fresh else [], Terms(u.limit, entered=True))
-        made.settings.geometry.fences = bool(u.fences == 1)
-        order, holdings = Order(), made.manager.holdings
+        run = (FIRST, OTHER)[: u.runs.__index__()]
+        wait = [number for number in (FIRST, OTHER) if number not in run]
+        made, _ = first_in_line(u, [*run], wait, Terms(u.limit, entered=True))
+        alive, holdings = made.manager.population.alive, made.manager.holdings
         assert isinstance(holdings, Promised)
+        alive[OTHER] = request_of(OTHER, u.tokens1, u.computed1)
+        alive[FIRST].prompt_tokens = 0
+        made.queues.terms[OTHER] = Terms(u.limit1, entered=True)
+        for number in (FIRST, OTHER):
+            alive[number].status = Status.RUNNING if number in run else Status.WAITING
+        holdings.tables.update(tables_of({OTHER: u.own1} if u.own1 >= 1 else {}))
+        made.settings.geometry.fences = bool(u.fences == 1)
+        order, admit_waiting = Order(u, holdings.asked), made._admit_waiting
+
+        def admits(budget: Any) -> tuple[int, ...]:
+            order.admissions += 1
+            order.fine = order.fine & (budget == order.left) & (not order.rejected)
+            return admit_waiting(budget)
+
+        vars(made)["_admit_waiting"] = admits
         made.manager = promised(made.settings, made.manager.population, holdings, u.hit, order)
-        with suppress(CutError):
-            made._step((Reply(),))
-        return made, order.kinds
+        made._step((Reply(),))
+        return made, order
 
 
-def is_dispatched(u: Any) -> Any:
-    """Whether the step is dispatched, once, after all that was asked for blocks, and before the first answer."""
-    made, kinds = whole_step(u)
-    gives = [kind for kind in kinds if kind in (Admit, Schedule)]
+def is_a_step(u: Any) -> Any:
+    """Whether the step gives blocks, is then dispatched, and then answered, each as it should."""
+    made, order = whole_step(u)
+    queues, alive = made.queues, made.manager.population.alive
+    both = [number for number in (FIRST, OTHER) if number in queues.running]
+    answered = [number for number in both if alive[number].tokens_computed >= length_of(alive[number].tokens)]
+    gives = [type(each) for each in order.asked if isinstance(each, (Admit, Schedule, Preempt))]
     dispatches = [Dispatch] if u.fences == 1 else []
-    return kinds[:-1] == [*gives, *dispatches] and not made.manager.population[FIRST].undispatched
+    kinds = [*gives, *dispatches, *[Sample for _ in answered], TakeEvents]
+    in_order = [type(each) for each in order.asked] == kinds
+    in_order = in_order and [each.request for each in order.asked if isinstance(each, Sample)] == answered
+    dispatched = not any(alive[number].undispatched for number in (FIRST, OTHER))
+    rejected = any(isinstance(asked, Schedule) and isinstance(given, Refused) for asked, given in made._performed)
+    served: Any = order.admissions == (0 if rejected else 1)
+    for number in both[: u.runs.__index__()]:
+        held_up = rejected and queues.running == [number]
+        served = served & (held_up or number in order.granted or order.left == 0)
+    return order.fine & served & in_order & dispatched & (queues.running == both)
 
 
-def _answers_first(self: Scheduler, replies: Any) -> tuple[int, ...]:
-    budget = self._schedule_running(self.limits.budget_tokens)
-    entered = () if budget is None else self._admit_waiting(budget)
-    for number in self.queues.running:
-        if self.manager.population[number].answers_next:
+def _step_without(*skipped: str, of_several: bool = False) -> Any:
+    """A step that skips something, always or only if several run."""
+
+    def step(self: Scheduler, replies: Any) -> tuple[int, ...]:
+        skips = skipped if not of_several or len(self.queues.running) > 1 else ()
+        whole = self.limits.budget_tokens
+        budget = whole if "running" in skips else self._schedule_running(whole // 2 if "budget" in skips else whole)
+        if "guard" in skips and budget is None:
+            budget = 1
+        entered = () if budget is None else self._admit_waiting(budget)
+        if self.settings.geometry.fences and "dispatch" not in skips:
+            self._perform(Dispatch())
+        answered = [number for number in self.queues.running if self.manager.population[number].answers_next]
+        for number in answered[-1:] if "answers" in skips else answered:
             self._answer(number, replies[0])
-    self._perform(TakeEvents())
-    return entered
+        self._perform(TakeEvents())
+        return entered
+
+    return step
+
+
+def _dispatches_the_first(self: Population, operation: Any, answer: Any) -> None:
+    if isinstance(operation, Dispatch):
+        self.alive[FIRST].undispatched = False
+    else:
+        _SETTLES(self, operation, answer)
+
+
+def _broken_step(name: str, story: str, *skipped: str, of_several: bool = False) -> Mutant:
+    by = _step_without(*skipped, of_several=of_several)
+    return only(name, story, "kvreference.scheduler.scheduler:Scheduler._step", by)
+
+
+ANOTHER: dict[str, Unknown] = {
+    **{f"{name}1": Count() for name in ("computed", "own", "gate", "takes", "left", "freed")},
+    "tokens1": Count(1),
+    "limit1": Count(2),
+    "given": Count(),
+}
+"""Of the other request; and how many blocks can be had once it is preempted."""
+
+
+def _is_another(u: Any) -> Any:
+    """Whether the other request stands as it may, where so many run."""
+    holds = (u.runs == 2) | ((u.computed1 == 0) & (u.own1 == 0))
+    return holds & (u.computed1 < u.tokens1) & (u.hit < u.tokens1) & (u.tokens1 < u.limit1) & (u.limit1 <= u.tokens_max)
 
 
 DISPATCHES = Obligation(
     id="scheduler-progress.step-is-dispatched-before-its-answers",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="A step in which it matters is dispatched after all blocks are given and before the first answer: so no copy "
-    "is pending when the next step begins, and nothing that was computed has yet to serve hits.",
-    unknowns={**ROUND, "runs": Count(0, 1), "fences": Count(0, 1)},
+    title="A step of two requests, whichever of them run, asks for blocks with all the budget that is left, first for "
+    "those that run. Each of them is given some while budget is left, unless it is rejected and runs by itself. Only "
+    "if none was rejected, waiting ones are admitted. Where it matters, the step is then dispatched, for both, before "
+    "the first answer. Both are answered if their tokens are computed. So no copy is pending when the next step "
+    "begins, and nothing that was computed has yet to serve hits.",
+    unknowns={**ROUND, **ANOTHER, "runs": Count(0, 2), "fences": Count(0, 1)},
     assumes=lambda u: (
-        _is_line(u) & (u.others == 0) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.runs == 1) | (u.computed == 0))
+        _is_line(u)
+        & _is_another(u)
+        & (u.others == 0)
+        & (u.drafts == 0)
+        & (u.hit < u.tokens)
+        & ((u.runs >= 1) | (u.computed == 0))
     ),
-    claim=is_dispatched,
+    claim=is_a_step,
     witnesses={
         "one that is admitted is answered": lambda u: (
-            ((u.runs == 0) & (u.fences == 1) & (u.hit >= 2)) and whole_step(u)[1] == [Admit, Dispatch, Sample]
+            ((u.runs == 0) & (u.fences == 1) & (u.hit >= 2))
+            and [type(each) for each in whole_step(u)[1].asked] == [Admit, Dispatch, Sample, TakeEvents]
         ),
-        "one that runs is not": lambda u: (
-            ((u.runs == 1) & (u.fences == 1)) and whole_step(u)[1] == [Schedule, Dispatch, TakeEvents]
+        "both run, and one is answered": lambda u: (
+            ((u.runs == 2) & (u.fences == 1))
+            and [type(each) for each in whole_step(u)[1].asked] == [Schedule, Schedule, Dispatch, Sample, TakeEvents]
+        ),
+        "the other is preempted": lambda u: (
+            ((u.runs == 2) & (u.fences == 1))
+            and [type(each) for each in whole_step(u)[1].asked][:3] == [Schedule, Preempt, Schedule]
         ),
     },
     mutants=(
+        _broken_step("never-dispatched", "Answers are taken of a step that was not dispatched.", "dispatch"),
+        _broken_step(
+            "not-dispatched-if-several-run", "It is dispatched only if one runs.", "dispatch", of_several=True
+        ),
+        _broken_step("not-served-if-several-run", "If several run, none gets blocks.", "running", of_several=True),
+        _broken_step("half-the-budget", "A step has half its budget.", "budget"),
+        _broken_step("admits-after-a-rejection", "Requests are admitted in a step that rejected one.", "guard"),
+        _broken_step("only-the-last-is-answered", "Only the last that runs is answered.", "answers"),
         only(
-            "never-dispatched",
-            "Answers are taken of a step that was not dispatched.",
-            "kvreference.scheduler.scheduler:Scheduler._step",
-            _answers_first,
+            "only-the-first-is-dispatched",
+            "Only the first request counts as dispatched.",
+            "kvreference.population:Population.settle",
+            _dispatches_the_first,
         ),
     ),
 )

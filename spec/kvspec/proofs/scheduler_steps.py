@@ -12,16 +12,21 @@ locked, and those of requests that have ended and are still read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from attrs import evolve
+
+from kvreference.answers import Answer, Refused
+from kvreference.manager import OWN
 from kvreference.operations import Abort, Arrive, Preempt, Run, Schedule, Transferred
 from kvreference.population import Request, Status
 from kvreference.scheduler import scheduler
+from kvreference.scheduler.limits import Reason
 from kvreference.scheduler.operations import Reply, Submit
-from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.room import blocks_parked, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import AMap, Count, Obligation, only
@@ -37,6 +42,7 @@ from kvspec.progress.counted import (
     settings_of,
 )
 from kvspec.progress.promised import Promised, held_by, promised
+from kvspec.proofs.scheduler_line import CutError
 
 FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
 """Where a live request stands: never admitted, preempted, back from a load, loading, running."""
@@ -152,8 +158,8 @@ def is_possible(u: Any) -> Any:
         return numbers & is_sound(line_of(u))
 
 
-def happen(made: Scheduler, u: Any) -> None:
-    """The operation, performed by the running scheduler."""
+def happen(made: Scheduler, u: Any) -> Reason | None:
+    """The operation, performed by the running scheduler; why it was rejected, or None."""
     operation = u.operation.__index__()
     if operation == ANSWERED:
         made._answer(TARGET, Reply(u.accepted, ends=u.ends == 1))
@@ -164,10 +170,35 @@ def happen(made: Scheduler, u: Any) -> None:
     elif operation == SCHEDULED:
         made._compute(Schedule(TARGET, u.chunk))
     elif operation == TAKEN:
-        made._perform(Preempt(made.queues.preempt()))
+        _is_taken_from(made, u)
     else:
         runs = Run(0, u.prompt)
-        made.apply(Submit(Arrive(NEW, (runs,)), u.answers, u.external, u.parks == 1, u.sends == 1))
+        submit = Submit(Arrive(NEW, (runs,)), u.answers, u.external, u.parks == 1, u.sends == 1)
+        return made.apply(submit).reason
+    return None
+
+
+def _is_taken_from(made: Scheduler, u: Any) -> None:
+    """Another request runs before all and is rejected once, so the last that runs is preempted."""
+    asked = 0
+
+    def perform(manager: Any, operation: Any) -> Answer:
+        nonlocal asked
+        if not isinstance(operation, Schedule):
+            return OWN.perform(manager, operation)
+        asked += 1
+        if asked > 1:
+            raise CutError
+        return Refused(0, gate=False)
+
+    manager = made.manager
+    manager.choices, manager.population.alive[REST] = evolve(OWN, perform=perform), request_of(REST, 1)
+    manager.population[REST].status = Status.RUNNING
+    made.queues.running.insert(0, REST)
+    with suppress(CutError):
+        made._schedule_running(u.chunk)
+    made.queues.running.remove(REST)
+    del manager.population.alive[REST]
 
 
 def _after(u: Any, claim: Callable[[Scheduler], Any]) -> Any:
@@ -181,7 +212,10 @@ def _stays_sound(u: Any) -> Any:
     with on_needs(u):
         made = line_of(u)
         before = {number: made.queues.ahead_of(number) for number in made.queues.terms}
-        happen(made, u)
+        reason = happen(made, u)
+        accepted = [NEW] if u.operation == SUBMITTED and reason is None else []
+        if accepted != [number for number in made.queues.waiting if number == NEW]:
+            return False
         passed = any(set(made.queues.ahead_of(n)) - set(before[n]) for n in made.queues.terms if n in before)
         return not passed and is_sound(made)
 
@@ -191,12 +225,15 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
     request.tokens_computed = least(request.tokens_computed, request.tokens.number - 1)
 
 
+_PERFORMS: Any = Scheduler._perform
+_SUBMITS: Any = Queues.submit
+
 OTHER = Obligation(
     id="scheduler-progress.nothing-else-breaks-room",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
     title="With any number of requests, no answer, end, abort, transfer, request that is submitted, grant to a running "
     "request and preemption takes room from any live request, lets one pass another, or leaves one with more blocks "
-    "than it was said to need. Only a request that fits the empty pool to its end is accepted.",
+    "than it was said to need. Only a request that fits the empty pool to its end is accepted, and then it waits.",
     unknowns={
         **{name: Count() for name in ("own", "left", "takes", "freed", "free", "its", "rest", "sent", "blocks")},
         **{name: Count() for name in ("computed", "accepted", "external", "alive")},
@@ -247,6 +284,18 @@ OTHER = Obligation(
             "A request that is submitted waits before all others.",
             "kvreference.scheduler.queues:Queues.submit",
             lambda self, number, terms: (self.waiting.insert(0, number), self.terms.update({number: terms})),
+        ),
+        only(
+            "sender-is-not-queued",
+            "A request whose blocks another node is to read is accepted, and does not wait.",
+            "kvreference.scheduler.queues:Queues.submit",
+            lambda self, number, terms: None if terms.sends else _SUBMITS(self, number, terms),
+        ),
+        only(
+            "preempted-is-only-queued",
+            "A request that is preempted waits, and its blocks are not freed.",
+            "kvreference.scheduler.scheduler:Scheduler._perform",
+            lambda self, operation: None if isinstance(operation, Preempt) else _PERFORMS(self, operation),
         ),
         only(
             "preempted-keeps-its-blocks",
