@@ -123,11 +123,13 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
         admission.passes_gate: 2,
         tables.plan_provided: 2,
         tables.blocks_new: 2,
+        Holdings._check_not_written: 2,
         Holdings.passes_gate: 1,
         Holdings.allocate: 4,
     }
 )
-"""The functions that make something of each group, and how many comprehensions they do it with (``one_by_one``)."""
+"""The functions that make something of each group, or ask each copy, and how many comprehensions they do it with
+(``one_by_one``)."""
 
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise, ast.Assert)
 _CHANGES = CHANGES - {"register"} | {"add", "discard", "difference_update", "intersection_update"}
@@ -264,7 +266,7 @@ def elements_of_source(source: str) -> int:
             if not _is_whole(clause.iter) or parts & {each.id for each in _names(clause.iter)}:
                 raise CarriedError(f"line {comprehension.lineno} may go through a part of {ast.unparse(clause.iter)}")
         for node in ast.walk(comprehension):
-            takes = isinstance(node, ast.Name) and node.id in ("next", "iter", "setattr")
+            takes = isinstance(node, ast.Name) and node.id in ("next", "iter", "setattr", *parts)
             if takes or isinstance(node, ast.NamedExpr) or (isinstance(node, ast.Attribute) and node.attr in _CHANGES):
                 raise CarriedError(f"line {comprehension.lineno} carries over by {ast.unparse(node)}")
     return len(found)
