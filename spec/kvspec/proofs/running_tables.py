@@ -167,7 +167,8 @@ def _frees_all(u: Any) -> Any:
         with its.runs():
             held.release_all(OWNER)
     except ValueError:
-        return its.agrees() & (held.tables == {OWNER: lists, OTHER: other})
+        is_written = its.state.writes.count(its.own.block) >= 1
+        return its.agrees() & is_written & (held.tables == {OWNER: lists, OTHER: other})
     _ended(its, u)
     # How many wait is not known where another block was released, too.
     return its.agrees(sizes=False) & (held.tables == {OTHER: other})
