@@ -286,13 +286,34 @@ class Several(Term):
         return Term(self.z3) + (self.count if isinstance(other, int) and other == 1 else other)
 
 
+class OldestAndOthers(list[Any]):
+    """A list of numbers: the oldest, and any number of others.
+
+    It may be gone through as a whole, and the oldest be asked for or taken. Which others are in a part of it, or the
+    newest, is not known: code that asks for that raises, and so refutes what is claimed.
+    """
+
+    def __getitem__(self, place: Any) -> Any:
+        if place != 0:
+            raise LookupError(f"only the oldest is known, and {place} is asked for")
+        return super().__getitem__(0)
+
+    def pop(self, place: Any = -1) -> Any:  # type: ignore[override]  # of any place
+        """The oldest."""
+        taken = self[place]
+        del self[0]
+        return taken
+
+
 def _in_flight(u: Any) -> list[Any]:
-    return [u.first, Several(u.others, u.steps)] if isinstance(u.first, Term) else [u.first, *_numbers(u)]
+    if isinstance(u.first, Term):
+        return OldestAndOthers([u.first, Several(u.others, u.steps)])
+    return [u.first, *_numbers(u)]
 
 
 def _numbers(u: Any) -> list[int]:
-    """So many numbers with that sum."""
-    return [u.others, *(0,) * (u.steps - 1)] if u.steps > 0 else []
+    """So many numbers with that sum, all of it in the newest."""
+    return [*(0,) * (u.steps - 1), u.others] if u.steps > 0 else []
 
 
 STEPS: dict[str, Unknown] = {"first": Count(0), "others": Count(0), "steps": Count(0)}
@@ -334,6 +355,14 @@ UNSURE = Obligation(
     },
     mutants=(
         only(
+            "of-two-steps-alone",
+            "What more than two steps in flight compute is sure.",
+            f"{AHEAD}:tokens_unsure",
+            lambda request, out_of_turn: max(
+                request.drafts_in_flight, min(sum(request.in_flight[:2]), request.tokens_computed) if out_of_turn else 0
+            ),
+        ),
+        only(
             "of-the-last-step-alone",
             "What an earlier step in flight computes is sure.",
             f"{AHEAD}:tokens_unsure",
@@ -367,7 +396,7 @@ def _takes_back(u: Any) -> Any:
     request = request_of(
         SimpleNamespace(tokens=u.tokens, computed=u.tokens + drafts + u.steps),
         Status.RUNNING,
-        awaited=list(awaited),
+        awaited=awaited,
         drafts=Tokens(drafts + u.steps + 1),
     )
     before = request.tokens_computed
@@ -402,6 +431,12 @@ TAKES_BACK = Obligation(
             "Only the drafts of the oldest step are not sure.",
             f"{AHEAD}:_count_drafts",
             lambda request: setattr(request, "drafts_in_flight", sum(request.awaited[:1])),
+        ),
+        only(
+            "of-two-steps-alone",
+            "Only the drafts of the two oldest steps are not sure.",
+            f"{AHEAD}:_count_drafts",
+            lambda request: setattr(request, "drafts_in_flight", sum(request.awaited[:2])),
         ),
         only(
             "nothing-is-taken-back",
@@ -500,11 +535,22 @@ def _goes_ahead(u: Any) -> Any:
         may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
         its.settings.steps_in_flight_max = len(request.awaited)
         may_answer = may_answer and its.candidates(Schedule) == []
-        # A step that computes nothing is over with it, and is none of those that are counted.
+        # A step that computes nothing is none of those that are counted.
         its.returned([])
+        fine = fine & (its.over == 0 and len(request.in_flight) == 1 + len(awaited))
+        # The oldest is over; those that are left are the others, in their order.
+        left = [*own, computes][1:]
         its.returned([0])
-    over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(awaited)
+        for still, count in zip(request.in_flight, left, strict=False):
+            fine = fine & (still == count)
+    over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(left)
     return fine & (on_its_way and may_answer and over and not request.undispatched)
+
+
+def _over_from_the_end(self: PopulationAhead, numbers: Any) -> None:
+    Population.returned(self, numbers)
+    for number in numbers:
+        self.alive[number].in_flight.pop()
 
 
 GOES_AHEAD = Obligation(
@@ -544,6 +590,18 @@ GOES_AHEAD = Obligation(
             "A step that was withdrawn counts as in flight.",
             f"{AHEAD}:PopulationAhead.withdraw",
             lambda self, number: setattr(self.alive[number], "undispatched", False),
+        ),
+        only(
+            "the-newest-is-over",
+            "When a step is over, the newest counts as over.",
+            f"{AHEAD}:PopulationAhead.returned",
+            lambda self, numbers: _over_from_the_end(self, numbers),
+        ),
+        only(
+            "every-step-is-counted",
+            "A step that computes nothing counts as one that was dispatched and is over.",
+            f"{BOOKS}.returned",
+            lambda self, numbers: setattr(self, "over", self.over + 1),
         ),
         only(
             "never-over",
@@ -714,4 +772,61 @@ ANEW = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW)
+
+def _goes_back(u: Any) -> Any:
+    """A part of what a request loaded is missing, while steps with it are in flight."""
+    goes_ahead = bool(u.ahead == 1)
+    request = request_of(
+        u,
+        Status.RUNNING,
+        drafts=Tokens(u.drafts),
+        drafts_in_flight=u.drafts,
+        awaited=_in_flight(u) if goes_ahead else [],
+        in_flight=_in_flight(u) if goes_ahead else [],
+    )
+    in_flight = len(request.in_flight)
+    its = books(PopulationAhead if goes_ahead else Population)
+    its.alive = {0: request}
+    with validators.disabled():
+        its.settle(Rewind(0, u.kept), Done())
+    fine = (request.tokens_computed == u.kept) & (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
+    answers = goes_ahead and its.candidates(Sample) != []
+    return (
+        fine
+        & (request.drafts == [] and request.awaited == [] and not answers)
+        & (len(request.in_flight) == in_flight and request.status is Status.RUNNING)
+    )
+
+
+GOES_BACK = Obligation(
+    id="external-tokens.running-goes-back",
+    statements=("KV-MEM-01", "KV-MEM-04"),
+    title="A request of which a part of a load failed counts as computed what comes before that part, and has no "
+    "drafts. The answers of its steps in flight, however many, are not awaited any more, since they rest on what is "
+    "missing; but the steps are still in flight.",
+    unknowns={
+        "tokens": Count(1),
+        **{name: Count(0) for name in ("computed", "drafts", "kept")},
+        "ahead": Count(0, 1),
+        **STEPS,
+    },
+    assumes=lambda u: (u.kept <= u.computed) & _no_others(u),
+    claim=_goes_back,
+    witnesses={"three steps are in flight": lambda u: (u.ahead == 1) & (u.steps == 2) & (u.kept == 4)},
+    mutants=(
+        only(
+            "answers-are-awaited",
+            "Answers of steps that read what is missing become tokens of the request.",
+            f"{AHEAD}:PopulationAhead.settle",
+            Population.settle,
+        ),
+        only(
+            "drafts-stay",
+            "The drafts that follow what is missing stay.",
+            f"{BOOKS}.settle",
+            lambda self, operation, answer: setattr(self.alive[operation.request], "tokens_computed", operation.tokens),
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)
