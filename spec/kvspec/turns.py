@@ -24,7 +24,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import admission, caching, tables
+from kvreference import admission, ahead, caching, tables
 from kvreference.holdings import Holdings
 from kvspec.kernel import CHANGES
 
@@ -118,6 +118,7 @@ before it leave.
 ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
     {
         admission.blocks_to_come: 1,
+        ahead.tokens_awaited: 1,
         admission.blocks_to_come_with: 2,
         admission.tables_of_hit: 2,
         admission.passes_gate: 2,
@@ -128,7 +129,7 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
         Holdings.allocate: 4,
     }
 )
-"""The functions that make something of each group, or ask each copy, and how many comprehensions they do it with
+"""The functions that make something of each group or step, or ask each copy, and how many comprehensions they do it with
 (``one_by_one``)."""
 
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise, ast.Assert)

@@ -36,9 +36,11 @@ from kvreference.operations import (
 )
 from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Obligation, Unknown, only
+from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_tables import on_lengths
-from kvspec.symbolic import Term, either, expression_of, implies
+from kvspec.running import fresh
+from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
 
@@ -287,14 +289,20 @@ class Several(Term):
 
 
 class OldestAndOthers(list[Any]):
-    """A list of numbers: the oldest, and any number of others.
+    """A list of numbers: the oldest, until it is taken, and any number of others.
 
-    It may be gone through as a whole, and the oldest be asked for or taken. Which others are in a part of it, or the
-    newest, is not known: code that asks for that raises, and so refutes what is claimed.
+    It may be gone through as a whole, and the oldest be asked for or taken. Of the first so many the sum is any that
+    they may have. The newest is not known: code that asks for it raises, and so refutes what is claimed.
     """
 
     def __getitem__(self, place: Any) -> Any:
-        if place != 0:
+        if isinstance(place, slice) and place.start is None and place.stop >= 1:
+            *oldest, others = self
+            some, count = fresh("some"), least(others.count, place.stop - len(oldest))
+            are_all = implies(others.count == count, some == others)
+            current_path().fact(formula_of((some >= 0) & (some <= others) & implies(count == 0, some == 0) & are_all))
+            return [*oldest, Several(some, count)]
+        if place != 0 or len(self) == 1:
             raise LookupError(f"only the oldest is known, and {place} is asked for")
         return super().__getitem__(0)
 
