@@ -129,8 +129,8 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
         Holdings.allocate: 4,
     }
 )
-"""The functions that make something of each group or step, or ask each copy, and how many comprehensions they do it with
-(``one_by_one``)."""
+"""The functions that make something of each group or step, or ask each copy, and how many comprehensions they do that
+with (``one_by_one``)."""
 
 _ENDS = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise, ast.Assert)
 _CHANGES = CHANGES - {"register"} | {"add", "discard", "difference_update", "intersection_update"}

@@ -306,7 +306,7 @@ class OldestAndOthers(list[Any]):
             raise LookupError(f"only the oldest is known, and {place} is asked for")
         return super().__getitem__(0)
 
-    def pop(self, place: Any = -1) -> Any:  # type: ignore[override]  # of any place
+    def pop(self, place: Any = -1) -> Any:
         """The oldest."""
         taken = self[place]
         del self[0]
