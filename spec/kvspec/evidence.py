@@ -88,8 +88,8 @@ _LEFT: dict[str, str] = {
     "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
     "a release gives it slots for that",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
-    "are those that were dispatched and are not over, where more than one is awaited, or the request was preempted "
-    "since; what copies read, which is freed when they are dispatched",
+    "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
+    "preempted since; what copies read, which is freed when they are dispatched",
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,

@@ -289,11 +289,16 @@ class Several(Term):
 
 
 class OldestAndOthers(list[Any]):
-    """A list of numbers: the oldest, until it is taken, and any number of others.
+    """A list of numbers: the oldest, until it is taken, any number of others (``Several``), and what was added since.
 
-    It may be gone through as a whole, and the oldest be asked for or taken. Of the first so many the sum is any that
-    they may have. The newest is not known: code that asks for it raises, and so refutes what is claimed.
+    It may be gone through as a whole, and at both ends what is known be asked for or taken: code that asks for another
+    one raises, and so refutes what is claimed. Of the first so many the sum is any that they may have.
     """
+
+    @property
+    def length(self) -> Any:
+        """How many numbers it has."""
+        return sum(each.count if isinstance(each, Several) else 1 for each in self)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice) and place.start is None and place.stop >= 1:
@@ -302,14 +307,14 @@ class OldestAndOthers(list[Any]):
             are_all = implies(others.count == count, some == others)
             current_path().fact(formula_of((some >= 0) & (some <= others) & implies(count == 0, some == 0) & are_all))
             return [*oldest, Several(some, count)]
-        if place != 0 or len(self) == 1:
-            raise LookupError(f"only the oldest is known, and {place} is asked for")
-        return super().__getitem__(0)
+        if place not in (0, -1) or isinstance(super().__getitem__(place), Several):
+            raise LookupError(f"only what is known at the ends may be asked for, and {place} is")
+        return super().__getitem__(place)
 
     def pop(self, place: Any = -1) -> Any:
-        """The oldest."""
+        """What stands there."""
         taken = self[place]
-        del self[0]
+        del self[place]
         return taken
 
 
@@ -509,14 +514,14 @@ _ANSWER_AHEAD = PopulationAhead._answer
 def _goes_ahead(u: Any) -> Any:
     """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
     its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
-    its.settings.steps_in_flight_max = 3
-    awaited, runs = [u.first][: u.awaits.__index__()], bool(u.runs == 1)
+    awaited, runs = _in_flight(u) if u.awaits == 1 else [], bool(u.runs == 1)
     own = [1 + each for each in awaited]
+    its.settings.steps_in_flight_max = 2 + u.steps
     request = request_of(
         u,
         Status.RUNNING if runs else Status.WAITING,
         drafts=Tokens(u.drafts),
-        awaited=list(awaited),
+        awaited=_in_flight(u) if awaited else [],
         in_flight=list(own),
     )
     its.alive = {0: request}
@@ -541,7 +546,7 @@ def _goes_ahead(u: Any) -> Any:
             return fine
         its.settle(Dispatch(), Done())
         may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
-        its.settings.steps_in_flight_max = len(request.awaited)
+        its.settings.steps_in_flight_max = getattr(request.awaited, "length", len(request.awaited))
         may_answer = may_answer and its.candidates(Schedule) == []
         # A step that computes nothing is none of those that are counted.
         its.returned([])
@@ -564,13 +569,13 @@ def _over_from_the_end(self: PopulationAhead, numbers: Any) -> None:
 GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
     statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
-    bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
+    bound="one draft at most proposed: they are a list",
     title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
     "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
     "is in flight until it is over. None is scheduled for a request of which as many answers are awaited as may be.",
     unknowns={
         **CHUNK,
-        "first": Count(0),
+        **STEPS,
         "awaits": Count(0, 1),
         "runs": Count(0, 1),
         "goes": Count(0, 1),
@@ -578,7 +583,8 @@ GOES_AHEAD = Obligation(
     assumes=lambda u: (
         (u.computed < u.tokens + u.drafts)
         & implies(u.runs == 1, u.computed < u.longest - 1)
-        & (u.drafts >= u.awaits * (1 + u.first))
+        & implies(u.awaits == 1, u.drafts >= 1 + u.first + u.others + u.steps)
+        & _no_others(u)
         & implies(u.runs == 0, u.computed + 1 <= u.tokens)
     ),
     claim=_goes_ahead,
