@@ -529,8 +529,11 @@ def _goes_ahead(u: Any) -> Any:
         its._compute(request, u.budget, Granted(0, (), 0))
         computes = request.tokens_computed - u.computed
         expected = u.tokens + sum(1 + each for each in awaited)
+        # Where it begins again, it computes none of the tokens that are awaited.
+        pending = u.tokens + u.drafts - u.computed - (0 if runs else expected - u.tokens)
         answers = request.tokens_computed >= expected
         fine = (len(request.in_flight) == 1 + len(awaited)) & (request.in_flight[-1] == computes)
+        fine = fine & (computes <= pending) & (computes <= u.budget)
         fine = fine & ((len(request.awaited) == 1 + len(awaited)) == answers)
         if len(request.awaited) > len(awaited):
             # It verifies the drafts after the token that was known, or is awaited.
@@ -572,7 +575,8 @@ GOES_AHEAD = Obligation(
     bound="one draft at most proposed: they are a list",
     title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
     "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
-    "is in flight until it is over. None is scheduled for a request of which as many answers are awaited as may be.",
+    "is in flight until it is over. A preempted request computes in its first step no token that is awaited. None is "
+    "scheduled for a request of which as many answers are awaited as may be.",
     unknowns={
         **CHUNK,
         **STEPS,
@@ -604,6 +608,12 @@ GOES_AHEAD = Obligation(
             "A step that was withdrawn counts as in flight.",
             f"{AHEAD}:PopulationAhead.withdraw",
             lambda self, number: setattr(self.alive[number], "undispatched", False),
+        ),
+        only(
+            "awaited-tokens-are-computed-again",
+            "A preempted request computes the tokens that are awaited in its first step.",
+            f"{AHEAD}:PopulationAhead.tokens_from",
+            lambda self, request, computed, budget: Population.tokens_from(self, request, computed, budget),
         ),
         only(
             "the-newest-is-over",
