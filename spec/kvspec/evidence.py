@@ -89,9 +89,12 @@ _LEFT: dict[str, str] = {
     "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
     "compares; that a worker and another node write what they are to write, in order, which ghost memory and the level "
     "of a worker follow; what a window has released before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "groups of states, and those that take memory for whole slots only",
-    "KV-MEM-04": "that the last holder waits for the steps that use a block; what copies read, which is freed when "
-    "they are dispatched",
+    "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
+    "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
+    "a release gives it slots for that",
+    "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
+    "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
+    "preempted since; what copies read, which is freed when they are dispatched",
     "KV-MEM-03": "that a worker's code computes these slots, which the level of a worker compares",
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,

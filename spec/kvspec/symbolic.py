@@ -410,13 +410,15 @@ class _Decision:
     """Whether the other is still to be taken; then all that is said in this one is above a mark of the solver."""
     example: z3.ModelRef | None = None
     """Values that take the other branch, if some are known."""
+    said: int = 0
+    """How many formulas were said before it."""
 
 
 class Path:
     """One way. While it is run it knows what is so on it."""
 
     def __init__(
-        self, solver: z3.Solver, decisions: list[_Decision], by_lemmas: bool, memory: dict[str, Any] | None = None
+        self, solver: z3.Solver, decisions: list[_Decision], by_lemmas: bool, memory: dict[object, Any] | None = None
     ) -> None:
         self.solver = solver
         self.memory = {} if memory is None else memory
@@ -424,7 +426,7 @@ class Path:
         self._decisions = decisions
         self._known = len(decisions)
         """So many decisions are those of the way before; but for the last, so is all that is said until then."""
-        self._taken = 0
+        self._taken = self._said = 0
         self._example: z3.ModelRef | None = None
         """Values that satisfy everything stated so far: what they show need not be asked."""
         self.products = Products(self) if by_lemmas else RealProducts(self)
@@ -456,6 +458,7 @@ class Path:
         return self._example is not None and formulas.is_so(formula, self._example)
 
     def _add(self, formula: z3.BoolRef) -> None:
+        self._said += 1
         if self._taken < self._known:
             # The way before said it.
             return
@@ -480,11 +483,14 @@ class Path:
     def decide(self, formula: z3.BoolRef) -> bool:
         """Whether ``formula`` is so on this way."""
         if self._taken == len(self._decisions):
-            self._decisions.append(self._decided(formula))
+            self._decisions.append(evolve(self._decided(formula), said=self._said))
             self._taken += 1
         else:
-            if not self._decisions[self._taken].formula.eq(formula):
+            known = self._decisions[self._taken]
+            if not known.formula.eq(formula):
                 raise NotDecidableError(f"the code does not repeat itself: it asks {formula}")
+            if known.said != self._said:
+                raise NotDecidableError(f"the code does not repeat itself: it says more or less before {formula}")
             self._taken += 1
             if self._taken == self._known:
                 # The other branch of the last fork of the way before.
@@ -553,7 +559,7 @@ def all_paths(function: Callable[[], Result], by_lemmas: bool) -> Iterator[tuple
     solver = z3.Solver()
     solver.set("random_seed", first_seed())
     decisions: list[_Decision] = []
-    memory: dict[str, Any] = {}
+    memory: dict[object, Any] = {}
     solver.push()
     for _ in range(PATHS_MAX):
         path = Path(solver, decisions, by_lemmas, memory)

@@ -24,7 +24,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import admission, caching, tables
+from kvreference import admission, ahead, caching, tables
 from kvreference.holdings import Holdings
 from kvreference.population import Population
 from kvreference.scheduler.scheduler import Scheduler
@@ -120,17 +120,20 @@ before it leave.
 ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
     {
         admission.blocks_to_come: 1,
+        ahead.tokens_awaited: 1,
         admission.blocks_to_come_with: 2,
         admission.tables_of_hit: 2,
         admission.passes_gate: 2,
         tables.plan_provided: 2,
         tables.blocks_new: 2,
+        Holdings._check_not_written: 2,
         Holdings.passes_gate: 1,
         Holdings.allocate: 4,
         Scheduler._step: 1,
     }
 )
-"""The functions that make something of each group, and how many comprehensions they do it with (``one_by_one``)."""
+"""The functions that make something of each group or step, or ask each copy, and how many comprehensions they do that
+with (``one_by_one``)."""
 
 LOOPS: Mapping[Callable[..., Any], tuple[str, ...]] = MappingProxyType(
     {
@@ -302,7 +305,7 @@ def elements_of_source(source: str) -> int:
             if not _is_whole(clause.iter) or parts & {each.id for each in _names(clause.iter)}:
                 raise CarriedError(f"line {comprehension.lineno} may go through a part of {ast.unparse(clause.iter)}")
         for node in ast.walk(comprehension):
-            takes = isinstance(node, ast.Name) and node.id in ("next", "iter", "setattr")
+            takes = isinstance(node, ast.Name) and node.id in ("next", "iter", "setattr", *parts)
             if takes or isinstance(node, ast.NamedExpr) or (isinstance(node, ast.Attribute) and node.attr in _CHANGES):
                 raise CarriedError(f"line {comprehension.lineno} carries over by {ast.unparse(node)}")
     return len(found)

@@ -137,6 +137,20 @@ def test_code_that_does_not_repeat_itself_is_rejected(then: str) -> None:
         results(run)
 
 
+@pytest.mark.parametrize("then", [2, 0], ids=["more", "fewer"])
+def test_code_that_says_something_else_is_rejected(then: int) -> None:
+    """A fact of the first way is not said again on the next: it would be missing there, or too much."""
+    counts = [1, then]
+
+    def run() -> bool:
+        for _ in range(counts.pop(0)):
+            current_path().fact(X >= 0)
+        return bool(Term(Y) > 3)
+
+    with pytest.raises(NotDecidableError, match="it says more or less"):
+        results(run)
+
+
 def test_an_index_has_a_way_for_each_value() -> None:
     """Within a bound; the values come in order."""
 

@@ -148,6 +148,7 @@ def test_each_group_is_counted_by_itself(function: Callable[..., Any]) -> None:
         "some = zip(tables, groups); sum(table.count for table, group in some)",
         "some = tables if tables else groups[1:]; [table for table in some]",
         "some: Tables = list(tables); [table for table in some]",
+        "some = [copy for copy in copies][:2]; any(block in some for block in blocks)",
     ],
 )
 def test_elements_that_rest_on_others_are_rejected(made: str) -> None:

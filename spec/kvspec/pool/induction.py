@@ -101,14 +101,14 @@ def points_of(state: State, own: Operands, some: Point) -> Iterator[Point]:
 
 def is_sound(u: Any, invariants: Sequence[Invariant] = STRUCTURAL) -> Any:
     """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
-    path = current_path()
-    if "sound" not in path.memory:
+    path, key = current_path(), ("sound", *invariants)
+    if key not in path.memory:
         recorded = RecordedPath()
         with on(recorded):  # type: ignore[arg-type]  # it stands for a path
             state = before(u)
             holds = sound(state, points_of(state, operands(u), anywhere(u)), invariants)
-        path.memory["sound"] = holds, recorded.facts
-    holds, facts = path.memory["sound"]
+        path.memory[key] = holds, recorded.facts
+    holds, facts = path.memory[key]
     for fact in facts:
         path.fact(fact)
     return holds

@@ -16,10 +16,10 @@ from kvreference.attention import Kind
 from kvreference.holdings import Allocation, Span
 from kvreference.manager import Manager
 from kvreference.operations import Abort, Admit, Finish, Transferred
-from kvreference.population import Request, Status
+from kvreference.population import Status
 from kvreference.tables import Table
 from kvspec.obligation import Count, Obligation, only
-from kvspec.progress.counted import Counted, CountedManager, CountedTable, least, length_of, on_counts, settings_of
+from kvspec.progress.counted import CountedManager, CountedTable, least, length_of, on_counts, request_of, settings_of
 from kvspec.progress.room import KINDS, group_of
 from kvspec.proofs.running_allocation import Stretch, Times, grown, on_stretches
 from kvspec.stand_in import group
@@ -55,12 +55,6 @@ class _Granting:
         """Nothing is held here."""
 
 
-def _request(tokens: Any, computed: Any, status: Status) -> Request:
-    counted: Any = Counted(tokens)
-    keys: Any = None
-    return Request(0, counted, keys, False, status=status, tokens_computed=computed)
-
-
 class Load:
     """A request is admitted after its hit and what another node offers; later the transfer is over."""
 
@@ -78,7 +72,7 @@ class Load:
             holdings: Any = granting
             manager.holdings = holdings
             manager.prefixes[0] = []
-            request = manager.population.alive[0] = _request(u.tokens, 0, Status.WAITING)
+            request = manager.population.alive[0] = request_of(0, u.tokens)
             self.answer: Any = manager.apply(Admit(0, u.tokens, u.external, not at_once))
             self.span = granting.spans[0]
             """What slots were asked for."""
@@ -110,7 +104,7 @@ class End:
         status = Status.LOADING if u.stands == LOADING else Status.RUNNING
         with on_counts():
             manager = CountedManager(settings)
-            manager.population.alive[0] = _request(u.tokens, u.computed, status)
+            manager.population.alive[0] = request_of(0, u.tokens, u.computed, status)
             manager.prefixes[0] = []
             # It stands for a table, of which only counts are known.
             manager.tables[0] = [CountedTable(u.entries, u.dead)]  # type: ignore[list-item]

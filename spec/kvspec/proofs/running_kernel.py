@@ -384,7 +384,8 @@ def _leaves(u: Any) -> Any:
         with its.runs():
             held._leave(table, [place] * times, slice(u.anchor, u.anchor_end), [its.own.block] * last)
     except ValueError:
-        return its.agrees() & (table.blocks[place] is its.own.block)
+        is_written = its.state.writes.count(its.own.block) >= 1
+        return its.agrees() & is_written & (table.blocks[place] is its.own.block)
     if (u.tier == 1) & (u.drop_min <= 1 - last) & (u.place >= u.anchor) & (u.place < u.anchor_end):
         its.follow(Pin)
     its.follow(Drop)

@@ -13,6 +13,7 @@ from kvreference import holdings, population, prefix_cache
 from kvreference import manager as manager_module
 from kvreference.answers import Granted, Hit, Partial, Refused, Statistics
 from kvreference.attention import Kind
+from kvreference.choices import Choices
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.mamba import StateMode
 from kvreference.manager import Manager
@@ -22,6 +23,7 @@ from kvreference.prefix_cache import PrefixCache, junction_of
 from kvreference.retention import junction
 from kvreference.rules import OWN_RULES
 from kvspec.obligation import Count, Obligation, only
+from kvspec.progress.counted import least, most
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_requests import BOOKS, CHUNK, NO_STATES, Tokens, request_of
 from kvspec.proofs.running_tables import HOLDINGS, OWNER, Entries, on_lengths
@@ -459,7 +461,12 @@ RUNS, BEGINS, LOADS = range(3)
 def _schedules(u: Any) -> Any:
     way = u.way.__index__()
     status = Status.RUNNING if way == RUNS else Status.WAITING
-    request = request_of(u, status, drafts=Tokens(u.drafts))
+    request = request_of(
+        u, status, drafts=Tokens(u.drafts), drafts_in_flight=u.unsure, in_flight=[u.flies], awaited=[u.unsure]
+    )
+    # What another node disturbs matters where a window moves on, and look-ahead at once where a request begins.
+    out_of_turn, at_once = way == RUNS and bool(u.out_of_turn == 1), way != RUNS and bool(u.drafts_at_once == 1)
+    unsure = most(u.unsure, least(u.flies, u.computed)) if out_of_turn else u.unsure
     its = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=NO_STATES)
     its.alive = {request.number: request}
     spans: list[Span] = []
@@ -485,9 +492,10 @@ def _schedules(u: Any) -> Any:
     )
     manager = manager_over(held)
     manager.population, manager.prefixes, manager.performed = its, {request.number: []}, 0
-    manager.geometry = SimpleNamespace(groups=(), keeps_states=False)
+    manager.geometry = SimpleNamespace(groups=(), keeps_states=way == LOADS and bool(u.states == 1))
     manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=bool(u.gate != 2))
-    manager.settings.loads_out_of_turn = False
+    manager.settings.loads_out_of_turn = out_of_turn
+    manager.choices = Choices(lookahead_when_admitted=at_once, blocks_reserved={0: u.reserved})
     manager.cache = SimpleNamespace(
         is_ready=lambda *_: u.ready == 1,
         look_up=looks_up,
@@ -507,16 +515,21 @@ def _schedules(u: Any) -> Any:
         rejected = (u.lacks == 1) | (negated((u.gate != 0) & (u.ready == 1)) if way != RUNS else False)
         return rejected & (request.tokens_computed == u.computed) & (registered == [])
     (span,) = spans
+    drafts = way == RUNS or bool(u.computed > 0) or (at_once and not granted.loads)
+    asked = (span.lookahead == (u.lookahead if drafts else 0)) & (span.unsure == (unsure if way == RUNS else 0))
+    asked = asked & (span.reserved == (0 if way == RUNS else u.reserved))
     if granted.loads:
-        return (span.provided == request.tokens_computed) & (registered == [])
+        to_load = (span.computed + span.tokens == request.tokens_computed) & (span.computed <= u.tokens - 1)
+        return asked & to_load & (span.provided == request.tokens_computed) & (registered == [])
     ((till, begun),) = registered
     begins = u.computed + granted.hit_tokens + granted.external_tokens
     exact = (till == request.tokens_computed) & (begun == begins)
-    return exact & (span.computed == begins) & (span.computed + span.tokens == till)
+    asked = asked & (span.provided == either(granted.external_tokens > 0, begins, 0))
+    return asked & exact & (span.computed == begins) & (span.computed + span.tokens == till)
 
 
 _REGISTER, _COMPUTE = Manager._register, Population._compute
-_HIT, _ADMIT = Manager._hit, Manager._admit
+_HIT, _ADMIT, _ADMIT_WITH_HIT = Manager._hit, Manager._admit, Manager._admit_with_hit
 """What these do, where nothing is broken."""
 
 
@@ -529,7 +542,9 @@ SCHEDULES = Obligation(
     id="content-and-cached-map.running-registers-what-is-scheduled",
     statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-08", "KV-OP-13", "KV-OP-16", "KV-OP-20", "KV-OP-27"),
     title="A step of the running manager asks for slots for exactly the tokens that it then counts as computed, after "
-    "the hit and what another node provides, and registers nothing beyond them. What arrives later is not registered "
+    "the hit and what another node provides, and for the look-ahead of the settings, unless it loads or is a request's "
+    "first and drafts nothing; and it lets a window leave nothing that is not sure. It registers nothing beyond what "
+    "it computes. What arrives later is not registered "
     "yet. An admission of a request that has computed nothing makes one look-up, also if it is rejected, and no other "
     "step makes one. It is rejected if its hit may not serve yet, and then nothing is asked for.",
     unknowns={
@@ -538,7 +553,8 @@ SCHEDULES = Obligation(
         "hit": Count(0),
         "external": Count(0),
         "lookahead": Count(0),
-        **{name: Count(0, 1) for name in ("lacks", "ready")},
+        **{name: Count(0) for name in ("unsure", "flies", "reserved")},
+        **{name: Count(0, 1) for name in ("lacks", "ready", "states", "out_of_turn", "drafts_at_once")},
         "gate": Count(0, 2),
     },
     # A hit leaves a token, and a request that computed some before has one to compute.
@@ -557,8 +573,33 @@ SCHEDULES = Obligation(
         "it was loaded before": lambda u: (u.way == BEGINS) & (u.computed == 8) & (u.tokens == 12),
         "it is rejected": lambda u: (u.way == BEGINS) & (u.computed == 0) & (u.lacks == 1) & (u.tokens == 12),
         "it loads": lambda u: (u.way == LOADS) & (u.external == 4) & (u.tokens == 12),
+        "another node writes out of turn": lambda u: (u.out_of_turn == 1) & (u.way == RUNS) & (u.flies > u.unsure),
     },
     mutants=(
+        only(
+            "next-step-without-look-ahead",
+            "A request that runs gets no slots for drafts.",
+            "kvreference.manager:Span",
+            lambda computed, tokens, lookahead=0, provided=0, reserved=0, unsure=None: (
+                Span(computed, tokens, lookahead, provided, reserved)
+                if unsure is None
+                else Span(computed, tokens, unsure=unsure)
+            ),
+        ),
+        only(
+            "first-step-without-look-ahead",
+            "A request that is admitted gets no slots for drafts, also where it is to have some.",
+            "kvreference.manager:Manager._admit_with_hit",
+            lambda self, request, budget, hit, provided, later, _lookahead: _ADMIT_WITH_HIT(
+                self, request, budget, hit, provided, later, 0
+            ),
+        ),
+        only(
+            "all-is-sure",
+            "A window leaves what drafts in flight may take back.",
+            "kvreference.manager:Manager._unsure",
+            lambda self, request: 0,
+        ),
         only(
             "registered-a-token-early",
             "A token more is registered than the step computes.",

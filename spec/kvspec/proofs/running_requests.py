@@ -36,9 +36,11 @@ from kvreference.operations import (
 )
 from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Obligation, Unknown, only
+from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_tables import on_lengths
-from kvspec.symbolic import Term, either, expression_of, implies
+from kvspec.running import fresh
+from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
 
@@ -286,13 +288,45 @@ class Several(Term):
         return Term(self.z3) + (self.count if isinstance(other, int) and other == 1 else other)
 
 
+class OldestAndOthers(list[Any]):
+    """A list of numbers: the oldest, until it is taken, any number of others (``Several``), and what was added since.
+
+    It may be gone through as a whole, and at both ends what is known be asked for or taken: code that asks for another
+    one raises, and so refutes what is claimed. Of the first so many the sum is any that they may have.
+    """
+
+    @property
+    def length(self) -> Any:
+        """How many numbers it has."""
+        return sum(each.count if isinstance(each, Several) else 1 for each in self)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice) and place.start is None and place.stop >= 1:
+            *oldest, others = self
+            some, count = fresh("some"), least(others.count, place.stop - len(oldest))
+            are_all = implies(others.count == count, some == others)
+            current_path().fact(formula_of((some >= 0) & (some <= others) & implies(count == 0, some == 0) & are_all))
+            return [*oldest, Several(some, count)]
+        if place not in (0, -1) or isinstance(super().__getitem__(place), Several):
+            raise LookupError(f"only what is known at the ends may be asked for, and {place} is")
+        return super().__getitem__(place)
+
+    def pop(self, place: Any = -1) -> Any:
+        """What stands there."""
+        taken = self[place]
+        del self[place]
+        return taken
+
+
 def _in_flight(u: Any) -> list[Any]:
-    return [u.first, Several(u.others, u.steps)] if isinstance(u.first, Term) else [u.first, *_numbers(u)]
+    if isinstance(u.first, Term):
+        return OldestAndOthers([u.first, Several(u.others, u.steps)])
+    return [u.first, *_numbers(u)]
 
 
 def _numbers(u: Any) -> list[int]:
-    """So many numbers with that sum."""
-    return [u.others, *(0,) * (u.steps - 1)] if u.steps > 0 else []
+    """So many numbers with that sum, all of it in the newest."""
+    return [*(0,) * (u.steps - 1), u.others] if u.steps > 0 else []
 
 
 STEPS: dict[str, Unknown] = {"first": Count(0), "others": Count(0), "steps": Count(0)}
@@ -334,6 +368,14 @@ UNSURE = Obligation(
     },
     mutants=(
         only(
+            "of-two-steps-alone",
+            "What more than two steps in flight compute is sure.",
+            f"{AHEAD}:tokens_unsure",
+            lambda request, out_of_turn: max(
+                request.drafts_in_flight, min(sum(request.in_flight[:2]), request.tokens_computed) if out_of_turn else 0
+            ),
+        ),
+        only(
             "of-the-last-step-alone",
             "What an earlier step in flight computes is sure.",
             f"{AHEAD}:tokens_unsure",
@@ -367,7 +409,7 @@ def _takes_back(u: Any) -> Any:
     request = request_of(
         SimpleNamespace(tokens=u.tokens, computed=u.tokens + drafts + u.steps),
         Status.RUNNING,
-        awaited=list(awaited),
+        awaited=awaited,
         drafts=Tokens(drafts + u.steps + 1),
     )
     before = request.tokens_computed
@@ -402,6 +444,12 @@ TAKES_BACK = Obligation(
             "Only the drafts of the oldest step are not sure.",
             f"{AHEAD}:_count_drafts",
             lambda request: setattr(request, "drafts_in_flight", sum(request.awaited[:1])),
+        ),
+        only(
+            "of-two-steps-alone",
+            "Only the drafts of the two oldest steps are not sure.",
+            f"{AHEAD}:_count_drafts",
+            lambda request: setattr(request, "drafts_in_flight", sum(request.awaited[:2])),
         ),
         only(
             "nothing-is-taken-back",
@@ -466,14 +514,14 @@ _ANSWER_AHEAD = PopulationAhead._answer
 def _goes_ahead(u: Any) -> Any:
     """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
     its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
-    its.settings.steps_in_flight_max = 3
-    awaited, runs = [u.first][: u.awaits.__index__()], bool(u.runs == 1)
+    awaited, runs = _in_flight(u) if u.awaits == 1 else [], bool(u.runs == 1)
     own = [1 + each for each in awaited]
+    its.settings.steps_in_flight_max = 2 + u.steps
     request = request_of(
         u,
         Status.RUNNING if runs else Status.WAITING,
         drafts=Tokens(u.drafts),
-        awaited=list(awaited),
+        awaited=_in_flight(u) if awaited else [],
         in_flight=list(own),
     )
     its.alive = {0: request}
@@ -481,8 +529,11 @@ def _goes_ahead(u: Any) -> Any:
         its._compute(request, u.budget, Granted(0, (), 0))
         computes = request.tokens_computed - u.computed
         expected = u.tokens + sum(1 + each for each in awaited)
+        # Where it begins again, it computes none of the tokens that are awaited.
+        pending = u.tokens + u.drafts - u.computed - (0 if runs else expected - u.tokens)
         answers = request.tokens_computed >= expected
         fine = (len(request.in_flight) == 1 + len(awaited)) & (request.in_flight[-1] == computes)
+        fine = fine & (computes <= pending) & (computes <= u.budget)
         fine = fine & ((len(request.awaited) == 1 + len(awaited)) == answers)
         if len(request.awaited) > len(awaited):
             # It verifies the drafts after the token that was known, or is awaited.
@@ -498,25 +549,37 @@ def _goes_ahead(u: Any) -> Any:
             return fine
         its.settle(Dispatch(), Done())
         may_answer = (its.candidates(Sample) == [0]) == bool(request.awaited)
-        its.settings.steps_in_flight_max = len(request.awaited)
+        its.settings.steps_in_flight_max = getattr(request.awaited, "length", len(request.awaited))
         may_answer = may_answer and its.candidates(Schedule) == []
-        # A step that computes nothing is over with it, and is none of those that are counted.
+        # A step that computes nothing is none of those that are counted.
         its.returned([])
+        fine = fine & (its.over == 0 and len(request.in_flight) == 1 + len(awaited))
+        # The oldest is over; those that are left are the others, in their order.
+        left = [*own, computes][1:]
         its.returned([0])
-    over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(awaited)
+        for still, count in zip(request.in_flight, left, strict=False):
+            fine = fine & (still == count)
+    over = (its.dispatched == 1) and (its.over == 1) and len(request.in_flight) == len(left)
     return fine & (on_its_way and may_answer and over and not request.undispatched)
+
+
+def _over_from_the_end(self: PopulationAhead, numbers: Any) -> None:
+    Population.returned(self, numbers)
+    for number in numbers:
+        self.alive[number].in_flight.pop()
 
 
 GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
     statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
-    bound="one step ahead of at most one that is awaited, with one draft at most proposed: they are lists",
+    bound="one draft at most proposed: they are a list",
     title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
     "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
-    "is in flight until it is over. None is scheduled for a request of which as many answers are awaited as may be.",
+    "is in flight until it is over. A preempted request computes in its first step no token that is awaited. None is "
+    "scheduled for a request of which as many answers are awaited as may be.",
     unknowns={
         **CHUNK,
-        "first": Count(0),
+        **STEPS,
         "awaits": Count(0, 1),
         "runs": Count(0, 1),
         "goes": Count(0, 1),
@@ -524,7 +587,8 @@ GOES_AHEAD = Obligation(
     assumes=lambda u: (
         (u.computed < u.tokens + u.drafts)
         & implies(u.runs == 1, u.computed < u.longest - 1)
-        & (u.drafts >= u.awaits * (1 + u.first))
+        & implies(u.awaits == 1, u.drafts >= 1 + u.first + u.others + u.steps)
+        & _no_others(u)
         & implies(u.runs == 0, u.computed + 1 <= u.tokens)
     ),
     claim=_goes_ahead,
@@ -544,6 +608,24 @@ GOES_AHEAD = Obligation(
             "A step that was withdrawn counts as in flight.",
             f"{AHEAD}:PopulationAhead.withdraw",
             lambda self, number: setattr(self.alive[number], "undispatched", False),
+        ),
+        only(
+            "awaited-tokens-are-computed-again",
+            "A preempted request computes the tokens that are awaited in its first step.",
+            f"{AHEAD}:PopulationAhead.tokens_from",
+            lambda self, request, computed, budget: Population.tokens_from(self, request, computed, budget),
+        ),
+        only(
+            "the-newest-is-over",
+            "When a step is over, the newest counts as over.",
+            f"{AHEAD}:PopulationAhead.returned",
+            lambda self, numbers: _over_from_the_end(self, numbers),
+        ),
+        only(
+            "every-step-is-counted",
+            "A step that computes nothing counts as one that was dispatched and is over.",
+            f"{BOOKS}.returned",
+            lambda self, numbers: setattr(self, "over", self.over + 1),
         ),
         only(
             "never-over",
@@ -714,4 +796,61 @@ ANEW = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW)
+
+def _goes_back(u: Any) -> Any:
+    """A part of what a request loaded is missing, while steps with it are in flight."""
+    goes_ahead = bool(u.ahead == 1)
+    request = request_of(
+        u,
+        Status.RUNNING,
+        drafts=Tokens(u.drafts),
+        drafts_in_flight=u.drafts,
+        awaited=_in_flight(u) if goes_ahead else [],
+        in_flight=_in_flight(u) if goes_ahead else [],
+    )
+    in_flight = len(request.in_flight)
+    its = books(PopulationAhead if goes_ahead else Population)
+    its.alive = {0: request}
+    with validators.disabled():
+        its.settle(Rewind(0, u.kept), Done())
+    fine = (request.tokens_computed == u.kept) & (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
+    answers = goes_ahead and its.candidates(Sample) != []
+    return (
+        fine
+        & (request.drafts == [] and request.awaited == [] and not answers)
+        & (len(request.in_flight) == in_flight and request.status is Status.RUNNING)
+    )
+
+
+GOES_BACK = Obligation(
+    id="external-tokens.running-goes-back",
+    statements=("KV-MEM-01", "KV-MEM-04"),
+    title="A request of which a part of a load failed counts as computed what comes before that part, and has no "
+    "drafts. The answers of its steps in flight, however many, are not awaited any more, since they rest on what is "
+    "missing; but the steps are still in flight.",
+    unknowns={
+        "tokens": Count(1),
+        **{name: Count(0) for name in ("computed", "drafts", "kept")},
+        "ahead": Count(0, 1),
+        **STEPS,
+    },
+    assumes=lambda u: (u.kept <= u.computed) & _no_others(u),
+    claim=_goes_back,
+    witnesses={"three steps are in flight": lambda u: (u.ahead == 1) & (u.steps == 2) & (u.kept == 4)},
+    mutants=(
+        only(
+            "answers-are-awaited",
+            "Answers of steps that read what is missing become tokens of the request.",
+            f"{AHEAD}:PopulationAhead.settle",
+            Population.settle,
+        ),
+        only(
+            "drafts-stay",
+            "The drafts that follow what is missing stay.",
+            f"{BOOKS}.settle",
+            lambda self, operation, answer: setattr(self.alive[operation.request], "tokens_computed", operation.tokens),
+        ),
+    ),
+)
+
+OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)

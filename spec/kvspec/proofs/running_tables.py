@@ -100,15 +100,24 @@ class Entries:
         self.known[self._name(place)] = place, block
 
 
+ELSEWHERE = -1
+"""Stands for a block that is not released."""
+
+
 class Pending:
-    """The copies that are pending, however many: one into the block of the step, if there is any."""
+    """The copies that are pending: one into the block of the step, if there is any, among others.
+
+    However many those are makes no difference: each copy is asked by itself (``kvspec.turns``).
+    """
 
     def __init__(self, its: Running) -> None:
         self._its = its
 
     def __iter__(self) -> Iterator[Copy]:
+        yield from (Copy(0, 5, NULL, 1), Copy(0, 5, ELSEWHERE, 1))
         if self._its.state.writes.count(self._its.own.block) >= 1:
             yield Copy(0, 5, self._its.own.block, 1)
+        yield Copy(0, 5, ELSEWHERE, 1)
 
 
 @contextmanager
@@ -158,7 +167,8 @@ def _frees_all(u: Any) -> Any:
         with its.runs():
             held.release_all(OWNER)
     except ValueError:
-        return its.agrees() & (held.tables == {OWNER: lists, OTHER: other})
+        is_written = its.state.writes.count(its.own.block) >= 1
+        return its.agrees() & is_written & (held.tables == {OWNER: lists, OTHER: other})
     _ended(its, u)
     # How many wait is not known where another block was released, too.
     return its.agrees(sizes=False) & (held.tables == {OTHER: other})
@@ -200,6 +210,25 @@ WRITTEN = only(
     f"{HOLDINGS}._check_not_written",
     lambda self, blocks: None,
 )
+WRITTEN_LATER = tuple(
+    only(
+        f"{name}-copy-alone-is-asked",
+        f"Of the copies that are pending only the {name} is asked for.",
+        f"{HOLDINGS}._check_not_written",
+        lambda self, blocks, which=which: _check_some(self, blocks, which),
+    )
+    for name, which in (("first", slice(1)), ("last", slice(-1, None)))
+)
+
+
+def _check_some(self: Holdings, blocks: Any, which: slice) -> None:
+    copies = [copy for copy in self.copies if copy.destination != NULL][which]
+    NOT_WRITTEN(SimpleNamespace(copies=copies), blocks)  # type: ignore[arg-type]  # it stands for holdings
+
+
+NOT_WRITTEN = Holdings._check_not_written
+"""What it does, where nothing is broken."""
+
 
 FREES_ALL = Obligation(
     id="blocks-and-references.running-end-of-a-request",
@@ -237,6 +266,7 @@ FREES_ALL = Obligation(
             lambda self, tables: [self.pool.release(table.blocks[::-1]) for table in tables],
         ),
         WRITTEN,
+        *WRITTEN_LATER,
     ),
 )
 
