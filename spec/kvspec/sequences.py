@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvreference.block_pool import NULL
-from kvspec.symbolic import Term, either, expression_of
+from kvspec.symbolic import Term, current_path, either, expression_of
 
 
 class Met:
@@ -101,6 +101,22 @@ class Parts:
             kept.append(Stretch(either(part.count < left, part.count, left)) if isinstance(part, Stretch) else part)
             left = left - _count(part)
         return Parts(kept)
+
+
+@frozen(eq=False)
+class Cut:
+    """Neighbouring tokens, by their places. How they would be sorted is not known: both is tried."""
+
+    start: Any
+    end: Any
+
+    def __lt__(self, _other: Cut) -> bool:
+        return current_path().decide(current_path().fresh("less") == 1)
+
+    def first_and_others(self) -> tuple[Cut, Cut]:
+        """Its first token, and those after it: as two, they have an order."""
+        middle = self.start + 1
+        return evolve(self, end=middle), evolve(self, start=middle)
 
 
 def _count(part: Any) -> Any:

@@ -91,6 +91,19 @@ def test_a_waiting_request_has_nothing_to_release() -> None:
     assert {} == manager.prefixes
 
 
+def test_nothing_remembers_a_request_that_is_over() -> None:
+    """Goal: the prefixes of requests that are over stay only as long as what is cached. Method: three of them, then a
+    reset.
+    """
+    manager = manager_of(FULL)
+    for number in range(3):
+        enter(manager, number, 48, first=100 * number)
+        perform(manager, Finish(number))
+    assert 9 == len(manager._interned._children) == len(cached(manager))
+    assert Success(True) == perform(manager, Reset())
+    assert 0 == len(manager._interned._children)
+
+
 def test_a_preempted_request_hits_its_own_blocks() -> None:
     """Goal: preemption costs little while the blocks stay free. Method: 40 tokens and one sampled; preempt, resume.
 
