@@ -1,8 +1,8 @@
 """Chapter 12: events tell exactly the blocks that became cached, each with its own tokens, and what was forgotten.
 
 The positions that are due are gone through in order. Before each there is a run of neighbours, of any length, that may
-still grow: so two positions after such a run stand for any number of them. Of a run of any length one block is looked
-at.
+still grow: so two positions after such a run stand for any number of them. Of a run of any length two blocks are
+looked at, in their order, or one.
 """
 
 from __future__ import annotations
@@ -34,17 +34,20 @@ from kvspec.sequences import Cut
 
 @frozen(eq=False)
 class _Run:
-    """Neighbouring positions, however many, of which one is looked at."""
+    """Neighbouring positions, however many, of which one is looked at, and a later one if there is one."""
 
     first: Any
     looked_at: Any
     last: Any
+    later: Any = 0
 
     def __getitem__(self, place: int) -> Any:
         return {0: self.first, -1: self.last}[place]
 
     def __iter__(self) -> Iterator[Any]:
         yield self.looked_at
+        if self.later > self.looked_at:
+            yield self.later
 
     def __add__(self, more: Any) -> Any:
         """In the place of its last position."""
@@ -140,39 +143,42 @@ class _Groups:
 
 
 def stored_at(u: Any) -> Any:
-    """The event of a run that is due, with places where there would be tokens, prefixes and keys."""
+    """The event of the first of two runs that are due, with places where there would be tokens, prefixes and keys."""
     keys = SimpleNamespace(lora="an adapter", of_block=lambda start, end: (start, end))
     request: Any = SimpleNamespace(tokens=_Stretch(), keys=keys)
     geometry: Any = SimpleNamespace(grain_tokens=u.grain, hashed_ahead_tokens=u.ahead, groups=_Groups(u))
-    run, prefixes = _Run(u.first, u.looked_at, u.last), _Stretch()
-    due: Any = object()
-    with patch.object(caching, "_runs", lambda positions: [run] if positions is due else []):
-        (event,) = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
+    run, prefixes = _Run(u.first, u.looked_at, u.last, u.later), _Stretch()
+    due, second = object(), u.last + 2
+    next_run = _Run(second, second, second)
+    with patch.object(caching, "_runs", lambda positions: [run, next_run] if positions is due else []):
+        event, after = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
+    first: Any = after.tokens[0]
+    assert first.start == second * u.block, "in their order"
     return event
 
 
 def _reports_its_tokens(u: Any) -> Any:
     """Whether the event has the tokens of its run and no others, after its parent, and what is each block's own."""
     event = stored_at(u)
-    (token, others), ((group, grains),) = event.tokens, event.contents
+    token, others = event.tokens
     start = token.start
-    ((keys_start, keys_end),) = event.extra_keys
     of_group, parent = (u.group, 0) if event.parent is None else event.parent
-    block_end = (u.looked_at + 1) * u.block
     shown = (start == u.first * u.block) & (token.end == start + 1) & (others.start == start + 1)
     shown = shown & (others.end == (u.last + 1) * u.block) & (event.block_size_tokens == u.block)
-    shown = shown & (event.group == u.group) & (group == u.group) & (of_group == u.group)
-    shown = shown & (grains * u.grain == block_end) & (parent * u.grain == start)
-    shown = shown & (keys_start == u.looked_at * u.block) & (keys_end == block_end + u.ahead)
-    if u.ahead == 0:
-        return shown & (event.ahead == ())
-    ((ahead,),) = event.ahead
-    return shown & (ahead.start == block_end) & (ahead.end == block_end + u.ahead)
+    shown = shown & (event.group == u.group) & (of_group == u.group) & (parent * u.grain == start)
+    positions = [u.looked_at, u.later] if u.later > u.looked_at else [u.looked_at]
+    ahead = event.ahead if u.ahead == 1 else [(Cut((its + 1) * u.block, (its + 1) * u.block),) for its in positions]
+    shown = shown & ((u.ahead == 1) | (event.ahead == ()))
+    for its, (group, grains), keys, (after,) in zip(positions, event.contents, event.extra_keys, ahead, strict=True):
+        end = (its + 1) * u.block
+        shown = shown & (group == u.group) & (grains * u.grain == end) & (keys == (its * u.block, end + u.ahead))
+        shown = shown & (after.start == end) & (after.end == end + u.ahead)
+    return shown
 
 
 def _whole_grains(u: Any) -> tuple[Lemma, ...]:
     """Every block ends where a grain of content ends."""
-    ends = u.first, u.looked_at + 1
+    ends = u.first, u.looked_at + 1, u.later + 1
     return tuple(Lemma(MULTIPLE, {"factor": end, "multiple": u.block, "unit": u.grain}) for end in ends)
 
 
@@ -190,6 +196,10 @@ def _sorts(event: Any) -> Any:
     return evolve(event, tokens=tuple(sorted(event.tokens)))
 
 
+def _last_named_first(event: Any) -> Any:
+    return evolve(event, contents=event.contents[::-1])
+
+
 SOUND_STORED = caching._stored
 
 TOKENS = Obligation(
@@ -199,11 +209,13 @@ TOKENS = Obligation(
     "Its parent ends where they begin. Each block is named by the content that ends with it, and has keys of its own, "
     "and the token after it where its content depends on that.",
     unknowns={
-        **{name: Count(0) for name in ("group", "first", "looked_at", "last")},
+        **{name: Count(0) for name in ("group", "first", "looked_at", "later", "last")},
         **{name: Count(1) for name in ("block", "grain")},
         "ahead": Count(0, 1),
     },
-    assumes=lambda u: (u.block % u.grain == 0) & (u.first <= u.looked_at) & (u.looked_at <= u.last),
+    assumes=lambda u: (
+        (u.block % u.grain == 0) & (u.first <= u.looked_at) & (u.looked_at <= u.later) & (u.later <= u.last)
+    ),
     claim=_reports_its_tokens,
     lemmas=_whole_grains,
     witnesses={
@@ -212,6 +224,7 @@ TOKENS = Obligation(
             & (u.block > u.grain)
             & (u.first == 3)
             & (u.looked_at == 40)
+            & (u.later == 55)
             & (u.last == 90)
             & (u.ahead == 1)
         )
@@ -228,6 +241,12 @@ TOKENS = Obligation(
             "The tokens of a run are sorted.",
             "kvreference.caching:_stored",
             lambda *arguments: _sorts(SOUND_STORED(*arguments)),
+        ),
+        only(
+            "blocks-in-reverse-order",
+            "The blocks of a run are named from its end.",
+            "kvreference.caching:_stored",
+            lambda *arguments: _last_named_first(SOUND_STORED(*arguments)),
         ),
         only(
             "parent-is-the-first-block",
