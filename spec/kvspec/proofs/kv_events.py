@@ -151,9 +151,9 @@ def stored_at(u: Any) -> Any:
     due, second = object(), u.last + 2
     next_run = _Run(second, second, second)
     with patch.object(caching, "_runs", lambda positions: [run, next_run] if positions is due else []):
-        event, after = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
-    first: Any = after.tokens[0]
-    assert first.start == second * u.block, "in their order"
+        events: list[Any] = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
+    event, after = events
+    assert after.tokens[0].start == second * u.block, "in their order"
     return event
 
 
