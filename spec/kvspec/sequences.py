@@ -123,13 +123,18 @@ def _count(part: Any) -> Any:
     return part.count if isinstance(part, Stretch) else 1
 
 
+def more_than(many: Any, few: Any) -> Any:
+    """How many more ``many`` are than ``few``: none if they are less."""
+    return either(many > few, many - few, 0)
+
+
 def ranges_around(place: Any) -> Callable[[Any, Any], list[Any]]:
     """Stands for ``range``: the place that is observed, if it is in it, and the stretches before and after it."""
 
     def ranged(first: Any, end: Any) -> list[Any]:
         if place >= first and place < end:
             return [Stretch(place - first), place, Stretch(end - place - 1)]
-        return [Stretch(either(end > first, end - first, 0))]
+        return [Stretch(more_than(end, first))]
 
     return ranged
 
