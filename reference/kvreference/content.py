@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
+from weakref import WeakValueDictionary
 
 from attrs import field, frozen
 from attrs.validators import ge, min_len, optional
@@ -90,7 +91,7 @@ class Keys:
 class Prefix:
     """A token prefix, interned: two equal prefixes of one ``Prefixes`` are the same object."""
 
-    __slots__ = ("parent", "piece", "tokens")
+    __slots__ = ("__weakref__", "parent", "piece", "tokens")
 
     def __init__(self, parent: Prefix | None, piece: Hashable, tokens: int) -> None:
         self.parent = parent
@@ -122,14 +123,17 @@ def names_of_piece(keys: Keys, start_tokens: int, end_tokens: int, known_tokens:
 
 
 class Prefixes:
-    """All prefixes seen so far, as a tree whose edges are pieces of ``grain_tokens`` tokens."""
+    """All prefixes that are in use, as a tree whose edges are pieces of ``grain_tokens`` tokens.
+
+    In use are those of the requests alive and of what is cached. The tree itself keeps none.
+    """
 
     def __init__(self, grain_tokens: int, rules: Rules = OWN_RULES, ahead_tokens: int = 0) -> None:
         self.grain_tokens = grain_tokens
         self.ahead_tokens = ahead_tokens
         """How many tokens after a prefix must agree as well."""
         self._rules = rules
-        self._children: dict[tuple[Prefix | None, Hashable], Prefix] = {}
+        self._children: WeakValueDictionary[tuple[Prefix | None, Hashable], Prefix] = WeakValueDictionary()
 
     def _child(self, parent: Prefix | None, piece: Hashable, tokens: int) -> Prefix:
         edge = (parent, piece)

@@ -69,7 +69,8 @@ _LEFT: dict[str, str] = {
     "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "what an allocation forgets, in models of more than two groups, or of more than two blocks at once",
+    "KV-OP-12": "what an allocation or a failed load forgets, in models of more than two groups, or of more than two "
+    "blocks at once",
     "KV-OP-13": _WHOLE,
     "KV-OP-14": _WHOLE,
     "KV-OP-15": _WHOLE,

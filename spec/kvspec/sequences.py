@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvreference.block_pool import NULL
-from kvspec.symbolic import Term, either, expression_of
+from kvspec.symbolic import Term, current_path, either, expression_of
 
 
 class Met:
@@ -103,8 +103,29 @@ class Parts:
         return Parts(kept)
 
 
+@frozen(eq=False)
+class Cut:
+    """Neighbouring tokens, by their places. How they would be sorted is not known: both is tried."""
+
+    start: Any
+    end: Any
+
+    def __lt__(self, _other: Cut) -> bool:
+        return current_path().decide(current_path().fresh("less") == 1)
+
+    def first_and_others(self) -> tuple[Cut, Cut]:
+        """Its first token, and those after it: as two, they have an order."""
+        middle = self.start + 1
+        return evolve(self, end=middle), evolve(self, start=middle)
+
+
 def _count(part: Any) -> Any:
     return part.count if isinstance(part, Stretch) else 1
+
+
+def more_than(many: Any, few: Any) -> Any:
+    """How many more ``many`` are than ``few``: none if they are less."""
+    return either(many > few, many - few, 0)
 
 
 def ranges_around(place: Any) -> Callable[[Any, Any], list[Any]]:
@@ -113,7 +134,7 @@ def ranges_around(place: Any) -> Callable[[Any, Any], list[Any]]:
     def ranged(first: Any, end: Any) -> list[Any]:
         if place >= first and place < end:
             return [Stretch(place - first), place, Stretch(end - place - 1)]
-        return [Stretch(either(end > first, end - first, 0))]
+        return [Stretch(more_than(end, first))]
 
     return ranged
 

@@ -173,3 +173,19 @@ def test_what_are_no_keys() -> None:
 def test_a_prefix_prints_its_length() -> None:
     """Goal: a report names content briefly. Method: the prefix of eight tokens."""
     assert "<prefix of 8 tokens>" == repr(prefixes(Prefixes(4))[1])
+
+
+def test_a_prefix_is_forgotten_when_it_is_not_used() -> None:
+    """Goal: no request is remembered. Method: three requests of three grains, of which two share one; the requests
+    end one after the other, and one of the contents stays cached.
+    """
+    interned = Prefixes(4)
+    requests = [prefixes(interned, tokens) for tokens in (TOKENS, [*TOKENS[:4], *range(8)], TOKENS[1:])]
+    assert 3 + 2 + 2 == len(interned._children)
+    cached = requests.pop(0)[1]
+    assert 2 + 2 + 2 == len(interned._children)
+    requests.clear()
+    assert [cached.parent, cached] == list(interned._children.values())
+    assert [cached.parent, cached] == prefixes(interned, TOKENS[:8])
+    del cached
+    assert 0 == len(interned._children)

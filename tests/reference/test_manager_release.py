@@ -19,6 +19,7 @@ from kvreference.operations import (
     Reset,
     Sample,
     Schedule,
+    TakeEvents,
 )
 
 from .stage import BUDGET, FULL, WINDOW, arrive, cached, compute_prompt, enter, free, manager_of, perform, seen, table
@@ -89,6 +90,20 @@ def test_a_waiting_request_has_nothing_to_release() -> None:
     perform(manager, Preempt(1), Abort(1))
     assert [4, 3, 2, 1] == free(manager)
     assert {} == manager.prefixes
+
+
+def test_nothing_remembers_a_request_that_is_over() -> None:
+    """Goal: the prefixes of requests that are over stay only as long as what is cached, and events of it.
+
+    Method: three of them, then a reset.
+    """
+    manager = manager_of(FULL)
+    for number in range(3):
+        enter(manager, number, 48, first=100 * number)
+        perform(manager, Finish(number))
+    assert 9 == len(manager._interned._children) == len(cached(manager))
+    assert Success(True) == perform(manager, TakeEvents(), Reset())
+    assert 0 == len(manager._interned._children)
 
 
 def test_a_preempted_request_hits_its_own_blocks() -> None:

@@ -1,8 +1,8 @@
 """Chapter 12: events tell exactly the blocks that became cached, each with its own tokens, and what was forgotten.
 
 The positions that are due are gone through in order. Before each there is a run of neighbours, of any length, that may
-still grow: so two positions after such a run stand for any number of them. Of a run of any length one block is looked
-at.
+still grow: so two positions after such a run stand for any number of them. Of a run of any length two blocks are
+looked at, in their order, or one.
 """
 
 from __future__ import annotations
@@ -29,21 +29,25 @@ from kvspec.obligation import Count, Lemma, Obligation, only
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.proofs.running_pool import manager_over
 from kvspec.proofs.running_tables import OWNER
+from kvspec.sequences import Cut
 
 
 @frozen(eq=False)
 class _Run:
-    """Neighbouring positions, however many, of which one is looked at."""
+    """Neighbouring positions, however many, of which one is looked at, and a later one if there is one."""
 
     first: Any
     looked_at: Any
     last: Any
+    later: Any = 0
 
     def __getitem__(self, place: int) -> Any:
         return {0: self.first, -1: self.last}[place]
 
     def __iter__(self) -> Iterator[Any]:
         yield self.looked_at
+        if self.later > self.looked_at:
+            yield self.later
 
     def __add__(self, more: Any) -> Any:
         """In the place of its last position."""
@@ -109,7 +113,22 @@ class _Stretch:
     """Something that has one thing per token or grain, of which only the place is known."""
 
     def __getitem__(self, place: Any) -> Any:
-        return [(place.start, place.stop)] if isinstance(place, slice) else place + 1
+        if isinstance(place, slice):
+            assert place.step is None, "in their order"
+            start, stop = place.start, place.stop
+            return _From(start) if stop is None else list(Cut(start, stop).first_and_others())
+        return place + 1
+
+
+@frozen
+class _From:
+    """What begins at a place."""
+
+    start: Any
+
+    def __getitem__(self, first: slice) -> list[Cut]:
+        assert (first.start, first.step) == (None, None), "the first so many"
+        return [Cut(self.start, self.start + first.stop)]
 
 
 class _Groups:
@@ -124,37 +143,42 @@ class _Groups:
 
 
 def stored_at(u: Any) -> Any:
-    """The event of a run that is due, with places where there would be tokens, prefixes and keys."""
+    """The event of the first of two runs that are due, with places where there would be tokens, prefixes and keys."""
     keys = SimpleNamespace(lora="an adapter", of_block=lambda start, end: (start, end))
     request: Any = SimpleNamespace(tokens=_Stretch(), keys=keys)
     geometry: Any = SimpleNamespace(grain_tokens=u.grain, hashed_ahead_tokens=u.ahead, groups=_Groups(u))
-    run, prefixes = _Run(u.first, u.looked_at, u.last), _Stretch()
-    due: Any = object()
-    with patch.object(caching, "_runs", lambda positions: [run] if positions is due else []):
-        (event,) = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
+    run, prefixes = _Run(u.first, u.looked_at, u.last, u.later), _Stretch()
+    due, second = object(), u.last + 2
+    next_run = _Run(second, second, second)
+    with patch.object(caching, "_runs", lambda positions: [run, next_run] if positions is due else []):
+        events: list[Any] = caching.stored_events(geometry, u.group, request, prefixes, range(0), due, ())  # type: ignore[arg-type]  # they stand for them
+    event, after = events
+    assert after.tokens[0].start == second * u.block, "in their order"
     return event
 
 
 def _reports_its_tokens(u: Any) -> Any:
     """Whether the event has the tokens of its run and no others, after its parent, and what is each block's own."""
     event = stored_at(u)
-    ((start, end),), ((group, grains),) = event.tokens, event.contents
-    ((keys_start, keys_end),) = event.extra_keys
+    token, others = event.tokens
+    start = token.start
     of_group, parent = (u.group, 0) if event.parent is None else event.parent
-    block_end = (u.looked_at + 1) * u.block
-    shown = (start == u.first * u.block) & (end == (u.last + 1) * u.block) & (event.block_size_tokens == u.block)
-    shown = shown & (event.group == u.group) & (group == u.group) & (of_group == u.group)
-    shown = shown & (grains * u.grain == block_end) & (parent * u.grain == start)
-    shown = shown & (keys_start == u.looked_at * u.block) & (keys_end == block_end + u.ahead)
-    if u.ahead == 0:
-        return shown & (event.ahead == ())
-    (((ahead_start, ahead_end),),) = event.ahead
-    return shown & (ahead_start == block_end) & (ahead_end is None)
+    shown = (start == u.first * u.block) & (token.end == start + 1) & (others.start == start + 1)
+    shown = shown & (others.end == (u.last + 1) * u.block) & (event.block_size_tokens == u.block)
+    shown = shown & (event.group == u.group) & (of_group == u.group) & (parent * u.grain == start)
+    positions = [u.looked_at, u.later] if u.later > u.looked_at else [u.looked_at]
+    ahead = event.ahead if u.ahead == 1 else [(Cut((its + 1) * u.block, (its + 1) * u.block),) for its in positions]
+    shown = shown & ((u.ahead == 1) | (event.ahead == ()))
+    for its, (group, grains), keys, (after,) in zip(positions, event.contents, event.extra_keys, ahead, strict=True):
+        end = (its + 1) * u.block
+        shown = shown & (group == u.group) & (grains * u.grain == end) & (keys == (its * u.block, end + u.ahead))
+        shown = shown & (after.start == end) & (after.end == end + u.ahead)
+    return shown
 
 
 def _whole_grains(u: Any) -> tuple[Lemma, ...]:
     """Every block ends where a grain of content ends."""
-    ends = u.first, u.looked_at + 1
+    ends = u.first, u.looked_at + 1, u.later + 1
     return tuple(Lemma(MULTIPLE, {"factor": end, "multiple": u.block, "unit": u.grain}) for end in ends)
 
 
@@ -163,9 +187,17 @@ def _spans_what_is_due(geometry: Any, index: int, request: Any, prefixes: Any, *
     event = SOUND_STORED(geometry, index, request, prefixes, *runs)
     tokens: Any = event.tokens
     size = geometry.groups[index].block_size_tokens
-    ((start, end),) = tokens
-    longer: Any = ((start, end + size),)
+    token, others = tokens
+    longer: Any = (token, Cut(others.start, others.end + size))
     return evolve(event, tokens=longer)
+
+
+def _sorts(event: Any) -> Any:
+    return evolve(event, tokens=tuple(sorted(event.tokens)))
+
+
+def _last_named_first(event: Any) -> Any:
+    return evolve(event, contents=event.contents[::-1])
 
 
 SOUND_STORED = caching._stored
@@ -173,15 +205,17 @@ SOUND_STORED = caching._stored
 TOKENS = Obligation(
     id="kv-events.tokens-are-those-of-the-blocks",
     statements=("KV-OP-12",),
-    title="An event of a run of any length, in any group, carries exactly the tokens of its blocks. Its parent ends "
-    "where they begin. Each block is named by the content that ends with it, and has keys of its own, and the token "
-    "after it where its content depends on that.",
+    title="An event of a run of any length, in any group, carries exactly the tokens of its blocks, in their order. "
+    "Its parent ends where they begin. Each block is named by the content that ends with it, and has keys of its own, "
+    "and the token after it where its content depends on that.",
     unknowns={
-        **{name: Count(0) for name in ("group", "first", "looked_at", "last")},
+        **{name: Count(0) for name in ("group", "first", "looked_at", "later", "last")},
         **{name: Count(1) for name in ("block", "grain")},
         "ahead": Count(0, 1),
     },
-    assumes=lambda u: (u.block % u.grain == 0) & (u.first <= u.looked_at) & (u.looked_at <= u.last),
+    assumes=lambda u: (
+        (u.block % u.grain == 0) & (u.first <= u.looked_at) & (u.looked_at <= u.later) & (u.later <= u.last)
+    ),
     claim=_reports_its_tokens,
     lemmas=_whole_grains,
     witnesses={
@@ -190,6 +224,7 @@ TOKENS = Obligation(
             & (u.block > u.grain)
             & (u.first == 3)
             & (u.looked_at == 40)
+            & (u.later == 55)
             & (u.last == 90)
             & (u.ahead == 1)
         )
@@ -200,6 +235,18 @@ TOKENS = Obligation(
             "The tokens continue for a block that is not named.",
             "kvreference.caching:_stored",
             _spans_what_is_due,
+        ),
+        only(
+            "tokens-in-any-order",
+            "The tokens of a run are sorted.",
+            "kvreference.caching:_stored",
+            lambda *arguments: _sorts(SOUND_STORED(*arguments)),
+        ),
+        only(
+            "blocks-in-reverse-order",
+            "The blocks of a run are named from its end.",
+            "kvreference.caching:_stored",
+            lambda *arguments: _last_named_first(SOUND_STORED(*arguments)),
         ),
         only(
             "parent-is-the-first-block",
@@ -236,18 +283,19 @@ def _reports(u: Any) -> Any:
     way, works = u.way.__index__(), bool(u.works == 1)
     earlier, stored = object(), object()
     lost: Any = (object(), object())
+    of_second: Any = object()
     first, second = map(Removed, lost)
-    pool: Any = SimpleNamespace(
-        evict=lambda block: lost[block - 5 :][:1] if way == REWINDS else lost, reset=lambda: works
-    )
-    table = SimpleNamespace(blocks=[4, 5, 6], registered=3)
+    not_valid = {5: lost[:1], 6: lost[1:], 9: (of_second,)}
+    pool: Any = SimpleNamespace(evict=lambda block: not_valid[block] if way == REWINDS else lost, reset=lambda: works)
+    tables = [SimpleNamespace(blocks=[first, first + 1, first + 2], registered=3) for first in (4, 7)]
     allocation = Allocation((), lost) if works else None
-    manager = manager_over(SimpleNamespace(pool=pool, tables={OWNER: [table]}, allocate=lambda *_: allocation))
+    manager = manager_over(SimpleNamespace(pool=pool, tables={OWNER: tables}, allocate=lambda *_: allocation))
     manager.cache.look_up, manager.cache.is_ready = lambda *_: Hit(0, ()), lambda *_: True
     manager.cache.register = lambda *_: [stored]
     manager.settings = SimpleNamespace(tells_events=bool(u.tells == 1), lookahead_tokens=0, loads_out_of_turn=False)
     manager.settings.full_sequence_must_fit = False
-    manager.geometry = SimpleNamespace(groups=[SimpleNamespace(block_size_tokens=4)], keeps_states=False)
+    groups = [SimpleNamespace(block_size_tokens=size) for size in (4, 2)]
+    manager.geometry = SimpleNamespace(groups=groups, keeps_states=False)
     status = Status.LOADING if way == ARRIVES else Status.RUNNING
     manager.population = _Books(
         {OWNER: SimpleNamespace(number=OWNER, tokens=[0] * 9, tokens_computed=0, status=status, drafts_in_flight=0)}
@@ -269,13 +317,21 @@ def _reports(u: Any) -> Any:
         ADMITS: granted,
         ARRIVES: (stored,),
         EVICTS: (first, second),
-        REWINDS: (first, second),
+        REWINDS: (first, second, Removed(of_second)),
         RESETS: (Cleared(),) if works else (),
     }
     return happened == ((earlier, *expected[way]) if u.tells == 1 else ()) and again == ()
 
 
+def _reports_first_group(self: Manager, operation: Rewind) -> None:
+    later = self.tables[OWNER][1:]
+    del self.tables[OWNER][1:]
+    SOUND_REWIND(self, operation)
+    self.tables[OWNER] += later
+
+
 PERFORM = _PERFORM
+SOUND_REWIND = Manager._rewind
 LOSE = Manager._lose
 FILL, ADMIT, TAKE = Holdings._fill, Holdings._admit, BlockPool.take
 """What these do, where nothing is broken."""
@@ -284,8 +340,8 @@ REPORTS = Obligation(
     id="kv-events.running-reports-in-order",
     statements=("KV-OP-12",),
     title="A manager reports, after what it reported before, what an allocation forgot, then what became cached; what "
-    "an eviction forgot, and what a failed load made forget, block by block; and that a reset forgot all. What was "
-    "taken is not reported again, and nothing is if events are switched off.",
+    "an eviction forgot, and what a failed load made forget, in each of two groups and block by block; and that a "
+    "reset forgot all. What was taken is not reported again, and nothing is if events are switched off.",
     unknowns={"way": Count(0, 5), "works": Count(0, 1), "tells": Count(0, 1)},
     claim=_reports,
     witnesses={"an admission": lambda u: (u.way == ADMITS) & (u.works == 1) & (u.tells == 1)},
@@ -301,6 +357,12 @@ REPORTS = Obligation(
             "Of what an allocation forgot the first is reported.",
             "kvreference.manager:Manager._lose",
             lambda self, allocation: LOSE(self, evolve(allocation, lost=allocation.lost[:1])),
+        ),
+        only(
+            "of-the-first-group-alone",
+            "Of what a failed load made forget that of the first group is reported.",
+            "kvspec.proofs.kv_events:PERFORM",
+            {**_PERFORM, Rewind: lambda self, operation: _reports_first_group(self, operation)},
         ),
         only(
             "before-what-was-forgotten",

@@ -34,7 +34,7 @@ from kvspec.proofs.longest_hit import Blocks as FoundBlocks
 from kvspec.proofs.longest_hit import Times as NoBlocks
 from kvspec.proofs.running_pool import INSIDE_TOKENS, holdings_over
 from kvspec.proofs.running_tables import Entries, on_lengths
-from kvspec.sequences import Parts
+from kvspec.sequences import Parts, more_than
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, either, expression_of, negated
 from kvspec.turns import added_to_others
@@ -114,7 +114,7 @@ class HitBlocks:
         self.count = count
 
     def __getitem__(self, which: slice) -> list[Stretch]:
-        self.read = Stretch(_rest(self.count, which.start), "there")
+        self.read = Stretch(more_than(self.count, which.start), "there")
         return [self.read]
 
 
@@ -127,10 +127,6 @@ class HitTokens:
     def __floordiv__(self, which: int) -> Length:
         # After what is not read and the blocks that were hit, in the group with this block size.
         return Length(self.blocks[which], 2)
-
-
-def _rest(more: Any, less: Any) -> Any:
-    return either(more > less, more - less, 0)
 
 
 def _length(of: Any) -> Any:
@@ -230,11 +226,11 @@ def _allocates(u: Any) -> Any:
     starts, ends, parts = [], [], list[Any]()
     for which in numbers:
         length, dead, entries = (getattr(u, f"{name}{which}") for name in ("length", "dead", "entries"))
-        start = length if way == RUNS else dead + _rest(length, dead)
-        between = start + (_rest(getattr(u, f"provided{which}"), start) if way == LOADS else 0)
-        parts.append((between - start, _rest(entries, between)))
+        start = length if way == RUNS else dead + more_than(length, dead)
+        between = start + (more_than(getattr(u, f"provided{which}"), start) if way == LOADS else 0)
+        parts.append((between - start, more_than(entries, between)))
         starts.append(start)
-        ends.append(between + _rest(entries, between))
+        ends.append(between + more_than(entries, between))
     asks = u.others + sum(ends) - sum(starts) + u.free
     # First all that is copied, then what is hit, group by group.
     uses = [] if way == RUNS else [*sources.values(), *(each.read for each in blocks)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakValueDictionary
 
 from attrs import validators
 
@@ -98,7 +99,9 @@ def _begins(u: Any) -> Any:
     nothing = tables == ({}, [], [], [], []) and requests == ({}, {}, [], [], {})
     counts = [manager.performed, manager.population.arrived, manager.population.dispatched, manager.population.over]
     nothing = nothing and counts == [0] * len(counts) and manager.cache.statistics == Statistics()
-    nothing = nothing and manager._interned._children == {} and pool.partial.offers == 0
+    interned = manager._interned._children
+    # It keeps no prefix that a request leaves.
+    nothing = nothing and (type(interned), len(interned)) == (WeakValueDictionary, 0) and pool.partial.offers == 0
     fenced = manager.cache.fenced if isinstance(manager.cache, PrefixCache) else set()
     sound: Any = True
     for invariant in STRUCTURAL:
@@ -131,7 +134,7 @@ BEGINS = Obligation(
     title="As it is made, a pool of any size, with or without a pinned tier, whichever queue it has, keeps the "
     "invariants of holders, queues and maps: each block but the null block is in the free queue, once, in order; none "
     "is held, pinned or cached. No request has tables, no copy is pending, and nothing waits for steps; the manager, "
-    "its scheduler and its cache remember and count no request.",
+    "its scheduler and its cache remember and count no request. Of prefixes it has a weak map.",
     unknowns={
         **ANY_STATE,
         **{name: Count(0, 1) for name in ("tier", "scratch_first", "ahead", "caches")},
@@ -189,6 +192,12 @@ BEGINS = Obligation(
             "A request is remembered.",
             "kvreference.manager:Manager.__init__",
             lambda self, *given: _but(MANAGER_BEGINS, self, given, prefixes={0: []}),
+        ),
+        only(
+            "prefixes-stay",
+            "A prefix is kept when its request is over and nothing of it is cached.",
+            "kvreference.content:WeakValueDictionary",
+            dict,
         ),
         only(
             "begins-with-a-step",

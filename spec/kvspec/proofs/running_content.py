@@ -15,20 +15,21 @@ from unittest.mock import patch
 from attrs import evolve, frozen, validators
 
 from kvreference import content, population, prefix_cache
-from kvreference.answers import Hit
+from kvreference.answers import Hit, Statistics
 from kvreference.content import Keys, Media, Prefix
 from kvreference.manager import OWN, Manager, prefixes_kept
 from kvreference.operations import Arrive, Continue, Operation
 from kvreference.population import Population, Request
-from kvreference.prefix_cache import PrefixCache
+from kvreference.prefix_cache import NoPrefixCache, PrefixCache
 from kvreference.retention import Dense, Sparse, junction
 from kvreference.rules import OWN_RULES
 from kvreference.tables import content_up_to
 from kvspec.obligation import Count, Obligation, only
-from kvspec.proofs.running_pool import books, manager_over
+from kvspec.proofs.running_pool import books, counts_of_any, manager_over
 from kvspec.proofs.running_requests import Tokens
 from kvspec.proofs.running_tables import OWNER, on_lengths
 from kvspec.running import undecided
+from kvspec.sequences import Cut
 from kvspec.symbolic import Term, expression_of, implies, negated
 
 CONTENT = "kvreference.content"
@@ -38,6 +39,7 @@ NAMES: Callable[..., Any] = content.names_of_piece
 WITHIN: Callable[..., Any] = Keys.media_within
 KEPT: Callable[..., int] = prefixes_kept
 COPY: Callable[[Manager], Manager] = Manager.copy
+COPY_CACHE: Callable[[NoPrefixCache], NoPrefixCache] = NoPrefixCache.copy
 PERFORM: Callable[..., Any] = Manager.perform
 content_of: Callable[..., Any] = content_up_to
 """What these do, where nothing is broken."""
@@ -66,11 +68,9 @@ class _Known:
 
 
 @frozen(eq=False)
-class _Cut:
+class _Cut(Cut):
     """A part of one of two requests, by places: they are the same before the place ``differ``, and not there."""
 
-    start: Any
-    end: Any
     differ: Any
 
     def __eq__(self, other: object) -> bool:
@@ -89,8 +89,9 @@ class _Text:
     def __init__(self, length: Any, differ: Any = 0) -> None:
         self.length, self.differ = length, differ
 
-    def __getitem__(self, places: slice) -> tuple[_Cut]:
-        return (_Cut(places.start, places.stop, self.differ),)
+    def __getitem__(self, places: slice) -> tuple[Cut, Cut]:
+        assert places.step is None, "in their order"
+        return _Cut(places.start, places.stop, self.differ).first_and_others()
 
 
 def _extends(u: Any) -> Any:
@@ -123,9 +124,10 @@ def _extends(u: Any) -> Any:
     there = (u.turn >= u.known) & (start + u.grain + u.ahead <= u.tokens)
     if not turns:
         return begins & negated(there) & (prefixes.added == [])
-    ((parent, ((cut,), names), end),) = turns
+    ((parent, ((token, others), names), end),) = turns
     of_last = (u.turn == 0) == (parent is None)
-    piece = (cut.start == start) & (cut.end == start + u.grain + u.ahead) & (end == start + u.grain)
+    piece = (token.start == start) & (token.end == start + 1) & (others.start == start + 1)
+    piece = piece & (others.end == start + u.grain + u.ahead) & (end == start + u.grain)
     once = prefixes.added == ["a prefix"] and names == () and parent in (None, before)
     return begins & there & piece & of_last & (prefixes.length == u.turn + 1) & once
 
@@ -134,7 +136,7 @@ EXTENDS = Obligation(
     id="content-and-cached-map.running-prefixes",
     statements=("KV-OP-08", "KV-OP-09", "KV-OP-16", "KV-OP-27"),
     title="Of any number of tokens, the prefix at each whole grain is known, once, as soon as its tokens are, and "
-    "those after it that its content depends on: it is the prefix before it, and the tokens since.",
+    "those after it that its content depends on: it is the prefix before it, and the tokens since, in their order.",
     unknowns={"grain": Count(1), "ahead": Count(0, 1), "known": Count(0), "turn": Count(0), "tokens": Count(0)},
     claim=_extends,
     witnesses={
@@ -149,8 +151,19 @@ EXTENDS = Obligation(
             f"{CONTENT}:Prefixes.extend",
             lambda self, known, tokens, keys: EXTEND(_without_ahead(self), known, tokens, keys),
         ),
+        only(
+            "tokens-in-any-order",
+            "The order of the tokens does not count.",
+            f"{CONTENT}:Prefixes.extend",
+            lambda self, known, tokens, keys: _extends_sorted(self, known, tokens, keys),
+        ),
     ),
 )
+
+
+def _extends_sorted(its: Any, known: Any, tokens: Any, keys: Keys) -> None:
+    with patch.object(content, "tuple", lambda values: tuple(sorted(values)), create=True):
+        EXTEND(its, known, tokens, keys)
 
 
 def _without_ahead(its: Any) -> Any:
@@ -175,7 +188,10 @@ def _of(u: Any, which: str) -> Any:
 
 
 class _Version(Term):
-    """A version, of which only the text is read, and whether it is 0: equal numbers have equal texts."""
+    """A version, of which only the text is read, and whether it is 0.
+
+    Equal numbers have equal texts, and different ones different texts, unless a format rounds or cuts them.
+    """
 
     __slots__ = ("other",)
 
@@ -183,7 +199,9 @@ class _Version(Term):
         super().__init__(expression_of(number))
         self.other = other
 
-    def __format__(self, _how: str) -> str:
+    def __format__(self, how: str) -> str:
+        if how:
+            return "as others, too"
         return "the other" if self == self.other else "this one"
 
 
@@ -262,6 +280,12 @@ KEYS = Obligation(
             lambda keys, start, end, known: keys.of_block(start, end),
         ),
         only(
+            "versions-are-rounded",
+            "Versions of an adapter that are almost equal are taken for one.",
+            f"{CONTENT}:names_of_piece",
+            lambda keys, start, end, known: (*keys.of_block(start, end), f"{keys.lora_version:.0e}"),
+        ),
+        only(
             "salts-do-not-count",
             "The salt is not named.",
             f"{CONTENT}:names_of_piece",
@@ -333,7 +357,7 @@ def _interns(u: Any) -> Any:
             yield turn * u.grain
 
         def names(_keys: Any, start: Any, end: Any, _known: Any) -> Any:
-            return (_Cut(start, end, u.keys_differ),)
+            return _Cut(start, end, u.keys_differ)
 
         text: Any = _Text(u.tokens, u.differ)
         with (
@@ -455,26 +479,33 @@ class _Prompt(Tokens):
         self.put.append((which.start, tokens))
 
 
+class _NotLookedAt:
+    """The tables of a session, however many: that it has some may be asked, and nothing else."""
+
+    def __contains__(self, number: int) -> bool:
+        return number == OWNER
+
+
 def _has_prefixes(u: Any) -> Any:
-    its, arrives = books(Population), bool(u.arrives == 1)
-    table = SimpleNamespace(registered=u.looked_at)
-    manager = manager_over(SimpleNamespace(tables={OWNER: [table]}))
+    its, arrives, reads = books(Population), bool(u.arrives == 1), bool(u.reads == 1)
+    manager = manager_over(SimpleNamespace(tables=_NotLookedAt()))
     manager.population, manager.geometry = its, SimpleNamespace(hashed_ahead_tokens=u.ahead)
     extended: list[Any] = []
     manager._interned = SimpleNamespace(extend=lambda *arguments: extended.append(arguments))
     with validators.disabled():
         earlier, item = Media("an item", 0, 1), Media("another", u.offset, u.length)
         keys = Keys("a salt", "an adapter", (earlier,), 1)
-        operation: Any = Arrive(OWNER, (), keys) if arrives else Continue(OWNER, (), (item,))
+        operation: Any = Arrive(OWNER, (), keys, reads) if arrives else Continue(OWNER, (), (item,))
     session, new, tokens = _Session(u), _Prompt(u.tokens), _Prompt(u.tokens)
     manager.prefixes = {} if arrives else {OWNER: session}
     if not arrives:
-        its.alive = {OWNER: Request(OWNER, tokens, keys, True, tokens_computed=u.computed)}  # type: ignore[arg-type]  # they stand for them
+        its.alive = {OWNER: Request(OWNER, tokens, keys, reads, tokens_computed=u.computed)}  # type: ignore[arg-type]  # they stand for them
     with patch.object(population, "spell", lambda _prompt: new), on_lengths(population), validators.disabled():
         manager.perform(operation)
     request, ((prefixes, of, of_keys),) = its[OWNER], extended
     own = prefixes is manager.prefixes[OWNER] and of is request.tokens and of_keys is request.keys
-    fine = own & (request.prompt_tokens == u.tokens) & (table.registered == u.looked_at)
+    fine = own & (request.prompt_tokens == u.tokens)
+    fine = fine & (request.reads_cache is reads and request.preemptions == 0)
     if arrives:
         return fine & (prefixes == [] and of is new and of_keys is keys)
     ((place, put),), ((stay),) = tokens.put, session.cut
@@ -487,14 +518,15 @@ def _has_prefixes(u: Any) -> Any:
 
 PREFIXES = Obligation(
     id="content-and-cached-map.running-prefixes-of-a-request",
-    statements=("KV-OP-09", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
-    title="When a request arrives, its prefixes are those of its own prompt and keys, and none were there before. When "
-    "a session continues, its tokens after those that are computed are replaced, the items of the new part are added "
-    "after these, and exactly the prefixes stay of which the content depends on computed tokens only. None "
-    "of its blocks is looked at again.",
+    statements=("KV-OP-09", "KV-OP-13", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
+    title="When a request arrives, its prefixes are those of its own prompt and keys, and none were there before. It "
+    "reads the cache if it may, and was never preempted. When a session continues, its tokens after those that are "
+    "computed are replaced, the items of the new part are added after these, and exactly the prefixes stay of which "
+    "the content depends on computed tokens only. Its tables, in any number of groups, are not touched: none of its "
+    "blocks is looked at again.",
     unknowns={
-        **{name: Count(0, 1) for name in ("arrives", "ahead")},
-        **{name: Count(0) for name in ("stay", "more", "computed", "offset", "looked_at")},
+        **{name: Count(0, 1) for name in ("arrives", "ahead", "reads")},
+        **{name: Count(0) for name in ("stay", "more", "computed", "offset")},
         **{name: Count(1) for name in ("grain", "length", "tokens")},
     },
     assumes=lambda u: (
@@ -523,7 +555,7 @@ PREFIXES = Obligation(
         ),
         only(
             "a-session-looks-again",
-            "When a session continues, its blocks are looked at again.",
+            "When a session continues, its blocks are looked at again in all groups but the first.",
             "kvreference.manager:Manager.perform",
             lambda self, operation: _looks_again(self, operation),
         ),
@@ -541,7 +573,9 @@ PREFIXES = Obligation(
 
 def _looks_again(self: Manager, operation: Operation) -> None:
     PERFORM(self, operation)
-    self.tables[OWNER][0].registered = 0
+    if isinstance(operation, Continue):
+        for table in self.tables[OWNER][1:]:
+            table.registered = 0
 
 
 # The policy
@@ -574,7 +608,13 @@ def _follows_settings(u: Any) -> Any:
     )
     holdings: Any = _Empty()
     made = Manager(settings, evolve(OWN, holdings=lambda *_: holdings))
+    made.cache.statistics = counted = counts_of_any()
+    fenced: Any = {object()}
+    if isinstance(made.cache, PrefixCache):
+        made.cache.fenced = fenced
     manager = made.copy() if u.copied == 1 else made
+    kept_counts = manager.cache.statistics == counted and getattr(manager.cache, "fenced", fenced) == fenced
+    manager.cache.statistics = Statistics()
     manager.prefixes = {OWNER: []}
     request: Any = SimpleNamespace(
         number=OWNER, tokens=Tokens(u.tokens), reads_cache=True, preemptions=0, junction_tokens=u.before, status=None
@@ -599,6 +639,7 @@ def _follows_settings(u: Any) -> Any:
         manager._register(request, u.tokens, None)
     interned = manager._interned
     fine = (interned.grain_tokens == u.grain) & (interned.ahead_tokens == u.ahead) & (interned is made._interned)
+    fine = fine & kept_counts
     if not caches:
         return fine & (asked == [])
     looked_up, registered = asked
@@ -615,14 +656,19 @@ def _with_new_prefixes(its: Manager) -> Manager:
     return its
 
 
+def _with_new_counts(its: Any) -> Any:
+    its.statistics = Statistics()
+    return its
+
+
 POLICY = Obligation(
     id="retention.running-policy-of-the-settings",
-    statements=("KV-OP-08", "KV-OP-09", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
+    statements=("KV-OP-08", "KV-OP-09", "KV-OP-13", "KV-OP-15", "KV-OP-16", "KV-OP-27"),
     title="A manager, or a copy of it, registers the blocks of a request by the policy that its settings name: all of "
     "them without a retention interval, else those of the interval and of the junction that the last look-up of this "
     "request found, if junctions are kept. It looks up with the least hit of the settings, and its contents depend on "
-    "the token after them if the geometry says so. A copy has the same contents. Nothing of this without prefix "
-    "caching.",
+    "the token after them if the geometry says so. A copy has the same contents and statistics, and the same content "
+    "cannot serve yet. Without prefix caching, nothing is looked up or registered.",
     unknowns={
         **{name: Count(0, 1) for name in ("caches", "sparse", "keeps", "copied", "ahead")},
         **{name: Count(0) for name in ("interval", "least", "before", "hit", "known")},
@@ -662,6 +708,12 @@ POLICY = Obligation(
             "A copy of a manager has prefixes of its own, which are never those of requests that came before.",
             "kvreference.manager:Manager.copy",
             lambda self: _with_new_prefixes(COPY(self)),
+        ),
+        only(
+            "a-copy-counts-anew",
+            "A copy of a manager has forgotten what was counted.",
+            "kvreference.prefix_cache:NoPrefixCache.copy",
+            lambda self: _with_new_counts(COPY_CACHE(self)),
         ),
         only(
             "a-copy-is-dense",

@@ -26,7 +26,7 @@ from kvspec.proofs.running_pool import OF_POOL, POOL, holdings_over, is_pool, ma
 from kvspec.proofs.running_requests import Tokens
 from kvspec.proofs.running_tables import HOLDINGS, OWNER, on_lengths
 from kvspec.proofs.scheduler_room import LIMITS, group_of_kind, settings_of
-from kvspec.sequences import Met, TablePart, numbered
+from kvspec.sequences import Met, TablePart, more_than, numbered
 from kvspec.stand_in import any_settings
 from kvspec.symbolic import Term, either, expression_of
 from kvspec.turns import added_to_others
@@ -91,7 +91,7 @@ class _HitBlocks:
         self.count = count
 
     def __getitem__(self, which: slice) -> tuple[TablePart]:
-        rest = _more(self.count, which.start)
+        rest = more_than(self.count, which.start)
         self.read = TablePart(rest, rest)
         return (self.read,)
 
@@ -151,14 +151,10 @@ class _Room:
         return bool(count <= self.u.room)
 
 
-def _more(more: Any, less: Any) -> Any:
-    return either(more > less, more - less, 0)
-
-
 def _table_of(u: Any, which: int) -> Any:
     """What is released or due to be, what is not read any more and stays held, and the rest."""
     dead, unread = u.dead[which, u.computed], u.unread[which, u.computed]
-    stays = either(_more(unread, dead) < u.live[which], _more(unread, dead), u.live[which])
+    stays = either(more_than(unread, dead) < u.live[which], more_than(unread, dead), u.live[which])
     rest = u.live[which] - stays
     return SimpleNamespace(blocks=[TablePart(dead, u.early[which]), TablePart(stays, stays), TablePart(rest, rest)])
 
@@ -193,11 +189,11 @@ def _is_admitted(u: Any) -> Any:
     for which in met:
         unread = u.unread[which, u.computed]
         lasts, most = u.entries[which, u.tokens, u.tokens] - unread, u.most[which, u.chunk, u.longest]
-        has = _more(u.hit[which], unread)
+        has = more_than(u.hit[which], unread)
         if tables is not None:
-            stays = _more(unread, u.dead[which, u.computed])
-            has = u.early[which] + _more(u.live[which], stays)
-        needed = needed + _more(either(lasts < most, lasts, most), has)
+            stays = more_than(unread, u.dead[which, u.computed])
+            has = u.early[which] + more_than(u.live[which], stays)
+        needed = needed + more_than(either(lasts < most, lasts, most), has)
     ((count, kept),) = pool.asked
     if tables is not None:
         return (passes == (u.room >= needed)) & (count == needed) & (pool.held is None and kept == set())

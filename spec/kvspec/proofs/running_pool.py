@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from attrs import evolve, fields
+
 from kvreference import block_pool, caching, pinned_tier
 from kvreference.answers import Copy, Hit, Partial, Statistics
 from kvreference.block_pool import NULL, BlockPool
@@ -80,6 +82,12 @@ def manager_over(holdings: Any) -> Any:
     made.holdings, made.choices, made._events = holdings, OWN, []
     made.cache = SimpleNamespace(statistics=Statistics())
     return made
+
+
+def counts_of_any() -> Any:
+    """Statistics in which each count is some number, and no two are the same."""
+    counts: Any = {each.name: object() for each in fields(Statistics) if each.name != "reset"}
+    return Statistics(**counts)
 
 
 def books(kind: type[Population], **settings: Any) -> Any:
@@ -555,13 +563,15 @@ FIND = Obligation(
 def _resets(u: Any) -> Any:
     its = running(u)
     manager = manager_over(holdings_over(its))
+    manager.cache.statistics = counted = counts_of_any()
     with its.runs():
         done = manager._reset(ResetOperation()).succeeded
-    if done and manager._events == [Cleared()] and manager.cache.statistics.reset:
+    if done and manager._events == [Cleared()] and manager.cache.statistics == evolve(counted, reset=True):
         its.follow(Reset)
         # How many wait is not known once they were walked through; each is where it must be.
         return its.agrees(sizes=False)
-    return its.agrees() & negated(Reset.precondition(before(u), operands(u))) & (not done and manager._events == [])
+    same = not done and manager._events == [] and manager.cache.statistics == counted
+    return its.agrees() & negated(Reset.precondition(before(u), operands(u))) & same
 
 
 def _cached_alone(self: BlockPool) -> bool:
@@ -583,9 +593,9 @@ def _too_few(self: BlockPool) -> bool:
 
 RESET = Obligation(
     id="content-and-cached-map.running-reset",
-    statements=("KV-OP-11", "KV-INV-05", "KV-INV-07", "KV-INV-08"),
+    statements=("KV-OP-11", "KV-OP-13", "KV-INV-05", "KV-INV-07", "KV-INV-08"),
     title="The running pool resets if and only if no block is held; both maps are empty then, nothing is pinned, and "
-    "every block is free.",
+    "every block is free. What was counted of look-ups stays.",
     unknowns={**OF_POOL, **ANY_QUEUE},
     assumes=is_pool,
     claim=_resets,
@@ -612,6 +622,12 @@ RESET = Obligation(
             "The new map has a block less than the pool.",
             f"{POOL}.reset",
             lambda self: _too_few(self),
+        ),
+        only(
+            "reset-forgets-counts",
+            "A reset forgets the look-ups that were counted.",
+            "kvreference.manager:evolve",
+            lambda its, **changes: type(its)(**changes),
         ),
         only("resets-never", "Nothing is ever reset.", "kvreference.block_pool:is_unused", lambda references: False),
     ),

@@ -27,9 +27,9 @@ def test_places_stand_for_what_is_there() -> None:
     for seed in range(200):
         chance = random.Random(seed)
         grain, size, ahead = chance.choice([1, 2, 3]), chance.randint(1, 3), chance.randint(0, 1)
-        first, looked_at, last = sorted(chance.randint(0, 9) for _ in range(3))
+        first, looked_at, later, last = sorted(chance.randint(0, 9) for _ in range(4))
         u = SimpleNamespace(grain=grain, block=grain * size, ahead=ahead, group=0, first=first, last=last)
-        u.looked_at = looked_at
+        u.looked_at, u.later = looked_at, later
         groups = (SimpleNamespace(block_size_tokens=u.block),)
         geometry: Any = SimpleNamespace(grain_tokens=grain, hashed_ahead_tokens=ahead, groups=groups)
         tokens = [chance.randint(0, 9) for _ in range(u.block * 11)]
@@ -38,12 +38,13 @@ def test_places_stand_for_what_is_there() -> None:
         request: Any = SimpleNamespace(tokens=tokens, keys=Keys())
         due = range(first, last + 1)
         real: Any = caching.stored_events(geometry, 0, request, prefixes, due, due, ())[0]
-        place, looked = stored_at(u), looked_at - first
-        ((start, end),) = place.tokens
-        assert tuple(tokens[start:end]) == real.tokens
-        assert _ends([real.contents[looked]]) == [grains * grain for _, grains in place.contents]
+        place, looked = stored_at(u), [each - first for each in sorted({looked_at, later})]
+        assert tuple(token for part in place.tokens for token in tokens[part.start : part.end]) == real.tokens
+        assert _ends([real.contents[each] for each in looked]) == [grains * grain for _, grains in place.contents]
         assert (_ends([real.parent]) if real.parent else [0]) == [place.parent[1] * grain if place.parent else 0]
-        assert [tuple(tokens[it[0][0] :][:1]) for it in place.ahead] == [*real.ahead[looked:][:ahead]]
+        assert [tuple(tokens[it.start : it.end]) for (it,) in place.ahead] == [
+            real.ahead[each] for each in looked[: ahead * 2]
+        ]
 
 
 def _ends(contents: Any) -> list[int]:
