@@ -150,8 +150,9 @@ def _states_taken(group: Group, loaded: Any, entries: Any) -> Any:
     return sum(each.number for each in layout if isinstance(each, NewStates))
 
 
-OTHER, NEW, REST = range(3)
-"""One admitted request, one that asks for admission, and all others that have locked blocks."""
+OTHER, NEW, REST, EARLIER = range(4)
+"""One admitted request, one that asks for admission, all others that have locked blocks, and one of those that were
+admitted."""
 
 
 def finds_its_blocks(u: Any) -> Any:
@@ -163,7 +164,8 @@ def finds_its_blocks(u: Any) -> Any:
 
 
 def line_with_another(u: Any) -> Scheduler:
-    """A request that runs or waits with its blocks, and one that is admitted if there is room.
+    """A request that runs or waits with its blocks, and one that is admitted if there is room. One more was admitted
+    before both, and needs nothing.
 
     A request is assumed to need as many blocks as it has tokens: any other need would also be a number that grows with
     them.
@@ -171,6 +173,7 @@ def line_with_another(u: Any) -> Scheduler:
     status = Status.RUNNING if u.other_runs else Status.WAITING
     other, new = request_of(OTHER, 1, status=status), request_of(NEW, u.tokens)
     terms = {
+        EARLIER: Terms(1, entered=True),
         OTHER: Terms(u.other_needed + 1, entered=True),
         NEW: Terms(u.needed + 1, u.external, bool(u.parks), entered=bool(u.entered)),
     }
