@@ -18,7 +18,6 @@ from kvreference.geometry import Group
 from kvreference.population import Status
 from kvreference.scheduler import room
 from kvreference.scheduler.queues import Terms
-from kvreference.scheduler.room import blocks_parked
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.progress.counted import (
     Counted,
@@ -31,6 +30,7 @@ from kvspec.progress.counted import (
     settings_of,
     tables_of,
 )
+from kvspec.progress.promised import held_by
 from kvspec.symbolic import Term, expression_of
 
 
@@ -150,9 +150,8 @@ def _states_taken(group: Group, loaded: Any, entries: Any) -> Any:
     return sum(each.number for each in layout if isinstance(each, NewStates))
 
 
-OTHER, NEW, REST, EARLIER = range(4)
-"""One admitted request, one that asks for admission, all others that have locked blocks, and one of those that were
-admitted."""
+EARLIER, NEW, REST, OTHER = range(4)
+"""Two admitted requests, one that asks for admission, and all others that have locked blocks."""
 
 
 def finds_its_blocks(u: Any) -> Any:
@@ -179,15 +178,27 @@ def line_with_another(u: Any) -> Scheduler:
     }
     made = scheduler_of(settings_of(u.blocks + 1), None, [other, new], terms)
     made.manager.tables.update(tables_of({OTHER: u.other_held, NEW: u.held, REST: u.rest}))
+    made.queues.terms = Uncounted(made.queues.terms)
     vars(made)["_blocks_to_run"] = lambda tokens: tokens
     return made
 
 
+class Uncounted(dict[int, Terms]):
+    """Terms of requests, of which the code may not ask how many there are."""
+
+    def __len__(self) -> int:
+        raise TypeError("there may be any number of others")
+
+
+def locked(made: Scheduler) -> dict[int, Any]:
+    """How many blocks each request has locked. The reference's own sum is not asked."""
+    held = {number: held_by(made.manager, number) for number in made.manager.tables}
+    return {number: blocks for number, blocks in held.items() if number not in made.queues.running}
+
+
 def has_room(made: Scheduler, number: int, needed: Any) -> bool:
     """Whether a request gets to its end with what the others' locked blocks leave."""
-    return room.is_room(
-        made.settings.blocks - 1, {number: needed}, blocks_parked(made.manager.tables, made.queues.running)
-    )
+    return room.is_room(made.settings.blocks - 1, {number: needed}, locked(made))
 
 
 def had_room(u: Any) -> bool:

@@ -22,7 +22,7 @@ from kvreference.population import Request, Status
 from kvreference.scheduler import scheduler
 from kvreference.scheduler.operations import Reply, Submit
 from kvreference.scheduler.queues import Terms
-from kvreference.scheduler.room import blocks_parked, is_room
+from kvreference.scheduler.room import is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import AMap, Count, Obligation, only
 from kvspec.progress.counted import (
@@ -37,6 +37,7 @@ from kvspec.progress.counted import (
     settings_of,
 )
 from kvspec.progress.promised import Promised, held_by, promised
+from kvspec.progress.room import locked
 
 FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
 """Where a live request stands: never admitted, preempted, back from a load, loading, running."""
@@ -104,8 +105,7 @@ def line_of(u: Any) -> Scheduler:
 
 def _rooms(made: Scheduler, number: int) -> Any:
     """Whether there is room for a request next to what the other live ones have locked."""
-    locked = blocks_parked(made.manager.tables, made.queues.running)
-    live = {other: held for other, held in locked.items() if other in made.queues.terms or other == REST}
+    live = {other: held for other, held in locked(made).items() if other in made.queues.terms or other == REST}
     needed = made._blocks_to_run(made.queues.terms[number].limit_tokens - 1)
     return is_room(made.settings.blocks - 1, {number: needed}, live)
 
