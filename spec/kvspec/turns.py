@@ -279,10 +279,8 @@ def elements_of_source(source: str) -> int:
             if takes or isinstance(node, ast.NamedExpr) or (isinstance(node, ast.Attribute) and node.attr in _CHANGES):
                 raise CarriedError(f"line {comprehension.lineno} carries over by {ast.unparse(node)}")
     for each in ast.walk(tree):
-        is_part = isinstance(each, ast.Subscript) and isinstance(each.value, _COMPREHENSIONS)
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in _TAKE_PARTS:
-            is_part = any(isinstance(argument, _COMPREHENSIONS) for argument in each.args)
-        if is_part:
+        is_part = isinstance(each, ast.Subscript) and isinstance(each.value, (*_COMPREHENSIONS, ast.Call))
+        if is_part or (isinstance(each, ast.Name) and each.id in _TAKE_PARTS):
             raise CarriedError(f"line {getattr(each, 'lineno', '?')} takes a part of {ast.unparse(each)}")
     return len(found)
 

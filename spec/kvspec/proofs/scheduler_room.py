@@ -379,8 +379,11 @@ def _need_of_groups(u: Any) -> Any:
 
 def _of_each_group(settings: Any, tokens: Any) -> list[Any]:
     """What is needed in each group."""
-    one_by_one = (SimpleNamespace(groups=(each,)) for each in settings.geometry.groups)
-    return [_NEEDS(SimpleNamespace(**{**vars(settings), "geometry": one}), tokens) for one in one_by_one]
+    one_by_one: Any = [
+        SimpleNamespace(**{**vars(settings), "geometry": SimpleNamespace(groups=(each,))})
+        for each in settings.geometry.groups
+    ]
+    return [_NEEDS(one, tokens) for one in one_by_one]
 
 
 _NEEDS = blocks_to_run
