@@ -91,8 +91,8 @@ _LEFT: dict[str, str] = {
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,
     "KV-SYS-03": "what a step sends its worker, of which the reference has no part",
-    "KV-LIVE-01": _WHOLE,
-    "KV-LIVE-02": _WHOLE,
+    "KV-LIVE-01": "that a bound counts all requests ahead, where more are ahead than the proofs list by themselves",
+    "KV-LIVE-02": "that a bound counts all requests ahead, where more are ahead than the proofs list by themselves",
     "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
     "KV-TIER-02": "steps in flight, of which the reference of a second tier knows none",
     "KV-TIER-03": "that what is loaded is all that is counted, in models of more than two groups; a hit that other "
