@@ -291,13 +291,19 @@ class Manager:
 
     def _rewind(self, operation: Rewind) -> Done:
         """Forget what is cached of what is not valid: it is cached again when it is computed."""
-        for group, table in zip(self.geometry.groups, self.tables.get(operation.request, ()), strict=False):
-            valid = operation.tokens // group.block_size_tokens
+        if operation.request in self.tables:
+            self._events += map(Removed, self._forget_after(operation.request, operation.tokens))
+        return Done()
+
+    def _forget_after(self, request: int, tokens: int) -> list[Content]:
+        """What was cached of a request after its first ``tokens`` tokens."""
+        lost: list[Content] = []
+        for group, table in zip(self.geometry.groups, self.tables[request], strict=True):
+            valid = tokens // group.block_size_tokens
             first = self.choices.rules.ask(blocks_still_valid, valid, len(table.blocks))
             table.registered = min(table.registered, first)
-            lost = [content for block in table.blocks[first:] for content in self.pool.evict(block)]
-            self._events += map(Removed, lost)
-        return Done()
+            lost += [content for block in table.blocks[first:] for content in self.pool.evict(block)]
+        return lost
 
     def _evict(self, operation: Evict) -> Done:
         self._events += map(Removed, self.pool.evict(operation.block))

@@ -26,7 +26,9 @@ from unittest.mock import patch
 
 from kvreference import admission, ahead, caching, tables
 from kvreference.holdings import Holdings
+from kvreference.manager import Manager
 from kvreference.population import Population
+from kvreference.scheduler import room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.kernel import CHANGES
 
@@ -109,6 +111,7 @@ FOLDS: Mapping[Callable[..., Any], frozenset[str]] = MappingProxyType(
         tables.plan: frozenset({"layouts"}),
         Holdings.release_dead: frozenset(),
         Holdings.leading_shared: frozenset({"shared"}),
+        Manager._forget_after: frozenset({"lost"}),
     }
 )
 """The functions whose loop over groups is run for those that are observed: each turn adds to these lists, and shares
@@ -130,6 +133,11 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
         Holdings.passes_gate: 1,
         Holdings.allocate: 4,
         Scheduler._step: 1,
+        room.blocks_to_run: 1,
+        room.blocks_parked: 2,
+        room.is_room: 1,
+        Scheduler._admit_waiting: 1,
+        Scheduler._leaves_room: 2,
     }
 )
 """The functions that make something of each group or step, or ask each copy, and how many comprehensions they do that
@@ -279,7 +287,8 @@ def one_by_one(function: Callable[..., Any]) -> int:
     """How many comprehensions ``function`` has: each goes through all of something, and makes each element by itself.
 
     Raises:
-        CarriedError: one goes through a part, names or changes something in passing, or takes from an iterator.
+        CarriedError: one goes through a part, names or changes something in passing, or takes from an iterator; or a
+            part is taken of what it makes.
     """
     return elements_of_source(textwrap.dedent(inspect.getsource(function)))
 
@@ -308,11 +317,16 @@ def elements_of_source(source: str) -> int:
             takes = isinstance(node, ast.Name) and node.id in ("next", "iter", "setattr", *parts)
             if takes or isinstance(node, ast.NamedExpr) or (isinstance(node, ast.Attribute) and node.attr in _CHANGES):
                 raise CarriedError(f"line {comprehension.lineno} carries over by {ast.unparse(node)}")
+    for each in ast.walk(tree):
+        is_part = isinstance(each, ast.Subscript) and isinstance(each.value, (*_COMPREHENSIONS, ast.Call))
+        if is_part or (isinstance(each, ast.Name) and each.id in _TAKE_PARTS):
+            raise CarriedError(f"line {getattr(each, 'lineno', '?')} takes a part of {ast.unparse(each)}")
     return len(found)
 
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
-_GIVE_PARTS = frozenset({"reversed", "sorted", "filter", "islice", "takewhile", "dropwhile", "list", "tuple", "iter"})
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_TAKE_PARTS = frozenset({"filter", "islice", "takewhile", "dropwhile", "iter", "next"})
+_GIVE_PARTS = _TAKE_PARTS - {"next"} | {"reversed", "sorted", "list", "tuple"}
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:

@@ -149,6 +149,10 @@ def test_each_group_is_counted_by_itself(function: Callable[..., Any]) -> None:
         "some = tables if tables else groups[1:]; [table for table in some]",
         "some: Tables = list(tables); [table for table in some]",
         "some = [copy for copy in copies][:2]; any(block in some for block in blocks)",
+        "total([table for table in tables][:2])",
+        "total(islice((table for table in tables), 2))",
+        "total({table: 1 for table in tables[:2]})",
+        "total(list(counts.values())[:2])",
     ],
 )
 def test_elements_that_rest_on_others_are_rejected(made: str) -> None:
@@ -159,7 +163,7 @@ def test_elements_that_rest_on_others_are_rejected(made: str) -> None:
 
 @pytest.mark.parametrize(
     ("attribute", "writers"),
-    [("registered", {"_take_due", "_rewind"}), ("boundary_tokens", {"_take_boundaries"})],
+    [("registered", {"_take_due", "_forget_after"}), ("boundary_tokens", {"_take_boundaries"})],
 )
 def test_what_was_looked_at_is_written_where_it_is_proved(attribute: str, writers: set[str]) -> None:
     """No other function of the reference writes it, and a table begins with it when a request is admitted."""

@@ -164,8 +164,11 @@ def answer_of(population: Population, request: Request, accepted: Any) -> None:
 
 
 def tables_of(held: Mapping[int, Any]) -> dict[int, list[Any]]:
-    """Per request, one table that has so many blocks."""
-    return {number: [SimpleNamespace(live=lambda blocks=blocks: Counted(blocks))] for number, blocks in held.items()}
+    """Per request, tables that have so many blocks together: the first has none, so the others count, too."""
+    return {
+        number: [SimpleNamespace(live=lambda count=count: Counted(count)) for count in (0, blocks)]
+        for number, blocks in held.items()
+    }
 
 
 def spelled(runs: Sequence[Run]) -> Counted:

@@ -2,8 +2,10 @@
 
 The scheduler needs little of the holdings: whether a request gets its blocks, and how many blocks a request holds
 then. ``Promised`` answers with numbers that are not known. What is assumed of these numbers is what obligations of
-tier P prove of the running holdings and of the running cache: ``PROMISES`` names them. So a proof over ``Promised``
-holds for any number of groups of any kind, with caching, pins and copies, and for any pool.
+tier P prove of the running holdings and of the running cache: ``PROMISES`` names them. The scheduler itself asks of
+groups only how many blocks are needed or held in all of them: that it leaves none out is read from the source of these
+sums (``kvspec.turns``). So a proof over ``Promised`` holds for any number of groups of any kind, with caching, pins and
+copies, and for any pool.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from kvreference.geometry import Group
 from kvreference.population import Status
 from kvreference.scheduler import room
 from kvreference.scheduler.queues import Terms
-from kvreference.scheduler.room import blocks_parked
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.progress.counted import (
     Counted,
@@ -31,6 +30,7 @@ from kvspec.progress.counted import (
     settings_of,
     tables_of,
 )
+from kvspec.progress.promised import held_by
 from kvspec.symbolic import Term, expression_of
 
 
@@ -150,8 +150,8 @@ def _states_taken(group: Group, loaded: Any, entries: Any) -> Any:
     return sum(each.number for each in layout if isinstance(each, NewStates))
 
 
-OTHER, NEW, REST = range(3)
-"""One admitted request, one that asks for admission, and all others that have locked blocks."""
+EARLIER, NEW, REST, OTHER = range(4)
+"""Two admitted requests, one that asks for admission, and all others that have locked blocks."""
 
 
 def finds_its_blocks(u: Any) -> Any:
@@ -163,7 +163,8 @@ def finds_its_blocks(u: Any) -> Any:
 
 
 def line_with_another(u: Any) -> Scheduler:
-    """A request that runs or waits with its blocks, and one that is admitted if there is room.
+    """A request that runs or waits with its blocks, and one that is admitted if there is room. One more was admitted
+    before both, and needs nothing.
 
     A request is assumed to need as many blocks as it has tokens: any other need would also be a number that grows with
     them.
@@ -171,20 +172,33 @@ def line_with_another(u: Any) -> Scheduler:
     status = Status.RUNNING if u.other_runs else Status.WAITING
     other, new = request_of(OTHER, 1, status=status), request_of(NEW, u.tokens)
     terms = {
+        EARLIER: Terms(1, entered=True),
         OTHER: Terms(u.other_needed + 1, entered=True),
         NEW: Terms(u.needed + 1, u.external, bool(u.parks), entered=bool(u.entered)),
     }
     made = scheduler_of(settings_of(u.blocks + 1), None, [other, new], terms)
     made.manager.tables.update(tables_of({OTHER: u.other_held, NEW: u.held, REST: u.rest}))
+    made.queues.terms = Uncounted(made.queues.terms)
     vars(made)["_blocks_to_run"] = lambda tokens: tokens
     return made
 
 
+class Uncounted(dict[int, Terms]):
+    """Terms of requests, of which the code may not ask how many there are."""
+
+    def __len__(self) -> int:
+        raise TypeError("there may be any number of others")
+
+
+def locked(made: Scheduler) -> dict[int, Any]:
+    """How many blocks each request has locked. The reference's own sum is not asked."""
+    held = {number: held_by(made.manager, number) for number in made.manager.tables}
+    return {number: blocks for number, blocks in held.items() if number not in made.queues.running}
+
+
 def has_room(made: Scheduler, number: int, needed: Any) -> bool:
     """Whether a request gets to its end with what the others' locked blocks leave."""
-    return room.is_room(
-        made.settings.blocks - 1, {number: needed}, blocks_parked(made.manager.tables, made.queues.running)
-    )
+    return room.is_room(made.settings.blocks - 1, {number: needed}, locked(made))
 
 
 def had_room(u: Any) -> bool:

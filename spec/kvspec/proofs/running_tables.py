@@ -747,8 +747,14 @@ PLANNED = Obligation(
 )
 
 
+def _without_entries() -> Any:
+    table: Any = table_of()
+    table.blocks, table.registered = Entries(0, {}), 0
+    return table
+
+
 def _rewinds(u: Any) -> Any:
-    geometry = SimpleNamespace(groups=(group(Kind.FULL, u.size),))
+    geometry = SimpleNamespace(groups=(group(Kind.FULL, 1), group(Kind.FULL, 1), group(Kind.FULL, u.size)))
     forgotten: list[Any] = []
 
     def evict(block: Any) -> list[str]:
@@ -760,7 +766,7 @@ def _rewinds(u: Any) -> Any:
     manager.geometry = geometry
     table: Any = table_of()
     table.blocks, table.registered = Entries(u.length, {"looked": (u.place, u.block)}), u.registered
-    manager.holdings.tables = {OWNER: [table]}
+    manager.holdings.tables = {OWNER: [_without_entries(), _without_entries(), table]}
     with on_lengths(manager_module):
         manager._rewind(SimpleNamespace(request=OWNER, tokens=u.valid))
     reported = [event.content for event in manager._events]
@@ -771,11 +777,22 @@ def _rewinds(u: Any) -> Any:
     return negated(is_full) & negated(looked_at) & (reported == ["its content"] and forgotten == [u.block])
 
 
+_FORGETS = manager_module.Manager._forget_after
+"""What is forgotten, where nothing is broken."""
+
+
+def _forget_but_of_the_last(self: Any, request: int, tokens: int) -> Any:
+    groups, tables = self.geometry.groups[:-1], {request: self.tables[request][:-1]}
+    with patch.object(self, "geometry", SimpleNamespace(groups=groups)), patch.object(self.holdings, "tables", tables):
+        return _FORGETS(self, request, tokens)
+
+
 REWINDS = Obligation(
     id="external-tokens.running-rewind",
     statements=("KV-OP-08", "KV-MEM-01", "KV-OP-10"),
-    title="After a load that failed, exactly the blocks of a table, of any length, that are not full of valid tokens "
-    "are evicted, and reported; each is looked at again when its tokens are computed, and no other block is.",
+    title="After a load that failed, exactly the blocks of a table, of any group and length, that are not full of "
+    "valid tokens are evicted, and reported; each is looked at again when its tokens are computed, and no other block "
+    "is.",
     unknowns={
         "size": Count(1),
         "length": Count(1),
@@ -804,6 +821,12 @@ REWINDS = Obligation(
             "Valid blocks are forgotten, too.",
             "kvreference.manager:blocks_still_valid",
             lambda valid, blocks: 0,
+        ),
+        only(
+            "only-the-first-groups-forget",
+            "Blocks of the last group stay cached.",
+            "kvreference.manager:Manager._forget_after",
+            _forget_but_of_the_last,
         ),
     ),
 )

@@ -12,7 +12,7 @@ asked, over the promises of ``kvspec.progress.promised``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +46,7 @@ from kvspec.progress.counted import (
     tables_of,
 )
 from kvspec.progress.promised import Promised, promised
+from kvspec.progress.queued import Queued
 from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, _falls, _never_grows, answer, compute, line_of
 
 FIRST, RUNS, LAST, WAITS, BACK = range(5)
@@ -78,7 +79,7 @@ def line(u: Any, running: Sequence[int], waiting: Sequence[int]) -> Scheduler:
             requests[n].status = Status.RUNNING
     terms = {n: Terms(getattr(u, f"tokens{n}") + getattr(u, f"answers{n}"), parks=n == BACK) for n in requests}
     made = line_of(u, list(requests.values()), terms)
-    made.queues.running, made.queues.waiting = list(running), list(waiting)
+    made.queues.running, made.queues.waiting = list(running), Queued(waiting)  # type: ignore[assignment]  # for a list
     return made
 
 
@@ -87,9 +88,10 @@ def place_of(u: Any, *places: int) -> int:
     return places[int(u.watched.__index__())]
 
 
-def steps(made: Scheduler, watched: int) -> tuple[Any, Any]:
-    """The steps of the request that is watched to its end, and those of it that it needs by itself."""
-    return steps_to_end(made, watched), progress._steps_alone(made, watched)
+def steps(made: Scheduler, watched: int) -> tuple[Any, ...]:
+    """The steps of the request that is watched: to its end, those that it needs by itself, and the other bounds."""
+    bounds = progress.steps_to_admission(made, watched), progress.steps_to_answer(made, watched)
+    return steps_to_end(made, watched), progress._steps_alone(made, watched), *bounds
 
 
 def preempted(u: Any) -> list[tuple[Any, Any]]:
@@ -134,7 +136,7 @@ def left(u: Any) -> list[tuple[Any, Any]]:
         return list(zip(before, steps(made, watched), strict=True))
 
 
-def served(u: Any) -> tuple[Any, Any]:
+def served(u: Any, bound: Callable[[Scheduler, int], Any] = steps_to_end) -> tuple[Any, Any]:
     """The steps of any request after the first, before and after a step that gives the first its next tokens."""
     with in_parts(u):
         first = request_of(FIRST, u.tokens, u.computed, Status.RUNNING, u.drafts)
@@ -144,13 +146,13 @@ def served(u: Any) -> tuple[Any, Any]:
         between = [10] if u.others_run == 1 else []
         made.queues.running = [FIRST, *between, *([WAITS] if u.runs == 1 else [])]
         made.queues.waiting = [] if u.runs == 1 else [11, WAITS]
-        before = steps_to_end(made, WAITS)
+        before = bound(made, WAITS)
         compute(made, FIRST, u.budget)
         if first.answers_next and answer(
             made, FIRST, least(u.accepted, first.drafts_in_flight, u.limit - u.tokens - 1)
         ):
             made.queues.leave(FIRST)
-        return before, steps_to_end(made, WAITS)
+        return before, bound(made, WAITS)
 
 
 SUMS = {f"steps{part}": Count() for part in PARTS}
@@ -371,7 +373,7 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tup
     requests[0].reads_cache, terms = u.reads == 1, evolve(terms, sends=u.sends == 1)
     limits = SimpleNamespace(budget_tokens=u.budget, running_max=u.running_max)
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
-    made.queues.running, made.queues.waiting = running, waiting
+    made.queues.running, made.queues.waiting = running, Queued(waiting)  # type: ignore[assignment]  # for a list
     held = {FIRST: u.own, LOADS: u.parked, SENT: u.sent}
     holdings = Promised(held, u.free, gate=u.gate, takes=u.takes, left=u.left, freed=u.freed)
     asks = Round(u.others_take, u.computes)

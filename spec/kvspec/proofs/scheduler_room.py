@@ -1,6 +1,7 @@
 """Chapters 04 and 11: what admission counts is a bound, what fits the empty pool is admitted, and room stays room.
 
-Need and holdings of a request are sums over groups, so it is enough to compare them in one group. For the
+Need and holdings of a request are sums over groups, so it is enough to compare them in one group. That the code which
+runs adds up all groups is read from its source (``kvspec.turns``). For the
 gate there are two groups, full attention and a sliding window: more groups add more of the same terms.
 """
 
@@ -19,6 +20,7 @@ from kvreference.mamba import StateMode
 from kvreference.refuted.scheduling import UnreservedLoad
 from kvreference.scheduler import room
 from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
+from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import AMap, Count, Lemma, Obligation, only
 from kvspec.progress.counted import counted, least, most
 from kvspec.progress.room import (
@@ -364,14 +366,28 @@ WHOLE_SLOTS = Obligation(
 
 
 def _need_of_groups(u: Any) -> Any:
-    """What a request of any length is said to need in one group after others."""
+    """What a request of any length is said to need in one group after others, which stand here as one."""
+    before: Any = SimpleNamespace(entries=lambda *_: u.before, blocks_held_at_most=lambda *_: u.before, copies=0)
     its: Any = SimpleNamespace(
         entries=lambda tokens, slots: u.entries[tokens, slots],
         blocks_held_at_most=lambda span, longest: u.most[span, longest],
         copies=u.copies == 1,
     )
-    with counted(), patch.object(room, "sum", lambda needs: sum(needs, u.before), create=True):
-        return room.blocks_to_run(settings_over(u, its), u.tokens)
+    with counted():
+        return room.blocks_to_run(settings_over(u, before, its), u.tokens)
+
+
+def _of_each_group(settings: Any, tokens: Any) -> list[Any]:
+    """What is needed in each group."""
+    one_by_one: Any = [
+        SimpleNamespace(**{**vars(settings), "geometry": SimpleNamespace(groups=(each,))})
+        for each in settings.geometry.groups
+    ]
+    return [_NEEDS(one, tokens) for one in one_by_one]
+
+
+_NEEDS = blocks_to_run
+"""What is needed, where nothing is broken."""
 
 
 def _holds_at_most(u: Any) -> Any:
@@ -413,15 +429,19 @@ NEED_ADDS_UP = Obligation(
             "copies-are-not-counted",
             "The block that a copy reads is not counted.",
             "kvreference.scheduler.room:blocks_to_run",
-            lambda settings, tokens: _enough(settings, tokens) + vars(room)["sum"](()),
+            lambda settings, tokens: _enough(settings, tokens),
         ),
         only(
             "only-the-largest-counts",
             "Of all groups only the one that needs most is counted.",
             "kvreference.scheduler.room:blocks_to_run",
-            lambda settings, tokens: most(
-                vars(room)["sum"](()), blocks_to_run(settings, tokens) - vars(room)["sum"](())
-            ),
+            lambda settings, tokens: most(*_of_each_group(settings, tokens)),
+        ),
+        only(
+            "only-the-first-counts",
+            "Of all groups only the first is counted.",
+            "kvreference.scheduler.room:blocks_to_run",
+            lambda settings, tokens: _of_each_group(settings, tokens)[0],
         ),
     ),
 )
@@ -682,6 +702,18 @@ def _one_applicant(u: Any) -> Any:
     return sizes & applies & accepted & (u.takes <= u.tokens)
 
 
+def _leaves_room_for_one(self: Any, number: int) -> Any:
+    """The rule of the reference, without all that were admitted after the first."""
+    later = [other for other in self.queues.terms if self.queues.terms[other].entered and other != number][1:]
+    terms = {other: its for other, its in self.queues.terms.items() if other not in later}
+    with patch.object(self.queues, "terms", terms):
+        return _LEAVES_ROOM(self, number)
+
+
+_LEAVES_ROOM = Scheduler._leaves_room
+"""The rule of the reference, where nothing is broken."""
+
+
 def _forgets_those_that_run(self: Any, number: int) -> Any:
     """The rule of the reference, with no request running."""
     terms, parked = self.queues.terms, blocks_parked(self.manager.tables, self.queues.running)
@@ -720,6 +752,18 @@ STAYS = Obligation(
             "A load is begun if it fits by itself (vllm-project/vllm#45388).",
             "kvreference.scheduler.scheduler:Scheduler._leaves_room",
             UnreservedLoad._leaves_room,
+        ),
+        only(
+            "room-for-one-other-only",
+            "A load leaves room for one of those that were admitted before.",
+            "kvreference.scheduler.scheduler:Scheduler._leaves_room",
+            _leaves_room_for_one,
+        ),
+        only(
+            "only-the-first-table-is-parked",
+            "Of the blocks that a request holds, those in its first table count.",
+            "kvreference.scheduler.scheduler:blocks_parked",
+            lambda tables, running: blocks_parked({number: its[:1] for number, its in tables.items()}, running),
         ),
         only(
             "those-that-run-forgotten",

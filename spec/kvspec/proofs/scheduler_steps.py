@@ -27,7 +27,7 @@ from kvreference.scheduler import scheduler
 from kvreference.scheduler.limits import Reason
 from kvreference.scheduler.operations import Reply, Submit
 from kvreference.scheduler.queues import Queues, Terms
-from kvreference.scheduler.room import blocks_parked, is_room
+from kvreference.scheduler.room import is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import AMap, Count, Obligation, only
 from kvspec.progress.counted import (
@@ -42,6 +42,7 @@ from kvspec.progress.counted import (
     settings_of,
 )
 from kvspec.progress.promised import Promised, held_by, promised
+from kvspec.progress.room import locked
 from kvspec.proofs.scheduler_line import CutError
 
 FRESH, PREEMPTED, LOADED, LOADING, RUNNING = range(5)
@@ -110,20 +111,21 @@ def line_of(u: Any) -> Scheduler:
 
 def _rooms(made: Scheduler, number: int) -> Any:
     """Whether there is room for a request next to what the other live ones have locked."""
-    locked = blocks_parked(made.manager.tables, made.queues.running)
-    live = {other: held for other, held in locked.items() if other in made.queues.terms or other == REST}
+    live = {other: held for other, held in locked(made).items() if other in made.queues.terms or other == REST}
     needed = made._blocks_to_run(made.queues.terms[number].limit_tokens - 1)
     return is_room(made.settings.blocks - 1, {number: needed}, live)
 
 
 def _stands(made: Scheduler, number: int) -> Any:
-    """Whether a request holds no more than it needs, and nothing is computed of one that holds nothing.
+    """Whether a request holds no more than it needs, becomes no longer than the longest, and has computed nothing if it
+    holds nothing.
 
     One that never got blocks fits the empty pool.
     """
     request, terms = made.manager.population[number], made.queues.terms[number]
     needed, held = made._blocks_to_run(terms.limit_tokens - 1), held_by(made.manager, number)
     fine = (length_of(request.tokens) < terms.limit_tokens) & (held <= needed) & (needed <= made.settings.blocks - 1)
+    fine = fine & (terms.limit_tokens <= made.settings.tokens_max)
     if number not in made.manager.tables:
         fine = fine & (request.tokens_computed == 0) & (request.status is Status.WAITING)
     if request.status is Status.WAITING:
@@ -151,7 +153,7 @@ def is_possible(u: Any) -> Any:
         # Those that run stand before those that wait.
         if (u.first == 1) != (place == RUNNING) and (u.runs == 1) != (place == RUNNING):
             return False
-        numbers = (u.left <= u.own) & (u.left + u.takes <= most(0, u.needs[u.limit - 1])) & (u.limit <= u.tokens_max)
+        numbers = (u.left <= u.own) & (u.left + u.takes <= most(0, u.needs[u.limit - 1]))
         numbers = numbers & ((u.computed >= u.tokens) if operation == ANSWERED else (u.computed <= u.tokens))
         numbers = numbers & ((u.computed < u.tokens) | (operation != SCHEDULED))
         numbers = numbers & (u.its <= most(0, u.needs[u.its_limit - 1]))
@@ -227,13 +229,23 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
 
 _PERFORMS: Any = Scheduler._perform
 _SUBMITS: Any = Queues.submit
+_SUBMITS_ALL = Scheduler._submit
+"""How a request is submitted, where nothing is broken."""
+
+
+def _submitted_without_a_longest(self: Any, operation: Submit) -> Any:
+    longest = operation.prompt_tokens + operation.answers_max
+    with patch.object(self, "settings", SimpleNamespace(**{**vars(self.settings), "tokens_max": longest})):
+        return _SUBMITS_ALL(self, operation)
+
 
 OTHER = Obligation(
     id="scheduler-progress.nothing-else-breaks-room",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
     title="With any number of requests, no answer, end, abort, transfer, request that is submitted, grant to a running "
     "request and preemption takes room from any live request, lets one pass another, or leaves one with more blocks "
-    "than it was said to need. Only a request that fits the empty pool to its end is accepted, and then it waits.",
+    "than it was said to need. Only a request that fits the empty pool to its end is accepted, none may become longer "
+    "than the longest, and then it waits.",
     unknowns={
         **{name: Count() for name in ("own", "left", "takes", "freed", "free", "its", "rest", "sent", "blocks")},
         **{name: Count() for name in ("computed", "accepted", "external", "alive")},
@@ -272,6 +284,12 @@ OTHER = Obligation(
             "Every request is accepted (vllm-project/vllm#35570).",
             "kvreference.scheduler.scheduler:Scheduler._fits_alone",
             lambda *_: True,
+        ),
+        only(
+            "answers-without-end",
+            "A request may become longer than the longest.",
+            "kvreference.scheduler.scheduler:Scheduler._submit",
+            _submitted_without_a_longest,
         ),
         only(
             "failed-counts-as-loaded",

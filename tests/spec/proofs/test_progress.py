@@ -177,6 +177,9 @@ def _not_so(made: Scheduler) -> list[str]:
         "none holds more than it needs": all(held.get(number, 0) <= needed[number] for number in terms),
         "each fits the empty pool": max(needed.values(), default=0) <= usable,
         "there is room for each that was admitted": max(at_once.values(), default=0) <= usable,
+        "none may become longer than the longest": all(
+            t.limit_tokens <= made.settings.tokens_max for t in terms.values()
+        ),
         "those that were admitted wait before the others": entered == sorted(entered, reverse=True),
         "nothing waits for the next step": not (made.manager.copies or cache.fenced or made.manager.holdings.deferred),
     }
