@@ -193,14 +193,14 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
     request.tokens_computed = least(request.tokens_computed, request.tokens.number - 1)
 
 
-_SUBMITS = Scheduler._submit
+_ACCEPTS = Scheduler._submit
 """How a request is submitted, where nothing is broken."""
 
 
 def _submitted_without_a_longest(self: Any, operation: Submit) -> Any:
     longest = operation.prompt_tokens + operation.answers_max
     with patch.object(self, "settings", SimpleNamespace(**{**vars(self.settings), "tokens_max": longest})):
-        return _SUBMITS(self, operation)
+        return _ACCEPTS(self, operation)
 
 
 OTHER = Obligation(
