@@ -3,8 +3,10 @@
 A bound on steps is kept if it falls with each step that is not held up, if nothing else adds to it, and if it is at
 least 1 until what it is about has happened. That nothing adds to it is proved together with the steps to the end
 (``scheduler_line``). With no request ahead, one step admits a request, and its own tokens are computed
-(``scheduler_line``, ``scheduler_ranking``). A line has few entries here, some of which stand for any number of requests:
-that ``Queues.ahead_of`` drops none of a longer one is left to tests.
+(``scheduler_line``, ``scheduler_ranking``).
+
+A line has few entries here, some of which stand for any number of requests. That ``Queues.ahead_of`` drops none of a
+line with more entries is left to tests.
 """
 
 from __future__ import annotations

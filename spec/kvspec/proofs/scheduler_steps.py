@@ -229,14 +229,14 @@ def _as_if_it_had_arrived(_self: Any, request: Any, _succeeded: bool) -> None:
 
 _PERFORMS: Any = Scheduler._perform
 _SUBMITS: Any = Queues.submit
-_SUBMITS_ALL = Scheduler._submit
+_ACCEPTS = Scheduler._submit
 """How a request is submitted, where nothing is broken."""
 
 
 def _submitted_without_a_longest(self: Any, operation: Submit) -> Any:
     longest = operation.prompt_tokens + operation.answers_max
     with patch.object(self, "settings", SimpleNamespace(**{**vars(self.settings), "tokens_max": longest})):
-        return _SUBMITS_ALL(self, operation)
+        return _ACCEPTS(self, operation)
 
 
 OTHER = Obligation(

@@ -13,3 +13,11 @@ def test_a_request_that_left_may_leave_again() -> None:
     for _ in range(2):
         queues.leave(0)
         assert ([1], [1]) == (queues.waiting, list(queues.terms))
+
+
+def test_all_before_a_request_are_ahead_of_it() -> None:
+    """Goal: a bound counts all requests ahead, also in long lines. Method: 40 that run and 40 that wait."""
+    queues, line = Queues(), list(range(80, 0, -1))
+    queues.running, queues.waiting = line[:40], line[40:]
+    for place, number in enumerate(line):
+        assert line[:place] == queues.ahead_of(number)
