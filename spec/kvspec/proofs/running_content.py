@@ -280,12 +280,6 @@ KEYS = Obligation(
             lambda keys, start, end, known: keys.of_block(start, end),
         ),
         only(
-            "versions-are-rounded",
-            "Versions of an adapter that are almost equal are taken for one.",
-            f"{CONTENT}:names_of_piece",
-            lambda keys, start, end, known: (*keys.of_block(start, end), f"{keys.lora_version:.0e}"),
-        ),
-        only(
             "salts-do-not-count",
             "The salt is not named.",
             f"{CONTENT}:names_of_piece",

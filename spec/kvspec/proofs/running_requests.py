@@ -376,14 +376,6 @@ UNSURE = Obligation(
             ),
         ),
         only(
-            "of-the-last-step-alone",
-            "What an earlier step in flight computes is sure.",
-            f"{AHEAD}:tokens_unsure",
-            lambda request, out_of_turn: max(
-                request.drafts_in_flight, min(request.in_flight[-1], request.tokens_computed) if out_of_turn else 0
-            ),
-        ),
-        only(
             "nothing-is-sure",
             "Where another node writes out of turn, no token is sure.",
             f"{AHEAD}:tokens_unsure",
@@ -563,12 +555,6 @@ def _goes_ahead(u: Any) -> Any:
     return fine & (on_its_way and may_answer and over and not request.undispatched)
 
 
-def _over_from_the_end(self: PopulationAhead, numbers: Any) -> None:
-    Population.returned(self, numbers)
-    for number in numbers:
-        self.alive[number].in_flight.pop()
-
-
 GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
     statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
@@ -614,12 +600,6 @@ GOES_AHEAD = Obligation(
             "A preempted request computes the tokens that are awaited in its first step.",
             f"{AHEAD}:PopulationAhead.tokens_from",
             lambda self, request, computed, budget: Population.tokens_from(self, request, computed, budget),
-        ),
-        only(
-            "the-newest-is-over",
-            "When a step is over, the newest counts as over.",
-            f"{AHEAD}:PopulationAhead.returned",
-            lambda self, numbers: _over_from_the_end(self, numbers),
         ),
         only(
             "every-step-is-counted",
