@@ -27,8 +27,11 @@ RELEASE = evolve(
     LATER,
     version="0.26.0",
     wheels={
-        "aarch64": "52a4c3e55c2c80cc8793e52ccc244457ceade25b0ad7caa1c15e5002a95a1b2c",
-        "x86_64": "adb1e4c9b46d0dfdb094121ae5aad670a42412dd813ed4e5db069ed6a15006de",
+        # Registries were seen to serve either of two uploads under one name.
+        "aarch64": "b6af55979471a3c9287a6f79f1be1c5682bba704ac7126ac611781bc6509de51",
+        "x86_64": "eb9f01e25cdeef89ba39385bfb776557c05d9bfc77eb95788668e9645f758652",
+        "aarch64, earlier": "52a4c3e55c2c80cc8793e52ccc244457ceade25b0ad7caa1c15e5002a95a1b2c",
+        "x86_64, earlier": "adb1e4c9b46d0dfdb094121ae5aad670a42412dd813ed4e5db069ed6a15006de",
     },
     signatures={
         **LATER.signatures,
