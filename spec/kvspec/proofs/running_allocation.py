@@ -656,7 +656,7 @@ def _has_slots(u: Any) -> Any:
         named = (its_place & (part.what != "null")) | named
         is_new = (its_place & (part.what == "taken")) | is_new
         first = first + part.count
-    # In a block of a hit nothing is computed; in one that it had, a running request goes on.
+    # In a block of a hit nothing is computed; in one that it had, a running request continues.
     return named & (is_new | (place < u.length) & (runs | (u.position < u.hit)))
 
 

@@ -158,7 +158,7 @@ ANSWERS = Obligation(
     claim=_answers_within,
     witnesses={
         "the limit cuts the drafts": lambda u: (u.tokens == 7) & (u.limit == 9) & (u.verified == 4) & (u.accepted == 4),
-        "it goes on": lambda u: (
+        "it continues": lambda u: (
             (u.tokens == 7) & (u.limit == 20) & (u.accepted == 2) & (u.verified == 4) & (u.ends == 0)
         ),
     },

@@ -47,7 +47,7 @@ from kvspec.progress.counted import (
 )
 from kvspec.progress.promised import Promised, promised
 from kvspec.progress.queued import Queued
-from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, _falls, _never_grows, answer, compute, line_of
+from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, answer, compute, falls, line_of, never_grows
 
 FIRST, RUNS, LAST, WAITS, BACK = range(5)
 """Requests, by where they stand: first of those that run, among them, last of them, and two that wait."""
@@ -182,7 +182,7 @@ PREEMPTION = Obligation(
     "what was never taken for sure, and no request passes another.",
     unknowns={**LINE, "watched": Count(0, 3)},
     assumes=_is_possible,
-    claim=lambda u: _never_grows(preempted(u)),
+    claim=lambda u: never_grows(preempted(u)),
     witnesses={
         "it had computed something, and others are between": lambda u: (
             (u.watched == 2) & (u.computed2 >= 2) & (u.steps10 >= 2) & (preempted(u)[0][0] > u.steps10 + 1)
@@ -211,7 +211,7 @@ ADMISSION = Obligation(
     "that load are passed.",
     unknowns={**LINE, "watched": Count(0, 3), "runs": Count(0, 1), "others_run": Count(0, 1)},
     assumes=_is_possible,
-    claim=lambda u: _never_grows(admitted(u)),
+    claim=lambda u: never_grows(admitted(u)),
     witnesses={
         "a load is begun for one step": lambda u: (
             (u.watched == 2) & (u.runs == 0) & (u.others_run == 1) & (admitted(u)[1][0] == admitted(u)[1][1] + 1)
@@ -234,7 +234,7 @@ LEAVING = Obligation(
     "request's steps.",
     unknowns={**LINE, "watched": Count(0, 2), "leaver": Count(0, 2), "others_run": Count(0, 1)},
     assumes=_is_possible,
-    claim=lambda u: _never_grows(left(u)),
+    claim=lambda u: never_grows(left(u)),
     witnesses={
         "the first ends": lambda u: (
             (u.watched == 2) & (u.leaver == 0) & (u.steps10 >= 2) & (left(u)[0][1] + 2 <= left(u)[0][0])
@@ -264,7 +264,7 @@ EVERYBODY = Obligation(
         "others_run": Count(0, 1),
     },
     assumes=lambda u: (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max),
-    claim=lambda u: _falls(served(u)),
+    claim=lambda u: falls(served(u)),
     witnesses={
         "the first ends, others are between": lambda u: (
             (u.others_run == 1) & (u.runs == 0) & (u.steps10 >= 2) & (u.steps11 >= 2) & (u.limit == u.tokens + 1)

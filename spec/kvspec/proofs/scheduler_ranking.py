@@ -122,12 +122,12 @@ def _runs(u: Any) -> Any:
     return (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max)
 
 
-def _falls(pair: tuple[Any, Any]) -> Any:
+def falls(pair: tuple[Any, Any]) -> Any:
     before, after = pair
     return after < before
 
 
-def _never_grows(pairs: list[tuple[Any, Any]]) -> Any:
+def never_grows(pairs: list[tuple[Any, Any]]) -> Any:
     shown: Any = True
     for before, after in pairs:
         shown = shown & (after <= before)
@@ -151,7 +151,7 @@ STEP = Obligation(
     "however many drafts hold.",
     unknowns=UNKNOWNS,
     assumes=_runs,
-    claim=lambda u: _falls(steps_before_and_after(u)),
+    claim=lambda u: falls(steps_before_and_after(u)),
     witnesses={
         "several chunks are left": lambda u: (
             (u.drafts == 0)
@@ -187,7 +187,7 @@ STATES = Obligation(
     title="The same where states are kept at block ends only: a chunk that ends early has ended a block.",
     unknowns=BLOCK,
     assumes=_runs,
-    claim=lambda u: _falls(steps_before_and_after(u, u.block)),
+    claim=lambda u: falls(steps_before_and_after(u, u.block)),
     witnesses={
         "a chunk ends early": lambda u: (
             (u.computed == 0)
@@ -219,7 +219,7 @@ TOKEN = Obligation(
     "also where chunks end early.",
     unknowns=BLOCK,
     assumes=_runs,
-    claim=lambda u: _falls(token_before_and_after(u, u.block)),
+    claim=lambda u: falls(token_before_and_after(u, u.block)),
     witnesses={
         "three steps are left": lambda u: (
             (u.budget <= 8) & (u.block >= 2) & (u.drafts == 0) & (token_before_and_after(u, u.block)[1] == 3)
@@ -248,7 +248,7 @@ ANSWER = Obligation(
     "as the answers that are not owed any more.",
     unknowns=BLOCK,
     assumes=lambda u: (u.tokens + u.accepted < u.limit) & (u.limit <= u.tokens_max),
-    claim=lambda u: _never_grows([another_before_and_after(u, u.block)]),
+    claim=lambda u: never_grows([another_before_and_after(u, u.block)]),
     witnesses={
         "it takes as many steps as before": lambda u: (
             (u.limit > u.tokens + 1) & (another_before_and_after(u)[0] == another_before_and_after(u)[1])
@@ -270,7 +270,7 @@ FIRST = Obligation(
     title="The request that becomes the first to run needs no more steps than were counted for it before.",
     unknowns=BLOCK,
     assumes=_runs,
-    claim=lambda u: _never_grows([becoming_first(u, u.block)]),
+    claim=lambda u: never_grows([becoming_first(u, u.block)]),
     witnesses={"it needs fewer": lambda u: becoming_first(u, u.block)[1] + 2 <= becoming_first(u, u.block)[0]},
     mutants=(
         only(
