@@ -88,12 +88,13 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
-    "compares; that a worker and another node write what they are to write, in order, which ghost memory and the level "
-    "of a worker follow; what a window has released before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
-    "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
-    "a release gives it slots for that",
+    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; that a "
+    "worker and another node write what they are to write, in order, which ghost memory and the level of a worker "
+    "follow: of states, also that the worker brings the one of the last draft that holds to its token's place; where "
+    "steps are ahead of answers, that one with drafts is no longer than a block of states; what a window has released "
+    "before a load that then fails, which finding 034 shows is read",
+    "KV-MEM-02": "drafts of the step which admits a request: the reference gives it no slots for them, and a release "
+    "may; where steps are ahead of answers, that one with drafts is no longer than a block of states",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
     "preempted since; what copies read, which is freed when they are dispatched",

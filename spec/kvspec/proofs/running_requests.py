@@ -11,12 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import validators
+from attrs import evolve, validators
 
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
+from kvreference.attention import Kind
 from kvreference.content import Keys, Media
+from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
 from kvreference.operations import (
     Abort,
     Admit,
@@ -35,11 +38,13 @@ from kvreference.operations import (
     Transferred,
 )
 from kvreference.population import Population, Request, Status
+from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_tables import on_lengths
 from kvspec.running import fresh
+from kvspec.stand_in import group
 from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
@@ -270,6 +275,122 @@ def _keeps(request: Any, operation: Any) -> None:
 
 
 _ANSWER = Population._answer
+
+LAYER, HASHED, MODEL, ELSEWHERE = range(4)
+"""What drafts: a layer of a group, one that hashes cover, a model of its own in the same blocks, or none of them."""
+
+
+def _model_that_drafts(u: Any) -> Settings:
+    """Settings of a model with full attention and states, which drafts.
+
+    Raises:
+        ValueError: the classes of the reference reject it.
+    """
+    how, mode = u.how.__index__(), StateMode.ALIGN if u.aligned == 1 else StateMode.ALL
+    full, states = group(Kind.FULL, 4, lookahead=how == LAYER), group(Kind.MAMBA, u.size, states=mode)
+    with validators.disabled():
+        states = evolve(states, draft_states=u.draft_states)
+        geometry = Geometry((full, states), 1 if how == HASHED else 0)
+        settings = Settings(geometry, 2, drafts_max=u.drafts_max, draft_model=how == MODEL)
+    # These say what is rejected besides what is no int.
+    none: Any = None
+    states._states_fit_kind(none, u.draft_states)
+    settings._drafts_have_states(none, u.drafts_max)
+    return settings
+
+
+def _drafts_have_slots(u: Any) -> Any:
+    """A request is answered, more is proposed, and the next step verifies it."""
+    try:
+        settings = _model_that_drafts(u)
+    except ValueError:
+        return (u.drafts_max > u.draft_states) | ((u.aligned == 1) & (u.size < 2 * u.draft_states + 2))
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + u.verified),
+        Status.RUNNING,
+        drafts=Tokens(u.verified),
+        drafts_in_flight=u.verified,
+        awaited=[u.verified],
+    )
+    longest = Longest(u.tokens + u.room, request.tokens)
+    ahead_too = bool(u.ahead == 1)
+    its = books(
+        PopulationAhead if ahead_too else Population,
+        tokens_max=longest,
+        drafts_max=settings.drafts_max,
+        geometry=NO_STATES,
+    )
+    its.alive = {request.number: request}
+    with on_lengths(population), validators.disabled():
+        answer = its.resolve(Sample(request.number, u.accepted, 7, u.proposed))
+    proposed = least(u.proposed, u.drafts_max)
+    fine = (answer.drafts == proposed) & (answer.accepted == least(u.accepted, u.verified))
+    slots = settings.lookahead_tokens
+    fine = fine & (slots == (0 if u.how == ELSEWHERE else u.drafts_max)) & (u.drafts_max <= u.draft_states)
+    if ahead_too:
+        return fine
+    with (
+        on_lengths(population),
+        patch.object(population, "list", lambda numbers: numbers, create=True),
+        patch.object(population, "range", lambda first, end: Tokens(end - first), create=True),
+    ):
+        its.settle(answer, Done())
+        its.settings.tokens_max, its.settings.chunk_tokens = u.longest, u.chunk
+        computes = its.tokens_to_schedule(request, u.budget)
+    verified = request.tokens_computed + computes - request.tokens.length
+    fine = fine & (request.drafts.length == proposed) & (verified <= proposed)
+    return fine & (computes == 1 + verified) & implies(u.aligned == 1, computes < u.size)
+
+
+def _keeps_one_more(self: Population, request: Request, operation: Sample) -> None:
+    _ANSWER(self, request, operation)
+    request.drafts += [7]
+
+
+DRAFTS = Obligation(
+    id="eagle.running-drafts-have-slots",
+    statements=("KV-MEM-02", "KV-OP-26"),
+    title="With an answer no more drafts are proposed than the settings say. If the layer or the model that drafts "
+    "keeps what it computes in the blocks, look-ahead has as many slots. The next step computes one token and verifies "
+    "at most these drafts; a group of states has as many draft states, and where states are kept at block ends only, "
+    "the step is shorter than a block of states. Other settings are rejected.",
+    unknowns={
+        **OF_ANSWER,
+        "how": Count(0, ELSEWHERE),
+        **{name: Count(0, 1) for name in ("aligned", "ahead")},
+        **{name: Count(0) for name in ("proposed", "drafts_max", "draft_states")},
+        **{name: Count(1) for name in ("size", "budget", "chunk")},
+        "longest": Count(2),
+    },
+    # The request has not reached its longest.
+    assumes=lambda u: (u.accepted + 1 < u.room) & (u.tokens + u.accepted + 1 < u.longest),
+    claim=_drafts_have_slots,
+    witnesses={
+        "more is proposed than may be": lambda u: (
+            (u.how == LAYER) & (u.proposed == 5) & (u.drafts_max == 3) & (u.draft_states == 3) & (u.size == 8)
+        ),
+    },
+    mutants=(
+        only(
+            "keeps-a-draft-more",
+            "A draft more is kept than may be proposed.",
+            f"{BOOKS}._answer",
+            _keeps_one_more,
+        ),
+        only(
+            "hashed-layer-gets-no-slots",
+            "Only a layer for which hits match a unit more gets look-ahead slots.",
+            "kvreference.geometry:Geometry.has_draft_layer",
+            property(lambda self: self.lookahead_tokens > 0),
+        ),
+        only(
+            "states-of-fewer-drafts",
+            "More may be drafted than a group has draft states.",
+            "kvreference.settings:Settings._drafts_have_states",
+            lambda self, attribute, drafts_max: None,
+        ),
+    ),
+)
 
 
 class Several(Term):
@@ -833,4 +954,4 @@ GOES_BACK = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)
+OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, DRAFTS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)
