@@ -90,10 +90,12 @@ _LEFT: dict[str, str] = {
     "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; that a "
     "worker and another node write what they are to write, in order, which ghost memory and the level of a worker "
     "follow: of states, also that the worker brings the one of the last draft that holds to its token's place; where "
-    "steps are ahead of answers, that one with drafts is no longer than a block of states; what a window has released "
-    "before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "drafts of the step which admits a request: the reference gives it no slots for them, and a release "
-    "may; where steps are ahead of answers, that one with drafts is no longer than a block of states",
+    "states are kept at block ends only and steps are ahead of answers, a step of a preempted request that computes "
+    "drafts and is longer than a block: the state that is read next may have none; what a window has released before a "
+    "load that then fails, which finding 034 shows is read",
+    "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots; where states are kept "
+    "at block ends only and steps are ahead of answers, a step of a preempted request that computes drafts and is "
+    "longer than a block",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
     "preempted since; what copies read, which is freed when they are dispatched",
