@@ -360,7 +360,7 @@ def test_a_table_that_is_freed_late_is_pinned_when_its_request_ends() -> None:
 
 
 def test_a_preempted_request_may_pass_the_state_that_it_reads_next() -> None:
-    """Why KV-MEM-01 is not proved of such steps (``kvspec.evidence``): five tokens, in blocks of four, one a draft.
+    """Why KV-MEM-01 is not proved of such steps (``kvspec.evidence``): five tokens, blocks of four, one may be a draft.
 
     The draft is rejected, so the next step reads the state after token 11. There the table has the null block.
     """

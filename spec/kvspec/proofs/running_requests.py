@@ -624,6 +624,131 @@ def _answer_in_turn(self: PopulationAhead, request: Any, operation: Any) -> None
 _ANSWER_AHEAD = PopulationAhead._answer
 
 
+class Most(Term):
+    """How many drafts are proposed at most: a list of one token may be repeated so often, and once more."""
+
+    __slots__ = ()
+
+    def __radd__(self, other: Any) -> Any:
+        return Most((Term(self.z3) + other).z3)
+
+    def __rmul__(self, other: Any) -> Any:
+        assert len(other) == 1, "one token"
+        return [Tokens(Term(self.z3))]
+
+
+def _is_in_step(u: Any, request: Any, awaited: Any) -> Any:
+    """Whether what is awaited is all that is computed of what is not known, but for a last token; drafts follow it.
+
+    Or nothing is awaited, and the request has known tokens to compute, and no drafts.
+    """
+    follows = (request.tokens_computed == request.tokens.length + awaited - 1) & (
+        request.drafts.length == awaited + u.drafts_max
+    )
+    known = (awaited == 0) & (request.drafts.length == 0) & (request.tokens_computed < request.tokens.length)
+    return follows | known
+
+
+def _in_turn(u: Any) -> Any:
+    """A request with answers that are awaited, or none."""
+    awaited = _in_flight(u) if u.awaits == 1 else []
+    return request_of(u, Status.RUNNING, drafts=Tokens(u.drafts), awaited=awaited, in_flight=[])
+
+
+def _stays_in_step(u: Any) -> Any:
+    """Of a request one more step is scheduled ahead, or the oldest is answered."""
+    request = _in_turn(u)
+    its = books(PopulationAhead, chunk_tokens=u.chunk, drafts_max=Most(expression_of(u.drafts_max)), geometry=NO_STATES)
+    its.settings.tokens_max = u.longest
+    if u.answers == 1:
+        its.settings.tokens_max = Longest(u.longest, request.tokens)
+        ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+        with on_lengths(ahead), ranged:
+            its._answer(request, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+        return _is_in_step(u, request, ahead.tokens_awaited(request.awaited))
+    with on_lengths(population), on_lengths(ahead):
+        its._compute(request, u.budget, Granted(0, (), 0))
+    computes = request.tokens_computed - u.computed
+    awaited = ahead.tokens_awaited(request.awaited)
+    if request.answers_step:
+        drafts = request.awaited[-1]
+        fine = (drafts <= u.drafts_max) & _is_in_step(u, request, awaited)
+    else:
+        # A chunk of known tokens that leaves some of them.
+        drafts, fine = 0, _is_in_step(u, request, awaited)
+    return fine & ((computes == 1 + drafts) | (request.drafts_in_flight == 0))
+
+
+def _is_in_turn(u: Any) -> Any:
+    request = _in_turn(u)
+    legal = (u.computed < u.longest - 1) & (u.tokens + u.accepted + 1 <= u.longest)
+    answers = implies(u.answers == 1, (u.awaits == 1) & (u.accepted <= u.first))
+    return _is_in_step(u, request, ahead.tokens_awaited(request.awaited)) & legal & answers & _no_others(u)
+
+
+def _expects_more(self: PopulationAhead, request: Any, budget: int, granted: Granted) -> None:
+    _COMPUTE_AHEAD(self, request, budget, granted)
+    request.drafts += [ahead.EXPECTED] if request.answers_step else []
+
+
+def _keeps_what_was_expected(self: PopulationAhead, request: Any, operation: Any) -> None:
+    before = request.drafts.length
+    _ANSWER_AHEAD(self, request, operation)
+    request.drafts = Tokens(before)
+
+
+_COMPUTE_AHEAD = PopulationAhead._compute
+"""What it does, where nothing is broken."""
+
+IN_STEP = Obligation(
+    id="attention-kinds.running-steps-ahead-compute-their-drafts",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-26"),
+    title="Where steps are ahead of answers, however many, each step of a request that was not preempted meanwhile "
+    "computes one token and its drafts, no more than the settings say, or known tokens only, and then no token that it "
+    "has computed may be taken back. So it is again once the step is scheduled, and once the oldest is answered.",
+    unknowns={
+        **CHUNK,
+        **STEPS,
+        **{name: Count(0, 1) for name in ("awaits", "answers")},
+        **{name: Count(0) for name in ("drafts_max", "accepted")},
+    },
+    assumes=_is_in_turn,
+    claim=_stays_in_step,
+    witnesses={
+        "a second step with drafts": lambda u: (
+            (u.awaits == 1)
+            & (u.answers == 0)
+            & (u.first == 2)
+            & (u.steps == 2)
+            & (u.drafts_max == 2)
+            & (u.budget == 9)
+            & (u.chunk == 9)
+            & (u.longest == 99)
+        ),
+        "one of three is answered": lambda u: (
+            (u.answers == 1) & (u.first == 2) & (u.accepted == 1) & (u.steps == 2) & (u.drafts_max == 2)
+        ),
+        "a chunk of a prompt": lambda u: (
+            (u.awaits == 0) & (u.drafts == 0) & (u.drafts_max == 2) & (u.computed == 8) & (u.tokens == 40)
+        ),
+    },
+    mutants=(
+        only(
+            "a-step-expects-a-draft-more",
+            "A step expects a draft more than may be proposed.",
+            f"{AHEAD}:PopulationAhead._compute",
+            _expects_more,
+        ),
+        only(
+            "expected-before-are-kept",
+            "What was expected of the step before is expected once more.",
+            f"{AHEAD}:PopulationAhead._answer",
+            _keeps_what_was_expected,
+        ),
+    ),
+)
+
+
 def _goes_ahead(u: Any) -> Any:
     """A step is scheduled while the answers of others are awaited; then it is withdrawn, or dispatched and over."""
     its = books(PopulationAhead, chunk_tokens=u.chunk, tokens_max=u.longest, drafts_max=1, geometry=NO_STATES)
@@ -954,4 +1079,17 @@ GOES_BACK = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, DRAFTS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)
+OBLIGATIONS = (
+    COMPUTES,
+    LAST_STATE,
+    ANSWERS,
+    DRAFTS,
+    UNSURE,
+    TAKES_BACK,
+    LATE,
+    IN_STEP,
+    GOES_AHEAD,
+    LOADS,
+    ANEW,
+    GOES_BACK,
+)
