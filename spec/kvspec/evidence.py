@@ -87,12 +87,9 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; where states "
-    "are kept at block ends only and steps are ahead of answers, a request that was preempted while it awaited some: a "
-    "step of it may compute drafts and be longer than a block, and the state that is read next may then have none; "
-    "what a window has released before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots; where states are kept "
-    "at block ends only and steps are ahead of answers, a request that was preempted while it awaited some",
+    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; what a window "
+    "has released before a load that then fails, which finding 034 shows is read",
+    "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
     "preempted since; what copies read, which is freed when they are dispatched",

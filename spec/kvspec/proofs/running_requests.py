@@ -703,9 +703,10 @@ _COMPUTE_AHEAD = PopulationAhead._compute
 IN_STEP = Obligation(
     id="attention-kinds.running-steps-ahead-compute-their-drafts",
     statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-26"),
-    title="Where steps are ahead of answers, however many, each step of a request that was not preempted meanwhile "
-    "computes one token and its drafts, no more than the settings say, or known tokens only, and then no token that it "
-    "has computed may be taken back. So it is again once the step is scheduled, and once the oldest is answered.",
+    title="Where steps are ahead of answers, however many, each step of a request that awaits no answer from before it "
+    "was preempted computes one token and its drafts, no more than the settings say, or known tokens only, and then no "
+    "token that it has computed may be taken back. So it is again once the step is scheduled, and once the oldest is "
+    "answered.",
     unknowns={
         **CHUNK,
         **STEPS,
@@ -744,6 +745,85 @@ IN_STEP = Obligation(
             "What was expected of the step before is expected once more.",
             f"{AHEAD}:PopulationAhead._answer",
             _keeps_what_was_expected,
+        ),
+    ),
+)
+
+
+class Awaited(Term):
+    """How many tokens are awaited, of which a list is made."""
+
+    __slots__ = ()
+
+    def __rmul__(self, other: Any) -> Any:
+        assert other == [ahead.EXPECTED], "nothing is known of them"
+        return Tokens(Term(self.z3))
+
+
+def _waits_for_answers(u: Any) -> Any:
+    """A request with states is preempted while it awaits answers, or takes the oldest of them since."""
+    its = books(PopulationAhead, drafts_max=1, geometry=SimpleNamespace(fences=True, keeps_states=bool(u.states == 1)))
+    # A list is empty only if it has no entry, and so none that stands for no number.
+    awaited = [] if u.awaits == 0 else _in_flight(u) if u.steps > 0 else OldestAndOthers([u.first])
+    waits = request_of(u, Status.RUNNING if u.runs == 1 else Status.WAITING, drafts=Tokens(u.drafts), awaited=awaited)
+    its.alive = {0: waits}
+    if waits.status is Status.RUNNING:
+        count = ahead.tokens_awaited
+        with patch.object(ahead, "tokens_awaited", lambda numbers: Awaited(expression_of(count(numbers)))):
+            its.settle(Preempt(0), Done())
+    elif awaited:
+        its.settings.tokens_max = Longest(u.longest, waits.tokens)
+        ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+        with on_lengths(ahead), ranged:
+            its._answer(waits, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+    left, may = ahead.tokens_awaited(waits.awaited), its.may(Admit, waits)
+    if u.states == 0:
+        return may
+    if may:
+        return len(waits.awaited) == 0 and waits.drafts.length == 0
+    return (left > 0) & (waits.drafts.length == left) & (waits.tokens_computed == 0)
+
+
+def _may_wait_for_answers(u: Any) -> Any:
+    count = implies(u.awaits == 1, u.drafts == u.first + u.others + u.steps + 1) & implies(u.awaits == 0, u.drafts == 0)
+    legal = (u.accepted <= u.first) & (u.tokens + u.accepted + 1 <= u.longest)
+    return legal & _no_others(u) & implies(u.runs == 0, (u.computed == 0) & count)
+
+
+ANSWERED_FIRST = Obligation(
+    id="attention-kinds.running-states-wait-for-answers",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-26"),
+    title="Where states are kept, a preempted request is admitted if and only if it awaits no answer of the steps that "
+    "it was part of, however many; then it has no drafts.",
+    unknowns={
+        **CHUNK,
+        **STEPS,
+        "accepted": Count(0),
+        **{name: Count(0, 1) for name in ("awaits", "runs", "states")},
+    },
+    assumes=_may_wait_for_answers,
+    claim=_waits_for_answers,
+    witnesses={
+        "two are awaited": lambda u: (
+            (u.awaits == 1) & (u.runs == 1) & (u.steps == 1) & (u.first == 1) & (u.states == 1)
+        ),
+        "the last is answered": lambda u: (
+            (u.awaits == 1) & (u.runs == 0) & (u.steps == 0) & (u.first == 2) & (u.accepted == 1) & (u.states == 1)
+        ),
+        "without states": lambda u: (u.awaits == 1) & (u.runs == 1) & (u.steps == 1) & (u.states == 0),
+    },
+    mutants=(
+        only(
+            "admitted-before-it-is-answered",
+            "A preempted request is admitted whatever it awaits.",
+            f"{AHEAD}:PopulationAhead.may",
+            lambda self, kind, request: Population.may(self, kind, request),
+        ),
+        only(
+            "waits-without-states",
+            "A preempted request waits for its answers where no states are kept, too.",
+            f"{AHEAD}:PopulationAhead.may",
+            lambda self, kind, request: not request.awaited and Population.may(self, kind, request),
         ),
     ),
 )
@@ -1088,6 +1168,7 @@ OBLIGATIONS = (
     TAKES_BACK,
     LATE,
     IN_STEP,
+    ANSWERED_FIRST,
     GOES_AHEAD,
     LOADS,
     ANEW,
