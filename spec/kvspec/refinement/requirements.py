@@ -73,7 +73,7 @@ ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = Ma
     {
         Admit: _GROWS | {Fill, Hold, Read, Aim},
         Schedule: _GROWS,
-        Rewind: frozenset({Forget}),
+        Rewind: _ENDS | {Forget},
         Sample: _CACHES,
         ReleaseSkipped: _FREES,
         Preempt: _ENDS,
