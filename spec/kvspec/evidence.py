@@ -89,7 +89,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
     "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
-    "compares; what a window has released before a load that then fails, which finding 034 shows is read",
+    "compares",
     "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
     "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
     "a release gives it slots for that",
