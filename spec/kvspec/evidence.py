@@ -87,8 +87,7 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; what a window "
-    "has released before a load that then fails, which finding 034 shows is read",
+    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares",
     "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "

@@ -721,7 +721,7 @@ def _arrives(u: Any) -> Any:
     manager.population, manager.prefixes = _Alone(request), {OWNER: []}
     manager.cache = SimpleNamespace(register=register)
     manager._transferred(Transferred(OWNER, succeeded))
-    if not (loads and succeeded):
+    if not (loads and succeeded) or u.computed == 0:
         return registered == [] and freed == [OWNER]
     if freed or len(registered) != 1:
         return False
@@ -734,10 +734,14 @@ ARRIVES = Obligation(
     id="external-tokens.running-arrival-is-cached",
     statements=("KV-OP-24", "KV-OP-08", "KV-MEM-01"),
     title="When a load has arrived, all that its request counts as computed is registered, and no step computes it. If "
-    "it failed, or a transfer of a request that has ended is over, nothing is registered, and all blocks are freed.",
+    "that is nothing, if it failed, or if a transfer of a request that has ended is over, nothing is registered, and "
+    "all blocks are freed.",
     unknowns={"computed": Count(0), "loads": Count(0, 1), "succeeded": Count(0, 1)},
     claim=_arrives,
-    witnesses={"it arrived": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 9)},
+    witnesses={
+        "it arrived": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 9),
+        "nothing of it counts": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 0),
+    },
     mutants=(
         only(
             "arrived-is-not-cached",

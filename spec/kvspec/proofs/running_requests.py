@@ -14,12 +14,14 @@ from unittest.mock import patch
 from attrs import evolve, validators
 
 from kvreference import ahead, population
+from kvreference import manager as manager_module
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
 from kvreference.attention import Kind
 from kvreference.content import Keys, Media
 from kvreference.geometry import Geometry
 from kvreference.mamba import StateMode
+from kvreference.manager import Manager
 from kvreference.operations import (
     Abort,
     Admit,
@@ -41,8 +43,9 @@ from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.progress.counted import least
-from kvspec.proofs.running_pool import books, manager_over
-from kvspec.proofs.running_tables import on_lengths
+from kvspec.proofs.attention_kinds import reads
+from kvspec.proofs.running_pool import books, holdings_over, manager_over
+from kvspec.proofs.running_tables import on_lengths, table_of
 from kvspec.running import fresh
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies
@@ -1103,46 +1106,190 @@ ANEW = Obligation(
 )
 
 
+SET_BACK = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)
+"""The kinds of groups of a request that a failed load sets back."""
+
+
+def _in_order(u: Any, *sides: list[Any]) -> list[list[Any]]:
+    """Of two groups that are observed, either may be the first."""
+    return [side[::-1] if u.is_last == 1 else side for side in sides]
+
+
+def _lacks(u: Any) -> Any:
+    """What a group of some kind has released; of another one it may be any block that is read first."""
+    kind = SET_BACK[u.kind.__index__()]
+    window = None if kind is Kind.FULL else u.window
+    other = SimpleNamespace(blocks_unread=lambda _tokens: u.other_unread)
+    tables = [table_of(), table_of()]
+    tables[0].dead, tables[1].dead = u.dead, u.other_dead
+    groups, tables = _in_order(u, [group(kind, u.block, window), other], tables)
+    if manager_module.lacks_blocks(groups, tables, u.kept):
+        first = {
+            Kind.FULL: 0,
+            Kind.SLIDING_WINDOW: either(u.kept < u.window, 0, u.kept - u.window + 1),
+            Kind.CHUNKED_LOCAL: u.kept // u.window * u.window,
+        }
+        return (u.other_dead > u.other_unread) | (first[kind] // u.block < u.dead)
+    is_read = (kind is Kind.FULL) | (u.position == u.at) | reads(kind, u, u.at, u.position)
+    return (u.other_dead <= u.other_unread) & implies(is_read, u.position // u.block >= u.dead)
+
+
+LACKS = Obligation(
+    id="external-tokens.running-asks-what-was-released",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="If a request is to continue after its valid tokens, in any number of groups of any kind but states, then no "
+    "block is released that the next token or a later one reads, or is written to. If it is not to continue, then "
+    "in one of the groups the block is released that the next token reads first.",
+    unknowns={
+        **{name: Count(0) for name in ("kept", "at", "position", "dead", "other_dead", "other_unread")},
+        "block": Count(1),
+        "window": Count(2),
+        "kind": Count(0, len(SET_BACK) - 1),
+        "is_last": Count(0, 1),
+    },
+    assumes=lambda u: (u.kept <= u.at) & (u.position <= u.at),
+    claim=_lacks,
+    witnesses={
+        "a window released what is read": lambda u: (
+            (u.kind == 1) & (u.kept == 32) & (u.window == 32) & (u.block == 16) & (u.dead == 1) & (u.other_dead == 0)
+        ),
+        "a window released what is not read": lambda u: (
+            (u.kind == 1) & (u.kept == 47) & (u.window == 32) & (u.block == 16) & (u.dead == 1) & (u.other_dead == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "reads-what-was-released",
+            "A request continues in its blocks, whatever its windows have released (finding 034).",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: False,
+        ),
+        only(
+            "never-continues",
+            "A request does not continue, though no block that is read was released.",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: True,
+        ),
+        only(
+            "first-group-alone",
+            "What the other groups have released is not asked.",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: tables[0].dead > groups[0].blocks_unread(tokens),
+        ),
+        only(
+            "the-token-after-it",
+            "It is asked what the token after the next one reads.",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: any(
+                table.dead > group.blocks_unread(tokens + 1) for group, table in zip(groups, tables, strict=True)
+            ),
+        ),
+    ),
+)
+
+
 def _goes_back(u: Any) -> Any:
-    """A part of what a request loaded is missing, while steps with it are in flight."""
-    goes_ahead = bool(u.ahead == 1)
+    """A part of what a request loaded, or loads, is missing, while steps with it are in flight."""
+    goes_ahead, loads = bool(u.ahead == 1), bool(u.loads == 1)
     request = request_of(
         u,
-        Status.RUNNING,
+        Status.LOADING if loads else Status.RUNNING,
         drafts=Tokens(u.drafts),
         drafts_in_flight=u.drafts,
         awaited=_in_flight(u) if goes_ahead else [],
         in_flight=_in_flight(u) if goes_ahead else [],
     )
     in_flight = len(request.in_flight)
-    its = books(PopulationAhead if goes_ahead else Population)
-    its.alive = {0: request}
-    with validators.disabled():
-        its.settle(Rewind(0, u.kept), Done())
-    fine = (request.tokens_computed == u.kept) & (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
-    answers = goes_ahead and its.candidates(Sample) != []
-    return (
-        fine
-        & (request.drafts == [] and request.awaited == [] and not answers)
-        & (len(request.in_flight) == in_flight and request.status is Status.RUNNING)
-    )
+    its = books(PopulationAhead if goes_ahead else Population, geometry=ANY_STATES)
+    its.alive, its.dispatched = {0: request}, u.dispatched
+    # Which block of a group is read first is proved above: here it is any.
+    groups: list[Any] = [
+        SimpleNamespace(block_size_tokens=1, blocks_unread=lambda _tokens, first=first: first)
+        for first in (u.unread, u.other_unread)
+    ]
+    tables = [table_of(u.held), table_of()]
+    tables[0].dead, tables[1].dead = u.dead, u.other_dead
+    groups, tables = _in_order(u, groups, tables)
+    freed, registered = list[Any](), list[Any]()
+
+    def register(*arguments: Any) -> list[Any]:
+        registered.append(arguments)
+        return []
+
+    pool = SimpleNamespace(evict=lambda _block: [], end=freed.extend, give_up=freed.extend)
+    geometry = SimpleNamespace(groups=groups)
+    manager = manager_over(holdings_over(SimpleNamespace(pool=pool), geometry))
+    manager.geometry, manager.population, manager.prefixes = geometry, its, {0: []}
+    manager.settings = SimpleNamespace(loads_out_of_turn=bool(u.out_of_turn == 1))
+    manager.cache = SimpleNamespace(register=register)
+    manager.holdings.tables = {0: tables}
+
+    def stands(status: Status, *held: Any) -> bool:
+        """Where it stands, which tables it has, and that nothing was cached of it."""
+        return request.status is status and [*manager.tables.values()] == [*held] and registered == []
+
+    with validators.disabled(), on_lengths(population):
+        manager.perform(Rewind(0, u.kept))
+        answers = goes_ahead and its.candidates(Sample) != []
+        fine = (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
+        fine = fine & (request.drafts == [] and request.awaited == [] and not answers)
+        fine = fine & (len(request.in_flight) == in_flight)
+        if (u.dead <= u.unread) & (u.other_dead <= u.other_unread):
+            as_before = stands(Status.LOADING if loads else Status.RUNNING, tables) and freed == []
+            return fine & (request.tokens_computed == u.kept) & as_before
+        if loads:
+            fine = fine & (request.tokens_computed == 0) & (stands(Status.LOADING, tables) and freed == [])
+            manager.perform(Transferred(0, bool(u.succeeded == 1)))
+    is_late = goes_ahead and bool(u.out_of_turn == 1)
+    waits = manager.holdings.deferred == ([(u.dispatched, tables)] if is_late else [])
+    return fine & (request.tokens_computed == 0) & (stands(Status.WAITING) and waits and freed == [u.held])
+
+
+def _frees_while_it_loads(self: Manager, operation: Rewind) -> Done:
+    self._rewind(operation)
+    self.population.settle(Rewind(operation.request, 0), Done())
+    return self._preempt(Preempt(operation.request))
+
+
+def _keeps_after_its_load(self: Manager, operation: Transferred) -> Done:
+    if not operation.succeeded:
+        self._free(operation.request)
+    return Done()
+
+
+def _keeps_drafts(self: Population, operation: Any, answer: Any) -> None:
+    request = self.alive[operation.request]
+    drafts = request.drafts
+    _SETTLE(self, operation, answer)
+    request.drafts = drafts
 
 
 GOES_BACK = Obligation(
     id="external-tokens.running-goes-back",
-    statements=("KV-MEM-01", "KV-MEM-04"),
-    title="A request of which a part of a load failed counts as computed what comes before that part, and has no "
-    "drafts. The answers of its steps in flight, however many, are not awaited any more, since they rest on what is "
-    "missing; but the steps are still in flight.",
+    statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-25"),
+    title="A request of which a part of a load failed counts as computed what comes before that part, and stays in its "
+    "blocks. But if it has released what is read then, in any group, nothing counts, and it frees its blocks: at "
+    "once; or when the transfer that writes them is over; or, where another node may write out of turn, when its steps "
+    "are over. It has no drafts then. The answers of its steps in flight, however many, are not awaited any more, "
+    "since they rest on what is missing; but the steps are still in flight.",
     unknowns={
-        "tokens": Count(1),
-        **{name: Count(0) for name in ("computed", "drafts", "kept")},
-        "ahead": Count(0, 1),
+        **{name: Count(1) for name in ("tokens", "held")},
+        **{name: Count(0) for name in ("computed", "drafts", "kept", "dispatched")},
+        **{name: Count(0) for name in ("dead", "unread", "other_dead", "other_unread")},
+        **{name: Count(0, 1) for name in ("ahead", "loads", "succeeded", "out_of_turn", "is_last")},
         **STEPS,
     },
     assumes=lambda u: (u.kept <= u.computed) & _no_others(u),
     claim=_goes_back,
-    witnesses={"three steps are in flight": lambda u: (u.ahead == 1) & (u.steps == 2) & (u.kept == 4)},
+    witnesses={
+        "three steps are in flight": lambda u: (
+            (u.ahead == 1) & (u.steps == 2) & (u.kept == 4) & (u.dead == u.unread) & (u.other_dead == 0)
+        ),
+        "it frees its blocks when its steps are over": lambda u: (
+            (u.ahead == 1) & (u.steps == 2) & (u.out_of_turn == 1) & (u.loads == 0) & (u.dead > u.unread)
+        ),
+        "it loads": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.kept == 4) & (u.other_dead > u.other_unread),
+    },
     mutants=(
         only(
             "answers-are-awaited",
@@ -1154,7 +1301,25 @@ GOES_BACK = Obligation(
             "drafts-stay",
             "The drafts that follow what is missing stay.",
             f"{BOOKS}.settle",
-            lambda self, operation, answer: setattr(self.alive[operation.request], "tokens_computed", operation.tokens),
+            lambda self, operation, answer: _keeps_drafts(self, operation, answer),
+        ),
+        only(
+            "stays-in-its-blocks",
+            "A request continues in its blocks, whatever its windows have released (finding 034).",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: False,
+        ),
+        only(
+            "freed-while-it-loads",
+            "The blocks are freed while another node still writes them.",
+            "kvreference.manager:Manager._start_anew",
+            _frees_while_it_loads,
+        ),
+        only(
+            "held-after-its-load",
+            "A load of which nothing counts leaves its blocks held.",
+            "kvreference.manager:_PERFORM",
+            {**manager_module._PERFORM, Transferred: _keeps_after_its_load},
         ),
     ),
 )
@@ -1172,5 +1337,6 @@ OBLIGATIONS = (
     GOES_AHEAD,
     LOADS,
     ANEW,
+    LACKS,
     GOES_BACK,
 )

@@ -73,7 +73,7 @@ ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = Ma
     {
         Admit: _GROWS | {Fill, Hold, Read, Aim},
         Schedule: _GROWS,
-        Rewind: frozenset({Forget}),
+        Rewind: _ENDS | {Forget},
         Sample: _CACHES,
         ReleaseSkipped: _FREES,
         Preempt: _ENDS,
@@ -281,10 +281,19 @@ def _ended(step: Step, was: Request) -> Pattern | None:
 
 
 def _transferred(step: Step, was: Request) -> Pattern | None:
-    """Blocks that arrived stay; blocks that were read, or did not arrive, are freed."""
+    """Blocks that arrived stay; blocks that were read, did not arrive, or are of no use are freed."""
     assert isinstance(step.operation, Transferred)
-    arrived = was.status is Status.LOADING and step.operation.succeeded
+    arrived = was.status is Status.LOADING and step.operation.succeeded and was.tokens_computed > 0
     return _unchanged(step, was) if arrived else None
+
+
+def _set_back(step: Step, was: Request) -> Pattern | None:
+    """The blocks stay, unless the request runs and has released one that the token after the valid ones reads."""
+    assert isinstance(step.operation, Rewind)
+    assert step.named is not None, "a request that runs or loads names blocks"
+    tokens, groups = step.operation.tokens, step.manager.geometry.groups
+    lacks = any(NULL in blocks[group.blocks_unread(tokens) :] for group, blocks in zip(groups, step.named, strict=True))
+    return None if lacks and was.status is Status.RUNNING else _unchanged(step, was)
 
 
 _MUST_BE: Mapping[type[Operation], Callable[[Step, Request], Pattern | None]] = MappingProxyType(
@@ -296,6 +305,7 @@ _MUST_BE: Mapping[type[Operation], Callable[[Step, Request], Pattern | None]] = 
         Finish: _ended,
         Abort: _ended,
         Transferred: _transferred,
+        Rewind: _set_back,
     }
 )
 """By operation on a request; one that is not here leaves the tables as they are."""
