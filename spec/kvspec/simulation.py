@@ -259,7 +259,7 @@ class Row:
     counts: Mapping[type[Transition], Proofs] = _NONE
     """What the request counts, or another node writes, with the same."""
     never: frozenset[str] = frozenset()
-    """What it reaches by the source, and never calls."""
+    """What it reaches by the source, and by which it changes nothing: it is not called, or there is nothing to do."""
     left: str = ""
     """What of the guards is left to tests."""
 
@@ -288,7 +288,7 @@ _CACHES: Mapping[str, Proofs] = MappingProxyType(
         "block_pool:BlockPool.register_beginning": ("partial-hits.an-entry-once", "partial-hits.running-begin"),
     }
 )
-_IN_FLIGHT = "that the steps that count as in flight are those that use its blocks"
+_IN_FLIGHT = "that the blocks which steps in flight use, and another node fills, are those of requests that record it"
 _ALLOCATES: Mapping[str, Proofs] = MappingProxyType(
     {name: () for name in EFFECTS if EFFECTS[name] and EFFECTS[name][0] in (Hold, Take, Read, Aim, Demote)}
 )

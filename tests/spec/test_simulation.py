@@ -10,7 +10,8 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from importlib import import_module
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,26 @@ from unittest.mock import patch
 import pytest
 from attrs import evolve
 
+from kvgate.explore.ahead_world import AheadWorld
+from kvgate.explore.drive import drive
+from kvgate.explore.invariants import Checks, no_invariants, nothing_in_flight
+from kvgate.explore.tiny_models import MODELS
+from kvgate.explore.walk import walk
+from kvgate.kernel.models import load
 from kvreference.manager import _PERFORM, Manager
-from kvreference.operations import Admit, Finish, LookUp, Pause, Preempt, Reset, Rewind, Sample, Schedule, Transferred
+from kvreference.operations import (
+    Admit,
+    Continue,
+    Finish,
+    LookUp,
+    Pause,
+    Preempt,
+    Reset,
+    Rewind,
+    Sample,
+    Schedule,
+    Transferred,
+)
 from kvspec.executed import stored
 from kvspec.kernel import writers
 from kvspec.obligation import Tier
@@ -170,3 +189,96 @@ def test_each_operation_of_the_proofs_happens(which: str) -> None:
             with suppress(StopIteration):
                 running_operations._performs(SimpleNamespace(**dict.fromkeys(names, 0), **its, **flags), which)
     assert happened
+
+
+DRIVEN = ("compressed+partial", "mixed-blocks+scratch", "gemma-hybrid+pinned=2", "mamba-align+eagle+transfers")
+
+
+def _made(operations: int = 800) -> dict[Kind, set[str]]:
+    """What operations of each kind call of the kernel while the reference is driven, with steps in flight, too."""
+    made: dict[Kind, set[str]] = {}
+    now: list[Any] = []
+
+    def within(owner: type, name: str, kind_of: Callable[..., Kind]) -> Any:
+        original = getattr(owner, name)
+
+        def performs(self: Manager, what: Any) -> Any:
+            now.append(kind_of(what))
+            made.setdefault(now[-1], set())
+            try:
+                return original(self, what)
+            finally:
+                now.pop()
+
+        return patch.object(owner, name, performs)
+
+    def noted(entry: str) -> Any:
+        module, _, path = entry.partition(":")
+        owner, _, name = path.partition(".")
+        of = getattr(import_module(f"kvreference.{module}"), owner)
+        original = vars(of)[name]
+
+        def notes(*arguments: Any, **named: Any) -> Any:
+            # What the kernel calls of itself is a part of it.
+            if now and now[-1] is not None:
+                made[now[-1]].add(entry)
+            now.append(None)
+            try:
+                return original(*arguments, **named)
+            finally:
+                now.pop()
+
+        return patch.object(of, name, notes)
+
+    with ExitStack() as stack:
+        stack.enter_context(within(Manager, "perform", type))
+        stack.enter_context(within(Manager, "returned", lambda _requests: type(None)))
+        for entry in ENTRIES:
+            stack.enter_context(noted(entry))
+        for model in DRIVEN:
+            assert not drive([load(model)], operations).found
+        ahead = MODELS["tiny-ahead-loads"]
+        no_checks = Checks(no_invariants, watches_memory=False, of_flight=nothing_in_flight, of_steps=())
+        walk([AheadWorld("tiny-ahead-loads", ahead.shallow, Manager, no_checks)], operations)  # type: ignore[attr-defined]  # of a world of steps ahead
+    return made
+
+
+FOR_NOTHING: dict[Kind, set[str]] = {Schedule: {"holdings:Holdings._aim"}}
+"""What is called where there is nothing to do: no copy is without a destination then."""
+CALLED_BY_ITSELF = {"holdings:Holdings.free"}
+"""What only the kernel calls."""
+
+
+OF_A_SCHEDULER = {Rewind, Pause, Continue}
+"""What only a scheduler asks for: neither these walks nor ``kvgate conform`` do."""
+
+
+def _others(made: dict[Kind, set[str]]) -> set[str]:
+    """What was called and is not in the table."""
+    return {
+        each for kind, its in made.items() for each in its - {*SIMULATION[kind].calls} - FOR_NOTHING.get(kind, set())
+    }
+
+
+@pytest.mark.ci
+def test_while_it_runs_each_calls_what_the_table_says() -> None:
+    """While the reference is driven over all mechanisms; of the kernel everything is called."""
+    made = _made()
+    assert set() == _others(made)
+    assert ENTRIES - CALLED_BY_ITSELF == set().union(*made.values())
+    assert set(SIMULATION) - OF_A_SCHEDULER == set(made)
+
+
+@pytest.mark.ci
+def test_another_call_is_seen() -> None:
+    """A look-up that evicts, by a name that no source has."""
+    original = Manager.perform
+
+    def perform(self: Manager, operation: Any) -> Any:
+        answer = original(self, operation)
+        if isinstance(operation, LookUp):
+            getattr(self.pool, "ev" + "ict")(1)
+        return answer
+
+    with patch.object(Manager, "perform", perform):
+        assert {"block_pool:BlockPool.evict"} == _others(_made(50))

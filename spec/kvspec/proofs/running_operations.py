@@ -42,6 +42,9 @@ from kvreference.operations import (
 )
 from kvreference.population import Population, Request, Status
 from kvspec.obligation import Count, Mutant, Obligation, Unknown, only
+from kvspec.pool.induction import ANY_STATE, before
+from kvspec.pool.state import Operands
+from kvspec.pool.transitions import Drop, Filled
 from kvspec.progress.counted import least, most
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_requests import AHEAD, ANY_STATES, BOOKS, STEPS, Longest, Tokens, _in_flight, request_of
@@ -179,13 +182,16 @@ def _performs(u: Any, which: str) -> Any:
             return True
         flies = which in RELEASE and isinstance(its, PopulationAhead) and bool(u.flies == 1)
         request.in_flight = _in_flight(u) if flies else []
-        before, prefixes = _fields(other), dict(manager.prefixes)
+        was, prefixes = _fields(other), dict(manager.prefixes)
         expected, computed, is_over = _must(u, which, status, request, manager, flies)
         if operation is None:
             manager.returned([OWNER] if flies else [])
         else:
             manager.perform(operation)
-    fine = _same(asked, expected) & (_fields(other) == {**before, "undispatched": other.undispatched})
+    fine = _same(asked, expected)
+    if any(each[0] == "release_all" for each in asked):
+        fine = fine & _may_drop(u, which)
+    fine = fine & (_fields(other) == {**was, "undispatched": other.undispatched})
     fine = fine & all(manager.prefixes[number] is prefixes[number] for number in its.alive if number != NEW)
     if is_over or OWNER not in its.alive:
         return fine & (is_over and list(its.alive) == [OTHER] and list(manager.prefixes) == [OTHER])
@@ -195,6 +201,29 @@ def _performs(u: Any, which: str) -> Any:
         # Only what it does not count is replaced.
         return fine & (request.tokens.kept == u.computed)
     return fine & (request.tokens.length == u.tokens)
+
+
+def _entry(u: Any) -> Operands:
+    return Operands(u.at_block, u.at_entry)
+
+
+def _may_drop(u: Any, which: str) -> Any:
+    """Whether an entry of the request may drop its block now; when a transfer is over, the other node is done."""
+    state, at = before(u), _entry(u)
+    return Drop.guard(Filled.effect(state, at) if which in ("arrived", "failed") else state, at)
+
+
+def _is_as_recorded(u: Any) -> Any:
+    """What the population records of the request whose entry names a block, and of the steps that use it.
+
+    Another node fills blocks of a request that loads, or has ended since, only. A step uses a block for one of its
+    holders, and is over before the next operation unless it is ahead, when its request has it in flight.
+    """
+    block = u.at_block
+    fills = (u.status == STATUSES.index(Status.LOADING)) | (u.status == STATUSES.index(Status.ENDING))
+    used = (u.uses.count(block) >= 1) | (u.owed[block] != 0)
+    own = (u.ahead == 1) & (u.flies == 1)
+    return implies(u.filled[block] != 0, fills) & implies(used, own | (u.refs[block] != 1))
 
 
 def _must(u: Any, which: str, status: Status, request: Any, manager: Any, flies: bool) -> tuple[list[Any], Any, bool]:
@@ -276,12 +305,19 @@ RELEASES = Obligation(
     statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-06", "KV-OP-07"),
     title="A request that is preempted, ends or loses its load, performed as a whole, frees all that it holds, once, "
     "and not while another node fills it; at once only if no step with it counts as in flight, or no other node may "
-    "write before that is over. What has arrived is registered as far as its request counts it. What another node is "
-    "to read, and a request that is asked to, releases what no token after the sure ones reads. A step that is over "
-    "releases what waited for it. Nothing else is asked of holders and cache. The request counts as computed what it "
-    "did before, or nothing, or all but its last token; another request is not touched.",
-    unknowns={"kind": Count(0, len(RELEASE) - 1), **OF_OPERATION},
-    assumes=_stands,
+    "write before that is over. So each of its entries may drop its block, if only requests that load are filled, and "
+    "a step in flight uses a block for a holder that has it in flight. What has arrived is registered as far as its "
+    "request counts it. What another node is to read, and a request that is asked to, releases what no token after the "
+    "sure ones reads. A step that is over releases what waited for it. Nothing else is asked of holders and cache. The "
+    "request counts as computed what it did before, or nothing, or all but its last token; another one is not touched.",
+    unknowns={
+        "kind": Count(0, len(RELEASE) - 1),
+        **OF_OPERATION,
+        **ANY_STATE,
+        "at_block": Count(0),
+        "at_entry": Count(0),
+    },
+    assumes=lambda u: _stands(u) & Drop.precondition(before(u), _entry(u)) & _is_as_recorded(u),
     claim=lambda u: _performs(u, RELEASE[u.kind.__index__()]),
     witnesses={
         "preempted in flight": lambda u: (
@@ -333,6 +369,12 @@ RELEASES = Obligation(
                 self.population.returned(requests),
                 self.holdings.steps_over(self.population.over + 1),
             ),
+        ),
+        only(
+            "freed-before-it-is-cancelled",
+            "What a load that failed was to fill is freed though the other node still writes it.",
+            "kvspec.pool.transitions:Filled.effect",
+            staticmethod(lambda state, at: state),
         ),
         only(
             "all-is-sure",
@@ -418,7 +460,7 @@ def _answers(u: Any) -> Any:
     else:
         request.drafts_in_flight = u.first
     its, other = _population(u, manager, request, tokens_max=Longest(u.tokens + u.room, request.tokens))
-    unsure, before = request.drafts_in_flight, _fields(other)
+    unsure, was = request.drafts_in_flight, _fields(other)
     with validators.disabled():
         operation = Sample(OWNER, u.accepted, 7, 1)
     ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
@@ -433,7 +475,7 @@ def _answers(u: Any) -> Any:
     holds = u.tokens + least(u.accepted, u.room - 1)
     failed = (u.at >= holds) & (u.at < u.tokens + u.first)
     fine = implies(counted & negated(counts), u.at >= u.computed - unsure)
-    fine = fine & implies(negated(counted), negated(counts)) & (_fields(other) == before)
+    fine = fine & implies(negated(counted), negated(counts)) & (_fields(other) == was)
     if not goes_ahead:
         fine = fine & ((counted & negated(counts)) == failed) & (still_unsure == 0)
     caches = goes_ahead or bool(u.caches == 1)
