@@ -3,9 +3,10 @@
 An operation changes blocks by the functions of the kernel, and what its request counts by the population. Which
 functions of the kernel it can reach is read from the source (``reached``): a call of ``self``, or of a part of the
 manager by its name, leads to the methods of its classes, any other one to all functions of that name. Branches for
-operations of another kind are left out. What each function does is in ``EFFECTS``, and ``kvspec.kernel`` names the
-proofs that it does just that. Why each transition may happen at this call, its guard, is in ``SIMULATION``. A test
-compares both with the source and with the traces of the proofs.
+operations of another kind are left out. An operation that it makes may be performed, too. What each function does is in
+``EFFECTS``, and ``kvspec.kernel`` names the proofs that it does just that. Why each transition may happen at this call,
+its guard, is in ``SIMULATION``. Tests compare both with the source, with the traces of the proofs, and with what is
+called while the reference runs.
 """
 
 from __future__ import annotations
@@ -182,18 +183,28 @@ def reached(
     Operators, such as ``[]``, are called by no name: all are followed.
     """
     functions = {**_source().functions, **changed}
-    todo = [*begin, *(name for name in functions if _last(name).startswith("__"))]
-    seen, found = set[str](), set[str]()
+    operators = [name for name in functions if _last(name).startswith("__")]
+    todo = [(name, kind) for name in (*begin, *operators)]
+    seen, found = set[tuple[str, Kind]](), set[str]()
     while todo:
-        name = todo.pop()
-        if name in seen:
+        name, of = todo.pop()
+        if (name, of) in seen:
             continue
-        seen.add(name)
+        seen.add((name, of))
         if name in KERNEL:
             found.add(name)
         elif name in functions:
-            todo += _called(name, _Only(kind).visit(copy.deepcopy(functions[name])))
+            node = _Only(of).visit(copy.deepcopy(functions[name]))
+            todo += [(other, of) for other in _called(name, node)]
+            todo += [(other, another) for another in _made(node) for other in begins_with(another)]
     return frozenset(found & ENTRIES)
+
+
+def _made(node: ast.AST) -> Iterator[type[Operation]]:
+    """The kinds of operations that a function makes: it may perform them."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and _KINDS.get(each.func.id) in _PERFORM:
+            yield _KINDS[each.func.id]
 
 
 RETURNED = "manager:Manager.returned"

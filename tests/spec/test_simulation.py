@@ -147,6 +147,7 @@ OF_ALL = "if isinstance(operation, {}): self.holdings.dispatch()"
         (Finish, Manager._end, "reset = self.pool.reset", {"BlockPool.reset", "PinnedPool.reset"}),
         (LookUp, Manager._hit, "list(map(self.holdings.release_all, [1]))", {"Holdings.release_all"}),
         (Sample, Manager.perform, "self._free(1)", {"Holdings.defer", "Holdings.release_all"}),
+        (LookUp, Manager._hit, "self.perform(Preempt(1))", {"Holdings.defer", "Holdings.release_all"}),
         (Transferred, Manager._transferred, "unknown = answer; unknown._aim(1, None)", {"Holdings._aim"}),
         (type(None), Manager.returned, "self.holdings.free([])", {"Holdings.free"}),
         (Pause, Manager.perform, OF_ALL.format("(Pause, Evict)"), {"Holdings.dispatch"}),
