@@ -45,7 +45,7 @@ LEMMAS = ("products", "counting")
 
 _AHEAD = "that a bound counts all requests ahead, where more are ahead than the proofs list by themselves"
 _STEPS = (
-    "steps that are scheduled ahead; whole steps of more than two requests, of which only the loops are read; that the "
+    "whole steps of more than two requests, of which only the loops are read; that the "
     "promises which proofs of the scheduler assume say no more than the proofs that they name"
 )
 
@@ -63,15 +63,14 @@ _LEFT: dict[str, str] = {
     "KV-OP-02": _WHOLE,
     "KV-OP-03": _WHOLE,
     "KV-OP-04": _WHOLE,
-    "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",
+    "KV-OP-05": _WHOLE,
     "KV-OP-06": _WHOLE,
     "KV-OP-07": _WHOLE,
     "KV-OP-08": _WHOLE,
     "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "what an allocation or a failed load forgets, in models of more than two groups, or of more than two "
-    "blocks at once",
+    "KV-OP-12": _WHOLE,
     "KV-OP-13": _WHOLE,
     "KV-OP-14": _WHOLE,
     "KV-OP-15": _WHOLE,
@@ -88,12 +87,12 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
-    "compares; that a worker and another node write what they are to write, in order, which ghost memory and the level "
-    "of a worker follow; what a window has released before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
-    "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
-    "a release gives it slots for that",
+    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; where states "
+    "are kept at block ends only and steps are ahead of answers, a request that was preempted while it awaited some: a "
+    "step of it may compute drafts and be longer than a block, and the state that is read next may then have none; "
+    "what a window has released before a load that then fails, which finding 034 shows is read",
+    "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots; where states are kept "
+    "at block ends only and steps are ahead of answers, a request that was preempted while it awaited some",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
     "preempted since; what copies read, which is freed when they are dispatched",
@@ -114,6 +113,24 @@ _LEFT: dict[str, str] = {
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)
 """Statement to what its proofs leave to tests; empty if nothing. Every statement that a proof names is here."""
+
+_ANSWERED = (
+    "that each step is answered before the next one is scheduled, as the reference's scheduler does it: schedulers "
+    "that schedule steps ahead are tested"
+)
+_ENDS = "that every transfer ends at some time"
+_WRITTEN = (
+    "that a worker writes what a step is to write, in the order of the steps, and another node what it is to bring, or "
+    "reports that it did not: memory and the level of a worker follow both"
+)
+ASSUMED: Mapping[str, str] = MappingProxyType(
+    {
+        "KV-MEM-01": f"{_WRITTEN}; that the worker brings the state of the last draft that holds to its token's place",
+        "KV-MEM-04": _WRITTEN,
+        **{f"KV-LIVE-{number:02}": f"{_ENDS}; {_ANSWERED}" for number in (1, 2, 3)},
+    }
+)
+"""Statement to what its proofs assume of those with whom a block manager and its scheduler work."""
 
 
 _NO_SYSTEM = "it is about the objects of a system, which no proof reads"
