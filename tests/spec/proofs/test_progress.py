@@ -29,7 +29,7 @@ from kvspec.progress.counted import (
     length_of,
     most,
 )
-from kvspec.progress.promised import PROMISES
+from kvspec.progress.promised import ASKED, PROMISES
 from kvspec.proofs.scheduler_steps import OTHER
 from kvspec.prover import Verdict, prove
 from kvspec.refuted.admission import HANGS, SIZES_MAX
@@ -273,7 +273,7 @@ def test_a_state_is_checked_as_numbers_too() -> None:
     """Goal: the proof of operations claims the same of ints. Method: one request that runs is answered, next to one
     that is back from a load; a pool that is a block too small is not a state.
     """
-    names = ("left", "takes", "freed", "free", "rest", "sent", "accepted", "external", "alive", "parks", "sends")
+    names = (*ASKED, "free", "rest", "sent", "accepted", "external", "alive", "parks", "sends")
     values = {**dict.fromkeys(names, 0), "own": 2, "its": 1, "blocks": 3, "computed": 3, "tokens": 3, "limit": 4}
     values |= {"chunk": 1, "prompt": 1, "answers": 1, "tokens_max": 4, "its_limit": 3, "operation": 1, "place": 4}
     state = SimpleNamespace(**values, first=1, runs=0, ends=0, needs=FiniteMap({2: 2, 3: 2}))
