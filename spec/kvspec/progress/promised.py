@@ -1,8 +1,9 @@
 """The block manager that runs, over holdings and a cache of which no more is known than what is proved of them.
 
 The scheduler needs little of the holdings: whether a request gets its blocks, and how many blocks a request holds
-then. ``Promised`` answers with numbers that are not known. What is assumed of these numbers is what obligations of
-tier P prove of the running holdings and of the running cache: ``PROMISES`` names them. The scheduler itself asks of
+then. ``Promised`` answers with numbers that are not known. Each of its methods is proved to do what the running one
+does, and what is assumed of the numbers are a few predicates, which are proved of the running holdings and cache:
+``PROMISES`` names the proofs. The scheduler itself asks of
 groups only how many blocks are needed or held in all of them: that it leaves none out is read from the source of these
 sums (``kvspec.turns``). So a proof over ``Promised`` holds for any number of groups of any kind, with caching, pins and
 copies, and for any pool.
@@ -22,46 +23,6 @@ from kvreference.manager import OWN, Manager
 from kvreference.operations import Operation
 from kvreference.population import Population
 from kvspec.progress.counted import tables_of
-
-PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "a request passes the gate if and only if what it asks for is free or can be demoted": (
-            "scheduler-progress.running-gate",
-            "scheduler-progress.running-room",
-            "pinned-tier.makes-room-if-possible",
-        ),
-        "an allocation is granted if and only if what it takes is free or can be demoted": (
-            "blocks-and-references.running-allocation",
-            "scheduler-progress.running-room",
-            "pinned-tier.makes-room-if-possible",
-        ),
-        "before that, and when asked, it releases some of what the request holds": (
-            "blocks-and-references.running-next-step",
-            "blocks-and-references.running-release-of-what-is-dead",
-        ),
-        "what no request holds, ended or not, can be had: no copy reads a block between steps": (
-            "blocks-and-references.running-hold",
-            "blocks-and-references.running-release",
-            "blocks-and-references.running-release-lets-go",
-            "blocks-and-references.running-release-queues",
-            "blocks-and-references.running-end-of-a-request",
-            "partial-hits.running-dispatch",
-            "scheduler-progress.step-is-dispatched-before-its-answers",
-        ),
-        "a request that frees all it holds has no tables any more; those of others stay": (
-            "blocks-and-references.running-end-of-a-request",
-        ),
-        "what was cached before the last step was dispatched, or by no step, may serve a hit": (
-            "content-and-cached-map.running-caches-what-is-verified",
-            "partial-hits.running-dispatch",
-            "scheduler-progress.step-is-dispatched-before-its-answers",
-            "hit-lookup.running-hit-is-ready",
-        ),
-    }
-)
-"""What ``Promised`` and ``AnyHit`` do, and what is assumed of them, with the obligations that prove it of the running
-code."""
-
 
 ASKED: Mapping[str, str] = MappingProxyType(
     {
@@ -188,6 +149,29 @@ def serves_at_once(ready: Any) -> Any:
 
 PREDICATES = (adds_up, releases_some, passes_within, stays_within, leaves_a_token, serves_at_once)
 """All that is assumed."""
+
+_CHAPTER = "scheduler-progress.promise"
+PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Promised.passes_gate": (f"{_CHAPTER}-gate",),
+        "Promised.allocate": (f"{_CHAPTER}-first-blocks", f"{_CHAPTER}-next-blocks"),
+        "Promised.release_passed": (f"{_CHAPTER}-releases", f"{_CHAPTER}-next-blocks"),
+        "Promised.release_all": (f"{_CHAPTER}-releases",),
+        "Promised.dispatch": (f"{_CHAPTER}-dispatch",),
+        "AnyHit.look_up": (f"{_CHAPTER}-hit",),
+        "AnyHit.is_ready": (f"{_CHAPTER}-hit-is-ready",),
+        "AnyHit.dispatched": (f"{_CHAPTER}-hit-is-ready",),
+        "AnyHit.register": (f"{_CHAPTER}-caching",),
+        "adds_up": (f"{_CHAPTER}-what-is-not-named-can-be-had",),
+        "releases_some": (f"{_CHAPTER}-next-blocks", f"{_CHAPTER}-releases"),
+        "passes_within": (f"{_CHAPTER}-gate",),
+        "stays_within": (f"{_CHAPTER}-first-blocks", f"{_CHAPTER}-next-blocks"),
+        "leaves_a_token": (f"{_CHAPTER}-hit",),
+        "serves_at_once": (f"{_CHAPTER}-hit-is-ready",),
+    }
+)
+"""Each method of ``Promised`` and ``AnyHit``, and each predicate, with the obligations that prove it of the running
+code."""
 
 
 def promised(

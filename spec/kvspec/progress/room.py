@@ -30,7 +30,7 @@ from kvspec.progress.counted import (
     settings_of,
     tables_of,
 )
-from kvspec.progress.promised import held_by
+from kvspec.progress.promised import asked_of, held_by
 from kvspec.symbolic import Term, expression_of
 
 
@@ -216,7 +216,8 @@ def has_room_behind(u: Any) -> Any:
         made = line_with_another(u)
         if not made._leaves_room(NEW):
             return True
-        made.manager.tables.update(tables_of({NEW: u.takes}))
+        asked = asked_of(u)
+        made.manager.tables.update(tables_of({NEW: asked["left"] + asked["gets"]}))
         made.queues.admit(NEW, runs=not u.parks)
         return has_room(made, OTHER, u.other_needed) and has_room(made, NEW, u.needed)
 

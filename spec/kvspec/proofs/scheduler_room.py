@@ -23,6 +23,7 @@ from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import AMap, Count, Lemma, Obligation, only
 from kvspec.progress.counted import counted, least, most
+from kvspec.progress.promised import ASKED, asked_of, stays_within
 from kvspec.progress.room import (
     KINDS,
     finds_its_blocks,
@@ -691,7 +692,7 @@ ROOM = Obligation(
     ),
 )
 
-TWO = ("blocks", "tokens", "needed", "takes", "held", "external", "rest", "other_needed", "other_held")
+TWO = (*ASKED, "blocks", "tokens", "needed", "held", "external", "rest", "other_needed", "other_held")
 
 
 def _one_applicant(u: Any) -> Any:
@@ -699,7 +700,7 @@ def _one_applicant(u: Any) -> Any:
     sizes = (u.tokens <= u.needed) & (u.held <= u.needed) & (u.other_held <= u.other_needed)
     applies = ((u.entered == 1) & (u.parks == 0)) | ((u.entered == 0) & (u.held == 0))
     accepted = (u.needed <= u.blocks) & (u.other_needed <= u.blocks)
-    return sizes & applies & accepted & (u.takes <= u.tokens)
+    return sizes & applies & accepted & stays_within(SimpleNamespace(**asked_of(u)), u.tokens)
 
 
 def _leaves_room_for_one(self: Any, number: int) -> Any:
@@ -739,7 +740,7 @@ STAYS = Obligation(
         "a load is begun next to another": lambda u: (
             leaves_room(u)
             and (u.parks == 1)
-            & (u.takes >= 1)
+            & (u.left + u.gets >= 1)
             & (u.other_runs == 0)
             & (u.other_held >= 1)
             & (u.other_needed > u.other_held)
@@ -773,7 +774,6 @@ STAYS = Obligation(
         ),
     ),
 )
-"""A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
 ROOM_STAYS = (
