@@ -3,9 +3,8 @@
 The scheduler needs little of the holdings: whether a request gets its blocks, and how many blocks a request holds
 then. ``Promised`` answers with numbers that are not known. Each of its methods is proved to do what the running one
 does, and what is assumed of the numbers are a few predicates, which are proved of the running holdings and cache:
-``PROMISES`` names the proofs. The scheduler itself asks of
-groups only how many blocks are needed or held in all of them: that it leaves none out is read from the source of these
-sums (``kvspec.turns``). So a proof over ``Promised`` holds for any number of groups of any kind, with caching, pins and
+``PROMISES`` names the proofs. The scheduler itself asks of groups only how many blocks are needed or held in all of
+them: that it leaves none out is read from the source of these sums (``kvspec.turns``). So a proof over ``Promised`` holds for any number of groups of any kind, with caching, pins and
 copies, and for any pool.
 """
 
@@ -165,7 +164,13 @@ PROMISES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "adds_up": (f"{_CHAPTER}-what-is-not-named-can-be-had",),
         "releases_some": (f"{_CHAPTER}-next-blocks", f"{_CHAPTER}-releases"),
         "passes_within": (f"{_CHAPTER}-gate",),
-        "stays_within": (f"{_CHAPTER}-first-blocks", f"{_CHAPTER}-next-blocks"),
+        "stays_within": (
+            f"{_CHAPTER}-first-blocks",
+            f"{_CHAPTER}-next-blocks",
+            f"{_CHAPTER}-first-blocks-in-a-group",
+            f"{_CHAPTER}-next-blocks-in-a-group",
+            f"{_CHAPTER}-next-states-in-a-group",
+        ),
         "leaves_a_token": (f"{_CHAPTER}-hit",),
         "serves_at_once": (f"{_CHAPTER}-hit-is-ready",),
     }

@@ -21,12 +21,25 @@ from unittest.mock import patch
 
 from attrs import field, frozen
 
-from kvreference import admission, block_pool, caching, free_queue, hit_lookup, holdings, pinned_tier, prefix_cache
+from kvreference import (
+    admission,
+    attention,
+    block_pool,
+    caching,
+    free_queue,
+    hit_lookup,
+    holdings,
+    mamba,
+    pinned_tier,
+    prefix_cache,
+)
+from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
 from kvreference.free_queue import FreeQueue
 from kvreference.holdings import Holdings, Span
+from kvreference.mamba import AlignedMamba
 from kvreference.pinned_tier import PinnedPool
 from kvreference.prefix_cache import NoPrefixCache, no_junction
 from kvreference.rules import OWN_RULES
@@ -37,7 +50,7 @@ from kvspec.pool.induction import ANY_STATE, before, is_sound
 from kvspec.pool.state import FREE as STATE_FREE
 from kvspec.pool.state import HELD as STATE_HELD
 from kvspec.pool.state import WAITING
-from kvspec.progress.counted import least
+from kvspec.progress.counted import counted, least
 from kvspec.progress.promised import (
     AnyHit,
     Promised,
@@ -49,14 +62,18 @@ from kvspec.progress.promised import (
     serves_at_once,
     stays_within,
 )
-from kvspec.proofs.running_allocation import Layout, Stretch, Times, grown, on_stretches
+from kvspec.progress.room import KINDS as KINDS_OF_NEED
+from kvspec.progress.room import first_blocks, first_states, group_of, held, on_states, states_taken
+from kvspec.proofs.attention_kinds import ALIGNED, aligned_of, grows, held_when_it_grows, next_step
+from kvspec.proofs.running_allocation import GROWN, Layout, Stretch, Times, grown, on_stretches
 from kvspec.proofs.running_pool import PINNED, POOL, holdings_over
 from kvspec.proofs.running_queries import CACHE, cache_over
 from kvspec.proofs.running_registration import registered_in_a_step
 from kvspec.proofs.running_requests import Tokens
-from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, on_lengths
+from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, Cut, on_lengths
+from kvspec.proofs.scheduler_room import FIRST_ALLOCATION, SIZES, is_admitted
 from kvspec.running import key
-from kvspec.sequences import more_than
+from kvspec.sequences import Parts, Repeated, more_than, times
 from kvspec.stand_in import group
 from kvspec.symbolic import Term, either, expression_of, implies
 from kvspec.turns import added_to_others, turns_at
@@ -772,6 +789,223 @@ def _hits_nothing(u: Any) -> Any:
 MAKES_ROOM: Any = PinnedPool.make_room
 
 
+# What its tables name in one group
+
+
+def _as_stretches(its: Any, taken: Callable[[Any, Any], Any]) -> Any:
+    """A group of one kind, where it says how many entries there are; of states at block ends so many are ``taken``."""
+
+    def times(count: Any) -> Times:
+        return Times(expression_of(count))
+
+    def laid_out(blocks: Any, entries: Any, fresh: bool) -> Any:
+        if not its.attention.stops_at_block_ends:
+            return its.layout(blocks, entries, fresh)
+        *stretches, more = grown(blocks, entries).stretches
+        new = taken(sum(each.count for each in stretches), Term(expression_of(entries)))
+        return Layout([*stretches, Blocks(more.count - new, "null"), *([Stretch(new, "new")] if new > 0 else [])])
+
+    return SimpleNamespace(
+        blocks_unread=lambda tokens: times(its.blocks_unread(tokens)),
+        blocks_dead=its.blocks_dead,
+        blocks_occupied=lambda tokens: times(its.blocks_occupied(tokens)),
+        entries=lambda tokens, slots: times(its.entries(tokens, slots)),
+        layout=laid_out,
+        block_size_tokens=its.block_size_tokens,
+    )
+
+
+def _allocated(u: Any, its: Any, tables: dict[int, Any], span: Span, hit: Hit) -> tuple[Any, Any]:
+    """The tables after an allocation in one group, if it is granted, and for how many blocks it asked."""
+    pool = Pool(SimpleNamespace(free=u.free, waits=0, tier=0, drop_min=0))
+    geometry: Any = SimpleNamespace(groups=(its,), anchor=lambda _its, _end: (getattr(u, "dead", 0), ANCHOR))
+    held = holdings_over(pool, geometry)
+    held.settings.tokens_max, held.tables = u.tokens_max, tables
+    with ExitStack() as stack:
+        for each in (counted(), pool.runs()):
+            stack.enter_context(each)
+        for module, name, by in ((mamba, "grown", grown), (holdings, "range", _one_stretch), (holdings, "min", least)):
+            stack.enter_context(patch.object(module, name, by, create=True))
+        granted = held.allocate(OWNER, span, hit)
+    return (None if granted is None else held.tables[OWNER]), pool.asked[0]
+
+
+def _one_stretch(first: Any, end: Any = None) -> range:
+    return range(first) if end is None else range(1, 2)
+
+
+def _names_first(u: Any) -> Any:
+    """The first allocation of a request in one group of any kind: its tables name what ``needed-is-enough…`` counts."""
+    its = group_of(u)
+    with counted():
+        unread, read = its.blocks_unread(u.computed), u.hit // its.block_size_tokens
+    of_hit = more_than(read, unread)
+
+    def taken(loaded: Any, entries: Any) -> Any:
+        with on_states(), patch.object(mamba, "grown", GROWN):
+            return states_taken(its, loaded, entries)
+
+    blocks: Any = HitBlocks([_blocks(of_hit, 1, cached=True)])
+    hit = Hit(u.hit, (blocks,))
+    lookahead = u.drafts_max if u.lookahead == 1 else 0
+    span = Span(u.computed, u.chunk_tokens, lookahead, provided=u.end if u.hit < u.end else 0)
+    tables, asked = _allocated(u, _as_stretches(its, taken), {}, span, hit)
+    names = first_states(u) if its.attention.stops_at_block_ends else first_blocks(u)
+    return (of_hit + asked == names) & (tables is None or named(tables) == names)
+
+
+IN_A_GROUP: dict[str, Unknown] = {**FIRST_ALLOCATION, "free": Count()}
+
+NAMES_FIRST = Obligation(
+    id="scheduler-progress.promise-first-blocks-in-a-group",
+    statements=("KV-LIVE-01", "KV-LIVE-02", "KV-OP-04"),
+    title="In one group, of whichever attention kind, the first allocation of a request takes and names as many blocks "
+    "together as are compared with what it was said to need.",
+    unknowns=IN_A_GROUP,
+    assumes=lambda u: is_admitted(u) & ((u.kind < len(KINDS_OF_NEED) - 1) | (u.end < u.tokens)),
+    claim=_names_first,
+    witnesses={
+        "a window, after a load": lambda u: (
+            (u.kind == 1) & (u.block == 4) & (u.window == 8) & (u.hit == 8) & (u.end == 40) & (u.free == 20)
+        ),
+        "states at block ends": lambda u: (
+            (u.kind == 4) & (u.block == 8) & (u.hit == 16) & (u.tokens == 80) & (u.free == 9)
+        ),
+    },
+    mutants=(
+        only(
+            "hit-is-held-whole",
+            "Of a hit the blocks are named, too, that no later token reads.",
+            "kvreference.holdings:tables_of_hit",
+            lambda geometry, hit, computed: FIRST_TABLES(geometry, hit, 0),
+        ),
+        only(
+            "load-takes-one-more",
+            "For a load one more block is taken.",
+            "kvreference.holdings:plan_provided",
+            lambda geometry, tables, provided: PLAN_PROVIDED(
+                geometry, tables, provided + geometry.groups[0].block_size_tokens
+            ),
+        ),
+    ),
+)
+FIRST_TABLES: Any = block_tables.tables_of_hit
+PLAN_PROVIDED: Any = block_tables.plan_provided
+
+
+def _names_next(u: Any, its: Any, taken: Callable[[Any, Any], Any], span: Span, at_most: Any) -> Any:
+    """A later allocation in one group: if the table grows, it names so many ``at_most``; else no more than before."""
+    dead = its.blocks_dead(span.computed)
+    passed = more_than(least(dead, u.length), u.dead)
+    places = Places([Blocks(u.dead, "null"), _blocks(passed, 1), _blocks(u.length - u.dead - passed, 1)])
+    table: Any = Table(places, 0, 0, u.dead, fresh=False)
+    tables, _ = _allocated(u, _as_stretches(its, taken), {OWNER: [table]}, span, NO_HIT)
+    if tables is None:
+        return True
+    grew = its.entries(span.computed + span.tokens, least(span.computed + span.tokens + span.lookahead, u.tokens_max))
+    names = named(tables)
+    return implies(grew > u.length, names <= at_most) & implies(grew <= u.length, names <= u.length - u.dead)
+
+
+def _names_later(u: Any) -> Any:
+    lookahead = u.drafts_max if u.lookahead == 1 else 0
+    with counted():
+        return _names_next(u, group_of(u), least, Span(u.computed, u.tokens, lookahead), held(u))
+
+
+LATER: dict[str, Unknown] = {**{name: Count() for name in ("free", "length", "dead")}, "tokens_max": Count(2)}
+"""A table of any length, of which so much was released."""
+
+NAMES_LATER = Obligation(
+    id="scheduler-progress.promise-next-blocks-in-a-group",
+    statements=("KV-LIVE-01", "KV-LIVE-02", "KV-OP-04", "KV-OP-06"),
+    title="In one group of any attention kind, when its table grows, a request names no more blocks than are compared "
+    "with what it was said to need; when it does not grow, no more than before. States that are kept at block ends "
+    "only have a proof of their own.",
+    unknowns={
+        **SIZES,
+        **LATER,
+        **{"kind": Count(0, len(KINDS_OF_NEED) - 2), "computed": Count(0), "tokens": Count(0)},
+    },
+    assumes=lambda u: (u.dead <= u.length) & (u.length >= group_of(u).blocks_occupied(u.computed)),
+    claim=_names_later,
+    witnesses={
+        "a window leaves, and it grows": lambda u: (
+            (u.kind == 1)
+            & (u.block == 4)
+            & (u.window == 8)
+            & (u.computed == 40)
+            & (u.tokens == 4)
+            & (u.length == 10)
+            & (u.dead == 2)
+            & (u.free == 3)
+            & (u.tokens_max == 99)
+        )
+    },
+    mutants=(
+        only(
+            "nothing-is-released",
+            "An allocation releases nothing.",
+            f"{HOLDINGS}.release_passed",
+            lambda self, request, computed, unsure: None,
+        ),
+    ),
+)
+
+
+def _states_taken_later(u: Any) -> Callable[[Any, Any], Any]:
+    """How many states are taken for a table that grows, by the running layout."""
+
+    def taken(length: Any, entries: Any) -> Any:
+        with ExitStack() as stack:
+            for module in (mamba, attention):
+                stack.enter_context(patch.object(module, "len", lambda of: times(Parts(of).length), create=True))
+            stack.enter_context(patch.object(mamba, "grown", GROWN))
+            cut, to_have = Cut(length), times(entries)
+            became: Any = AlignedMamba(u.drafts).layout(cut, to_have, False)  # type: ignore[arg-type]  # of any length
+        return sum(part.count for part in became if isinstance(part, Repeated) and part.value is None)
+
+    return taken
+
+
+def _names_states(u: Any) -> Any:
+    its, computed = aligned_of(u), u.end - u.rejected
+    span = Span(computed, next_step(u))
+    return _names_next(u, its, _states_taken_later(u), span, held_when_it_grows(u) + 1)
+
+
+NAMES_STATES = Obligation(
+    id="scheduler-progress.promise-next-states-in-a-group",
+    statements=("KV-LIVE-01", "KV-LIVE-02", "KV-OP-04", "KV-OP-26"),
+    title="The same where states are kept at block ends only: when its table grows, a request names no more of them "
+    "than are compared with what it was said to need, and else no more than before.",
+    unknowns={**ALIGNED.unknowns, **LATER},
+    assumes=lambda u: grows(u) & (u.length == aligned_of(u).entries(u.end, 0)) & (u.dead <= u.length),
+    claim=_names_states,
+    lemmas=ALIGNED.lemmas,
+    witnesses={
+        "drafts were rejected": lambda u: (
+            (u.rejected == 1)
+            & (u.block == 8)
+            & (u.drafts == 2)
+            & (u.proposed == 2)
+            & (u.decodes == 1)
+            & (u.end == 24)
+            & (u.free == 2)
+            & (u.dead == 1)
+        )
+    },
+    mutants=(
+        only(
+            "nothing-is-released",
+            "An allocation releases nothing.",
+            f"{HOLDINGS}.release_passed",
+            lambda self, request, computed, unsure: None,
+        ),
+    ),
+)
+
+
 # The gate
 
 
@@ -1246,4 +1480,17 @@ CACHES = Obligation(
     ),
 )
 
-OBLIGATIONS = (GROWS, ADMITS, PASSES, RELEASES, DISPATCHES, ADDS_UP, LOOKS_UP, SERVES, CACHES)
+OBLIGATIONS = (
+    GROWS,
+    ADMITS,
+    NAMES_FIRST,
+    NAMES_LATER,
+    NAMES_STATES,
+    PASSES,
+    RELEASES,
+    DISPATCHES,
+    ADDS_UP,
+    LOOKS_UP,
+    SERVES,
+    CACHES,
+)

@@ -454,7 +454,7 @@ FIRST_ALLOCATION = {
 }
 
 
-def _is_admitted(u: Any) -> Any:
+def is_admitted(u: Any) -> Any:
     """A hit, and what another node provides after it: the last token is computed here, now or after a load."""
     loads = (u.hit < u.end) & (u.chunk_tokens == u.end - u.computed)
     computes = (u.end < u.tokens) & (u.chunk_tokens >= 1) & (u.computed + u.chunk_tokens <= u.tokens)
@@ -477,7 +477,7 @@ FIRST_ENOUGH = Obligation(
     "than it was said to need when it was accepted, besides the blocks that are copied. States that are kept at block "
     "ends only have a proof of their own.",
     unknowns={**FIRST_ALLOCATION, "kind": Count(0, AT_BLOCK_ENDS - 1)},
-    assumes=_is_admitted,
+    assumes=is_admitted,
     claim=lambda u: first_blocks(u) <= needed(u, u.limit - 1),
     lemmas=_whole_blocks,
     witnesses={
@@ -509,7 +509,7 @@ FIRST_STATES = Obligation(
     title="The same where states are kept at block ends only: of its hit, of a load and of its first chunk a request "
     "holds one state each at most, and those of its drafts.",
     unknowns={**FIRST_ALLOCATION, "kind": Count(AT_BLOCK_ENDS, AT_BLOCK_ENDS)},
-    assumes=lambda u: _is_admitted(u) & (u.end < u.tokens),
+    assumes=lambda u: is_admitted(u) & (u.end < u.tokens),
     claim=lambda u: first_states(u) <= needed(u, u.limit - 1),
     witnesses={
         "a hit, and a state after it": lambda u: (
