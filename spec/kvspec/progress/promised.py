@@ -4,8 +4,8 @@ The scheduler needs little of the holdings: whether a request gets its blocks, a
 then. ``Promised`` answers with numbers that are not known. Each of its methods is proved to do what the running one
 does, and what is assumed of the numbers are a few predicates, which are proved of the running holdings and cache:
 ``PROMISES`` names the proofs. The scheduler itself asks of groups only how many blocks are needed or held in all of
-them: that it leaves none out is read from the source of these sums (``kvspec.turns``). So a proof over ``Promised`` holds for any number of groups of any kind, with caching, pins and
-copies, and for any pool.
+them: that it leaves none out is read from the source of these sums (``kvspec.turns``). So a proof over ``Promised``
+holds for any number of groups of any kind, with caching, pins and copies, and for any pool.
 """
 
 from __future__ import annotations
