@@ -37,7 +37,7 @@ from kvreference import tables as block_tables
 from kvreference.answers import Copy, Hit, Partial
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL, BlockPool
-from kvreference.free_queue import FreeQueue
+from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.holdings import Holdings, Span
 from kvreference.mamba import AlignedMamba
 from kvreference.pinned_tier import PinnedPool
@@ -212,6 +212,9 @@ class Order:
         else:
             self.members.remove(blocks)
 
+    def move_to_end(self, _blocks: Blocks, last: bool) -> None:
+        """In which order they stand is not asked."""
+
     def popitem(self, last: bool) -> tuple[Blocks, None]:
         """As many as are taken at once; what is known of a stretch is not known any more."""
         assert not last, "from the front"
@@ -245,7 +248,9 @@ class Pool:
         self.free, self.waits = Order(u.free), Order(u.waits)
         pool: Any = object.__new__(PinnedPool if u.tier == 1 else BlockPool)
         pool.rules, pool.references, pool.is_pinned = OWN_RULES, References(), Flags()
-        pool.free, pool.pinned = _queue(self.free), _queue(self.waits)
+        scratch_first = hasattr(u, "scratch_first") and bool(u.scratch_first == 1)
+        pool.free = _queue(self.free, ScratchFirstQueue if scratch_first else FreeQueue)
+        pool.pinned = _queue(self.waits, FreeQueue)
         pool.cached = SimpleNamespace(content_of=lambda each: each if each.its.cached else None, forget=lambda _: None)
         pool.partial = SimpleNamespace(contents_of=lambda _: (), forget=lambda _: None)
         pool.drop_blocks_min = u.drop_min
@@ -289,8 +294,8 @@ class Pool:
             yield
 
 
-def _queue(order: Order) -> FreeQueue:
-    queue = object.__new__(FreeQueue)
+def _queue(order: Order, kind: type[FreeQueue]) -> FreeQueue:
+    queue = object.__new__(kind)
     queue._order = order  # type: ignore[assignment]  # it stands for one
     return queue
 
@@ -894,17 +899,21 @@ PLAN_PROVIDED: Any = block_tables.plan_provided
 
 
 def _names_next(u: Any, its: Any, taken: Callable[[Any, Any], Any], span: Span, at_most: Any) -> Any:
-    """A later allocation in one group: if the table grows, it names so many ``at_most``; else no more than before."""
+    """A later allocation in one group: if the table grows, with what it takes it names so many ``at_most``; else no
+    more than before.
+    """
     dead = its.blocks_dead(span.computed)
     passed = more_than(least(dead, u.length), u.dead)
-    places = Places([Blocks(u.dead, "null"), _blocks(passed, 1), _blocks(u.length - u.dead - passed, 1)])
+    left = u.length - u.dead - passed
+    places = Places([Blocks(u.dead, "null"), _blocks(passed, 1), _blocks(left, 1)])
     table: Any = Table(places, 0, 0, u.dead, fresh=False)
-    tables, _ = _allocated(u, _as_stretches(its, taken), {OWNER: [table]}, span, NO_HIT)
-    if tables is None:
-        return True
-    grew = its.entries(span.computed + span.tokens, least(span.computed + span.tokens + span.lookahead, u.tokens_max))
-    names = named(tables)
-    return implies(grew > u.length, names <= at_most) & implies(grew <= u.length, names <= u.length - u.dead)
+    tables, asked = _allocated(u, _as_stretches(its, taken), {OWNER: [table]}, span, NO_HIT)
+    entries = its.entries(
+        span.computed + span.tokens, least(span.computed + span.tokens + span.lookahead, u.tokens_max)
+    )
+    names, had = left + asked, u.length - u.dead
+    is_named = tables is None or named(tables) == names
+    return is_named & implies(entries > u.length, names <= at_most) & implies(entries <= u.length, names <= had)
 
 
 def _names_later(u: Any) -> Any:
@@ -1133,7 +1142,7 @@ RELEASES = Obligation(
     title="What they assume of releases: a request that releases what it does not read any more names no more blocks "
     "than before, and one that frees all that it holds has no tables. No fewer blocks can be had then, and the tables "
     "of others stay. Of a request that has no tables nothing is released.",
-    unknowns=of_groups(1, OF_TABLE, OF_NEED) | {name: Count(0, 1) for name in ("knows", "all")},
+    unknowns=of_groups(1, OF_TABLE, OF_NEED) | {name: Count(0, 1) for name in ("knows", "all", "scratch_first")},
     assumes=_is_passed,
     claim=_releases,
     witnesses={
@@ -1193,7 +1202,11 @@ DISPATCHES = Obligation(
     statements=("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03", "KV-OP-19"),
     title="What they assume of a step that is dispatched: no table changes, no fewer blocks can be had, and no copy is "
     "pending any more, however many were.",
-    unknowns={**OF_POOL, **{name: Count() for name in ("shared", "cached", "scratch", "pinned")}},
+    unknowns={
+        **OF_POOL,
+        **{name: Count() for name in ("shared", "cached", "scratch", "pinned")},
+        "scratch_first": Count(0, 1),
+    },
     assumes=lambda u: implies(u.tier == 0, u.waits == 0),
     claim=_dispatches,
     witnesses={
