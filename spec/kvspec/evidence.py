@@ -60,15 +60,14 @@ _LEFT: dict[str, str] = {
     "KV-OP-02": _WHOLE,
     "KV-OP-03": _WHOLE,
     "KV-OP-04": _WHOLE,
-    "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",
+    "KV-OP-05": _WHOLE,
     "KV-OP-06": _WHOLE,
     "KV-OP-07": _WHOLE,
     "KV-OP-08": _WHOLE,
     "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "what an allocation or a failed load forgets, in models of more than two groups, or of more than two "
-    "blocks at once",
+    "KV-OP-12": _WHOLE,
     "KV-OP-13": _WHOLE,
     "KV-OP-14": _WHOLE,
     "KV-OP-15": _WHOLE,
@@ -85,11 +84,12 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
-    "compares; what a window has released before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
-    "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
-    "a release gives it slots for that",
+    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares; where states "
+    "are kept at block ends only and steps are ahead of answers, a request that was preempted while it awaited some: a "
+    "step of it may compute drafts and be longer than a block, and the state that is read next may then have none; "
+    "what a window has released before a load that then fails, which finding 034 shows is read",
+    "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots; where states are kept "
+    "at block ends only and steps are ahead of answers, a request that was preempted while it awaited some",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
     "preempted since; what copies read, which is freed when they are dispatched",
@@ -122,7 +122,7 @@ _WRITTEN = (
 )
 ASSUMED: Mapping[str, str] = MappingProxyType(
     {
-        "KV-MEM-01": _WRITTEN,
+        "KV-MEM-01": f"{_WRITTEN}; that the worker brings the state of the last draft that holds to its token's place",
         "KV-MEM-04": _WRITTEN,
         **{f"KV-LIVE-{number:02}": f"{_ENDS}; {_ANSWERED}" for number in (1, 2, 3)},
     }

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Granted
 from kvreference.attention import Kind
+from kvreference.block_pool import NULL
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import (
@@ -356,3 +357,19 @@ def test_a_table_that_is_freed_late_is_pinned_when_its_request_ends() -> None:
     assert [1, 1] == list(manager.pool.references[1:3])
     manager.returned([0])
     assert (frozenset({1}), (1,)) == (manager.pool.pinned_blocks().blocks, manager.pool.pinned_blocks().queue)
+
+
+def test_a_preempted_request_may_pass_the_state_that_it_reads_next() -> None:
+    """Why KV-MEM-01 is not proved of such steps (``kvspec.evidence``): five tokens, blocks of four, one may be a draft.
+
+    The draft is rejected, so the next step reads the state after token 11. There the table has the null block.
+    """
+    states = Group(Kind.MAMBA, 4, states="align", draft_states=1)
+    manager = perform(ahead(FULL, states, drafts_max=1), Arrive(0, (Run(0, 10),), reads_cache=False))
+    perform(manager, Admit(0, 16), Dispatch(), Schedule(0, 16), Dispatch(), Schedule(0, 16), Dispatch())
+    manager = answered(manager, Sample(0, 0, 50, 1))
+    perform(manager, Preempt(0), Admit(0, 8), Dispatch(), Schedule(0, 16), Dispatch())
+    assert 13 == manager.population[0].tokens_computed
+    manager = answered(manager, Sample(0, 0, 51, 1))
+    assert 12 == manager.population[0].tokens_computed
+    assert NULL == manager.tables[0][1].blocks[11 // 4]

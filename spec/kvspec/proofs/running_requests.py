@@ -11,12 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import validators
+from attrs import evolve, validators
 
 from kvreference import ahead, population
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
+from kvreference.attention import Kind
 from kvreference.content import Keys, Media
+from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
 from kvreference.operations import (
     Abort,
     Admit,
@@ -35,11 +38,13 @@ from kvreference.operations import (
     Transferred,
 )
 from kvreference.population import Population, Request, Status
+from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.progress.counted import least
 from kvspec.proofs.running_pool import books, manager_over
 from kvspec.proofs.running_tables import on_lengths
 from kvspec.running import fresh
+from kvspec.stand_in import group
 from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
@@ -271,6 +276,122 @@ def _keeps(request: Any, operation: Any) -> None:
 
 _ANSWER = Population._answer
 
+LAYER, HASHED, MODEL, ELSEWHERE = range(4)
+"""What drafts: a layer of a group, one that hashes cover, a model of its own in the same blocks, or none of them."""
+
+
+def _model_that_drafts(u: Any) -> Settings:
+    """Settings of a model with full attention and states, which drafts.
+
+    Raises:
+        ValueError: the classes of the reference reject it.
+    """
+    how, mode = u.how.__index__(), StateMode.ALIGN if u.aligned == 1 else StateMode.ALL
+    full, states = group(Kind.FULL, 4, lookahead=how == LAYER), group(Kind.MAMBA, u.size, states=mode)
+    with validators.disabled():
+        states = evolve(states, draft_states=u.draft_states)
+        geometry = Geometry((full, states), 1 if how == HASHED else 0)
+        settings = Settings(geometry, 2, drafts_max=u.drafts_max, draft_model=how == MODEL)
+    # These say what is rejected besides what is no int.
+    none: Any = None
+    states._states_fit_kind(none, u.draft_states)
+    settings._drafts_have_states(none, u.drafts_max)
+    return settings
+
+
+def _drafts_have_slots(u: Any) -> Any:
+    """A request is answered, more is proposed, and the next step verifies it."""
+    try:
+        settings = _model_that_drafts(u)
+    except ValueError:
+        return (u.drafts_max > u.draft_states) | ((u.aligned == 1) & (u.size < 2 * u.draft_states + 2))
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + u.verified),
+        Status.RUNNING,
+        drafts=Tokens(u.verified),
+        drafts_in_flight=u.verified,
+        awaited=[u.verified],
+    )
+    longest = Longest(u.tokens + u.room, request.tokens)
+    ahead_too = bool(u.ahead == 1)
+    its = books(
+        PopulationAhead if ahead_too else Population,
+        tokens_max=longest,
+        drafts_max=settings.drafts_max,
+        geometry=NO_STATES,
+    )
+    its.alive = {request.number: request}
+    with on_lengths(population), validators.disabled():
+        answer = its.resolve(Sample(request.number, u.accepted, 7, u.proposed))
+    proposed = least(u.proposed, u.drafts_max)
+    fine = (answer.drafts == proposed) & (answer.accepted == least(u.accepted, u.verified))
+    slots = settings.lookahead_tokens
+    fine = fine & (slots == (0 if u.how == ELSEWHERE else u.drafts_max)) & (u.drafts_max <= u.draft_states)
+    if ahead_too:
+        return fine
+    with (
+        on_lengths(population),
+        patch.object(population, "list", lambda numbers: numbers, create=True),
+        patch.object(population, "range", lambda first, end: Tokens(end - first), create=True),
+    ):
+        its.settle(answer, Done())
+        its.settings.tokens_max, its.settings.chunk_tokens = u.longest, u.chunk
+        computes = its.tokens_to_schedule(request, u.budget)
+    verified = request.tokens_computed + computes - request.tokens.length
+    fine = fine & (request.drafts.length == proposed) & (verified <= proposed)
+    return fine & (computes == 1 + verified) & implies(u.aligned == 1, computes < u.size)
+
+
+def _keeps_one_more(self: Population, request: Request, operation: Sample) -> None:
+    _ANSWER(self, request, operation)
+    request.drafts += [7]
+
+
+DRAFTS = Obligation(
+    id="eagle.running-drafts-have-slots",
+    statements=("KV-MEM-02", "KV-OP-26"),
+    title="With an answer no more drafts are proposed than the settings say. If the layer or the model that drafts "
+    "keeps what it computes in the blocks, look-ahead has as many slots. The next step computes one token and verifies "
+    "at most these drafts; a group of states has as many draft states, and where states are kept at block ends only, "
+    "the step is shorter than a block of states. Other settings are rejected.",
+    unknowns={
+        **OF_ANSWER,
+        "how": Count(0, ELSEWHERE),
+        **{name: Count(0, 1) for name in ("aligned", "ahead")},
+        **{name: Count(0) for name in ("proposed", "drafts_max", "draft_states")},
+        **{name: Count(1) for name in ("size", "budget", "chunk")},
+        "longest": Count(2),
+    },
+    # The request has not reached its longest.
+    assumes=lambda u: (u.accepted + 1 < u.room) & (u.tokens + u.accepted + 1 < u.longest),
+    claim=_drafts_have_slots,
+    witnesses={
+        "more is proposed than may be": lambda u: (
+            (u.how == LAYER) & (u.proposed == 5) & (u.drafts_max == 3) & (u.draft_states == 3) & (u.size == 8)
+        ),
+    },
+    mutants=(
+        only(
+            "keeps-a-draft-more",
+            "A draft more is kept than may be proposed.",
+            f"{BOOKS}._answer",
+            _keeps_one_more,
+        ),
+        only(
+            "hashed-layer-gets-no-slots",
+            "Only a layer for which hits match a unit more gets look-ahead slots.",
+            "kvreference.geometry:Geometry.has_draft_layer",
+            property(lambda self: self.lookahead_tokens > 0),
+        ),
+        only(
+            "states-of-fewer-drafts",
+            "More may be drafted than a group has draft states.",
+            "kvreference.settings:Settings._drafts_have_states",
+            lambda self, attribute, drafts_max: None,
+        ),
+    ),
+)
+
 
 class Several(Term):
     """Any number of entries of a list of numbers, by their sum, which stand there for themselves.
@@ -501,6 +622,131 @@ def _answer_in_turn(self: PopulationAhead, request: Any, operation: Any) -> None
 
 
 _ANSWER_AHEAD = PopulationAhead._answer
+
+
+class Most(Term):
+    """How many drafts are proposed at most: a list of one token may be repeated so often, and once more."""
+
+    __slots__ = ()
+
+    def __radd__(self, other: Any) -> Any:
+        return Most((Term(self.z3) + other).z3)
+
+    def __rmul__(self, other: Any) -> Any:
+        assert len(other) == 1, "one token"
+        return [Tokens(Term(self.z3))]
+
+
+def _is_in_step(u: Any, request: Any, awaited: Any) -> Any:
+    """Whether what is awaited is all that is computed of what is not known, but for a last token; drafts follow it.
+
+    Or nothing is awaited, and the request has known tokens to compute, and no drafts.
+    """
+    follows = (request.tokens_computed == request.tokens.length + awaited - 1) & (
+        request.drafts.length == awaited + u.drafts_max
+    )
+    known = (awaited == 0) & (request.drafts.length == 0) & (request.tokens_computed < request.tokens.length)
+    return follows | known
+
+
+def _in_turn(u: Any) -> Any:
+    """A request with answers that are awaited, or none."""
+    awaited = _in_flight(u) if u.awaits == 1 else []
+    return request_of(u, Status.RUNNING, drafts=Tokens(u.drafts), awaited=awaited, in_flight=[])
+
+
+def _stays_in_step(u: Any) -> Any:
+    """Of a request one more step is scheduled ahead, or the oldest is answered."""
+    request = _in_turn(u)
+    its = books(PopulationAhead, chunk_tokens=u.chunk, drafts_max=Most(expression_of(u.drafts_max)), geometry=NO_STATES)
+    its.settings.tokens_max = u.longest
+    if u.answers == 1:
+        its.settings.tokens_max = Longest(u.longest, request.tokens)
+        ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+        with on_lengths(ahead), ranged:
+            its._answer(request, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+        return _is_in_step(u, request, ahead.tokens_awaited(request.awaited))
+    with on_lengths(population), on_lengths(ahead):
+        its._compute(request, u.budget, Granted(0, (), 0))
+    computes = request.tokens_computed - u.computed
+    awaited = ahead.tokens_awaited(request.awaited)
+    if request.answers_step:
+        drafts = request.awaited[-1]
+        fine = (drafts <= u.drafts_max) & _is_in_step(u, request, awaited)
+    else:
+        # A chunk of known tokens that leaves some of them.
+        drafts, fine = 0, _is_in_step(u, request, awaited)
+    return fine & ((computes == 1 + drafts) | (request.drafts_in_flight == 0))
+
+
+def _is_in_turn(u: Any) -> Any:
+    request = _in_turn(u)
+    legal = (u.computed < u.longest - 1) & (u.tokens + u.accepted + 1 <= u.longest)
+    answers = implies(u.answers == 1, (u.awaits == 1) & (u.accepted <= u.first))
+    return _is_in_step(u, request, ahead.tokens_awaited(request.awaited)) & legal & answers & _no_others(u)
+
+
+def _expects_more(self: PopulationAhead, request: Any, budget: int, granted: Granted) -> None:
+    _COMPUTE_AHEAD(self, request, budget, granted)
+    request.drafts += [ahead.EXPECTED] if request.answers_step else []
+
+
+def _keeps_what_was_expected(self: PopulationAhead, request: Any, operation: Any) -> None:
+    before = request.drafts.length
+    _ANSWER_AHEAD(self, request, operation)
+    request.drafts = Tokens(before)
+
+
+_COMPUTE_AHEAD = PopulationAhead._compute
+"""What it does, where nothing is broken."""
+
+IN_STEP = Obligation(
+    id="attention-kinds.running-steps-ahead-compute-their-drafts",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-26"),
+    title="Where steps are ahead of answers, however many, each step of a request that was not preempted meanwhile "
+    "computes one token and its drafts, no more than the settings say, or known tokens only, and then no token that it "
+    "has computed may be taken back. So it is again once the step is scheduled, and once the oldest is answered.",
+    unknowns={
+        **CHUNK,
+        **STEPS,
+        **{name: Count(0, 1) for name in ("awaits", "answers")},
+        **{name: Count(0) for name in ("drafts_max", "accepted")},
+    },
+    assumes=_is_in_turn,
+    claim=_stays_in_step,
+    witnesses={
+        "a second step with drafts": lambda u: (
+            (u.awaits == 1)
+            & (u.answers == 0)
+            & (u.first == 2)
+            & (u.steps == 2)
+            & (u.drafts_max == 2)
+            & (u.budget == 9)
+            & (u.chunk == 9)
+            & (u.longest == 99)
+        ),
+        "one of three is answered": lambda u: (
+            (u.answers == 1) & (u.first == 2) & (u.accepted == 1) & (u.steps == 2) & (u.drafts_max == 2)
+        ),
+        "a chunk of a prompt": lambda u: (
+            (u.awaits == 0) & (u.drafts == 0) & (u.drafts_max == 2) & (u.computed == 8) & (u.tokens == 40)
+        ),
+    },
+    mutants=(
+        only(
+            "a-step-expects-a-draft-more",
+            "A step expects a draft more than may be proposed.",
+            f"{AHEAD}:PopulationAhead._compute",
+            _expects_more,
+        ),
+        only(
+            "expected-before-are-kept",
+            "What was expected of the step before is expected once more.",
+            f"{AHEAD}:PopulationAhead._answer",
+            _keeps_what_was_expected,
+        ),
+    ),
+)
 
 
 def _goes_ahead(u: Any) -> Any:
@@ -833,4 +1079,17 @@ GOES_BACK = Obligation(
     ),
 )
 
-OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)
+OBLIGATIONS = (
+    COMPUTES,
+    LAST_STATE,
+    ANSWERS,
+    DRAFTS,
+    UNSURE,
+    TAKES_BACK,
+    LATE,
+    IN_STEP,
+    GOES_AHEAD,
+    LOADS,
+    ANEW,
+    GOES_BACK,
+)
