@@ -44,10 +44,7 @@ LEMMAS = ("products", "counting")
 
 
 _AHEAD = "that a bound counts all requests ahead, where more are ahead than the proofs list by themselves"
-_STEPS = (
-    "whole steps of more than two requests, of which only the loops are read; that the "
-    "promises which proofs of the scheduler assume say no more than the proofs that they name"
-)
+_STEPS = "whole steps of more than two requests, of which only the loops are read"
 
 _LEFT: dict[str, str] = {
     "KV-INV-01": _WHOLE,

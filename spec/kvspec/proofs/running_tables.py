@@ -823,20 +823,20 @@ REWINDS = Obligation(
 
 
 @frozen(eq=False)
-class _Cut(Stretch):
+class Cut(Stretch):
     """Neighbouring blocks of a table, from a first place on, of which any may be cut out."""
 
     first: Any = 0
 
-    def __iter__(self) -> Iterator[_Cut]:
+    def __iter__(self) -> Iterator[Cut]:
         yield self
 
-    def __getitem__(self, which: slice) -> _Cut:
+    def __getitem__(self, which: slice) -> Cut:
         first, end = (
             default if place is None else either(place < self.count, place, self.count)
             for place, default in ((which.start, 0), (which.stop, self.count))
         )
-        return _Cut(either(end > first, end - first, 0), first)
+        return Cut(either(end > first, end - first, 0), first)
 
 
 LAYOUT: Callable[..., Any] = AlignedMamba.layout
@@ -853,14 +853,14 @@ def _moves(u: Any) -> Any:
     with ExitStack() as stack:
         for module in (mamba, attention):
             stack.enter_context(patch.object(module, "len", length, create=True))
-        became = AlignedMamba(u.drafts).layout(_Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]  # a number of any size
+        became = AlignedMamba(u.drafts).layout(Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]  # a number of any size
     grows, running = u.entries > u.length, u.entries - u.drafts - 1
     stay = either((u.fresh == 1) | negated(grows), u.length, u.length - u.drafts)
     named: Any = 0
     is_null: Any = False
     fine: Any = Parts(became).length == either(grows, u.entries, u.length)
     for place, part in numbered(became):
-        if isinstance(part, _Cut):
+        if isinstance(part, Cut):
             its = (u.block >= part.first) & (u.block < part.first + part.count)
             named = named + either(its, 1, 0)
             now = place + u.block - part.first

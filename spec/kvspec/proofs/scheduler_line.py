@@ -45,7 +45,18 @@ from kvspec.progress.counted import (
     settings_of,
     tables_of,
 )
-from kvspec.progress.promised import Promised, promised
+from kvspec.progress.promised import (
+    ASKED,
+    Promised,
+    adds_up,
+    asked_of,
+    leaves_a_token,
+    passes_within,
+    promised,
+    releases_some,
+    serves_at_once,
+    stays_within,
+)
 from kvspec.progress.queued import Queued
 from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, answer, compute, falls, line_of, never_grows
 
@@ -375,9 +386,9 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tup
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, Queued(waiting)  # type: ignore[assignment]  # for a list
     held = {FIRST: u.own, LOADS: u.parked, SENT: u.sent}
-    holdings = Promised(held, u.free, gate=u.gate, takes=u.takes, left=u.left, freed=u.freed)
+    holdings = Promised(held, u.free, **asked_of(u))
     asks = Round(u.others_take, u.computes)
-    made.manager = promised(settings, made.manager.population, holdings, u.hit, asks)
+    made.manager = promised(settings, made.manager.population, holdings, u.hit, asks, u.ready)
     vars(made)["_blocks_to_run"] = lambda tokens: u.needs[tokens]
     return made, asks
 
@@ -470,10 +481,9 @@ def _loads(u: Any) -> Any:
 
 
 HELD: dict[str, Unknown] = {
-    name: Count()
-    for name in ("others", "own", "left", "gate", "takes", "freed", "free", "parked", "sent", "blocks", "drafts")
+    name: Count() for name in (*ASKED, "others", "own", "free", "parked", "sent", "blocks", "drafts")
 }
-HELD |= {"others_take": Count(), "computes": Count(1), "hit": Count(), "needs": AMap()}
+HELD |= {"others_take": Count(), "computes": Count(1), "hit": Count(), "ready": Count(0, 1), "needs": AMap()}
 STATES: dict[str, Unknown] = {"states": Count(0, 1), "serves": Count(), "ends": AMap(2), "lookahead": Count()}
 ROUND: dict[str, Unknown] = {
     **HELD,
@@ -507,15 +517,16 @@ def _is_line(u: Any) -> Any:
     With what it asks the gate for, that is no more than its need, either.
     """
     kept = u.parked + u.sent
-    adds_up = (u.free + u.own + kept >= u.blocks) & (u.free + u.freed + u.left + kept >= u.blocks)
-    needs = (u.own + u.gate <= _needed(u)) & (u.left + u.takes <= _needed(u)) & (u.left <= u.own)
+    asked: Any = SimpleNamespace(**asked_of(u))
+    had = adds_up(u.blocks, u.free, u.own, kept) & adds_up(u.blocks, u.free + asked.freed, asked.left, kept)
+    needs = passes_within(asked, u.own, _needed(u)) & stays_within(asked, _needed(u)) & releases_some(asked, u.own)
     tokens = (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max)
-    return ((u.others >= 1) | adds_up) & needs & tokens
+    return ((u.others >= 1) | had) & needs & tokens
 
 
 def _is_fresh(u: Any) -> Any:
     """Whether it never got blocks."""
-    return (u.entered == 0) & (u.computed == 0) & (u.own == 0) & (u.freed == 0)
+    return (u.entered == 0) & (u.computed == 0) & (u.own == 0)
 
 
 SERVES = Obligation(
@@ -620,7 +631,8 @@ LETS_IN = Obligation(
         _is_line(u)
         & (u.others == 0)
         & (u.drafts == 0)
-        & (u.hit < u.tokens)
+        & leaves_a_token(u.hit, u.tokens)
+        & serves_at_once(u.ready)
         & (u.needs[u.tokens] <= _needed(u))
         & (((u.entered == 1) & _has_room(u)) | (_is_fresh(u) & (_needed(u) <= u.blocks)))
     ),
@@ -701,7 +713,11 @@ IN_ORDER = Obligation(
     "one is tried.",
     unknowns={**ROUND, **{name: Count(0, 1) for name in ("entered", "parks")}, "external": Count()},
     assumes=lambda u: (
-        (u.others >= 1) & _is_line(u) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.entered == 1) | _is_fresh(u))
+        (u.others >= 1)
+        & _is_line(u)
+        & (u.drafts == 0)
+        & leaves_a_token(u.hit, u.tokens)
+        & ((u.entered == 1) | _is_fresh(u))
     ),
     claim=is_not_passed,
     witnesses={
@@ -716,8 +732,8 @@ class Order:
     """Notes what is asked of a manager in a step; how each of two requests is answered is not known."""
 
     def __init__(self, u: Any, asked: SimpleNamespace) -> None:
-        self._unknowns = u
-        self._asked = {FIRST: asked, OTHER: SimpleNamespace(gate=u.gate1, takes=u.takes1, left=u.left1, freed=u.freed1)}
+        self._asked = {FIRST: asked, OTHER: SimpleNamespace(**asked_of(u, "1"))}
+        self._ready = {FIRST: u.ready, OTHER: u.ready1}
         self.asked: list[BlockOperation] = []
         """Each operation, in order."""
         self.fine: Any = True
@@ -733,11 +749,11 @@ class Order:
         self.asked.append(operation)
         if isinstance(operation, (Sample, TakeEvents)):
             return Happened(())
-        if isinstance(operation, Preempt):
-            manager.holdings.free = manager.holdings.free + self._unknowns.given
+        if isinstance(operation, (Admit, Schedule, Preempt)):
+            manager.holdings.asked = self._asked[operation.request]
+            manager.cache.ready = self._ready[operation.request]
         if not isinstance(operation, (Admit, Schedule)):
             return manager.perform(operation)
-        manager.holdings.asked = self._asked[operation.request]
         request = manager.population[operation.request]
         before = request.tokens_computed
         self.fine = self.fine & (operation.tokens == self.left) & (not (self.rejected and isinstance(operation, Admit)))
@@ -772,7 +788,7 @@ def whole_step(u: Any) -> tuple[Scheduler, Order]:
             return admit_waiting(budget)
 
         vars(made)["_admit_waiting"] = admits
-        made.manager = promised(made.settings, made.manager.population, holdings, u.hit, order)
+        made.manager = promised(made.settings, made.manager.population, holdings, u.hit, order, u.ready)
         made._step((Reply(),))
         return made, order
 
@@ -831,18 +847,24 @@ def _broken_step(name: str, story: str, *skipped: str, of_several: bool = False)
 
 
 ANOTHER: dict[str, Unknown] = {
-    **{f"{name}1": Count() for name in ("computed", "own", "gate", "takes", "left", "freed")},
+    **{f"{name}1": Count() for name in ("computed", "own", *ASKED)},
     "tokens1": Count(1),
     "limit1": Count(2),
-    "given": Count(),
+    "ready1": Count(0, 1),
 }
-"""Of the other request; and how many blocks can be had once it is preempted."""
+"""Of the other request."""
 
 
 def _is_another(u: Any) -> Any:
     """Whether the other request stands as it may, where so many run."""
     holds = (u.runs == 2) | ((u.computed1 == 0) & (u.own1 == 0))
-    return holds & (u.computed1 < u.tokens1) & (u.hit < u.tokens1) & (u.tokens1 < u.limit1) & (u.limit1 <= u.tokens_max)
+    return (
+        holds
+        & (u.computed1 < u.tokens1)
+        & leaves_a_token(u.hit, u.tokens1)
+        & (u.tokens1 < u.limit1)
+        & (u.limit1 <= u.tokens_max)
+    )
 
 
 DISPATCHES = Obligation(
@@ -859,7 +881,7 @@ DISPATCHES = Obligation(
         & _is_another(u)
         & (u.others == 0)
         & (u.drafts == 0)
-        & (u.hit < u.tokens)
+        & leaves_a_token(u.hit, u.tokens)
         & ((u.runs >= 1) | (u.computed == 0))
     ),
     claim=is_a_step,
