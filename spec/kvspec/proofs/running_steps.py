@@ -24,7 +24,7 @@ from attrs import Converter, define, evolve, field, validators
 from kvreference import attention, caching, holdings, population, prefix_cache
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
-from kvreference.answers import Copy, Granted, Hit, Partial, Refused
+from kvreference.answers import Granted, Hit, Partial, Refused
 from kvreference.attention import Kind
 from kvreference.block_pool import NULL
 from kvreference.caching import register
@@ -39,8 +39,8 @@ from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.induction import before, is_sound_at
-from kvspec.pool.invariants import STRUCTURAL, Invariant, filled_is_held, filled_is_unknown
-from kvspec.pool.state import FREE, MAPS, in_pool, Operands, State, Transition
+from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
+from kvspec.pool.state import FREE, MAPS, Operands, State, Transition, in_pool
 from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Drop, Fill, Hold, Read, Register, Take
 from kvspec.progress.counted import least, most
 from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
@@ -72,7 +72,7 @@ class Row:
         # Its length is asked for only if it has no stretches.
         return len(self.parts)
 
-    def __iadd__(self, more: Iterable[Stretch]) -> Row:  # noqa: PYI034  # it stands for a list
+    def __iadd__(self, more: Iterable[Stretch]) -> Row:
         self.parts += more
         return self
 
@@ -241,9 +241,12 @@ class _Fenced:
 @contextmanager
 def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
     """The manager runs over stretches, and at the place that is observed; the smaller of two numbers is a number."""
-    ranged = lambda first, end=None: (
-        range(first) if end is None else [its.place] if (its.place >= first) & (its.place < end) else []
-    )  # noqa: E731
+
+    def ranged(first: Any, end: Any = None) -> Any:
+        if end is None:
+            return range(first)
+        return [its.place] if (its.place >= first) & (its.place < end) else []
+
     with ExitStack() as stack:
         stack.enter_context(on_stretches())
         for module in (population, manager_module, caching, prefix_cache):
@@ -277,6 +280,8 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Manager:
         kept.due_tokens = lambda *_: None
         kept.boundaries = lambda start, end, _prompt: [u.boundary] if (u.boundary > start) & (u.boundary <= end) else ()
     cache.retention = SimpleNamespace(at_junction=lambda _junction: kept)
+    # What a release gets at once, or gets none of, is any number of slots.
+    manager.choices = Choices(lookahead_when_admitted=True)
     manager.cache, manager.geometry, manager.prefixes = cache, geometry, {OWNER: _Prefixes(u.known)}
     manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=True)
     manager.settings.loads_out_of_turn, manager.performed = False, 0
@@ -433,18 +438,12 @@ OF_STEP: Mapping[str, Unknown] = {
 
 def _is_sound(u: Any) -> Any:
     own = Operands(u.at_block, u.at_entry, copy=u.at_copy)
-    points = lambda state: [
-        evolve(own, content=state.content[u.at_block]),
-        evolve(own, content=u.whole),
-        Operands(u.source),
-    ]  # noqa: E731
-    return (
-        is_sound_at(u, points, KEPT)
-        & (u.slot < u.size)
-        & (u.unit < u.size)
-        & (u.tokens <= u.longest)
-        & (u.known <= u.tokens)
-    )
+
+    def points(state: State) -> list[Point]:
+        return [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)] + [Operands(u.source)]
+
+    fine = is_sound_at(u, points, KEPT) & (u.slot < u.size) & implies(u.inside == 1, u.unit < u.size)
+    return fine & (u.tokens <= u.longest) & (u.known <= u.tokens)
 
 
 def _may_step(u: Any) -> Any:
@@ -690,10 +689,19 @@ LEAVES = (
 )
 
 
+def _asks(u: Any) -> Any:
+    """A request of 14 tokens asks, with blocks of 4, and there is room."""
+    enough = (u.budget == 9) & (u.chunk == 9) & (u.room == 9) & (u.gate == 1) & (u.ready == 1) & (u.known == 14)
+    return enough & (u.tokens == 14) & (u.size == 4) & (u.longest == 40)
+
+
+def _names_the_third(u: Any) -> Any:
+    """It has three blocks, and the third is looked at."""
+    return _asks(u) & (u.place == 2) & (u.length == 3) & (u.dead == 0)
+
+
 def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -> Obligation:
     """A step of a request that has its tables."""
-    named = lambda u: (u.place == 2) & (u.length == 3) & (u.dead == 0) & (u.size == 4) & (u.longest == 40)  # noqa: E731
-    asks = lambda u: (u.budget == 9) & (u.chunk == 9) & (u.room == 9) & (u.known == 14) & (u.tokens == 14)  # noqa: E731
     return Obligation(
         id=f"content-and-cached-map.{name}",
         statements=("KV-MEM-01",),
@@ -707,16 +715,21 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
         claim=_step,
         witnesses={
             "its block becomes known": lambda u: (
-                named(u) & asks(u) & (u.inside == 0) & (u.computed == 9) & (u.slot == 2) & (u.registered == 2)
+                _names_the_third(u)
+                & (u.passed == 0)
+                & (u.inside == 0)
+                & (u.computed == 9)
+                & (u.slot == 2)
+                & (u.registered == 2)
             ),
             "a boundary inside it becomes known": lambda u: (
-                named(u) & asks(u) & (u.offers == 1) & (u.unit == 2) & (u.boundary == 10) & (u.computed == 9)
+                _names_the_third(u) & (u.offers == 1) & (u.unit == 2) & (u.boundary == 10) & (u.computed == 9)
             ),
             "it gets a new block": lambda u: (
-                asks(u) & (u.place == 2) & (u.size == 4) & (u.length == 2) & (u.computed == 8) & (u.longest == 40)
+                _asks(u) & (u.place == 2) & (u.length == 2) & (u.computed == 8) & (u.passed == 0)
             ),
             "a window leaves it": lambda u: (
-                named(u) & asks(u) & (u.passed == 3) & (u.computed == 13) & (u.refs[u.at_block] == 1)
+                _names_the_third(u) & (u.passed == 3) & (u.computed == 12) & (u.refs[u.at_block] == 1)
             ),
         },
         mutants=(*OF_ALL, *REGISTERS, *OFFERS, *mutants),
@@ -736,7 +749,7 @@ STEPS = _with_tables(
     RUNS,
     LEAVES,
 )
-RESUMES_ = _with_tables(
+RETURNS = _with_tables(
     "running-return-as-a-whole",
     "What an admission of a request with computed tokens, which has its tables, does to an entry and to a slot of the "
     f"block there, are transitions where they can happen: {_AS_A_WHOLE}",
@@ -803,18 +816,17 @@ def _admission(
     )
 
 
-def _asks(u: Any) -> Any:
-    """A request of 14 tokens is admitted, with blocks of 4, and there is room."""
-    enough = (u.budget == 9) & (u.chunk == 9) & (u.room == 9) & (u.gate == 1) & (u.ready == 1) & (u.known == 14)
-    return enough & (u.tokens == 14) & (u.size == 4) & (u.longest == 40)
+def _is_after_a_hit(u: Any, blocks: int, place: int) -> Any:
+    """So many full blocks are hit, all of them are read, and this place is looked at."""
+    return _asks(u) & (u.passed == 0) & (u.full == blocks) & (u.place == place)
 
 
 ADMITS = _admission(
     "content-and-cached-map.running-admission-as-a-whole",
     "What a whole admission does to an entry of a table that its request then has, and to a slot of the block there, "
-    "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that keeps "
-    "a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names the "
-    "block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
+    "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
+    "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
+    "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
     "writes if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
     "and the load do not bring; then the block may become known for what counts as computed. What is held is held "
     "before anything is taken. Afterwards the request stands in the state as it must, and what is at hand and its next "
@@ -822,15 +834,35 @@ ADMITS = _admission(
     "inside a block is left out.",
     lambda u: (u.offers == 0) & (u.inside == u.copied) & ((u.inside == 1) | (u.matches == 0)),
     {
-        "a block of the hit": lambda u: _asks(u) & (u.place == 1) & (u.full == 2) & (u.loads == 0) & (u.copied == 0),
+        "a block of the hit": lambda u: _is_after_a_hit(u, 2, 1) & (u.loads == 0) & (u.copied == 0),
         "a copied beginning": lambda u: (
-            _asks(u) & (u.place == 1) & (u.full == 1) & (u.copied == 1) & (u.rest == 2) & (u.unit == 2) & (u.slot == 1)
+            _asks(u)
+            & (u.passed == 0)
+            & (u.place == 1)
+            & (u.full == 1)
+            & (u.copied == 1)
+            & (u.rest == 2)
+            & (u.unit == 2)
+            & (u.slot == 1)
         ),
         "another node writes it": lambda u: (
-            _asks(u) & (u.place == 2) & (u.full == 1) & (u.loads == 1) & (u.external == 8) & (u.copied == 0)
+            _asks(u)
+            & (u.passed == 0)
+            & (u.place == 2)
+            & (u.full == 1)
+            & (u.loads == 1)
+            & (u.external == 8)
+            & (u.copied == 0)
         ),
         "a computed block becomes known": lambda u: (
-            _asks(u) & (u.place == 1) & (u.full == 1) & (u.loads == 0) & (u.slot == 2) & (u.due == 3) & (u.copied == 0)
+            _asks(u)
+            & (u.passed == 0)
+            & (u.place == 1)
+            & (u.full == 1)
+            & (u.loads == 0)
+            & (u.slot == 2)
+            & (u.due == 3)
+            & (u.copied == 0)
         ),
     },
     (
@@ -865,7 +897,7 @@ ADMITS_INSIDE = _admission(
             & (u.unit == 1)
             & (u.boundary == 6)
         ),
-        "in a new block": lambda u: _asks(u) & (u.full == 1) & (u.place == 2) & (u.boundary == 9) & (u.unit == 1),
+        "in a new block": lambda u: _is_after_a_hit(u, 1, 2) & (u.boundary == 9) & (u.unit == 1),
     },
     OFFERS,
 )
@@ -907,4 +939,4 @@ WAS_COMPUTED = Obligation(
     ),
 )
 
-OBLIGATIONS = (STEPS, RESUMES_, ADMITS, ADMITS_INSIDE, WAS_COMPUTED)
+OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, WAS_COMPUTED)
