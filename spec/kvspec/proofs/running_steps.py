@@ -107,12 +107,16 @@ class Row:
         self.its.left = True
 
 
+def _row(parts: Any, table: Any) -> Any:
+    return Row(table.its, parts)
+
+
 @define(kw_only=True)
 class ATable(Table):
     """A table that is a row, whatever it is set to."""
 
     its: Any
-    blocks: Any = field(converter=Converter(lambda parts, self: Row(self.its, parts), takes_self=True))
+    blocks: Any = field(converter=Converter(_row, takes_self=True))  # type: ignore[misc]  # it takes the table
 
 
 class Whole:
@@ -260,7 +264,7 @@ def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
         yield
 
 
-def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Manager:
+def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
     geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1, hashed_ahead_tokens=0, keeps_states=False)
     geometry.anchor = lambda _group, _end: (u.dead, u.dead)
     geometry.state_block_tokens, geometry.fences = None, False
@@ -335,7 +339,8 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
         elif which is part and what == "take":
             current_path().assume(formula_of(replayed.state.where[u.at_block] == FREE))
             replayed.happens(Fill if answer.loads else Take, own)
-    if any(copy.destination is its.block for copy in manager.holdings.copies):
+    copies: Any = manager.holdings.copies
+    if any(copy.destination is its.block for copy in copies):
         brings = _token(u) < _hit(u)
         replayed.happens(Aim, evolve(own, copy=u.at_copy, content=either(brings, u.own, 0)))
     begun, end = computed
@@ -487,7 +492,8 @@ def _admits(u: Any) -> Any:
     its, of, request = Whole(u), _AGroup(u), request_of(u, Status.WAITING, number=OWNER, drafts=Tokens(0))
     manager, hit = _manager(u, its, of, request), _hit(u)
     its.looked_up, its.matched = True, of.tokens_matched(hit)
-    partials = (Partial(0, its.source, u.rest),) if u.copied == 1 else ()
+    source: Any = its.source
+    partials = (Partial(0, source, u.rest),) if u.copied == 1 else ()
     blocks: Any = (HitBlocks(u.full),)
     with validators.disabled():
         operation = Admit(OWNER, u.budget, u.external, bool(u.loads == 1))
@@ -531,86 +537,6 @@ def _may_be_admitted(u: Any) -> Any:
     # A hit, and a block, are some units: what must match ends in the block in which the hit ends.
     fine = fine & implies(u.copied == 1, matched <= (u.full + 1) * u.size)
     return fine & _offers(u) & _parts(u, matched)
-
-
-# A request without tables
-
-
-def _hit(u: Any) -> Any:
-    """How long the hit is: so many full blocks, and some tokens of another one if they are copied."""
-    return u.full * u.size + u.rest
-
-
-def _begins_with(u: Any) -> Any:
-    """Of how many tokens a request that is admitted reads what the next one reads: the last one is computed."""
-    return least(_hit(u) + u.external, u.tokens - 1)
-
-
-def _admits(u: Any) -> Any:
-    """A request is admitted after a hit and what another node provides, now or later."""
-    its, of, request = Whole(u), _AGroup(u), request_of(u, Status.WAITING, number=OWNER, drafts=Tokens(0))
-    manager, hit = _manager(u, its, of, request), _hit(u)
-    its.looked_up, its.matched = True, of.tokens_matched(hit)
-    partials = (Partial(0, its.source, u.rest),) if u.copied == 1 else ()
-    blocks: Any = (HitBlocks(u.full),)
-    with validators.disabled():
-        operation = Admit(OWNER, u.budget, u.external, bool(u.loads == 1))
-    with _as_it_is(its, manager), patch.object(prefix_cache, "longest_hit", lambda *_: Hit(hit, blocks, partials)):
-        answer = manager.perform(operation)
-    if isinstance(answer, Refused):
-        return its.did == [] and manager.holdings.tables == {} and bool(request.tokens_computed == 0)
-    computed = (0, 0) if answer.loads else (hit, request.tokens_computed)
-    replayed = _replayed(u, its, manager, answer, computed)
-    if replayed is None:
-        return False
-    ((table,),) = manager.holdings.tables.values()
-    named = (u.place >= u.passed) & (u.place < table.blocks.length)
-    counted = _token(u) < (hit if answer.loads else request.tokens_computed)
-    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (u.place >= u.full))
-    (asked,) = of.asked
-    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = (
-        fine
-        & implies(is_read, named)
-        & (asked == _begins_with(u))
-        & ((request.status is Status.LOADING) == answer.loads)
-    )
-    return fine & (table.registered * u.size <= request.tokens_computed)
-
-
-def _may_be_admitted(u: Any) -> Any:
-    """The request has nothing yet, and what its hit names holds what it asks for."""
-    state = before(u)
-    fine = _is_sound(u) & _stands(u, state, False, False) & (_hit(u) < u.tokens) & (u.rest < u.size)
-    fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside) & implies(u.loads == 1, u.copied == 0)
-    fine = fine & (u.passed * u.size <= _begins_with(u)) & implies(u.inside == 1, u.passed == 0)
-    is_hit = (u.place >= u.passed) & (u.place < u.full)
-    listed = (state.listed[u.whole, u.at_block] == u.at_block) & in_pool(state, u.at_block)
-    matched = _hit(u) + _lookahead(u)
-    source = (state.listed[matched, u.source] == u.source) | (
-        (state.begins[matched, u.source] == u.source) & (state.begun[u.source] != 0)
-    )
-    new = in_pool(state, u.source) & (state.reads[u.at_copy] == 0) & (state.writes[u.at_copy] == 0)
-    fine = fine & implies(is_hit, listed) & implies(u.copied == 1, source & new)
-    # A hit, and a block, are some units: what must match ends in the block in which the hit ends.
-    fine = fine & implies(u.copied == 1, matched <= (u.full + 1) * u.size)
-    return fine & _offers(u) & _parts(u, matched)
-
-
-STEPS = Obligation(
-    id="content-and-cached-map.running-step-as-a-whole",
-    statements=("KV-MEM-01",),
-    title="It is.",
-    unknowns={
-        **OF_STEP,
-        "way": Count(0, 1),
-        **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered")},
-    },
-    assumes=_may_step,
-    claim=_step,
-    witnesses={},
-    mutants=(),
-)
 
 
 _REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
