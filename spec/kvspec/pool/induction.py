@@ -100,13 +100,18 @@ def points_of(state: State, own: Operands, some: Point) -> Iterator[Point]:
 
 
 def is_sound(u: Any, invariants: Sequence[Invariant] = STRUCTURAL) -> Any:
-    """The invariants hold wherever it matters; what is recalled with them is the same on every way."""
+    """The invariants hold wherever it matters."""
+    return is_sound_at(u, lambda state: points_of(state, operands(u), anywhere(u)), invariants)
+
+
+def is_sound_at(u: Any, points: Callable[[State], Iterable[Point]], invariants: Sequence[Invariant]) -> Any:
+    """The invariants hold at these points of the state; what is recalled with them is the same on every way."""
     path, key = current_path(), ("sound", *invariants)
     if key not in path.memory:
         recorded = RecordedPath()
         with on(recorded):  # type: ignore[arg-type]  # it stands for a path
             state = before(u)
-            holds = sound(state, points_of(state, operands(u), anywhere(u)), invariants)
+            holds = sound(state, points(state), invariants)
         path.memory[key] = holds, recorded.facts
     holds, facts = path.memory[key]
     for fact in facts:

@@ -173,6 +173,11 @@ def filled_is_not_owed(state: State, at: Point) -> Any:
     return implies((at.block != 0) & (state.filled[at.block] != 0), state.owed[at.block] == 0)
 
 
+def filled_is_unknown(state: State, at: Point) -> Any:
+    """Of a block that another node writes nothing is known to the cache."""
+    return implies((at.block != 0) & (state.filled[at.block] != 0), negated(is_cached(state, at.block)))
+
+
 def owed_is_held(state: State, at: Point) -> Any:
     """Where another node may write out of turn, a block that a step still has to write counts a reference."""
     owed = (state.out_of_turn != 0) & (state.owed[at.block] != 0)
@@ -210,6 +215,7 @@ INVARIANTS: Mapping[Invariant, Law] = MappingProxyType(
         shared_is_fixed: Law("KV-MEM-01", About.BLOCK),
         computed_is_fixed: Law("KV-MEM-01", About.ENTRY),
         filled_is_not_owed: Law("KV-MEM-04", About.BLOCK),
+        filled_is_unknown: Law("KV-MEM-01", About.BLOCK),
     }
 )
 """All of them. Together they are inductive: each is preserved if all hold before."""

@@ -52,7 +52,8 @@ from kvspec.symbolic import implies
 CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "partial-hits"
 
 TAKEN, WRITES, AIMED, HELD_BY, TAKES_BACK = Take.effect, Computed.effect, Aim.effect, Hold.effect, TakeBack.effect
-MAY_REGISTER, MAY_HOLD = Register.precondition, Hold.precondition
+FILLS = Fill.effect
+MAY_REGISTER, MAY_BEGIN, MAY_HOLD = Register.precondition, Begin.precondition, Hold.precondition
 """What these do, where nothing is broken."""
 
 
@@ -299,6 +300,34 @@ FILLED_IS_NOT_OWED = inductive(
     },
 )
 
+FILLED_IS_UNKNOWN = inductive(
+    BLOCKS,
+    invariants.filled_is_unknown,
+    ("KV-MEM-01",),
+    "Nothing is known to the cache of a block that another node writes.",
+    (
+        unguarded(
+            "known-while-loaded",
+            "A block becomes known while another node writes it.",
+            Register,
+            lambda state, at: MAY_REGISTER(state, at) & is_counted(state, at) & (state.part[at.content] != 0),
+        ),
+        unguarded(
+            "begun-while-loaded",
+            "A boundary becomes an entry of a block that another node writes.",
+            Begin,
+            lambda state, at: MAY_BEGIN(state, at) & (is_counted(state, at) | (state.part[at.content] == 0)),
+        ),
+        broken(
+            "filled-with-what-is-known",
+            "A block that another node writes from now on is known to hold what it held.",
+            Fill,
+            lambda state, at: evolve(FILLS(state, at), content=state.content),
+        ),
+    ),
+    {"another node begins to write what was cached": lambda u: happens(u, Fill) & (u.content[u.at_block] != 0)},
+)
+
 
 def _brings(u: Any) -> Any:
     """What the copy wants is what is there when it is dispatched; and it goes where a request counts it."""
@@ -497,6 +526,7 @@ OBLIGATIONS = (
     SHARED_IS_FIXED,
     COMPUTED_IS_FIXED,
     FILLED_IS_NOT_OWED,
+    FILLED_IS_UNKNOWN,
     BRINGS,
     OWED_IS_HELD,
     LATE_IS_IN_TURN,

@@ -75,6 +75,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "shared_is_fixed": {"fixed": SOUND.fixed.put(1, 0)},
     "computed_is_fixed": {"tentative": SOUND.tentative.put(1, 1)},
     "filled_is_not_owed": {"owed": SOUND.owed.put(2, 21)},
+    "filled_is_unknown": {"filled": SOUND.filled.put(4, 1)},
 }
 
 

@@ -1,0 +1,868 @@
+"""Chapters 01, 03 and 05: an admission and a running step as a whole, made of the transitions that are proved.
+
+The manager performs the operation with its own books, holdings and prefix cache. What it does to one entry of one
+table, and to one slot of the block there, is run again as transitions on a state of any size (``kvspec.pool``): each of
+them must be able to happen where it happens, in the slots too. How the request stands in the state is a predicate
+(``_stands``): it is assumed before the operation, and shown after it.
+
+What stands for the pool does what ``running_kernel`` and ``running_pool`` show of it: a block that is taken was free,
+one that is held gets a holder. What a look-up finds is listed for the content that its request asks for, as
+``longest_hit`` shows. When a block is due and which boundaries are offered is any. A prefix is known by how many tokens
+it has. In the state the tokens of a step count as computed before their content becomes known, in the manager after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from attrs import Converter, define, evolve, field, validators
+
+from kvreference import attention, caching, holdings, population, prefix_cache
+from kvreference import manager as manager_module
+from kvreference import tables as block_tables
+from kvreference.answers import Granted, Hit, Partial, Refused
+from kvreference.attention import Kind
+from kvreference.block_pool import NULL
+from kvreference.caching import register
+from kvreference.choices import Choices
+from kvreference.geometry import Group
+from kvreference.holdings import Holdings
+from kvreference.manager import Manager
+from kvreference.operations import Admit, Schedule
+from kvreference.population import Population, Status
+from kvreference.prefix_cache import no_junction
+from kvreference.rules import Delta, Rules
+from kvreference.tables import Table
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec.pool.induction import before, is_sound_at
+from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
+from kvspec.pool.state import FREE, MAPS, Operands, State, Transition, in_pool
+from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Drop, Fill, Hold, Read, Register, Take
+from kvspec.progress.counted import least, most
+from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
+from kvspec.proofs.running_pool import books, holdings_over, manager_over
+from kvspec.proofs.running_queries import cache_over
+from kvspec.proofs.running_requests import Tokens, request_of
+from kvspec.proofs.running_tables import OWNER, on_lengths
+from kvspec.running import fresh, key
+from kvspec.stand_in import group
+from kvspec.symbolic import current_path, either, expression_of, formula_of, implies, negated
+from kvspec.turns import turns_at
+
+RUNS, RESUMES = range(2)
+"""A request runs, or it is admitted with tokens that were computed before: it has its tables."""
+KEPT: tuple[Invariant, ...] = (*STRUCTURAL, filled_is_held, filled_is_unknown)
+"""The invariants that these proofs use."""
+
+
+class Row:
+    """The entries of a table: stretches. The block that is observed stands at one place, if one stands there."""
+
+    def __init__(self, its: Whole, parts: Iterable[Stretch]) -> None:
+        self.its, self.parts = its, list(parts)
+
+    def __iter__(self) -> Iterator[Stretch]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        # Its length is asked for only if it has no stretches.
+        return len(self.parts)
+
+    def __iadd__(self, more: Iterable[Stretch]) -> Row:
+        self.parts += more
+        return self
+
+    @property
+    def length(self) -> Any:
+        """How many entries there are."""
+        return sum(part.count for part in self.parts)
+
+    def at(self, place: Any) -> Stretch | None:
+        """The stretch in which a place is."""
+        first: Any = 0
+        for part in self.parts:
+            if (place >= first) & (place < first + part.count):
+                return part
+            first = first + part.count
+        return None
+
+    def __getitem__(self, which: Any) -> Any:
+        if isinstance(which, slice):
+            # What a table gained; or, with an end, what a pinned tier keeps.
+            return self.parts[which.start.__index__() :] if which.stop is None else []
+        if not (which is self.its.place or which == self.its.place):
+            return fresh("another")
+        part = self.at(self.its.place)
+        if part is None:
+            raise IndexError(which)
+        return self.its.block if part.what != "null" and not self.its.left else NULL
+
+    def __setitem__(self, place: Any, block: Any) -> None:
+        assert place is self.its.place, "of the place that is looked at"
+        assert block == NULL, "that it is left"
+        self.its.left = True
+
+
+def _row(parts: Any, table: Any) -> Any:
+    return Row(table.its, parts)
+
+
+@define(kw_only=True)
+class ATable(Table):
+    """A table that is a row, whatever it is set to."""
+
+    its: Any
+    blocks: Any = field(converter=Converter(_row, takes_self=True))  # type: ignore[misc]  # it takes the table
+
+
+class Whole:
+    """Stands for a pool. It remembers what happened to the block that is observed, in order."""
+
+    def __init__(self, u: Any) -> None:
+        self.u, self.place, self.block, self.source = u, key(u.place), key(u.at_block), key(u.source)
+        self.free: list[Any] = []
+        self.left = False
+        """Whether the place is a null block by now."""
+        self.did: list[tuple[str, Any]] = []
+        self.looked_up = False
+        self.matched: Any = 0
+        """Whether something is copied after a hit, and how many tokens its source is asked for."""
+        self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), None
+
+    def table(self, blocks: Any, **others: Any) -> ATable:
+        """A table."""
+        return ATable(its=self, blocks=blocks, **others)
+
+    def count_free(self, _blocks: Any) -> Any:
+        """How many of them are free."""
+        return self.u.free
+
+    def make_room(self, count: Any, _kept: Any) -> bool:
+        """Whether so many can be had."""
+        return bool(count <= self.u.room)
+
+    def touch(self, blocks: Any) -> None:
+        """One more holder for each."""
+        self.did += [("source" if each is self.source else "hold", each) for each in blocks]
+
+    def take(self, count: Any) -> tuple[list[Stretch], list[Any]]:
+        """So many blocks, which were free."""
+        taken = Stretch(count, "taken")
+        self.did.append(("take", taken))
+        return [taken], []
+
+    def slide(self, blocks: Any, _anchor: Any) -> None:
+        """One holder fewer for each."""
+        self.did += [("leave", each) for each in blocks]
+
+    def release_last(self, blocks: Any) -> None:
+        """The same."""
+        self.slide(blocks, ())
+
+    def register(self, content: Any, block: Any) -> None:
+        """It is known to hold this."""
+        self.did.append(("register", (content, block)))
+
+    def register_beginning(self, content: Any, block: Any) -> None:
+        """It is known to begin with this."""
+        self.did.append(("begin", (content, block)))
+
+    def is_cached(self, _block: Any) -> bool:
+        """Not asked."""
+        raise NotImplementedError
+
+
+def _comes_to(manager: Manager, place: Any) -> None:
+    """Before each turn the places before it were looked at."""
+    (table,) = manager.holdings.tables[OWNER]
+    table.registered = place
+
+
+class _AGroup:
+    """A group of any kind that keeps a slot for each token, which says in stretches how many entries there are.
+
+    How many blocks no later token reads is any number.
+    """
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+        # Whether hits end inside blocks matters only to boundaries and copies.
+        self.its = group(Kind.FULL, u.size, unit_tokens=u.unit if u.inside == 1 else None)
+        self.lookahead_tokens = _lookahead(u)
+        self.layout = self.its.layout
+        self.asked: list[Any] = []
+        """After how many tokens it was asked what is read."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.its, name)
+
+    def tokens_matched(self, hit_tokens: Any) -> Any:
+        matched: Any = Group.tokens_matched(self, hit_tokens)  # type: ignore[arg-type]  # it stands for one
+        return matched
+
+    def blocks_dead(self, tokens: Any) -> Any:
+        self.asked.append(tokens)
+        return self.u.passed
+
+    def blocks_unread(self, tokens: Any) -> Times:
+        self.asked.append(tokens)
+        return Times(expression_of(self.u.passed))
+
+    def blocks_occupied(self, tokens: Any) -> Times:
+        return Times(expression_of(self.its.blocks_occupied(tokens)))
+
+    def entries(self, tokens: Any, slots: Any) -> Times:
+        return Times(expression_of(self.its.entries(tokens, slots)))
+
+
+class _Prefixes:
+    """The prefixes of a request: each is known by how many tokens it has."""
+
+    def __init__(self, count: Any) -> None:
+        self.length = count
+
+    def __getitem__(self, place: Any) -> Any:
+        return place + 1
+
+
+class _Fenced:
+    """What cannot serve yet: anything or nothing."""
+
+    def __init__(self, u: Any) -> None:
+        self.u = u
+
+    def __contains__(self, _content: Any) -> bool:
+        return bool(self.u.ready == 0)
+
+    def update(self, _contents: Any) -> None:
+        """What cannot serve in this step either."""
+
+
+@contextmanager
+def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
+    """The manager runs over stretches, and at the place that is observed; the smaller of two numbers is a number."""
+
+    def ranged(first: Any, end: Any = None) -> Any:
+        if end is None:
+            return range(first)
+        return [its.place] if (its.place >= first) & (its.place < end) else []
+
+    with ExitStack() as stack:
+        stack.enter_context(on_stretches())
+        for module in (population, manager_module, caching, prefix_cache):
+            stack.enter_context(on_lengths(module))
+        for module in (population, attention, holdings, caching, prefix_cache, manager_module):
+            for name, by in {"min": least, "max": most}.items():
+                stack.enter_context(patch.object(module, name, by, create=True))
+        stack.enter_context(patch.object(holdings, "range", ranged, create=True))
+        stack.enter_context(patch.object(block_tables, "Table", its.table))
+        stack.enter_context(turns_at(caching, [its.place], lambda place: _comes_to(manager, place)))
+        yield
+
+
+def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
+    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1, hashed_ahead_tokens=0, keeps_states=False)
+    geometry.anchor = lambda _group, _end: (u.dead, u.dead)
+    geometry.state_block_tokens, geometry.fences = None, False
+    held = holdings_over(SimpleNamespace(pool=its), geometry)
+    held.settings.tokens_max = u.longest
+    held.passes_gate = lambda *_: bool(u.gate == 1) if its.looked_up else True
+    manager = manager_over(held)
+    cache = cache_over(geometry)
+    cache.rules, cache.fenced, cache.junction_of = (
+        Rules((Delta("stored_events", lambda *_: []),)),
+        _Fenced(u),
+        no_junction,
+    )
+    # A block becomes known, or a boundary inside one: what is done to one depends on no other.
+    kept = SimpleNamespace(due_tokens=lambda *_: u.due, boundaries=lambda *_: ())
+    if u.offers == 1:
+        kept.due_tokens = lambda *_: None
+        kept.boundaries = lambda start, end, _prompt: [u.boundary] if (u.boundary > start) & (u.boundary <= end) else ()
+    cache.retention = SimpleNamespace(at_junction=lambda _junction: kept)
+    # What a release gets at once, or gets none of, is any number of slots.
+    manager.choices = Choices(lookahead_when_admitted=True)
+    manager.cache, manager.geometry, manager.prefixes = cache, geometry, {OWNER: _Prefixes(u.known)}
+    manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=True)
+    manager.settings.loads_out_of_turn, manager.performed = False, 0
+    its_books = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=geometry)
+    its_books.alive = {OWNER: request}
+    manager.population = its_books
+    return manager
+
+
+# What happened, as transitions
+
+
+class Replayed:
+    """A state, and whether each transition so far could happen."""
+
+    def __init__(self, u: Any) -> None:
+        self.state: State = before(u)
+        self.could: Any = True
+
+    def happens(self, transition: type[Transition], at: Operands) -> None:
+        """It must be possible here."""
+        self.could = self.could & transition.guard(self.state, at)
+        self.state = transition.effect(self.state, at)
+
+
+def _stands(u: Any, state: State, named: Any, counted: Any, filled: Any = False) -> Any:
+    """How a request stands in the state, in the slot that is observed of its block: the entry names what its table
+    names; what counts as computed is there, drafts are not sure, and in what does not count is nothing, or the same
+    from before it was lost. Another node fills the block only if it is to."""
+    block, counts = either(named, u.at_block, NULL), named & counted
+    has, rest = state.has[u.at_entry], named & negated(counted)
+    fine = (state.named[u.at_entry] == block) & (state.counts[u.at_entry] == either(counts, u.at_block, NULL))
+    fine = fine & implies(counts, has == u.own) & implies(rest, (has == 0) | ((has == u.own) & (_token(u) < u.tokens)))
+    fine = fine & (state.tentative[u.at_entry] == either(counts & (_token(u) >= u.tokens), 1, 0))
+    return fine & implies(named, (state.filled[u.at_block] != 0) == filled)
+
+
+def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed | None:
+    """What was done to the entry, in order; the tokens from one to the other count as computed then."""
+    replayed = Replayed(u)
+    tables: Any = manager.holdings.tables.get(OWNER)
+    part = None if tables is None else tables[0].blocks.at(its.place)
+    own = Operands(u.at_block, u.at_entry, content=u.own)
+    for what, which in its.did:
+        if what == "source":
+            replayed.happens(Read, Operands(u.source, copy=u.at_copy, content=its.matched))
+        elif what == "leave":
+            replayed.happens(Drop, own)
+        elif which is part and what == "hold":
+            replayed.happens(Hold, evolve(own, content=u.whole))
+        elif which is part and what == "take":
+            current_path().assume(formula_of(replayed.state.where[u.at_block] == FREE))
+            replayed.happens(Fill if answer.loads else Take, own)
+    copies: Any = manager.holdings.copies
+    if any(copy.destination is its.block for copy in copies):
+        brings = _token(u) < _hit(u)
+        replayed.happens(Aim, evolve(own, copy=u.at_copy, content=either(brings, u.own, 0)))
+    begun, end = computed
+    # What another node provides at once, and no later token reads, is not written.
+    if (_token(u) >= begun) & (_token(u) < end) & (u.place >= u.passed):
+        replayed.happens(Compute, evolve(own, other=either(_token(u) >= u.tokens, DRAFT, 0)))
+    for what, which in its.did:
+        if what == "register":
+            content, block = which
+            if replayed.state.content[u.at_block] != 0:
+                # The cached map raises an error: see ``content-and-cached-map.running-register``.
+                return None
+            replayed.happens(Register, evolve(own, content=content[1]))
+            replayed.could = replayed.could & (block == u.at_block)
+        elif what == "begin":
+            content, block = which
+            if block is not its.block:
+                replayed.could = False
+            elif replayed.state.begins[content[1], u.at_block] == 0:
+                replayed.happens(Begin, evolve(own, content=content[1]))
+    # What is held is held before anything is taken, so that it is not taken.
+    took = [what == "take" for what, _ in its.did if what in ("source", "hold", "take")]
+    replayed.could = replayed.could & (took == sorted(took))
+    return replayed
+
+
+def _parts(u: Any, end: Any) -> Any:
+    """What the request's own content up to its block's end, and up to this ``end``, has in the slot."""
+    first = u.whole - u.size
+    inside = (end > first) & (end <= u.whole)
+    is_so = (u.whole == u.place * u.size + u.size) & (u.part[u.whole] == u.own)
+    return is_so & implies(inside, u.part[end] == either(first + u.slot < end, u.own, 0))
+
+
+def _lookahead(u: Any) -> Any:
+    """How many tokens more a hit must match."""
+    return either(u.matches == 1, u.unit, 0)
+
+
+def _offers(u: Any) -> Any:
+    """Where the place is one in which a boundary ends that is offered, this is inside its block."""
+    end = u.boundary + _lookahead(u)
+    inside = (end > u.whole - u.size) & (end < u.whole) & (u.inside == 1)
+    return _parts(u, end) & implies(u.offers == 1, inside)
+
+
+def _token(u: Any) -> Any:
+    """The token whose slot is looked at."""
+    return u.place * u.size + u.slot
+
+
+# A request with tables
+
+
+def _step(u: Any) -> Any:
+    """A step of a request that has its tables: it runs, or it waits with computed tokens."""
+    runs, its, of = bool(u.way == RUNS), Whole(u), _AGroup(u)
+    status = Status.RUNNING if runs else Status.WAITING
+    request = request_of(u, status, number=OWNER, drafts=Tokens(u.drafts), drafts_in_flight=u.unsure)
+    manager = _manager(u, its, of, request)
+    parts = [Stretch(u.dead, "null"), Stretch(u.length - u.dead, "there")]
+    table = its.table(parts, registered=u.registered, boundary_tokens=u.offered, dead=u.dead, fresh=False)
+    manager.holdings.tables = {OWNER: [table]}
+    with validators.disabled():
+        operation = Schedule(OWNER, u.budget) if runs else Admit(OWNER, u.budget)
+    with _as_it_is(its, manager):
+        answer = manager.perform(operation)
+    replayed = _replayed(u, its, manager, answer, (u.computed, request.tokens_computed))
+    if replayed is None:
+        return True
+    (asked,) = of.asked
+    named = (u.place >= u.dead) & (u.place < table.blocks.length) & (not its.left)
+    fine = replayed.could & _stands(u, replayed.state, named, _token(u) < request.tokens_computed)
+    # Nothing is left that a token from the sure ones on reads.
+    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
+    fine = fine & implies(is_read, named) & (asked == u.computed - (u.unsure if runs else 0))
+    return fine & (table.registered * u.size <= request.tokens_computed)
+
+
+OF_STEP: Mapping[str, Unknown] = {
+    "blocks": Count(1),
+    "out_of_turn": Count(0, 1),
+    **{name: AMap(arity) for name, arity in MAPS.items()},
+    **{f"at_{name}": Count(1) for name in ("block", "entry", "copy")},
+    "source": Count(1),
+    "own": Count(1),
+    "place": Count(0),
+    "slot": Count(0),
+    "whole": Count(1),
+    "size": Count(1),
+    "unit": Count(1),
+    "passed": Count(0),
+    **{name: Count(0, 1) for name in ("matches", "gate", "ready", "inside", "offers")},
+    **{name: Count(0) for name in ("computed", "drafts", "known", "boundary", "lookahead", "free", "room", "due")},
+    **{name: Count(1) for name in ("tokens", "budget", "chunk")},
+    "longest": Count(2),
+}
+"""Any state, a block of an entry of a table, one slot of it, and how far the request of the entry is."""
+
+
+def _is_sound(u: Any) -> Any:
+    own = Operands(u.at_block, u.at_entry, copy=u.at_copy)
+
+    def points(state: State) -> list[Point]:
+        return [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)] + [Operands(u.source)]
+
+    fine = is_sound_at(u, points, KEPT) & (u.slot < u.size) & implies(u.inside == 1, u.unit < u.size)
+    return fine & (u.tokens <= u.longest) & (u.known <= u.tokens)
+
+
+def _may_step(u: Any) -> Any:
+    """The request stands in the state as it must, and has a token to compute."""
+    state = before(u)
+    named = (u.place >= u.dead) & (u.place < u.length)
+    fine = _is_sound(u) & _stands(u, state, named, _token(u) < u.computed)
+    fine = fine & (u.registered * u.size <= u.computed) & (u.computed <= u.length * u.size)
+    sure = u.computed - either(u.way == RUNS, u.unsure, 0)
+    fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
+    # ``attention-kinds.running-left-was-computed``; hits end inside blocks of full attention only.
+    fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, u.passed == 0)
+    # A window leaves what no copy writes, and no step in flight uses where another node may write out of turn:
+    # ``running-leave`` and ``attention-kinds.running-window-waits-for-what-is-unsure``.
+    over = (state.uses.count(u.at_block) == 0) & (state.owed[u.at_block] == 0)
+    over = over | (u.out_of_turn == 0) | (state.refs[u.at_block] != 1)
+    fine = fine & implies(named & (u.place < u.passed), over & (state.writes.count(u.at_block) == 0))
+    runs = (u.computed < u.tokens + u.drafts) & (u.computed < u.longest - 1)
+    resumes = (u.computed >= 1) & (u.computed < u.tokens) & (u.drafts == 0)
+    fine = fine & _offers(u)
+    # Hits that end inside blocks matter to boundaries only.
+    fine = fine & (u.inside == u.offers) & ((u.inside == 1) | (u.matches == 0))
+    return fine & ((u.way != RUNS) | runs) & ((u.way == RUNS) | resumes)
+
+
+# A request without tables
+
+
+def _hit(u: Any) -> Any:
+    """How long the hit is: so many full blocks, and some tokens of another one if they are copied."""
+    return u.full * u.size + u.rest
+
+
+def _begins_with(u: Any) -> Any:
+    """Of how many tokens a request that is admitted reads what the next one reads: the last one is computed."""
+    return least(_hit(u) + u.external, u.tokens - 1)
+
+
+def _admits(u: Any) -> Any:
+    """A request is admitted after a hit and what another node provides, now or later."""
+    its, of, request = Whole(u), _AGroup(u), request_of(u, Status.WAITING, number=OWNER, drafts=Tokens(0))
+    manager, hit = _manager(u, its, of, request), _hit(u)
+    its.looked_up, its.matched = True, of.tokens_matched(hit)
+    source: Any = its.source
+    partials = (Partial(0, source, u.rest),) if u.copied == 1 else ()
+    blocks: Any = (HitBlocks(u.full),)
+    with validators.disabled():
+        operation = Admit(OWNER, u.budget, u.external, bool(u.loads == 1))
+    with _as_it_is(its, manager), patch.object(prefix_cache, "longest_hit", lambda *_: Hit(hit, blocks, partials)):
+        answer = manager.perform(operation)
+    if isinstance(answer, Refused):
+        return its.did == [] and manager.holdings.tables == {} and bool(request.tokens_computed == 0)
+    computed = (0, 0) if answer.loads else (hit, request.tokens_computed)
+    replayed = _replayed(u, its, manager, answer, computed)
+    if replayed is None:
+        return False
+    ((table,),) = manager.holdings.tables.values()
+    named = (u.place >= u.passed) & (u.place < table.blocks.length)
+    counted = _token(u) < (hit if answer.loads else request.tokens_computed)
+    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (u.place >= u.full))
+    (asked,) = of.asked
+    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
+    fine = (
+        fine
+        & implies(is_read, named)
+        & (asked == _begins_with(u))
+        & ((request.status is Status.LOADING) == answer.loads)
+    )
+    return fine & (table.registered * u.size <= request.tokens_computed)
+
+
+def _may_be_admitted(u: Any) -> Any:
+    """The request has nothing yet, and what its hit names holds what it asks for."""
+    state = before(u)
+    fine = _is_sound(u) & _stands(u, state, False, False) & (_hit(u) < u.tokens) & (u.rest < u.size)
+    fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside) & implies(u.loads == 1, u.copied == 0)
+    fine = fine & (u.passed * u.size <= _begins_with(u)) & implies(u.inside == 1, u.passed == 0)
+    is_hit = (u.place >= u.passed) & (u.place < u.full)
+    listed = (state.listed[u.whole, u.at_block] == u.at_block) & in_pool(state, u.at_block)
+    matched = _hit(u) + _lookahead(u)
+    source = (state.listed[matched, u.source] == u.source) | (
+        (state.begins[matched, u.source] == u.source) & (state.begun[u.source] != 0)
+    )
+    new = in_pool(state, u.source) & (state.reads[u.at_copy] == 0) & (state.writes[u.at_copy] == 0)
+    fine = fine & implies(is_hit, listed) & implies(u.copied == 1, source & new)
+    # A hit, and a block, are some units: what must match ends in the block in which the hit ends.
+    fine = fine & implies(u.copied == 1, matched <= (u.full + 1) * u.size)
+    return fine & _offers(u) & _parts(u, matched)
+
+
+_REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
+_TAKE_BOUNDARIES, _RELEASES, _TABLES = caching._take_boundaries, Holdings.release_passed, block_tables.tables_of_hit
+_AIM, _HOLD = Holdings._aim, Holdings._hold
+"""What these do, where nothing is broken."""
+MANAGER, HOLDINGS = "kvreference.manager:Manager", "kvreference.holdings:Holdings"
+
+
+def _counts_one_more(self: Population, request: Any, budget: int, granted: Granted) -> None:
+    _COMPUTE(self, request, budget, granted)
+    request.tokens_computed += 1
+
+
+OF_ALL = (
+    only(
+        "counted-without-a-slot",
+        "A token more counts as computed than there are slots for.",
+        "kvreference.population:Population._compute",
+        _counts_one_more,
+    ),
+    only(
+        "a-block-too-few",
+        "A table gets a block fewer than its tokens occupy.",
+        "kvreference.attention:blocks_occupied",
+        lambda tokens, block_size_tokens: tokens // block_size_tokens,
+    ),
+)
+REGISTERS = (
+    only(
+        "known-a-block-early",
+        "A block becomes known before its tokens are scheduled.",
+        f"{MANAGER}._register",
+        lambda self, request, tokens, begun: _REGISTER(self, request, tokens + 1, begun),
+    ),
+    only(
+        "content-of-the-block-before",
+        "A block becomes known with the content of the one before it.",
+        "kvreference.caching:content_up_to",
+        lambda geometry, group_, prefixes, tokens: (
+            group_,
+            prefixes[tokens - geometry.groups[0].block_size_tokens - 1],
+        ),
+    ),
+    only(
+        "drafts-become-known",
+        "Drafts become known with the step that computes them.",
+        "kvreference.prefix_cache:register",
+        lambda pool, geometry, kept, request, prefixes, tables_, verified, *others: register(
+            pool, geometry, kept, request, prefixes, tables_, request.tokens_computed + 9, *others
+        ),
+    ),
+)
+OFFERS = (
+    only(
+        "boundary-before-it-is-computed",
+        "A boundary is offered before what a hit there must match is computed.",
+        "kvreference.caching:_take_boundaries",
+        lambda its, kept, request, table, tokens: _TAKE_BOUNDARIES(its, kept, request, table, tokens + 1),
+    ),
+    only(
+        "begins-the-block-before",
+        "A boundary is an entry of the block before the one in which it ends.",
+        "kvreference.caching:_begins",
+        lambda pool, content, table, position: pool.register_beginning(content, table.blocks[position - 1]),
+    ),
+)
+LEAVES = (
+    only("all-is-sure", "A window leaves what drafts may take back.", f"{MANAGER}._unsure", lambda self, request: 0),
+    only(
+        "leaves-one-more",
+        "A block is left that the next token reads.",
+        f"{HOLDINGS}.blocks_dead",
+        lambda self, group_, computed: group_.blocks_dead(computed) + 1,
+    ),
+)
+
+
+def _asks(u: Any) -> Any:
+    """A request of 14 tokens asks, with blocks of 4, and there is room."""
+    enough = (u.budget == 9) & (u.chunk == 9) & (u.room == 9) & (u.gate == 1) & (u.ready == 1) & (u.known == 14)
+    return enough & (u.tokens == 14) & (u.size == 4) & (u.longest == 40)
+
+
+def _names_the_third(u: Any) -> Any:
+    """It has three blocks, and the third is looked at."""
+    return _asks(u) & (u.place == 2) & (u.length == 3) & (u.dead == 0)
+
+
+def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -> Obligation:
+    """A step of a request that has its tables."""
+    return Obligation(
+        id=f"content-and-cached-map.{name}",
+        statements=("KV-MEM-01",),
+        title=title,
+        unknowns={
+            **OF_STEP,
+            "way": Count(way, way),
+            **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered")},
+        },
+        assumes=_may_step,
+        claim=_step,
+        witnesses={
+            "its block becomes known": lambda u: (
+                _names_the_third(u)
+                & (u.passed == 0)
+                & (u.inside == 0)
+                & (u.computed == 9)
+                & (u.slot == 2)
+                & (u.registered == 2)
+            ),
+            "a boundary inside it becomes known": lambda u: (
+                _names_the_third(u) & (u.offers == 1) & (u.unit == 2) & (u.boundary == 10) & (u.computed == 9)
+            ),
+            "it gets a new block": lambda u: (
+                _asks(u) & (u.place == 2) & (u.length == 2) & (u.computed == 8) & (u.passed == 0)
+            ),
+            "a window leaves it": lambda u: (
+                _names_the_third(u) & (u.passed == 3) & (u.computed == 12) & (u.refs[u.at_block] == 1)
+            ),
+        },
+        mutants=(*OF_ALL, *REGISTERS, *OFFERS, *mutants),
+    )
+
+
+_AS_A_WHOLE = (
+    "the entry may leave its block, or get a free one; the step computes what is not computed there; then the block, "
+    "or a boundary inside it, may become known for what counts as computed, or is rejected if it is known. Afterwards "
+    "the request stands in the state as it did, and what counts as computed, and a token from the sure ones on reads, "
+    "is in a block that the table names."
+)
+STEPS = _with_tables(
+    "running-step-as-a-whole",
+    "What a whole step of a running request does to an entry of its table and to a slot of the block there, in a table "
+    f"of any length of any kind that keeps a slot for each token, are transitions where they can happen: {_AS_A_WHOLE}",
+    RUNS,
+    LEAVES,
+)
+RETURNS = _with_tables(
+    "running-return-as-a-whole",
+    "What an admission of a request with computed tokens, which has its tables, does to an entry and to a slot of the "
+    f"block there, are transitions where they can happen: {_AS_A_WHOLE}",
+    RESUMES,
+    LEAVES[1:],
+)
+
+
+def _registers_what_loads(
+    self: Manager, request: Any, budget: int, hit: Any, provided: int, later: bool, *rest: Any
+) -> Any:
+    answer = _ADMIT(self, request, budget, hit, provided, later, *rest)
+    if later and isinstance(answer, Granted):
+        self._register(request, hit.tokens + provided, None)
+    return answer
+
+
+def _aims_before(self: Holdings, request: int, hit: Hit) -> None:
+    for index, copy in enumerate(self.copies):
+        place = hit.tokens // self.groups[copy.group].block_size_tokens
+        self.copies[index] = evolve(copy, destination=self.tables[request][copy.group].blocks[place - 1])
+
+
+def _takes_first(self: Holdings, tables: Any, index: int, blocks: Any) -> None:
+    self.pool.take(1)
+    _HOLD(self, tables, index, blocks)
+
+
+OF_ADMISSIONS = (
+    only(
+        "load-forgets-its-last-token",
+        "What is left follows from all tokens that are at hand (finding 009, vLLM 0.20.2).",
+        "kvreference.holdings:tables_of_hit",
+        lambda geometry, hit, computed: _TABLES(geometry, hit, computed + 1),
+    ),
+    only(
+        "takes-before-it-holds", "A block is taken before those of the hit are held.", f"{HOLDINGS}._hold", _takes_first
+    ),
+)
+
+
+def _admission(
+    name: str,
+    title: str,
+    only_if: Callable[[Any], Any],
+    witnesses: Mapping[str, Callable[[Any], Any]],
+    mutants: tuple[Mutant, ...],
+) -> Obligation:
+    """An admission of a request that has nothing yet."""
+    return Obligation(
+        id=name,
+        statements=("KV-MEM-01",),
+        title=title,
+        unknowns={
+            **OF_STEP,
+            "computed": Count(0, 0),
+            **{each: Count(0) for each in ("full", "rest", "external")},
+            **{each: Count(0, 1) for each in ("copied", "loads")},
+        },
+        assumes=lambda u: only_if(u) & _may_be_admitted(u),
+        claim=_admits,
+        witnesses=witnesses,
+        mutants=(*OF_ALL, *mutants, *OF_ADMISSIONS),
+    )
+
+
+def _is_after_a_hit(u: Any, blocks: int, place: int) -> Any:
+    """So many full blocks are hit, all of them are read, and this place is looked at."""
+    return _asks(u) & (u.passed == 0) & (u.full == blocks) & (u.place == place)
+
+
+ADMITS = _admission(
+    "content-and-cached-map.running-admission-as-a-whole",
+    "What a whole admission does to an entry of a table that its request then has, and to a slot of the block there, "
+    "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
+    "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
+    "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
+    "writes if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
+    "and the load do not bring; then the block may become known for what counts as computed. What is held is held "
+    "before anything is taken. Afterwards the request stands in the state as it must, and what is at hand and its next "
+    "token reads is in a block that the table names. A rejected admission does nothing. A load after a hit that ends "
+    "inside a block is left out.",
+    lambda u: (u.offers == 0) & (u.inside == u.copied) & ((u.inside == 1) | (u.matches == 0)),
+    {
+        "a block of the hit": lambda u: _is_after_a_hit(u, 2, 1) & (u.loads == 0) & (u.copied == 0),
+        "a copied beginning": lambda u: (
+            _asks(u)
+            & (u.passed == 0)
+            & (u.place == 1)
+            & (u.full == 1)
+            & (u.copied == 1)
+            & (u.rest == 2)
+            & (u.unit == 2)
+            & (u.slot == 1)
+        ),
+        "another node writes it": lambda u: (
+            _asks(u)
+            & (u.passed == 0)
+            & (u.place == 2)
+            & (u.full == 1)
+            & (u.loads == 1)
+            & (u.external == 8)
+            & (u.copied == 0)
+        ),
+        "a computed block becomes known": lambda u: (
+            _asks(u)
+            & (u.passed == 0)
+            & (u.place == 1)
+            & (u.full == 1)
+            & (u.loads == 0)
+            & (u.slot == 2)
+            & (u.due == 3)
+            & (u.copied == 0)
+        ),
+    },
+    (
+        *REGISTERS[:2],
+        only(
+            "known-before-it-is-loaded",
+            "What is to be loaded is known at once.",
+            f"{MANAGER}._admit_with_hit",
+            _registers_what_loads,
+        ),
+        only(
+            "copied-into-the-block-before",
+            "A copy goes into the last full block of the hit.",
+            f"{HOLDINGS}._aim",
+            _aims_before,
+        ),
+    ),
+)
+ADMITS_INSIDE = _admission(
+    "partial-hits.running-admission-as-a-whole",
+    "What a whole admission does to an entry and to a slot of the block there are transitions where they can happen "
+    "also where a boundary is offered inside the block, with a copied beginning or without: it becomes known for what "
+    "counts as computed before it, or was known.",
+    lambda u: (u.offers == 1) & (u.loads == 0),
+    {
+        "in a block with a copied beginning": lambda u: (
+            _asks(u)
+            & (u.full == 1)
+            & (u.place == 1)
+            & (u.copied == 1)
+            & (u.rest == 1)
+            & (u.unit == 1)
+            & (u.boundary == 6)
+        ),
+        "in a new block": lambda u: _is_after_a_hit(u, 1, 2) & (u.boundary == 9) & (u.unit == 1),
+    },
+    OFFERS,
+)
+
+
+# What is left
+
+
+def _was_computed(u: Any) -> Any:
+    kind = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)[u.kind.__index__()]
+    its = group(kind, u.size, None if kind is Kind.FULL else u.window)
+    fine: Any = True
+    for blocks in (its.blocks_dead, its.blocks_unread):
+        fine = fine & (blocks(u.computed) * u.size <= u.computed) & (blocks(u.computed) <= blocks(u.computed + u.more))
+    return fine & ((u.kind != 0) | (its.blocks_dead(u.computed) == 0))
+
+
+WAS_COMPUTED = Obligation(
+    id="attention-kinds.running-left-was-computed",
+    statements=("KV-MEM-01",),
+    title="With full attention, a window or chunks, the blocks that no later token reads are full of tokens that were "
+    "computed, and never fewer once more are; with full attention there are none.",
+    unknowns={
+        "kind": Count(0, 2),
+        "size": Count(1),
+        "window": Count(1),
+        "computed": Count(0),
+        "more": Count(0),
+    },
+    claim=_was_computed,
+    witnesses={"a window": lambda u: (u.kind == 1) & (u.size == 4) & (u.window == 5) & (u.computed == 21)},
+    mutants=(
+        only(
+            "rounded-up",
+            "A block is left of which the next token reads something.",
+            "kvreference.geometry:Group.blocks_dead",
+            lambda self, tokens: -(-self.attention.tokens_dead(tokens) // self.block_size_tokens),
+        ),
+    ),
+)
+
+OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, WAS_COMPUTED)
