@@ -1,6 +1,6 @@
 """The designs that were tried elsewhere and dropped, and small faults injected into the reference.
 
-The first live in ``kvreference.refuted``, each with its history. The others break one guarantee each, so that no check
+The first live in ``kvspec.refuted``, each with its history. The others break one guarantee each, so that no check
 of the explorer is there in vain.
 """
 
