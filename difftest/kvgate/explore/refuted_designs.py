@@ -207,8 +207,3 @@ class AnyChunk(Reference):
 class _AnyChunk(Population):
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         return min(len(request.tokens) + len(request.drafts) - computed, budget_tokens, self.settings.chunk_tokens)
-
-    def copy(self) -> _AnyChunk:
-        other = super().copy()
-        assert isinstance(other, _AnyChunk)
-        return other

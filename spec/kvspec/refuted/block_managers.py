@@ -69,7 +69,7 @@ class UnguardedGate(Manager):
         self.holdings.pool = UnguardedPool(settings.blocks, settings.scratch_first, settings.pin_drop_blocks_min)
 
 
-class CountingPool(BlockPool):
+class CountingPool(BlockPool, changing=("tracked",)):
     """A pin as a second reference: every new block has a count of two, one of which stays when the holder goes.
 
     A window drop takes two from blocks that it frees and one from those that it pins; the end of a request takes one. A
@@ -92,14 +92,6 @@ class CountingPool(BlockPool):
         """Blocks whose count fell to one, the oldest first: taken to be pinned."""
         self.meant: frozenset[int] = frozenset()
         """The blocks pinned and not demoted since. The design does not know them; the checkers do."""
-
-    def copy(self) -> CountingPool:
-        other = super().copy()
-        assert isinstance(other, CountingPool)
-        other.drop_blocks_min = self.drop_blocks_min
-        other.tracked = self.tracked.copy()
-        other.meant = self.meant
-        return other
 
     def pinned_blocks(self) -> Pinned:
         return Pinned(self.meant, tuple(self.tracked))
