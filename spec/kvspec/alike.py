@@ -72,6 +72,10 @@ LISTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "content:Prefixes.extend: known[-1]",
         ),
         "the tables of all others": ("holdings:Holdings.leading_shared: *tables",),
+        "the elements of a container are of one kind: all states, all lists, or all constants": (
+            "state:independent: next(iter(part.values()), None)",
+            "state:independent: part[0]",
+        ),
         "settings and geometries that are rejected: a pool needs a block besides the null block, a window two tokens": (
             "geometry:Group._window_fits_kind: 2",
             *("geometry:Group._states_fit_kind: 2",) * 4,
