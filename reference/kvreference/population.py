@@ -316,18 +316,6 @@ def holds_on(request: Request, operation: Finish | Abort) -> bool:
     return request.status is Status.LOADING or (isinstance(operation, Finish) and operation.sends)
 
 
-def _waits(_population: Population, request: Request) -> bool:
-    return request.status is Status.WAITING
-
-
-def _looks_up(_population: Population, request: Request) -> bool:
-    return request.status is Status.WAITING and request.tokens_computed == 0
-
-
-def _runs(_population: Population, request: Request) -> bool:
-    return request.status is Status.RUNNING
-
-
 def _rests(_population: Population, request: Request) -> bool:
     """Whether it runs, and no step with it is on its way to the worker."""
     return request.status is Status.RUNNING and not request.undispatched
@@ -337,10 +325,6 @@ def _is_verified(_population: Population, request: Request) -> bool:
     """Whether nothing that counts as computed may have to be taken back."""
     session = request.status is Status.PAUSED or (request.status is Status.WAITING and request.parts > 1)
     return session or (_rests(_population, request) and request.drafts_in_flight == 0)
-
-
-def _transfers(_population: Population, request: Request) -> bool:
-    return request.status in (Status.LOADING, Status.ENDING) and not request.undispatched
 
 
 def _has_work(population: Population, request: Request) -> bool:
@@ -364,30 +348,18 @@ def _has_answered(_population: Population, request: Request) -> bool:
     return request.status is Status.RUNNING and answered and request.drafts_in_flight == 0
 
 
-def _is_paused(_population: Population, request: Request) -> bool:
-    return request.status is Status.PAUSED
-
-
-def _answers(_population: Population, request: Request) -> bool:
-    return request.answers_next and not request.undispatched
-
-
-def _ends(_population: Population, request: Request) -> bool:
-    return request.status is not Status.ENDING and not request.undispatched
-
-
 _ELIGIBLE: dict[type, Callable[[Population, Request], bool]] = {
-    LookUp: _looks_up,
-    Admit: _waits,
+    LookUp: lambda _, request: request.status is Status.WAITING and request.tokens_computed == 0,
+    Admit: lambda _, request: request.status is Status.WAITING,
     Schedule: _has_work,
-    Sample: _answers,
+    Sample: lambda _, request: request.answers_next and not request.undispatched,
     Preempt: _rests,
     Finish: _rests,
-    Abort: _ends,
-    Transferred: _transfers,
+    Abort: lambda _, request: request.status is not Status.ENDING and not request.undispatched,
+    Transferred: lambda _, request: request.status in (Status.LOADING, Status.ENDING) and not request.undispatched,
     Rewind: _is_filled,
     Pause: _has_answered,
-    Continue: _is_paused,
+    Continue: lambda _, request: request.status is Status.PAUSED,
     ReleaseSkipped: _is_verified,
-    CommonPrefix: _runs,
+    CommonPrefix: lambda _, request: request.status is Status.RUNNING,
 }
