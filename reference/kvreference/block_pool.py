@@ -14,6 +14,7 @@ from kvreference.cached_map import CachedMap, Content
 from kvreference.free_queue import FreeQueue, ScratchFirstQueue
 from kvreference.partial_map import PartialMap
 from kvreference.rules import OWN_RULES, Rules
+from kvreference.state import State
 
 NULL = 0
 """The null block's id."""
@@ -38,7 +39,7 @@ def is_unused(references: Sequence[int]) -> bool:
     return not any(references[NULL + 1 :])
 
 
-class BlockPool:
+class BlockPool(State, changing=("references", "free", "cached", "partial")):
     """All blocks of one system; ``blocks`` counts the null block."""
 
     def __init__(self, blocks: int, scratch_first: bool = False, rules: Rules = OWN_RULES) -> None:
@@ -48,16 +49,6 @@ class BlockPool:
         self.free = (ScratchFirstQueue if scratch_first else FreeQueue)(range(1, blocks))
         self.cached = CachedMap(blocks)
         self.partial = PartialMap()
-
-    def copy(self) -> BlockPool:
-        """An independent pool in the same state."""
-        other = type(self).__new__(type(self))
-        other.rules = self.rules
-        other.references = list(self.references)
-        other.free = self.free.copy()
-        other.cached = self.cached.copy()
-        other.partial = self.partial.copy()
-        return other
 
     def is_cached(self, block: int) -> bool:
         """Whether ``block`` is known to hold something that a hit could use."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kvreference.content import Prefix
+from kvreference.state import State
 
 Content: TypeAlias = tuple[int, Prefix]
 """A group's index and the token prefix up to the block's end: layers of different groups never share state."""
 
 
-class CachedMap:
+class CachedMap(State, changing=("_blocks", "_content")):
     """Content to blocks and back, for a pool of ``blocks`` blocks.
 
     Raises:
@@ -61,10 +62,3 @@ class CachedMap:
     def entries(self) -> dict[Content, tuple[int, ...]]:
         """For every content cached, the blocks that hold it, the one that serves first."""
         return dict(self._blocks)
-
-    def copy(self) -> CachedMap:
-        """An independent map of the same content."""
-        other = CachedMap(0)
-        other._blocks = dict(self._blocks)
-        other._content = list(self._content)
-        return other

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from kvreference.state import State
 
-class FreeQueue:
+
+class FreeQueue(State, changing=("_order",)):
     """A sequence of distinct block ids with removal from the middle.
 
     Raises:
@@ -60,10 +62,6 @@ class FreeQueue:
 
     def turned_scratch(self, block: int) -> None:
         """A queued ``block`` is cached no longer."""
-
-    def copy(self) -> FreeQueue:
-        """An independent queue of the same order."""
-        return type(self)(self._order)
 
 
 class ScratchFirstQueue(FreeQueue):

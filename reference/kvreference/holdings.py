@@ -19,6 +19,7 @@ from kvreference.geometry import Group
 from kvreference.pinned_tier import PinnedPool
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
+from kvreference.state import State
 from kvreference.tables import (
     Plan,
     Table,
@@ -118,7 +119,7 @@ def is_held_by_all(block: int, others: Sequence[set[int]], references: int) -> b
     return all(block in other for other in others)
 
 
-class Holdings:
+class Holdings(State, changing=("pool", "tables", "copies", "deferred")):
     """Every table, over one pool."""
 
     def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
@@ -131,19 +132,10 @@ class Holdings:
         self.copies: list[Copy] = []
         """The copies that the worker makes before it computes the next step; until then the sources are held."""
         self.deferred: list[tuple[int, Tables]] = []
-        """Per request that freed its tables: how many steps must be over until the blocks are free, and the tables."""
+        """Per request that freed its tables: how many steps must be over until the blocks are free, and the tables.
 
-    def copy(self) -> Holdings:
-        """Independent holdings in the same state."""
-        other = type(self).__new__(type(self))
-        other.settings = self.settings
-        other.rules = self.rules
-        other.groups = self.groups
-        other.pool = self.pool.copy()
-        other.tables = {number: [table.copy() for table in tables] for number, tables in self.tables.items()}
-        other.copies = list(self.copies)
-        other.deferred = [(steps, [table.copy() for table in tables]) for steps, tables in self.deferred]
-        return other
+        These tables do not change any more.
+        """
 
     # Giving
 

@@ -49,6 +49,7 @@ from kvreference.prefix_cache import no_hit
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
 from kvreference.snapshot import Snapshot
+from kvreference.state import State
 from kvreference.tables import Tables, content_up_to
 
 OWN = Choices()
@@ -72,7 +73,7 @@ def tokens_counted(request: int, computed: int, beyond: int) -> int:
     return 0
 
 
-class Manager:
+class Manager(State, changing=("population", "holdings", "cache", "prefixes", "_events")):
     """The reference of the block manager, with the requests it serves.
 
     ``choices`` are what a release may decide otherwise by design, and ``choices.rules`` what a known finding changes:
@@ -92,21 +93,6 @@ class Manager:
         self._events: list[Event] = []
         self.performed = 0
         """How many operations were performed."""
-
-    def copy(self) -> Manager:
-        """An independent manager in the same state. Content identities are shared: they are immutable."""
-        other = type(self).__new__(type(self))
-        other.settings = self.settings
-        other.choices = self.choices
-        other.geometry = self.geometry
-        other.population = self.population.copy()
-        other.holdings = self.holdings.copy()
-        other.cache = self.cache.copy()
-        other._interned = self._interned
-        other.prefixes = {number: list(prefixes) for number, prefixes in self.prefixes.items()}
-        other._events = list(self._events)
-        other.performed = self.performed
-        return other
 
     @property
     def pool(self) -> BlockPool:

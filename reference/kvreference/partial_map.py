@@ -8,9 +8,10 @@ computed in it, whether it is full or not.
 from __future__ import annotations
 
 from kvreference.cached_map import Content
+from kvreference.state import State
 
 
-class PartialMap:
+class PartialMap(State, changing=("_blocks", "_contents")):
     """Content up to a boundary to the blocks that begin with it, and back."""
 
     def __init__(self) -> None:
@@ -50,11 +51,3 @@ class PartialMap:
     def entries(self) -> dict[Content, tuple[int, ...]]:
         """For every boundary, the blocks that begin with it, the one that serves first."""
         return dict(self._blocks)
-
-    def copy(self) -> PartialMap:
-        """An independent map of the same entries."""
-        other = PartialMap()
-        other._blocks = dict(self._blocks)
-        other._contents = dict(self._contents)
-        other.offers = self.offers
-        return other

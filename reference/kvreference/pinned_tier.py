@@ -21,7 +21,7 @@ from kvreference.free_queue import FreeQueue
 from kvreference.rules import OWN_RULES, Rules
 
 
-class PinnedPool(BlockPool):
+class PinnedPool(BlockPool, changing=("is_pinned", "pinned")):
     """A block pool with a pinned tier."""
 
     def __init__(self, blocks: int, scratch_first: bool, drop_blocks_min: int, rules: Rules = OWN_RULES) -> None:
@@ -32,14 +32,6 @@ class PinnedPool(BlockPool):
         """Per block, whether it is pinned, held or not."""
         self.pinned = FreeQueue()
         """The pinned blocks without a holder, the oldest first."""
-
-    def copy(self) -> PinnedPool:
-        other = super().copy()
-        assert isinstance(other, PinnedPool)
-        other.drop_blocks_min = self.drop_blocks_min
-        other.is_pinned = list(self.is_pinned)
-        other.pinned = self.pinned.copy()
-        return other
 
     def pinned_blocks(self) -> Pinned:
         return Pinned(frozenset(block for block, pinned in enumerate(self.is_pinned) if pinned), tuple(self.pinned))

@@ -39,6 +39,7 @@ from kvreference.operations import (
 )
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
+from kvreference.state import State
 
 
 class Status(Enum):
@@ -54,8 +55,8 @@ class Status(Enum):
     """It is over, but another node still reads or fills its blocks."""
 
 
-@define
-class Request:
+@define(slots=False)
+class Request(State, changing=("tokens", "drafts", "awaited", "in_flight")):
     """One request. All counts are in tokens."""
 
     number: int
@@ -95,11 +96,6 @@ class Request:
         """Whether all its own tokens are computed, so that the model's answer is the next thing to happen."""
         return self.status is Status.RUNNING and self.tokens_computed >= len(self.tokens)
 
-    def copy(self) -> Request:
-        """An independent request in the same state."""
-        tokens, drafts = list(self.tokens), list(self.drafts)
-        return evolve(self, tokens=tokens, drafts=drafts, awaited=list(self.awaited), in_flight=list(self.in_flight))
-
 
 def cut(prompt: Iterable[Run], tokens: int) -> tuple[Run, ...]:
     """The first ``tokens`` tokens of a prompt."""
@@ -126,7 +122,7 @@ def tokens_to_a_state(tokens: int, computed: int, serves: int, block: int, answe
     return tokens if computed >= serves else min(tokens_to_boundary(computed, tokens, block), serves - computed)
 
 
-class Population:
+class Population(State, changing=("alive",)):
     """The requests alive, by number, in the order of arrival."""
 
     def __init__(self, settings: Settings, rules: Rules = OWN_RULES) -> None:
@@ -139,14 +135,6 @@ class Population:
 
     def __getitem__(self, number: int) -> Request:
         return self.alive[number]
-
-    def copy(self) -> Population:
-        """An independent population in the same state."""
-        other = type(self)(self.settings, self.rules)
-        other.alive = {number: request.copy() for number, request in self.alive.items()}
-        other.arrived = self.arrived
-        other.dispatched, other.over = self.dispatched, self.over
-        return other
 
     def tokens_to_schedule(self, request: Request, budget_tokens: int) -> int:
         """How many tokens the next step computes for ``request``: what is pending, within the budget and the limits."""
@@ -328,18 +316,6 @@ def holds_on(request: Request, operation: Finish | Abort) -> bool:
     return request.status is Status.LOADING or (isinstance(operation, Finish) and operation.sends)
 
 
-def _waits(_population: Population, request: Request) -> bool:
-    return request.status is Status.WAITING
-
-
-def _looks_up(_population: Population, request: Request) -> bool:
-    return request.status is Status.WAITING and request.tokens_computed == 0
-
-
-def _runs(_population: Population, request: Request) -> bool:
-    return request.status is Status.RUNNING
-
-
 def _rests(_population: Population, request: Request) -> bool:
     """Whether it runs, and no step with it is on its way to the worker."""
     return request.status is Status.RUNNING and not request.undispatched
@@ -349,10 +325,6 @@ def _is_verified(_population: Population, request: Request) -> bool:
     """Whether nothing that counts as computed may have to be taken back."""
     session = request.status is Status.PAUSED or (request.status is Status.WAITING and request.parts > 1)
     return session or (_rests(_population, request) and request.drafts_in_flight == 0)
-
-
-def _transfers(_population: Population, request: Request) -> bool:
-    return request.status in (Status.LOADING, Status.ENDING) and not request.undispatched
 
 
 def _has_work(population: Population, request: Request) -> bool:
@@ -376,30 +348,18 @@ def _has_answered(_population: Population, request: Request) -> bool:
     return request.status is Status.RUNNING and answered and request.drafts_in_flight == 0
 
 
-def _is_paused(_population: Population, request: Request) -> bool:
-    return request.status is Status.PAUSED
-
-
-def _answers(_population: Population, request: Request) -> bool:
-    return request.answers_next and not request.undispatched
-
-
-def _ends(_population: Population, request: Request) -> bool:
-    return request.status is not Status.ENDING and not request.undispatched
-
-
 _ELIGIBLE: dict[type, Callable[[Population, Request], bool]] = {
-    LookUp: _looks_up,
-    Admit: _waits,
+    LookUp: lambda _, request: request.status is Status.WAITING and request.tokens_computed == 0,
+    Admit: lambda _, request: request.status is Status.WAITING,
     Schedule: _has_work,
-    Sample: _answers,
+    Sample: lambda _, request: request.answers_next and not request.undispatched,
     Preempt: _rests,
     Finish: _rests,
-    Abort: _ends,
-    Transferred: _transfers,
+    Abort: lambda _, request: request.status is not Status.ENDING and not request.undispatched,
+    Transferred: lambda _, request: request.status in (Status.LOADING, Status.ENDING) and not request.undispatched,
     Rewind: _is_filled,
     Pause: _has_answered,
-    Continue: _is_paused,
+    Continue: lambda _, request: request.status is Status.PAUSED,
     ReleaseSkipped: _is_verified,
-    CommonPrefix: _runs,
+    CommonPrefix: lambda _, request: request.status is Status.RUNNING,
 }

@@ -17,6 +17,7 @@ from kvreference.population import Request, Status
 from kvreference.retention import Dense, Retention, Sparse, junction
 from kvreference.rules import OWN_RULES, Rules
 from kvreference.settings import Settings
+from kvreference.state import State
 from kvreference.tables import Tables, content_up_to
 
 
@@ -48,7 +49,7 @@ def junction_of(cache: PrefixCache, pool: BlockPool, prefixes: Sequence[Prefix],
     return cache.rules.ask(junction, cache.geometry, known, readable, hit.tokens)
 
 
-class NoPrefixCache:
+class NoPrefixCache(State):
     """Prefix caching is off: nothing is cached, counted or shared."""
 
     def __init__(self, geometry: Geometry, rules: Rules = OWN_RULES) -> None:
@@ -56,14 +57,6 @@ class NoPrefixCache:
         self.rules = rules
         self.statistics = Statistics()
         """Since they were last taken."""
-
-    def copy(self) -> NoPrefixCache:
-        """An independent cache in the same state."""
-        other = type(self).__new__(type(self))
-        other.geometry = self.geometry
-        other.rules = self.rules
-        other.statistics = self.statistics
-        return other
 
     def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
         """The longest hit of ``request``, counted."""
@@ -93,7 +86,7 @@ class NoPrefixCache:
         return (0,) * len(leading)
 
 
-class PrefixCache(NoPrefixCache):
+class PrefixCache(NoPrefixCache, changing=("fenced",)):
     """Prefix caching is on."""
 
     def __init__(
@@ -112,15 +105,6 @@ class PrefixCache(NoPrefixCache):
         """The rule that says which junction of a request is kept."""
         self.fenced: set[Content] = set()
         """Content that this step computes and that cannot serve a hit before the step is dispatched."""
-
-    def copy(self) -> PrefixCache:
-        other = super().copy()
-        assert isinstance(other, PrefixCache)
-        other.retention = self.retention
-        other.partial_hit_tokens_min = self.partial_hit_tokens_min
-        other.junction_of = self.junction_of
-        other.fenced = set(self.fenced)
-        return other
 
     def look_up(self, pool: BlockPool, request: Request, prefixes: list[Prefix]) -> Hit:
         """The longest hit, counted. A request that may not read the cache is not counted either.

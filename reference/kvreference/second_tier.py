@@ -21,6 +21,7 @@ from kvreference.content import Prefix
 from kvreference.free_queue import FreeQueue
 from kvreference.geometry import Geometry
 from kvreference.hit_lookup import longest_hit
+from kvreference.state import State
 
 
 class Stage(Enum):
@@ -34,7 +35,7 @@ class Stage(Enum):
     """Readable, and a job reads it now."""
 
 
-class ByUse(FreeQueue):
+class ByUse(FreeQueue, changing=("used",)):
     """Hands out what holds nothing first, then what was used least recently, whenever it was let go."""
 
     def __init__(self, blocks: Iterable[int] = ()) -> None:
@@ -61,11 +62,6 @@ class ByUse(FreeQueue):
         self.remove(block)
         return block
 
-    def copy(self) -> ByUse:
-        other = ByUse(self)
-        other.used, other.uses = dict(self.used), self.uses
-        return other
-
 
 @frozen
 class Job:
@@ -91,7 +87,7 @@ class _Both(CachedMap):
         return self._host.find(content) if block is None else block
 
 
-class SecondTier:
+class SecondTier(State, changing=("device", "host", "order", "jobs")):
     """A tier of so many chunks after the blocks of a device.
 
     Raises:
@@ -108,11 +104,8 @@ class SecondTier:
         self.begun = 0
 
     def copy(self) -> SecondTier:
-        """An independent tier in the same state, with a device of its own."""
-        other = type(self).__new__(type(self))
-        other.device, other.host = self.device.copy(), self.host.copy()
-        other.order = other.host.free = self.order.copy()
-        other.jobs, other.begun = dict(self.jobs), self.begun
+        other = super().copy()
+        other.host.free = other.order
         return other
 
     # Queries

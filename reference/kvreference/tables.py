@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from attrs import define, evolve
+from attrs import define
 
 from kvreference.answers import Hit
 from kvreference.attention import Layout, grown
@@ -14,6 +14,7 @@ from kvreference.block_pool import NULL
 from kvreference.cached_map import Content
 from kvreference.content import Prefix
 from kvreference.geometry import Geometry
+from kvreference.state import State
 
 Tables: TypeAlias = "list[Table]"
 """One request's table in every group."""
@@ -21,8 +22,8 @@ Plan: TypeAlias = list[Layout | None]
 """Per group, a table as it must become; None if it stays as it is."""
 
 
-@define
-class Table:
+@define(slots=False)
+class Table(State, changing=("blocks",)):
     """The blocks of one request in one group, in token order."""
 
     blocks: list[int]
@@ -34,10 +35,6 @@ class Table:
     """How many leading entries were released: null blocks, permanently."""
     fresh: bool = True
     """Whether it holds nothing but a hit."""
-
-    def copy(self) -> Table:
-        """An independent table in the same state."""
-        return evolve(self, blocks=list(self.blocks))
 
     def live(self) -> list[int]:
         """The blocks it names, without the null block."""

@@ -72,6 +72,10 @@ LISTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "content:Prefixes.extend: known[-1]",
         ),
         "the tables of all others": ("holdings:Holdings.leading_shared: *tables",),
+        "the elements of a container are of one kind: all states, all lists, or all constants": (
+            "state:independent: next(iter(part.values()), None)",
+            "state:independent: part[0]",
+        ),
         "settings and geometries that are rejected: a pool needs a block besides the null block, a window two tokens": (
             "geometry:Group._window_fits_kind: 2",
             *("geometry:Group._states_fit_kind: 2",) * 4,
@@ -97,7 +101,7 @@ LISTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def found() -> list[str]:
     """The places in the reference, each as ``module:function: text``, as often as they are there."""
-    paths = [path for path in sorted(ROOT.rglob("*.py")) if "refuted" not in path.relative_to(ROOT).parts]
+    paths = sorted(ROOT.rglob("*.py"))
     return [place for path in paths for place in places(path.read_text(encoding="utf-8"), _module(path))]
 
 

@@ -107,6 +107,7 @@ NOT_EXECUTED: Mapping[str, str] = MappingProxyType(
         "manager:step": _COPIES,
         "scheduler.scheduler:Scheduler.resolve": _READS,
         "scheduler.scheduler:step": _COPIES,
+        "state:State.__init_subclass__": "it runs when a class is defined",
     }
 )
 """Why no obligation executes a function that counts as one that changes state."""

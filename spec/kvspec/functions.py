@@ -35,11 +35,9 @@ class Function:
 
 @cache
 def functions() -> Sequence[Function]:
-    """All functions of the reference, without the designs that are known to be wrong and without protocols."""
+    """All functions of the reference, without protocols."""
     found: dict[str, tuple[Path, ast.FunctionDef]] = {}
     for path in sorted(ROOT.rglob("*.py")):
-        if "refuted" in path.relative_to(ROOT).parts:
-            continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         tree = ast.parse(path.read_text(encoding="utf-8"))
         found |= {f"{module}:{name}": (path, node) for name, node in defined(tree) if not _only_declares(node)}

@@ -123,8 +123,8 @@ CHANGES = frozenset((*_OF_LISTS, *_OF_QUEUES_AND_MAPS, *_OF_HOLDERS))
 """The methods that change what they are called of."""
 _GIVE_ELEMENTS = frozenset({"get", "values", "items"})
 _BY_NAME = frozenset({"setattr", "delattr", "getattr"})
-_OTHERS = frozenset({"second_tier", "refuted"})
-"""A second tier has pools of its own, and what is refuted is not the reference."""
+_OTHERS = frozenset({"second_tier"})
+"""A second tier has pools of its own."""
 
 
 def writers() -> Mapping[str, set[str]]:

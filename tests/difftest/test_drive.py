@@ -35,8 +35,8 @@ from kvreference.operations import (
     Schedule,
     Transferred,
 )
-from kvreference.refuted.unheld_copy import UnheldSources
 from kvreference.settings import Settings
+from kvspec.refuted.block_managers import UnheldSources
 
 FULL = Settings(Geometry((Group(Kind.FULL, 4),)), blocks=16, drafts_max=2)
 COPIED = evolve(FULL, geometry=Geometry((Group(Kind.FULL, 8, compress_ratio=2, unit_tokens=2),)))

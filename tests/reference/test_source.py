@@ -21,9 +21,6 @@ SOURCES = {
     for file in sorted(ROOT.glob("**/*.py"))
 }
 
-# What did not work is kept to be read and tested. It need not be trusted.
-BELIEVED = {module: source for module, source in SOURCES.items() if not module.startswith("refuted.")}
-
 ALLOWED = {*sys.stdlib_module_names, "attrs", "kvreference"}
 
 
@@ -50,12 +47,6 @@ def test_a_stranger_would_be_found() -> None:
     assert {"vllm", "torch", "."} == imported(source) - ALLOWED
 
 
-def test_nothing_stands_on_what_was_refuted() -> None:
-    """Goal: a reader may leave the refuted designs out. Method: search all other modules for their names."""
-    assert len(SOURCES) > len(BELIEVED)
-    assert set() == {module for module, source in BELIEVED.items() if "kvreference.refuted" in source}
-
-
 FLAGS = flags_of(Settings, Group, Geometry, Arrive, Admit, Finish)
 
 TWICE: dict[str, dict[str, str]] = {
@@ -79,14 +70,14 @@ def test_no_flag_is_tested_in_more_than_one_place() -> None:
     Method: find the functions that read each flag of a system or a request (see ``flags``); exceptions are named, and
     none is named without need. Values derived from a flag, such as ``Group.fences``, may be asked anywhere.
     """
-    found = {flag: functions for flag, functions in places(BELIEVED, FLAGS).items() if len(functions) > 1}
+    found = {flag: functions for flag, functions in places(SOURCES, FLAGS).items() if len(functions) > 1}
     assert {flag: set(functions) for flag, functions in TWICE.items()} == found
 
 
 def test_every_flag_is_tested() -> None:
     """Goal: every option has an effect, and the scan loses none. Method: each has a place."""
     assert {"caches", "lookahead", "window_tokens", "states", "reads_cache", "loads", "sends"} < FLAGS
-    assert set() == {flag for flag, functions in places(BELIEVED, FLAGS).items() if not functions}
+    assert set() == {flag for flag, functions in places(SOURCES, FLAGS).items() if not functions}
 
 
 SYNTHETIC = """

@@ -45,16 +45,19 @@ from kvgate.explore.refuted_tiers import (
 )
 from kvgate.kernel.errors import UsageError
 from kvreference.holdings import Holdings
-from kvreference.refuted.mask_without_shift import MaskWithoutShift
-from kvreference.refuted.pinned_by_count import (
+from kvreference.settings import Settings
+from kvspec.refuted.block_managers import (
+    MaskWithoutShift,
     PinnedByCount,
+    RepeatedRegistration,
+    UnguardedGate,
+    UnheldCopy,
     forgets_pin,
     frees_under_holder,
     loses_block,
     undoes_another_holder,
 )
-from kvreference.refuted.repeated_registration import RepeatedRegistration
-from kvreference.refuted.scheduling import (
+from kvspec.refuted.schedulers import (
     FirstIsPreempted,
     FullSequenceWithoutRecycling,
     LoadedIsForgotten,
@@ -63,9 +66,6 @@ from kvreference.refuted.scheduling import (
     ReservedForLoadsAlone,
     UnreservedLoad,
 )
-from kvreference.refuted.unguarded_gate import UnguardedGate
-from kvreference.refuted.unheld_copy import UnheldCopy
-from kvreference.settings import Settings
 
 
 @frozen
@@ -179,7 +179,7 @@ _REFUTED = (
         "A request's boundaries are offered again in every step: a decode step costs more the longer the context is.",
     ),
 )
-"""Designs that others tried and dropped; ``kvreference.refuted`` has their history."""
+"""Designs that others tried and dropped; ``kvspec.refuted.block_managers`` has their history."""
 
 _HANGS = (
     Design(
@@ -232,7 +232,7 @@ _HANGS = (
         "The only request that runs is preempted, and loses what it had computed towards its next token.",
     ),
 )
-"""Schedulers without one of their guards; ``kvreference.refuted.scheduling`` says where they come from."""
+"""Schedulers without one of their guards; ``kvspec.refuted.schedulers`` says where they come from."""
 
 _IN_FLIGHT = (
     Design(

@@ -54,7 +54,6 @@ class Followed(Reference):
 
     def copy(self) -> Followed:
         other = super().copy()
-        assert isinstance(other, Followed)
         other.follower = self.follower.copy()
         return other
 

@@ -1,6 +1,6 @@
 """The designs that were tried elsewhere and dropped, and small faults injected into the reference.
 
-The first live in ``kvreference.refuted``, each with its history. The others break one guarantee each, so that no check
+The first live in ``kvspec.refuted``, each with its history. The others break one guarantee each, so that no check
 of the explorer is there in vain.
 """
 
@@ -207,8 +207,3 @@ class AnyChunk(Reference):
 class _AnyChunk(Population):
     def tokens_from(self, request: Request, computed: int, budget_tokens: int) -> int:
         return min(len(request.tokens) + len(request.drafts) - computed, budget_tokens, self.settings.chunk_tokens)
-
-    def copy(self) -> _AnyChunk:
-        other = super().copy()
-        assert isinstance(other, _AnyChunk)
-        return other

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
+from kvreference.state import State
+
 
 @frozen
 class Terms:
@@ -25,7 +27,7 @@ class Terms:
     """Whether it ever got blocks."""
 
 
-class Queues:
+class Queues(State, changing=("running", "waiting", "terms")):
     """The requests that have not ended, by number, in the order of the two queues."""
 
     def __init__(self) -> None:
@@ -34,14 +36,6 @@ class Queues:
         self.waiting: list[int] = []
         """In the order in which they will be."""
         self.terms: dict[int, Terms] = {}
-
-    def copy(self) -> Queues:
-        """Independent queues in the same state."""
-        other = Queues()
-        other.running = list(self.running)
-        other.waiting = list(self.waiting)
-        other.terms = dict(self.terms)
-        return other
 
     def submit(self, number: int, terms: Terms) -> None:
         """A request waits after all others."""

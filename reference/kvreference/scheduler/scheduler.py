@@ -28,9 +28,10 @@ from kvreference.scheduler.operations import Operation, Reply, Step, Submit
 from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.settings import Settings
+from kvreference.state import State
 
 
-class Scheduler:
+class Scheduler(State, changing=("manager", "queues", "_performed")):
     """The reference of the scheduler, over the reference of the block manager.
 
     Raises:
@@ -45,16 +46,6 @@ class Scheduler:
         self.manager = Manager(settings)
         self.queues = Queues()
         self._performed: list[tuple[BlockOperation, Answer]] = []
-
-    def copy(self) -> Scheduler:
-        """An independent scheduler in the same state."""
-        other = type(self).__new__(type(self))
-        other.settings = self.settings
-        other.limits = self.limits
-        other.manager = self.manager.copy()
-        other.queues = self.queues.copy()
-        other._performed = []
-        return other
 
     def transfers(self) -> list[int]:
         """The requests of which a transfer is under way."""

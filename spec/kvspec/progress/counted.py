@@ -33,7 +33,6 @@ from kvreference.operations import Dispatch, Run, Sample, TakeEvents
 from kvreference.operations import Operation as BlockOperation
 from kvreference.population import Population, Request, Status
 from kvreference.prefix_cache import NoPrefixCache
-from kvreference.refuted import scheduling
 from kvreference.scheduler import progress, room, scheduler
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.observation import Observation
@@ -43,7 +42,7 @@ from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvspec.symbolic import either
 
-COUNTING = (admission, attention, mamba, manager, pinned_tier, population, progress, room, scheduler, scheduling)
+COUNTING = (admission, attention, mamba, manager, pinned_tier, population, progress, room, scheduler)
 """The modules that ask how long something is, or which of two numbers is smaller."""
 
 
@@ -108,10 +107,10 @@ BUILT_IN = {"len": length_of, "min": least, "max": most}
 
 
 @contextmanager
-def counted() -> Iterator[None]:
-    """Lengths may be terms, and the smaller of two numbers is one."""
+def counted(kind: type[Scheduler] = Scheduler) -> Iterator[None]:
+    """Lengths may be terms, and the smaller of two numbers is one; also in the module of a scheduler of some kind."""
     with ExitStack() as stack:
-        for module in COUNTING:
+        for module in (*COUNTING, sys.modules[kind.__module__]):
             for name, by in BUILT_IN.items():
                 stack.enter_context(patch.object(module, name, by, create=True))
         yield
@@ -177,10 +176,10 @@ def spelled(runs: Sequence[Run]) -> Counted:
 
 
 @contextmanager
-def on_counts() -> Iterator[None]:
+def on_counts(kind: type[Scheduler] = Scheduler) -> Iterator[None]:
     """Tokens may be counted, and operations may hold terms."""
     with ExitStack() as stack:
-        stack.enter_context(counted())
+        stack.enter_context(counted(kind))
         stack.enter_context(patch.object(population, "spell", spelled))
         stack.enter_context(attrs.validators.disabled())
         yield

@@ -122,7 +122,7 @@ def _apply(scheduler: Scheduler, course: Course, operation: Operation) -> Any:
 
 def on_terms(shop: Shop, u: Any, kind: type[Scheduler] = Scheduler) -> Course:
     """How it goes with a scheduler of some kind over counts."""
-    with on_counts():
+    with on_counts(kind):
         return run(shop, u, counted_scheduler(shop.settings(u), shop.limits, kind))
 
 

@@ -26,7 +26,6 @@ from kvreference.manager import Manager
 from kvreference.operations import Admit, Dispatch, Preempt, Sample, Schedule, TakeEvents
 from kvreference.operations import Operation as BlockOperation
 from kvreference.population import Population, Status
-from kvreference.refuted.scheduling import FirstIsPreempted, LoadedIsForgotten
 from kvreference.scheduler import progress, room
 from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.progress import steps_to_end
@@ -557,7 +556,7 @@ SERVES = Obligation(
             "the-first-is-preempted",
             "The only running request frees its blocks for nothing.",
             "kvreference.scheduler.scheduler:Scheduler._preempts",
-            FirstIsPreempted._preempts,
+            lambda self: True,
         ),
         only(
             "nobody-is-preempted",
@@ -663,7 +662,7 @@ LETS_IN = Obligation(
             "loaded-is-forgotten",
             "A request that waited for a transfer is not looked at again (vllm-project/vllm-ascend#10559).",
             "kvreference.scheduler.scheduler:Scheduler._is_ready",
-            LoadedIsForgotten._is_ready,
+            lambda self, number: number not in self.manager.tables,
         ),
         only(
             "waits-for-loads-to-end",

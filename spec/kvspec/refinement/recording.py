@@ -58,7 +58,7 @@ class RecordedPool(BlockPool):
     _by_itself: bool
 
     def copy(self) -> RecordedPool:
-        other = cast(RecordedPool, super().copy())
+        other = super().copy()
         other.listen()
         return other
 
@@ -114,9 +114,6 @@ class RecordedPool(BlockPool):
 
 class RecordedPinnedPool(RecordedPool, PinnedPool):
     """The same with a pinned tier."""
-
-    def copy(self) -> RecordedPinnedPool:
-        return cast(RecordedPinnedPool, super().copy())
 
     def _pin(self, blocks: Iterable[int]) -> None:
         blocks = list(blocks)

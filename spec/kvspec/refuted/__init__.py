@@ -1,1 +1,1 @@
-"""Designs that z3 refutes, each with a counterexample that is run on the reference."""
+"""Designs that do not work, and why: z3 refutes them, with counterexamples that are run on the reference."""

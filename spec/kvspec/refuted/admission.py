@@ -17,7 +17,13 @@ from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, Operation, Run
 from kvreference.pinned_tier import PinnedPool
-from kvreference.refuted.scheduling import (
+from kvreference.scheduler.scheduler import Scheduler
+from kvreference.settings import Settings
+from kvspec.obligation import Count, Obligation
+from kvspec.progress.hanging import Course, Shop, in_fact, on_terms
+from kvspec.refuted.block_managers import UnguardedGate, UnguardedPool
+from kvspec.refuted.replay import Refuted, Replay
+from kvspec.refuted.schedulers import (
     FirstIsPreempted,
     FullSequenceWithoutRecycling,
     LoadedIsForgotten,
@@ -27,12 +33,6 @@ from kvreference.refuted.scheduling import (
     ReservedForLoadsAlone,
     UnreservedLoad,
 )
-from kvreference.refuted.unguarded_gate import UnguardedGate, UnguardedPool
-from kvreference.scheduler.scheduler import Scheduler
-from kvreference.settings import Settings
-from kvspec.obligation import Count, Obligation
-from kvspec.progress.hanging import Course, Shop, in_fact, on_terms
-from kvspec.refuted.replay import Refuted, Replay
 
 BLOCKS_MAX = 3
 """How many blocks are free, pinned and asked for at most."""

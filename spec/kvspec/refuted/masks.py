@@ -16,9 +16,9 @@ from kvreference.attention import Kind
 from kvreference.geometry import Geometry, Group
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Arrive, Finish, LookUp, Operation, Run
-from kvreference.refuted.mask_without_shift import MaskWithoutShift, UnshiftedSparse
 from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation
+from kvspec.refuted.block_managers import MaskWithoutShift, UnshiftedSparse
 from kvspec.refuted.replay import Refuted, Replay
 from kvspec.stand_in import any_geometry, group
 

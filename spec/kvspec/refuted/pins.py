@@ -1,7 +1,7 @@
 """Refuted: a pin as a second reference. Four loopholes, each by the shortest history of one block. A block is taken,
-hit, released by a window or at a request's end, and demoted. Each of these changes its count as
-``kvreference.refuted.pinned_by_count`` does; who holds the block, and whether it is meant to be pinned, is kept next to
-the count. The history that z3 finds is then run on that pool, and on the real pinned tier.
+hit, released by a window or at a request's end, and demoted. Each of these changes its count as ``CountingPool`` does;
+who holds the block, and whether it is meant to be pinned, is kept next to the count. The history that z3 finds is then
+run on that pool, and on the real pinned tier.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kvreference.block_pool import BlockPool
 from kvreference.content import Prefix
 from kvreference.geometry import Geometry, Group
 from kvreference.pinned_tier import PinnedPool
-from kvreference.refuted.pinned_by_count import CountingPool
 from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation
+from kvspec.refuted.block_managers import CountingPool
 from kvspec.refuted.replay import Refuted, Replay
 from kvspec.symbolic import either, implies, negated
 

@@ -27,8 +27,8 @@ from kvreference.answers import Answer, Copies, Copy
 from kvreference.attention import Kind
 from kvreference.geometry import Group
 from kvreference.operations import Abort, Admit, Arrive, Dispatch, Finish, Operation, Run, Transferred
-from kvreference.refuted.unheld_copy import UnheldSources
 from kvreference.settings import Settings
+from kvspec.refuted.block_managers import UnheldSources
 
 from .stage import NEVER, Hasty, WithHoldings, arrive, settings_of, state, watch, wrong
 

@@ -8,7 +8,10 @@ import pytest
 
 from kvreference.geometry import Group
 from kvreference.operations import Transferred
-from kvreference.refuted.scheduling import (
+from kvreference.scheduler.limits import Limits
+from kvreference.scheduler.operations import Reply, Step, Submit
+from kvreference.scheduler.scheduler import Scheduler
+from kvspec.refuted.schedulers import (
     FirstIsPreempted,
     FullSequenceWithoutRecycling,
     LoadedIsForgotten,
@@ -18,9 +21,6 @@ from kvreference.refuted.scheduling import (
     ReservedForLoadsAlone,
     UnreservedLoad,
 )
-from kvreference.scheduler.limits import Limits
-from kvreference.scheduler.operations import Reply, Step, Submit
-from kvreference.scheduler.scheduler import Scheduler
 
 from .search import explore
 from .stage import DRAFTING, FULL, WINDOW, hangs, line, load, scheduler_of, submit

@@ -19,7 +19,6 @@ from kvreference.geometry import Geometry, Group
 from kvreference.holdings import Holdings
 from kvreference.operations import Abort, Arrive, Run, Transferred
 from kvreference.prefix_cache import PrefixCache
-from kvreference.refuted.scheduling import FirstIsPreempted, UnreservedLoad
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
 from kvreference.scheduler.scheduler import Scheduler
@@ -42,6 +41,7 @@ from kvspec.proofs.scheduler_steps import OTHER
 from kvspec.prover import Verdict, prove
 from kvspec.refuted.admission import HANGS, SIZES_MAX
 from kvspec.refuted.replay import Refuted
+from kvspec.refuted.schedulers import FirstIsPreempted, UnreservedLoad
 from kvspec.registry import obligations
 
 FULL = Group("full", 2)

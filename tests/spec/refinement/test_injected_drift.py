@@ -30,7 +30,6 @@ from kvreference.holdings import Allocation, Holdings, Span, freed_late
 from kvreference.operations import Admit, Arrive, Dispatch, Preempt, Run
 from kvreference.partial_map import PartialMap
 from kvreference.pinned_tier import PinnedPool
-from kvreference.refuted.unheld_copy import UnheldSources
 from kvreference.rules import Delta, Rules
 from kvreference.settings import Settings
 from kvspec.pool.state import Operands, State, Transition
@@ -53,6 +52,7 @@ from kvspec.pool.transitions import (
     Used,
 )
 from kvspec.refinement.follower import Follower
+from kvspec.refuted.block_managers import UnheldSources
 
 OPERATIONS = 1_000
 NO_CHECKS = Checks(no_invariants, watches_memory=False, of_flight=nothing_in_flight, of_steps=())

@@ -1,1 +1,0 @@
-"""Designs that do not work, each with one thing changed: what the guards of the sound ones are for."""
