@@ -18,8 +18,9 @@ from kvreference.mamba import tokens_to_boundary
 from kvreference.population import Request, Status
 from kvreference.scheduler import progress
 from kvreference.scheduler.progress import steps_to_end
-from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.scheduler import Scheduler
+from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, only
 from kvspec.progress.counted import answer_of, counted, least, length_of, request_of, scheduler_of, settings_of
 
@@ -100,6 +101,35 @@ def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
         scheduler = line_of(u, [first, other], {0: Terms(2), 1: Terms(u.limit)}, block_tokens)
         before = progress._steps_alone(scheduler, 1)
         scheduler.queues.leave(0)
+        return before, steps_to_end(scheduler, 1)
+
+
+def admission_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps of the first that waits, where none runs, before and after it is admitted, to run or to load."""
+    with counted():
+        request = request_of(0, u.tokens, u.computed)
+        terms = Terms(u.limit, u.external, parks=u.parks == 1, entered=u.computed >= 1)
+        scheduler = line_of(u, [request], {0: terms}, block_tokens)
+        before = steps_to_end(scheduler, 0)
+        loads = bool((u.parks == 1) & (u.external >= 1))
+        population = scheduler.manager.population
+        population._compute(request, u.budget, Granted(u.hit, (), u.external, loads))
+        scheduler.queues.admit(0, request.status is Status.RUNNING)
+        if request.answers_next and answer(scheduler, 0, 0):
+            return before, 0
+        return before, steps_to_end(scheduler, 0)
+
+
+def later_chunk(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps of one after the first, before and after it was given its blocks."""
+    with counted():
+        first = request_of(0, 1, 0, Status.RUNNING)
+        status, drafts = (Status.RUNNING, u.drafts) if u.runs == 1 else (Status.WAITING, 0)
+        other = request_of(1, u.tokens, u.computed, status, drafts)
+        scheduler = line_of(u, [first, other], {0: Terms(2), 1: Terms(u.limit, u.external)}, block_tokens)
+        before = steps_to_end(scheduler, 1)
+        granted = Granted(u.hit, (), u.external, bool((u.parks == 1) & (u.external >= 1)))
+        scheduler.manager.population._compute(other, u.budget, granted)
         return before, steps_to_end(scheduler, 1)
 
 
@@ -283,4 +313,75 @@ FIRST = Obligation(
 )
 
 
-OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST)
+def _is_granted(u: Any) -> Any:
+    """What one that is admitted is granted leaves it a token to compute, unless it loads."""
+    start = u.computed + u.hit + u.external
+    return (start < u.tokens) | ((u.parks == 1) & (u.external >= 1) & (start <= u.tokens))
+
+
+CHUNK = Obligation(
+    id="scheduler-progress.later-chunk-adds-nothing",
+    statements=SERVED,
+    title="A chunk of a request after the first adds nothing to its steps, whether it runs or is admitted: what it "
+    "computes is not taken for sure before it is the first.",
+    unknowns={**BLOCK, **{name: Count() for name in ("hit", "external")}, "parks": Count(0, 1), "runs": Count(0, 1)},
+    assumes=lambda u: (
+        (u.tokens < u.limit)
+        & (u.limit <= u.tokens_max)
+        & _is_granted(u)
+        & ((u.runs == 0) | ((u.hit == 0) & (u.external == 0) & (u.parks == 0)))
+    ),
+    claim=lambda u: never_grows([later_chunk(u), later_chunk(u, u.block)]),
+    witnesses={
+        "it has a hit": lambda u: (u.runs == 0) & (u.hit >= 2) & (later_chunk(u)[0] >= 3),
+        "it computes several tokens": lambda u: (u.runs == 1) & (u.chunk >= 3) & (u.budget >= 3) & (u.tokens >= 9),
+    },
+    mutants=(
+        only(
+            "computed-tokens-count-again",
+            "The tokens that were computed are counted on top.",
+            "kvreference.scheduler.progress:_steps_to_compute",
+            edited(progress._steps_to_compute, "return steps\n", "return steps + request.tokens_computed\n"),
+        ),
+    ),
+)
+
+ADMITTED = Obligation(
+    id="scheduler-progress.admission-brings-the-first-nearer",
+    statements=SERVED,
+    title="Where none runs, the first that waits is at least one step nearer to its end once it is admitted, with any "
+    "hit, to run or to load.",
+    unknowns={**BLOCK, **{name: Count() for name in ("hit", "external")}, "parks": Count(0, 1)},
+    assumes=lambda u: (
+        (u.tokens < u.limit)
+        & (u.limit <= u.tokens_max)
+        & _is_granted(u)
+        & ((u.computed == 0) | ((u.hit == 0) & (u.external == 0) & (u.parks == 0)))
+    ),
+    claim=lambda u: falls(admission_before_and_after(u)) & falls(admission_before_and_after(u, u.block)),
+    witnesses={
+        "a load is begun": lambda u: (
+            (u.parks == 1) & (u.external >= 1) & ((pair := admission_before_and_after(u, u.block))[1] + 1 == pair[0])
+        ),
+        "one is back from a load": lambda u: (
+            (u.computed >= 2) & (u.chunk == 1) & (admission_before_and_after(u, u.block)[1] >= 3)
+        ),
+    },
+    mutants=(
+        only(
+            "a-load-counts-again",
+            "The step that begins a load is counted after it, too.",
+            "kvreference.scheduler.queues:Queues.admit",
+            edited(Queues.admit, "parks=False, ", ""),
+        ),
+        only(
+            "a-step-computes-nothing",
+            "A step computes none of the last tokens before the answer.",
+            "kvreference.population:Population.tokens_from",
+            lambda *_: 0,
+        ),
+    ),
+)
+
+
+OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST, CHUNK, ADMITTED)
