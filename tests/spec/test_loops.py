@@ -18,7 +18,7 @@ from kvreference.scheduler import scheduler
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.loops import Rule, TurnOverError, cut, edited
 from kvspec.obligation import Tier
-from kvspec.progress.actions import ACTIONS, ASKS, COUNTED, STEP
+from kvspec.progress.actions import ACTIONS, ASKS, RANK, STEP
 from kvspec.registry import obligations
 from kvspec.turns import CarriedError
 
@@ -137,7 +137,7 @@ def test_a_scheduler_asks_for_nothing_else() -> None:
     assert set(ACTIONS) == named | {operations.Arrive, operations.Abort, operations.Transferred}
 
 
-@pytest.mark.parametrize("name", sorted({*STEP, *COUNTED, *(name for names in ACTIONS.values() for name in names)}))
+@pytest.mark.parametrize("name", sorted({*STEP, *RANK, *(name for names in ACTIONS.values() for name in names)}))
 def test_each_action_is_proved_of_the_code_that_runs(name: str) -> None:
     """Each obligation that is named has tier P."""
     assert Tier.ALL is obligations()[name].tier

@@ -1,11 +1,11 @@
 """What a step is made of, and what is proved of each part: why a step that is not held up brings all requests nearer.
 
-A step asks its block manager for these actions and for nothing else, in this order, however many requests are alive
-(``STEP``). To one request no more is done in a step than this: it is given blocks, or loses them; it is answered; it
-ends. What is done to it changes no other request's steps, but those of the one that becomes the first (``ACTIONS``). So
-the steps of each request by itself do not grow, those of the first fall, and no request passes another but one that
-loads. A rank is a sum of them over those that stand before, and all of these are counted (``COUNTED``): each rank falls
-by at least one. No action takes room.
+However many requests are alive, a step asks its block manager for these actions and for nothing else, in this order,
+and lets no request pass another but one that loads (``STEP``). So to one request no more is done in a step than this:
+it gets blocks, or loses them; it is answered; it ends. All of this together adds nothing to its steps, and if it stands
+before all others and gets blocks, it needs one step less (``RANK``). It gets them, unless a transfer holds the step up.
+A rank is a sum over all that stand before, each counted once, and itself (``RANK``). So each step that is not held up
+takes at least one from every rank. No action takes room (``ACTIONS``).
 
 A test compares the actions with the source of the scheduler: it asks for nothing that is not here.
 """
@@ -35,8 +35,13 @@ STEP = (
     "scheduler-progress.step-is-dispatched-before-its-answers",
 )
 """That a step makes these actions, of those requests and with what is left, and makes no others."""
-COUNTED = ("scheduler-progress.every-request-ahead-is-counted",)
-"""That a bound adds the steps of each request ahead."""
+RANK = (
+    "scheduler-progress.step-adds-nothing-to-any-request",
+    "scheduler-progress.step-adds-nothing-to-any-request-with-states",
+    "scheduler-progress.every-request-ahead-is-counted",
+)
+"""That what a step does to one request adds nothing to its steps, and takes one from those of the first; and that a
+bound adds the steps of each request ahead."""
 
 _ROOM = "scheduler-progress.nothing-else-breaks-room"
 _LEAVES = ("scheduler-progress.ends-and-arrivals-add-nothing", "scheduler-progress.first-keeps-what-it-computed", _ROOM)
@@ -50,16 +55,13 @@ ACTIONS: Mapping[type[operations.Operation], tuple[str, ...]] = MappingProxyType
             "scheduler-progress.next-token-comes-nearer",
             "scheduler-progress.step-brings-every-request-nearer",
             "scheduler-progress.bounds-count-down",
-            "scheduler-progress.later-chunk-adds-nothing",
             _ROOM,
         ),
         Preempt: ("scheduler-progress.preemption-adds-nothing", _ROOM),
         Admit: (
             "scheduler-progress.first-of-any-line-is-admitted",
             "scheduler-progress.none-is-tried-before-an-earlier-one",
-            "scheduler-progress.admission-brings-the-first-nearer",
             "scheduler-progress.admission-adds-nothing",
-            "scheduler-progress.later-chunk-adds-nothing",
             "scheduler-progress.admission-keeps-room",
         ),
         Dispatch: ("partial-hits.running-dispatch",),

@@ -15,6 +15,7 @@ from typing import Any
 
 from kvreference.answers import Granted
 from kvreference.mamba import tokens_to_boundary
+from kvreference.operations import Preempt
 from kvreference.population import Request, Status
 from kvreference.scheduler import progress
 from kvreference.scheduler.progress import steps_to_end
@@ -23,6 +24,7 @@ from kvreference.scheduler.scheduler import Scheduler
 from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, only
 from kvspec.progress.counted import answer_of, counted, least, length_of, request_of, scheduler_of, settings_of
+from kvspec.symbolic import implies
 
 
 def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
@@ -104,33 +106,43 @@ def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
         return before, steps_to_end(scheduler, 1)
 
 
-def admission_before_and_after(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps of the first that waits, where none runs, before and after it is admitted, to run or to load."""
+NOTHING, GIVEN, TAKEN = range(3)
+"""What is done to a request in a step, before it may be answered: it gets blocks, or loses them."""
+
+
+def over_a_step(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps of a request by itself, before and after all that a step may do to it; 0 once it has ended.
+
+    It stands before all others, or another one runs before it, which may end before it is answered.
+    """
     with counted():
-        request = request_of(0, u.tokens, u.computed)
-        terms = Terms(u.limit, u.external, parks=u.parks == 1, entered=u.computed >= 1)
-        scheduler = line_of(u, [request], {0: terms}, block_tokens)
-        before = steps_to_end(scheduler, 0)
-        loads = bool((u.parks == 1) & (u.external >= 1))
-        population = scheduler.manager.population
-        population._compute(request, u.budget, Granted(u.hit, (), u.external, loads))
-        scheduler.queues.admit(0, request.status is Status.RUNNING)
-        if request.answers_next and answer(scheduler, 0, 0):
+        waits, is_first = bool(u.waits == 1), bool(u.is_first == 1)
+        status, drafts = (Status.WAITING, 0) if waits else (Status.RUNNING, u.drafts)
+        its = request_of(1, u.tokens, u.computed, status, drafts)
+        line = [its] if is_first else [request_of(0, 1, 0, Status.RUNNING), its]
+        terms = {0: Terms(2), 1: Terms(u.limit, u.external, parks=waits and u.parks == 1)}
+        scheduler = line_of(u, line, terms, block_tokens)
+        before = progress._steps_alone(scheduler, 1)
+        population, queues, done = scheduler.manager.population, scheduler.queues, u.done.__index__()
+        if done == GIVEN:
+            loads = waits and bool((u.parks == 1) & (u.external >= 1))
+            granted = Granted(u.hit, (), u.external, loads) if waits else Granted(0, ())
+            population._compute(its, u.budget if is_first else u.part, granted)
+        if done == GIVEN and waits:
+            queues.admit(1, its.status is Status.RUNNING)
+        if done == TAKEN:
+            population.settle(Preempt(queues.preempt()), Granted(0, ()))
+        if not is_first and u.leaves == 1:
+            queues.leave(0)
+        accepted = least(u.accepted, its.drafts_in_flight, u.limit - u.tokens - 1)
+        if its.answers_next and answer(scheduler, 1, accepted):
             return before, 0
-        return before, steps_to_end(scheduler, 0)
+        return before, progress._steps_alone(scheduler, 1)
 
 
-def later_chunk(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
-    """The steps of one after the first, before and after it was given its blocks."""
-    with counted():
-        first = request_of(0, 1, 0, Status.RUNNING)
-        status, drafts = (Status.RUNNING, u.drafts) if u.runs == 1 else (Status.WAITING, 0)
-        other = request_of(1, u.tokens, u.computed, status, drafts)
-        scheduler = line_of(u, [first, other], {0: Terms(2), 1: Terms(u.limit, u.external)}, block_tokens)
-        before = steps_to_end(scheduler, 1)
-        granted = Granted(u.hit, (), u.external, bool((u.parks == 1) & (u.external >= 1)))
-        scheduler.manager.population._compute(other, u.budget, granted)
-        return before, steps_to_end(scheduler, 1)
+def _falls_if_first(u: Any, pair: tuple[Any, Any]) -> Any:
+    before, after = pair
+    return (after <= before) & implies((u.is_first == 1) & (u.done == GIVEN), after < before)
 
 
 SERVED = ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03")
@@ -319,69 +331,72 @@ def _is_granted(u: Any) -> Any:
     return (start < u.tokens) | ((u.parks == 1) & (u.external >= 1) & (start <= u.tokens))
 
 
-CHUNK = Obligation(
-    id="scheduler-progress.later-chunk-adds-nothing",
-    statements=SERVED,
-    title="A chunk of a request after the first adds nothing to its steps, whether it runs or is admitted: what it "
-    "computes is not taken for sure before it is the first.",
-    unknowns={**BLOCK, **{name: Count() for name in ("hit", "external")}, "parks": Count(0, 1), "runs": Count(0, 1)},
-    assumes=lambda u: (
-        (u.tokens < u.limit)
-        & (u.limit <= u.tokens_max)
-        & _is_granted(u)
-        & ((u.runs == 0) | ((u.hit == 0) & (u.external == 0) & (u.parks == 0)))
-    ),
-    claim=lambda u: never_grows([later_chunk(u), later_chunk(u, u.block)]),
-    witnesses={
-        "it has a hit": lambda u: (u.runs == 0) & (u.hit >= 2) & (later_chunk(u)[0] >= 3),
-        "it computes several tokens": lambda u: (u.runs == 1) & (u.chunk >= 3) & (u.budget >= 3) & (u.tokens >= 9),
-    },
-    mutants=(
-        only(
-            "computed-tokens-count-again",
-            "The tokens that were computed are counted on top.",
-            "kvreference.scheduler.progress:_steps_to_compute",
-            edited(progress._steps_to_compute, "return steps\n", "return steps + request.tokens_computed\n"),
+def _whole(at_block_ends: bool) -> Obligation:
+    """One step of one request, with states that are kept at block ends only, or without."""
+    name, more = ("-with-states", " where states are kept at block ends only") if at_block_ends else ("", "")
+    return Obligation(
+        id=f"scheduler-progress.step-adds-nothing-to-any-request{name}",
+        statements=SERVED,
+        title="All that one step may do to a request, which gets blocks or loses them, is answered and ends, while "
+        f"another may end before it, adds nothing to its steps{more}. If it stands before all others and gets blocks, "
+        "it needs at least one step less.",
+        unknowns={
+            **BLOCK,
+            **{name: Count() for name in ("hit", "external")},
+            **{name: Count(0, 1) for name in ("parks", "waits", "is_first", "leaves")},
+            "part": Count(1),
+            "done": Count(0, TAKEN),
+        },
+        assumes=lambda u: (
+            (u.computed < u.tokens)
+            & (u.tokens < u.limit)
+            & (u.limit <= u.tokens_max)
+            & (u.part <= u.budget)
+            & implies(u.waits == 1, _is_granted(u))
+            & implies(u.computed >= 1, (u.hit == 0) & (u.external == 0) & (u.parks == 0))
+            & implies(u.done == TAKEN, (u.waits == 0) & (u.is_first == 0))
         ),
-    ),
-)
+        claim=lambda u: _falls_if_first(u, over_a_step(u, u.block if at_block_ends else None)),
+        witnesses={
+            "it becomes the first, and is answered": lambda u: (
+                (u.is_first == 0)
+                & (u.leaves == 1)
+                & (u.done == GIVEN)
+                & (u.tokens >= 3)
+                & (over_a_step(u)[1] + 2 <= over_a_step(u)[0])
+            ),
+            "a load is begun where none runs": lambda u: (
+                (u.is_first == 1)
+                & (u.waits == 1)
+                & (u.done == GIVEN)
+                & (u.parks == 1)
+                & (u.external >= 1)
+                & ((pair := over_a_step(u))[1] + 1 == pair[0])
+            ),
+        },
+        mutants=(
+            only(
+                "an-answer-is-free",
+                "The steps that answers take are not counted.",
+                "kvreference.scheduler.progress:_steps_alone",
+                _steps_without_answers,
+            ),
+            only(
+                "computed-tokens-count-again",
+                "What the first that runs has computed is counted again.",
+                "kvreference.scheduler.progress:_steps_to_compute",
+                edited(progress._steps_to_compute, "(len(request.tokens) - computed)", "len(request.tokens)"),
+            ),
+            only(
+                "a-load-counts-again",
+                "The step that begins a load is counted after it, too.",
+                "kvreference.scheduler.queues:Queues.admit",
+                edited(Queues.admit, "parks=False, ", ""),
+            ),
+        ),
+    )
 
-ADMITTED = Obligation(
-    id="scheduler-progress.admission-brings-the-first-nearer",
-    statements=SERVED,
-    title="Where none runs, the first that waits is at least one step nearer to its end once it is admitted, with any "
-    "hit, to run or to load.",
-    unknowns={**BLOCK, **{name: Count() for name in ("hit", "external")}, "parks": Count(0, 1)},
-    assumes=lambda u: (
-        (u.tokens < u.limit)
-        & (u.limit <= u.tokens_max)
-        & _is_granted(u)
-        & ((u.computed == 0) | ((u.hit == 0) & (u.external == 0) & (u.parks == 0)))
-    ),
-    claim=lambda u: falls(admission_before_and_after(u)) & falls(admission_before_and_after(u, u.block)),
-    witnesses={
-        "a load is begun": lambda u: (
-            (u.parks == 1) & (u.external >= 1) & ((pair := admission_before_and_after(u, u.block))[1] + 1 == pair[0])
-        ),
-        "one is back from a load": lambda u: (
-            (u.computed >= 2) & (u.chunk == 1) & (admission_before_and_after(u, u.block)[1] >= 3)
-        ),
-    },
-    mutants=(
-        only(
-            "a-load-counts-again",
-            "The step that begins a load is counted after it, too.",
-            "kvreference.scheduler.queues:Queues.admit",
-            edited(Queues.admit, "parks=False, ", ""),
-        ),
-        only(
-            "a-step-computes-nothing",
-            "A step computes none of the last tokens before the answer.",
-            "kvreference.population:Population.tokens_from",
-            lambda *_: 0,
-        ),
-    ),
-)
 
+WHOLE, WHOLE_STATES = _whole(at_block_ends=False), _whole(at_block_ends=True)
 
-OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST, CHUNK, ADMITTED)
+OBLIGATIONS = (WHOLE, WHOLE_STATES, STEP, STATES, TOKEN, ANSWER, FIRST)
