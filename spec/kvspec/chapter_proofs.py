@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kvreference.statements import STATEMENTS
 from kvspec.chapters import HOME, Chapter, parse, read_all
-from kvspec.evidence import EXPLORED, LEFT, LEMMAS, WITHOUT, chapter_name, evidence, proofs_of
+from kvspec.evidence import ASSUMED, EXPLORED, LEFT, LEMMAS, WITHOUT, chapter_name, evidence, proofs_of
 from kvspec.obligation import Obligation
 from kvspec.registry import obligations
 
@@ -74,6 +74,8 @@ def _remainders(chapter: Chapter, known: Mapping[str, Obligation] | None, left: 
             parts.append(f"more of it is shown by {', '.join(f'`{each}`' for each in elsewhere)}.")
         if proofs and left.get(row.statement):
             parts.append(f"left to tests: {left[row.statement]}.")
+        if proofs and row.statement in ASSUMED:
+            parts.append(f"assumed: {ASSUMED[row.statement]}.")
         if EXPLORED.get(row.statement):
             parts.append(f"B: explored in every state of tiny models: {EXPLORED[row.statement]}.")
         if parts:
@@ -157,6 +159,14 @@ def not_proved() -> str:
         "| guarantee | evidence | not proved |",
         "|---|---|---|",
         *rows,
+        "",
+        "## What is assumed",
+        "",
+        "Of those with whom a block manager and its scheduler work.",
+        "",
+        "| guarantee | assumed |",
+        "|---|---|",
+        *(f"| {_links((statement,))} | {_cell(assumed)} |" for statement, assumed in ASSUMED.items()),
         "",
         "## Proofs with a bound",
         "",

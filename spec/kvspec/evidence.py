@@ -85,8 +85,7 @@ _LEFT: dict[str, str] = {
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
     "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
-    "compares; that a worker and another node write what they are to write, in order, which ghost memory and the level "
-    "of a worker follow; what a window has released before a load that then fails, which finding 034 shows is read",
+    "compares; what a window has released before a load that then fails, which finding 034 shows is read",
     "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
     "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
     "a release gives it slots for that",
@@ -110,6 +109,24 @@ _LEFT: dict[str, str] = {
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)
 """Statement to what its proofs leave to tests; empty if nothing. Every statement that a proof names is here."""
+
+_ANSWERED = (
+    "that each step is answered before the next one is scheduled, as the reference's scheduler does it: schedulers "
+    "that schedule steps ahead are tested"
+)
+_ENDS = "that every transfer ends at some time"
+_WRITTEN = (
+    "that a worker writes what a step is to write, in the order of the steps, and another node what it is to bring, or "
+    "reports that it did not: memory and the level of a worker follow both"
+)
+ASSUMED: Mapping[str, str] = MappingProxyType(
+    {
+        "KV-MEM-01": _WRITTEN,
+        "KV-MEM-04": _WRITTEN,
+        **{f"KV-LIVE-{number:02}": f"{_ENDS}; {_ANSWERED}" for number in (1, 2, 3)},
+    }
+)
+"""Statement to what its proofs assume of those with whom a block manager and its scheduler work."""
 
 
 _NO_SYSTEM = "it is about the objects of a system, which no proof reads"

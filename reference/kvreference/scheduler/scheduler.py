@@ -31,9 +31,15 @@ from kvreference.settings import Settings
 
 
 class Scheduler:
-    """The reference of the scheduler, over the reference of the block manager."""
+    """The reference of the scheduler, over the reference of the block manager.
+
+    Raises:
+        ValueError: the settings have steps in flight: each step is answered here before the next one is scheduled.
+    """
 
     def __init__(self, settings: Settings, limits: Limits) -> None:
+        if settings.steps_in_flight_max > 1:
+            raise ValueError("the reference's scheduler schedules no step before the one before it is answered")
         self.settings = settings
         self.limits = limits
         self.manager = Manager(settings)

@@ -196,3 +196,8 @@ def test_what_cannot_be_asked() -> None:
         Limits(budget_tokens=0)
     with pytest.raises(ValueError, match="running_max"):
         Limits(running_max=0)
+
+
+def test_steps_in_flight_are_rejected() -> None:
+    with pytest.raises(ValueError, match="before the one before it is answered"):
+        scheduler_of(FULL, steps_in_flight_max=2)
