@@ -26,7 +26,7 @@ from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.loops import Rule, TurnOverError, cut, edited
-from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec.obligation import Count, Mutant, Obligation, Unknown, only
 from kvspec.progress.counted import (
     Counted,
     answer_of,
@@ -187,6 +187,10 @@ class World:
         kinds = (Schedule, Preempt), (Admit,), (Dispatch,), (Sample, Finish), (TakeEvents,)
         (kind,) = (place for place, each in enumerate(kinds) if isinstance(operation, each))
         self.check(kind >= self.kind, not isinstance(self.before, TakeEvents))
+        if isinstance(operation, (Schedule, Admit)) and operation.request == ANY:
+            # The turn is of one that is observed.
+            self.check(False)
+            raise TurnOverError
         if isinstance(operation, Dispatch):
             self.check(not self.dispatched)
             self.dispatched = True
@@ -329,7 +333,10 @@ def cut_anywhere(u: Any) -> Iterator[None]:
     """
 
     def tokens_from(self: Population, request: Request, computed: Any, budget: Any) -> Any:
-        return least(_TOKENS(self, request, computed, budget), most(1, u.ends[request.number, computed]))
+        return least(
+            _TOKENS(self, request, computed, budget),
+            getattr(u, f"cut{request.number}") if request.number in BOTH else 1,
+        )
 
     with on_counts(), patch.object(Population, "tokens_from", tokens_from):
         yield
@@ -541,7 +548,7 @@ UNKNOWNS: dict[str, Unknown] = {
         for n in BOTH
         for name in ("computed", "drafts", "at", "external", "hit", "gets", "prompt")
     },
-    **{f"{name}{n}": Count(1) for n in BOTH for name in ("tokens", "part")},
+    **{f"{name}{n}": Count(1) for n in BOTH for name in ("tokens", "part", "cut")},
     **{f"limit{n}": Count(2) for n in BOTH},
     **{f"where{n}": Count(0, LOADS) for n in BOTH},
     **{f"{name}{n}": Count(0, 1) for n in BOTH for name in ("entered", "parks", "rejects", "denied", "given")},
@@ -550,7 +557,6 @@ UNKNOWNS: dict[str, Unknown] = {
     **{name: Count(1) for name in ("budget", "chunk", "running_max")},
     **{name: Count(0, 1) for name in ("fences", "sends", "rejected", "ends_first", "ends_second")},
     "tokens_max": Count(2),
-    "ends": AMap(2),
 }
 
 
