@@ -488,6 +488,7 @@ class Answers(Rule):
         self.elements = pairs[turn : turn + 1]
         for number, reply in pairs[:turn]:
             world.made._answer(number, reply)
+        self.answered = dict(world.population.alive)
         self.noted = {number: len(its) for number, its in world.log.items()}
         return ()
 
@@ -502,8 +503,8 @@ class Answers(Rule):
                 continue
             world.check(done == ([Sample, Finish] if ended else [Sample]))
             world.check(ended == (number not in world.made.queues.running))
-            longest = ended or length_of(world.population[number].tokens) == self.world.of("limit", number)
-            world.check(ended or (not reply.ends and not longest))
+            its_last = reply.ends | (length_of(self.answered[number].tokens) == world.of("limit", number))
+            world.check(its_last if ended else negated(its_last))
         world.in_order()
         world.untouched()
 
@@ -807,6 +808,9 @@ STEP = Obligation(
             "One that ends stays in the line.",
             Scheduler._answer,
             ("self.queues.leave(number)", "pass"),
+        ),
+        _broken(
+            "every-answer-is-the-last", "Each request ends with its answer.", Scheduler._answer, ("reply.ends", "True")
         ),
         _broken(
             "an-end-is-passed-over",
