@@ -589,6 +589,11 @@ def _hits(u: Any) -> Any:
     return fine
 
 
+def _done(world: World) -> list[list[type]]:
+    """What was done to each of both."""
+    return [[type(each) for each in world.log[number]] for number in BOTH]
+
+
 def _broken(name: str, story: str, function: Callable[..., Any], *edits: tuple[str, str]) -> Mutant:
     """A mutant of which the source differs in these places."""
     broken = reduce(lambda its, edit: edited(its, *edit), edits, function)
@@ -606,6 +611,10 @@ SERVES = Obligation(
     assumes=lambda u: _is_line(u) & _is_part(u) & _is_place(u) & (u.where0 == RUNS) & (u.where1 <= WAITS),
     claim=lambda u: serve(u).fine,
     witnesses={
+        "the last of many loses its blocks": lambda u: (
+            ((u.run == 7) & (u.run_now == 7) & (u.place == 2) & (u.at0 == 2) & (u.at1 == 6) & (u.where1 == RUNS))
+            and _done(serve(u)) == [[], [Preempt]]
+        ),
         "one of many is served": lambda u: (
             (u.place == 3) & (u.run == 7) & (u.run_now == 7) & (u.at0 == 3) & (u.at1 == 5) & (u.left >= 2)
         ),
@@ -684,6 +693,11 @@ ADMITS = Obligation(
     assumes=lambda u: _is_line(u) & _hits(u) & (u.left <= u.budget) & (u.left_now <= u.left),
     claim=lambda u: admit(u).fine,
     witnesses={
+        "a load is begun, and the next one is tried in vain": lambda u: (
+            ((u.turn == 1) & (u.entered0 == 0) & (u.parks0 == 1) & (u.gets0 >= 1) & (u.run == 7) & (u.more == 3))
+            and _done(world := admit(u)) == [[Admit], []]
+            and world.rejected == TWO
+        ),
         "one of many is admitted": lambda u: (
             (u.where0 == LOADS) & (u.where1 == WAITS) & (u.run == 7) & (u.more == 3) & (u.left_now >= 2) & (u.turn == 0)
         ),
@@ -749,6 +763,10 @@ STEP = Obligation(
     assumes=lambda u: _may_be(u) & (u.where0 <= WAITS) & (u.where1 <= WAITS),
     claim=lambda u: whole_step(u).fine,
     witnesses={
+        "one ends, and one after it is answered": lambda u: (
+            ((u.turn == 2) & (u.run == 7) & (u.at0 == 2) & (u.at1 == 5) & (u.fences == 1))
+            and _done(whole_step(u)) == [[Sample, Finish], [Sample]]
+        ),
         "one of many is answered, and ends": lambda u: (
             (u.where0 == RUNS) & (u.run == 7) & (u.at0 == 3) & (u.computed0 == 5) & (u.tokens0 == 4) & (u.turn == 0)
         ),
