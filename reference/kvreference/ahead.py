@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kvreference.answers import Answer, Granted
-from kvreference.operations import Dispatch, Operation, Preempt, ReleaseSkipped, Rewind, Sample, Schedule
+from kvreference.operations import Admit, Dispatch, Operation, Preempt, ReleaseSkipped, Rewind, Sample, Schedule
 from kvreference.population import Population, Request, Status
 
 EXPECTED = -1
@@ -24,6 +24,9 @@ class PopulationAhead(Population):
         if kind is Sample:
             # A request that was preempted takes the answers of the steps that have computed it, also while it loads.
             return bool(request.awaited) and request.status in (Status.RUNNING, Status.WAITING, Status.LOADING)
+        if kind is Admit and request.awaited and self.settings.geometry.keeps_states:
+            # It is not known after which token it continues, and there is one state only to continue from.
+            return False
         if kind is ReleaseSkipped and request.status is Status.RUNNING:
             return not request.undispatched
         if kind is Schedule:

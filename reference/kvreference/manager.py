@@ -20,6 +20,7 @@ from kvreference.cached_map import Content
 from kvreference.choices import Choices
 from kvreference.content import Prefix, Prefixes
 from kvreference.events import Cleared, Event, Removed
+from kvreference.geometry import Group
 from kvreference.holdings import Allocation, Span
 from kvreference.operations import (
     Abort,
@@ -134,6 +135,10 @@ class Manager:
             number, computed = operation.request, len(self.population[operation.request].tokens) + operation.accepted
             beyond = self.choices.rules.ask(tokens_counted, number, computed, operation.beyond)
             operation = evolve(operation, beyond=beyond)
+        if isinstance(operation, Rewind):
+            tables = self.tables[operation.request]
+            if self.choices.rules.ask(lacks_blocks, self.geometry.groups, tables, operation.tokens):
+                return self._start_anew(operation)
         answer = _PERFORM[type(operation)](self, operation)
         self.population.settle(operation, answer)
         if isinstance(operation, (Arrive, Sample, Continue)):
@@ -281,9 +286,9 @@ class Manager:
         return Done()
 
     def _transferred(self, operation: Transferred) -> Done:
-        """The load of a request has arrived and is cached; otherwise its blocks are freed."""
+        """What a load brought is cached; if that is nothing, or the request has ended, its blocks are freed."""
         request = self.population[operation.request]
-        if request.status is Status.LOADING and operation.succeeded:
+        if request.status is Status.LOADING and operation.succeeded and request.tokens_computed > 0:
             self._register(request, request.tokens_computed, None)
         else:
             self._free(operation.request)
@@ -291,9 +296,15 @@ class Manager:
 
     def _rewind(self, operation: Rewind) -> Done:
         """Forget what is cached of what is not valid: it is cached again when it is computed."""
-        if operation.request in self.tables:
-            self._events += map(Removed, self._forget_after(operation.request, operation.tokens))
+        self._events += map(Removed, self._forget_after(operation.request, operation.tokens))
         return Done()
+
+    def _start_anew(self, operation: Rewind) -> Answer:
+        """Of a request that cannot continue in its blocks nothing counts: it frees them, at once or after its load."""
+        self._rewind(operation)
+        self.population.settle(evolve(operation, tokens=0), Done())
+        runs = self.population[operation.request].status is Status.RUNNING
+        return self.perform(Preempt(operation.request)) if runs else Done()
 
     def _forget_after(self, request: int, tokens: int) -> list[Content]:
         """What was cached of a request after its first ``tokens`` tokens."""
@@ -358,6 +369,11 @@ def prefixes_kept(prefixes: Sequence[Prefix], computed: int) -> int:
 def blocks_still_valid(valid: int, blocks: int) -> int:
     """Of a table of so many blocks, of which a failed load left the first ``valid``, how many may stay cached."""
     return min(valid, blocks)
+
+
+def lacks_blocks(groups: Sequence[Group], tables: Tables, tokens: int) -> bool:
+    """Whether, in some group, a request has released a block that the token after its first ``tokens`` reads."""
+    return any(table.dead > group.blocks_unread(tokens) for group, table in zip(groups, tables, strict=True))
 
 
 def _nothing(_manager: Manager, _operation: Operation) -> Done:

@@ -123,7 +123,9 @@ class Transferred(OfRequest):
 class Rewind(OfRequest):
     """A load failed: of what a request has, or loads, only the first ``tokens`` tokens are valid.
 
-    The tokens after them are computed again, in the same blocks. Until then, none of them may serve a hit.
+    The tokens after them are computed again, in the same blocks. Until then, none of them may serve a hit. If a window
+    has released what the first of them reads, nothing counts as computed, and the blocks are freed: when its load is
+    over, if the request waits for it.
     """
 
     tokens: int = field(validator=_number)

@@ -367,7 +367,7 @@ def _has_work(population: Population, request: Request) -> bool:
 def _is_filled(population: Population, request: Request) -> bool:
     """Whether it has blocks that a load may have left without their tokens. A state cannot be taken back."""
     states = population.settings.geometry.keeps_states
-    return not states and request.status in (Status.LOADING, Status.RUNNING)
+    return not states and not request.undispatched and request.status in (Status.LOADING, Status.RUNNING)
 
 
 def _has_answered(_population: Population, request: Request) -> bool:

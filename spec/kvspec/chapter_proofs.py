@@ -7,7 +7,7 @@ they leave over. Both are written here and nowhere else, so neither can promise 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kvreference.statements import STATEMENTS
@@ -15,6 +15,7 @@ from kvspec.chapters import HOME, Chapter, parse, read_all
 from kvspec.evidence import ASSUMED, EXPLORED, LEFT, LEMMAS, WITHOUT, chapter_name, evidence, proofs_of
 from kvspec.obligation import Obligation
 from kvspec.registry import obligations
+from kvspec.simulation import EFFECTS, SIMULATION, Row
 
 BEGIN, END = "<!-- proofs: python -m kvspec.chapter_proofs -->\n", "<!-- end of proofs -->"
 
@@ -39,7 +40,46 @@ def proofs_section(
     """The text between the marks: the proofs, then what they leave out of each statement."""
     proofs = proofs_in(chapter, known)
     rows = _folded(proofs) if len(proofs) > ROWS_MAX else _rows(proofs)
-    return "\n".join(("", *rows, *_remainders(chapter, known, left), ""))
+    simulation = _simulation() if chapter.name == SIMULATED_IN else ()
+    return "\n".join(("", *rows, *_remainders(chapter, known, left), *simulation, ""))
+
+
+SIMULATED_IN = "blocks-and-references"
+"""The chapter that shows which transitions each operation consists of."""
+
+
+def _simulation() -> Iterator[str]:
+    """What each operation consists of: operations of which the same is so stand together."""
+    alike: list[tuple[Row, list[str]]] = []
+    for kind, row in SIMULATION.items():
+        name = "a step in flight is over" if kind is type(None) else f"`{kind.__name__}`"
+        found = next((names for other, names in alike if other == row), None)
+        if found is None:
+            alike.append((row, [name]))
+        else:
+            found.append(name)
+    yield "What each operation consists of: what it calls of the kernel, with the transitions that this makes; what its"
+    yield "request counts, or another node writes; the proofs that perform it as a whole, unless it is only tested; and"
+    yield "the proofs by which the transitions may happen then. Of each proof the last part of its id is given."
+    yield ""
+    yield "| operation | calls | counts | as a whole | guards | left to tests |"
+    yield "|---|---|---|---|---|---|"
+    for row, names in alike:
+        calls = (f"`{name.rpartition(':')[2]}`{_named(': ', EFFECTS[name])}" for name in row.calls)
+        guards = {each for its in (*row.calls.values(), *row.counts.values()) for each in its} - {*row.whole}
+        left = row.left or ("nothing" if row.whole else "that it calls nothing else, and the other guards")
+        cells = (", ".join(names), "; ".join(calls) or "none", _named("", row.counts) or "nothing")
+        yield f"| {' | '.join((*cells, _ids(row.whole) or 'tested', _ids(sorted(guards)) or 'none', left))} |"
+    yield ""
+
+
+def _named(before: str, transitions: Iterable[type]) -> str:
+    names = ", ".join(each.__name__ for each in transitions)
+    return before + names if names else ""
+
+
+def _ids(proofs: Iterable[str]) -> str:
+    return ", ".join(f"`{each.rpartition('.')[2]}`" for each in proofs)
 
 
 def _folded(proofs: list[Obligation]) -> Iterator[str]:

@@ -43,8 +43,6 @@ LEMMAS = ("products", "counting")
 """The prefixes of the ids of lemmas: other proofs use them, and they prove no statement by themselves."""
 
 
-_STEPS = "that the promises which proofs of the scheduler assume say no more than the proofs that they name"
-
 _LEFT: dict[str, str] = {
     "KV-INV-01": _WHOLE,
     "KV-INV-02": _WHOLE,
@@ -59,15 +57,14 @@ _LEFT: dict[str, str] = {
     "KV-OP-02": _WHOLE,
     "KV-OP-03": _WHOLE,
     "KV-OP-04": _WHOLE,
-    "KV-OP-05": "that the reference's queue is the sequence that the linked list is proved to stand for",
+    "KV-OP-05": _WHOLE,
     "KV-OP-06": _WHOLE,
     "KV-OP-07": _WHOLE,
     "KV-OP-08": _WHOLE,
     "KV-OP-09": _WHOLE,
     "KV-OP-10": _WHOLE,
     "KV-OP-11": _WHOLE,
-    "KV-OP-12": "what an allocation or a failed load forgets, in models of more than two groups, or of more than two "
-    "blocks at once",
+    "KV-OP-12": _WHOLE,
     "KV-OP-13": _WHOLE,
     "KV-OP-14": _WHOLE,
     "KV-OP-15": _WHOLE,
@@ -84,11 +81,8 @@ _LEFT: dict[str, str] = {
     "request frees the blocks meanwhile",
     "KV-OP-26": "that no more drafts are in flight than there are states for, and that steps are cut at boundaries",
     "KV-OP-27": _WHOLE,
-    "KV-MEM-01": "that the parts that are proved make up each operation, and groups of states, which `kvgate conform` "
-    "compares; what a window has released before a load that then fails, which finding 034 shows is read",
-    "KV-MEM-02": "groups of states, and those that take memory for whole slots only; that as many slots as are drafted "
-    "into follow a step's tokens, which the settings say; that the step which admits a request drafts nothing, unless "
-    "a release gives it slots for that",
+    "KV-MEM-01": "that the parts that are proved make up each operation, which `kvgate conform` compares",
+    "KV-MEM-02": "drafts of a request's first step, for which only some releases give it slots",
     "KV-MEM-04": "that the last holder waits for the steps that use a block; that the steps that count as in flight "
     "are those that were dispatched and are not over, where more than one draft is proposed, or the request was "
     "preempted since; what copies read, which is freed when they are dispatched",
@@ -96,15 +90,15 @@ _LEFT: dict[str, str] = {
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,
     "KV-SYS-03": "what a step sends its worker, of which the reference has no part",
-    "KV-LIVE-01": _STEPS,
-    "KV-LIVE-02": _STEPS,
+    "KV-LIVE-01": _WHOLE,
+    "KV-LIVE-02": _WHOLE,
     "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
     "KV-TIER-02": "steps in flight, of which the reference of a second tier knows none",
     "KV-TIER-03": "that what is loaded is all that is counted, in models of more than two groups; a hit that other "
     "requests evict before it is loaded, since the reference loads at once",
     "KV-TIER-04": "that what is cached on the device is computed when it is copied",
     "KV-TIER-05": "what else a connector remembers",
-    "KV-LIVE-03": f"{_STEPS}; steps that a transfer holds up",
+    "KV-LIVE-03": "steps that a transfer holds up",
 }
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)
@@ -121,7 +115,7 @@ _WRITTEN = (
 )
 ASSUMED: Mapping[str, str] = MappingProxyType(
     {
-        "KV-MEM-01": _WRITTEN,
+        "KV-MEM-01": f"{_WRITTEN}; that the worker brings the state of the last draft that holds to its token's place",
         "KV-MEM-04": _WRITTEN,
         **{f"KV-LIVE-{number:02}": f"{_ENDS}; {_ANSWERED}" for number in (1, 2, 3)},
     }

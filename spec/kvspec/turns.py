@@ -24,7 +24,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from kvreference import admission, ahead, caching, tables
+from kvreference import admission, ahead, caching, manager, tables
 from kvreference.holdings import Holdings
 from kvreference.manager import Manager
 from kvreference.population import Population
@@ -124,6 +124,7 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
     {
         admission.blocks_to_come: 1,
         ahead.tokens_awaited: 1,
+        manager.lacks_blocks: 1,
         admission.blocks_to_come_with: 2,
         admission.tables_of_hit: 2,
         admission.passes_gate: 2,

@@ -181,6 +181,21 @@ def test_a_failed_load_takes_back_drafts_in_flight() -> None:
     assert (0, 5) == (request.drafts_in_flight, request.tokens_pending)
 
 
+def test_a_failed_load_frees_the_blocks_of_a_window_when_its_steps_are_over() -> None:
+    """The window has released what token 8 reads: both steps in flight are over before another node gets a block."""
+    manager = perform(ahead(WINDOW, loads_out_of_turn=True), Arrive(0, (Run(0, 20),)), Admit(0, 16, external_tokens=16))
+    perform(manager, Dispatch(), Schedule(0, 16), Dispatch())
+    assert (20, 21, [0, 0], [4, 1]) == books(manager, 0)
+    perform(manager, Rewind(0, 8))
+    assert (20, 0, [], [4, 1]) == books(manager, 0)
+    assert (Status.WAITING, {}, 1) == (manager.population[0].status, manager.tables, len(manager.holdings.deferred))
+    assert [] == cached(manager)
+    manager.returned([0])
+    assert 1 == len(manager.holdings.deferred)
+    manager.returned([0])
+    assert ([], 15) == (manager.holdings.deferred, len(manager.pool.free))
+
+
 def test_a_request_that_shares_a_failed_block_is_set_back_to_before_its_first_step() -> None:
     """Another request hits both blocks of the load, and computes four tokens in two steps: all of them again."""
     others = Arrive(1, (Run(0, 8), Run(50, 4))), Schedule(0, 16), Admit(1, 3), Dispatch(), Schedule(1, 16), Dispatch()
@@ -356,3 +371,16 @@ def test_a_table_that_is_freed_late_is_pinned_when_its_request_ends() -> None:
     assert [1, 1] == list(manager.pool.references[1:3])
     manager.returned([0])
     assert (frozenset({1}), (1,)) == (manager.pool.pinned_blocks().blocks, manager.pool.pinned_blocks().queue)
+
+
+def test_a_preempted_request_with_states_waits_for_its_answers() -> None:
+    """Until then it is not known after which token it continues, and no state would be there to go back to."""
+    states = Group(Kind.MAMBA, 4, states="align", draft_states=1)
+    manager = perform(ahead(FULL, states, drafts_max=1), Arrive(0, (Run(0, 10),), reads_cache=False))
+    perform(manager, Admit(0, 16), Dispatch(), Schedule(0, 16), Dispatch(), Schedule(0, 16), Dispatch())
+    perform(manager, Preempt(0))
+    while manager.population[0].awaited:
+        assert manager.population.resolve(Admit(0, 16)) is None
+        answered(manager, Sample(0, 0, 50, 1))
+    assert manager.population.resolve(Admit(0, 16)) == Admit(0, 16)
+    assert [] == manager.population[0].drafts

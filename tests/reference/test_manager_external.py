@@ -30,6 +30,7 @@ from kvreference.operations import (
     TakeStatistics,
     Transferred,
 )
+from kvreference.population import Status
 
 from .stage import BUDGET, FULL, WINDOW, arrive, cached, enter, free, manager_of, pass_through, perform, seen, table
 
@@ -341,6 +342,44 @@ def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
     perform(manager, Transferred(0))
     assert ([1], 16) == (cached(manager), manager.population[0].tokens_computed)
     assert Granted(0, ((4,),)) == perform(manager, Admit(0, BUDGET))
+
+
+@pytest.mark.parametrize(("valid", "serve"), [(159, [1, 2, 3]), (158, [1, 2, 3]), (16, [])])
+def test_what_a_window_released_is_computed_again(valid: int, serve: list[int]) -> None:
+    """Goal: a request never reads what its window released for a load that failed. Method: token 160 reads from 97 on,
+    so the first block held is that of the tokens from 96 on. Token 159 reads from 96 on, token 158 from 95: then all is
+    freed. Blocks full of valid tokens still serve hits.
+    """
+    manager = manager_of(WINDOW)
+    perform(manager, arrive(0, 200), Admit(0, BUDGET, 160))
+    assert ([0] * 6, 6) == (table(manager, 0)[:6], manager.tables[0][0].dead)
+    assert Done() == perform(manager, Rewind(0, valid))
+    request = manager.population[0]
+    assert serve == cached(manager)
+    if valid == 159:
+        assert (Status.RUNNING, valid, 0) == (request.status, request.tokens_computed, request.preemptions)
+        assert 7 == len([block for block in table(manager, 0) if block != 0])
+        return
+    assert (Status.WAITING, 0, 1) == (request.status, request.tokens_computed, request.preemptions)
+    assert {} == manager.tables
+    perform(manager, Admit(0, BUDGET))
+    assert (200, 13) == (request.tokens_computed, len([block for block in table(manager, 0) if block != 0]))
+
+
+@pytest.mark.parametrize("succeeded", [True, False])
+def test_a_load_into_a_window_that_lacks_blocks_counts_nothing(succeeded: bool) -> None:
+    """Goal: blocks that another node writes are held until it is done. Method: the same, but the request waits for the
+    load, of which the tokens from 80 on do not come: nothing of it counts, and its blocks are freed when it is over.
+    """
+    manager = manager_of(WINDOW)
+    perform(manager, arrive(0, 200), Admit(0, BUDGET, 160, loads=True))
+    assert Done() == perform(manager, Rewind(0, 80))
+    request = manager.population[0]
+    assert (Status.LOADING, 0, 4) == (request.status, request.tokens_computed, len(manager.tables[0][0].live()))
+    perform(manager, Transferred(0, succeeded))
+    assert (Status.WAITING, {}, []) == (request.status, manager.tables, cached(manager))
+    perform(manager, Admit(0, BUDGET))
+    assert 200 == request.tokens_computed
 
 
 def test_drafts_are_taken_back_with_it() -> None:

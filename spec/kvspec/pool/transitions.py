@@ -398,7 +398,8 @@ class Read(Transition):
 class Aim(Transition):
     """A copy gets its destination: a block that one table entry names, that has no other holder and that no hit uses.
 
-    It is ordered with the steps. It brings what it wants, or nothing where it ends before the range.
+    It is ordered with the steps. It brings what it wants, or nothing where it ends before the range: there another node
+    may write.
     """
 
     @staticmethod
@@ -408,8 +409,8 @@ class Aim(Transition):
 
     @staticmethod
     def guard(state: State, at: Operands) -> Any:
-        unused = (state.refs[at.block] == 1) & negated(is_cached(state, at.block)) & (state.filled[at.block] == 0)
-        brings = (at.content == 0) | (at.content == state.wants[at.copy])
+        unused = (state.refs[at.block] == 1) & negated(is_cached(state, at.block))
+        brings = (at.content == 0) | ((at.content == state.wants[at.copy]) & (state.filled[at.block] == 0))
         return Aim.precondition(state, at) & _is_open(state, at) & unused & brings
 
     @staticmethod

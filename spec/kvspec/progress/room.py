@@ -7,6 +7,8 @@ proved of any two holds for all, and of the others only the blocks that wait for
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -30,7 +32,7 @@ from kvspec.progress.counted import (
     settings_of,
     tables_of,
 )
-from kvspec.progress.promised import held_by
+from kvspec.progress.promised import asked_of, held_by
 from kvspec.symbolic import Term, expression_of
 
 
@@ -130,19 +132,27 @@ def _entries(table: Any) -> Any:
     return sum(each.number if isinstance(each, Counted) else 1 for each in table)
 
 
+@contextmanager
+def on_states() -> Iterator[None]:
+    """Tables of states may be counted."""
+    with patch.object(mamba, "len", _entries, create=True), patch.object(attention, "len", _entries, create=True):
+        yield
+
+
 def first_states(u: Any) -> Any:
     """The states that a request names after its first allocation, where they are kept at block ends only."""
     group = group_of(u)
     after = u.computed + u.chunk_tokens
-    with counted(), patch.object(mamba, "len", _entries), patch.object(attention, "len", _entries):
+    with counted(), on_states():
         unread = group.blocks_unread(u.computed)
         hit = most(unread, u.hit // group.block_size_tokens)
         loaded = most(hit, group.blocks_occupied(u.end) if u.hit < u.end else 0)
         entries = group.entries(after, after)
-        return loaded - unread + (_states_taken(group, loaded, entries) if entries > loaded else 0)
+        return loaded - unread + (states_taken(group, loaded, entries) if entries > loaded else 0)
 
 
-def _states_taken(group: Group, loaded: Any, entries: Any) -> Any:
+def states_taken(group: Group, loaded: Any, entries: Any) -> Any:
+    """How many states are taken for a table that has nothing but a hit, and what is loaded."""
     if isinstance(entries, int):
         return group.layout([1] * loaded, entries, True).count(None)
     blocks, more = HitStates(loaded), States(expression_of(entries))
@@ -216,7 +226,8 @@ def has_room_behind(u: Any) -> Any:
         made = line_with_another(u)
         if not made._leaves_room(NEW):
             return True
-        made.manager.tables.update(tables_of({NEW: u.takes}))
+        asked = asked_of(u)
+        made.manager.tables.update(tables_of({NEW: asked["left"] + asked["gets"]}))
         made.queues.admit(NEW, runs=not u.parks)
         return has_room(made, OTHER, u.other_needed) and has_room(made, NEW, u.needed)
 

@@ -14,11 +14,10 @@ from unittest.mock import patch
 
 from attrs import evolve, frozen
 
-from kvreference import caching, holdings
+from kvreference import block_pool, caching, holdings
 from kvreference.answers import Hit
 from kvreference.block_pool import BlockPool
 from kvreference.events import Cleared, Removed
-from kvreference.free_queue import FreeQueue
 from kvreference.holdings import Allocation, Holdings, Span
 from kvreference.manager import _PERFORM, Manager
 from kvreference.operations import Admit, Evict, Reset, Rewind, Schedule, TakeEvents, Transferred
@@ -28,8 +27,8 @@ from kvreference.tables import Table
 from kvspec.obligation import Count, Lemma, Obligation, only
 from kvspec.proofs.lemmas import MULTIPLE
 from kvspec.proofs.running_pool import manager_over
-from kvspec.proofs.running_tables import OWNER
-from kvspec.sequences import Cut
+from kvspec.proofs.running_tables import OWNER, on_lengths
+from kvspec.sequences import Cut, Stretch, ranges_around
 
 
 @frozen(eq=False)
@@ -283,18 +282,21 @@ def _reports(u: Any) -> Any:
     way, works = u.way.__index__(), bool(u.works == 1)
     earlier, stored = object(), object()
     lost: Any = (object(), object())
-    of_second: Any = object()
     first, second = map(Removed, lost)
-    not_valid = {5: lost[:1], 6: lost[1:], 9: (of_second,)}
-    pool: Any = SimpleNamespace(evict=lambda block: not_valid[block] if way == REWINDS else lost, reset=lambda: works)
-    tables = [SimpleNamespace(blocks=[first, first + 1, first + 2], registered=3) for first in (4, 7)]
+    # Of what is not valid: all in the groups before one, the blocks of its table before one, that, and what follows.
+    parts: Any = [object() for _ in range(5)]
+    of_parts = [lost if place == 2 else (object(),) for place in range(5)]
+    forgets = dict(zip(parts, of_parts, strict=True))
+    pool: Any = SimpleNamespace(evict=lambda block: forgets[block] if way == REWINDS else lost, reset=lambda: works)
+    named = [parts[0]], [object(), *parts[1:4]], [parts[4]]
+    tables = [SimpleNamespace(blocks=blocks, registered=len(blocks)) for blocks in named]
     allocation = Allocation((), lost) if works else None
     manager = manager_over(SimpleNamespace(pool=pool, tables={OWNER: tables}, allocate=lambda *_: allocation))
     manager.cache.look_up, manager.cache.is_ready = lambda *_: Hit(0, ()), lambda *_: True
     manager.cache.register = lambda *_: [stored]
     manager.settings = SimpleNamespace(tells_events=bool(u.tells == 1), lookahead_tokens=0, loads_out_of_turn=False)
     manager.settings.full_sequence_must_fit = False
-    groups = [SimpleNamespace(block_size_tokens=size) for size in (4, 2)]
+    groups = [SimpleNamespace(block_size_tokens=size) for size in (8, 4, 8)]
     manager.geometry = SimpleNamespace(groups=groups, keeps_states=False)
     status = Status.LOADING if way == ARRIVES else Status.RUNNING
     manager.population = _Books(
@@ -317,7 +319,7 @@ def _reports(u: Any) -> Any:
         ADMITS: granted,
         ARRIVES: (stored,),
         EVICTS: (first, second),
-        REWINDS: (first, second, Removed(of_second)),
+        REWINDS: tuple(Removed(content) for contents in of_parts for content in contents),
         RESETS: (Cleared(),) if works else (),
     }
     return happened == ((earlier, *expected[way]) if u.tells == 1 else ()) and again == ()
@@ -340,8 +342,9 @@ REPORTS = Obligation(
     id="kv-events.running-reports-in-order",
     statements=("KV-OP-12",),
     title="A manager reports, after what it reported before, what an allocation forgot, then what became cached; what "
-    "an eviction forgot, and what a failed load made forget, in each of two groups and block by block; and that a "
-    "reset forgot all. What was taken is not reported again, and nothing is if events are switched off.",
+    "an eviction forgot, and what a failed load made forget, in any number of groups, one after the other, and in a "
+    "table of any length, block by block; and that a reset forgot all. What was taken is not reported again, and "
+    "nothing is if events are switched off.",
     unknowns={"way": Count(0, 5), "works": Count(0, 1), "tells": Count(0, 1)},
     claim=_reports,
     witnesses={"an admission": lambda u: (u.way == ADMITS) & (u.works == 1) & (u.tells == 1)},
@@ -381,15 +384,18 @@ REPORTS = Obligation(
 
 
 def _collects(u: Any) -> Any:
-    """A table loses what it and its layout name; where a layout is none, the table stays as it is."""
+    """A table loses what it and its layout name; where a layout is none, the table stays as it is.
+
+    One table is observed. The other two stand for those before it and after it, any number, in which something grows.
+    """
     known, provides = bool(u.known == 1), bool(u.provides == 1)
-    grows = bool(u.first == 1), bool(u.second == 1)
+    grows = bool(u.first == 1), bool(u.second == 1), bool(u.third == 1)
     held: Any = object.__new__(Holdings)
     held.pool = SimpleNamespace(count_free=lambda _held: 0, make_room=lambda _taken, _held: True, touch=lambda _: None)
     held.pool.free = ()
     held.groups, held.rules, held.copies = (), OWN_RULES, []
     held.settings = SimpleNamespace(geometry=None)
-    tables = [Table([], 0, 0), Table([], 0, 0)]
+    tables = [Table([], 0, 0) for _ in grows]
     held.tables = {OWNER: tables} if known else {}
     layouts: dict[str, Any] = {
         name: [[name, number] if its else None for number, its in enumerate(grows, 1)]
@@ -401,11 +407,11 @@ def _collects(u: Any) -> Any:
         return [(layout, number, which) for which in range(2)]
 
     def plans(_tables: Any, before: Any, _span: Any) -> Any:
-        return layouts["after it" if before == [None, None] else "at once"]
+        return layouts["after it" if before == [None] * len(grows) else "at once"]
 
     with (
         patch.object(holdings, "tables_of_hit", lambda *_: tables),
-        patch.object(holdings, "plan_provided", lambda *_: layouts["provided"] if provides else [None, None]),
+        patch.object(holdings, "plan_provided", lambda *_: layouts["provided"] if provides else [None] * len(grows)),
         patch.object(holdings, "blocks_new", lambda *_: 0),
         patch.object(holdings, "has_room", lambda *_: True),
         patch.object(held, "_grow", grow),
@@ -413,7 +419,7 @@ def _collects(u: Any) -> Any:
         patch.object(held, "_aim", lambda *_: None),
         patch.object(held, "release_passed", lambda *_: None),
     ):
-        allocation = held.allocate(OWNER, Span(0, 1, 0, provided=1 if provides else 0), Hit(0, ((), ())))
+        allocation = held.allocate(OWNER, Span(0, 1, 0, provided=1 if provides else 0), Hit(0, ((),) * len(grows)))
     names = ("provided", "after it") if provides else ("after it",)
     expected = [
         (layout, number, which)
@@ -422,15 +428,21 @@ def _collects(u: Any) -> Any:
         for which in range(2)
         if layout is not None
     ]
-    return list(allocation.lost) == expected and _takes()
+    return _takes(u) & (list(allocation.lost) == expected)
 
 
-def _takes() -> Any:
+def _takes(u: Any) -> Any:
+    """Blocks are taken, any number: some, one that is observed, and others after it."""
     pool: Any = object.__new__(BlockPool)
-    pool.references, pool.free = {}, FreeQueue([7, 5, 6])
-    with patch.object(pool, "_lose", lambda block: [(block, "one"), (block, "other")]):
-        blocks, lost = pool.take(2)
-    return blocks == [7, 5] and lost == [(7, "one"), (7, "other"), (5, "one"), (5, "other")]
+    front: Any = [Stretch(u.place), object(), Stretch(u.count - u.place - 1)]
+    pool.references, pool.free = {}, SimpleNamespace(length=u.free, pop=iter(front).__next__)
+    with (
+        on_lengths(block_pool),
+        patch.object(block_pool, "range", lambda count: ranges_around(u.place)(0, count), create=True),
+        patch.object(pool, "_lose", lambda block: [(block, "one"), (block, "other")]),
+    ):
+        blocks, lost = pool.take(u.count)
+    return blocks == front and lost == [(block, which) for block in front for which in ("one", "other")]
 
 
 def _last_first(blocks: list[int], lost: list[Any]) -> tuple[list[int], list[Any]]:
@@ -440,18 +452,26 @@ def _last_first(blocks: list[int], lost: list[Any]) -> tuple[list[int], list[Any
 COLLECTS = Obligation(
     id="kv-events.running-collects-what-is-lost",
     statements=("KV-OP-12", "KV-OP-05"),
-    title="An allocation returns all that the blocks lost that it takes, in the order in which it takes them: what "
-    "another node provides first, then the rest, each group by group, and in a group block by block.",
-    bound="two groups, and two blocks at once: groups and blocks are lists, which are gone through in order",
-    unknowns={name: Count(0, 1) for name in ("known", "provides", "first", "second")},
+    title="An allocation returns all that the blocks lost that it takes, however many, in the order in which it takes "
+    "them: what another node provides first, then the rest, each in any number of groups, group by group, and in a "
+    "group block by block.",
+    unknowns={
+        **{name: Count(0, 1) for name in ("known", "provides", "first", "second", "third")},
+        **{name: Count(0) for name in ("count", "place", "free")},
+    },
+    assumes=lambda u: (u.place < u.count) & (u.count <= u.free),
     claim=_collects,
-    witnesses={"both groups, after what is provided": lambda u: u.known + u.provides + u.first + u.second == 4},
+    witnesses={
+        "all groups, after what is provided": lambda u: (
+            (u.known + u.provides + u.first + u.second + u.third == 5) & (u.place == 40) & (u.count == 70)
+        )
+    },
     mutants=(
         only(
             "of-the-last-group",
             "What is lost for the last group is returned.",
             "kvreference.holdings:Holdings._fill",
-            lambda self, tables, layouts: FILL(self, tables, layouts)[0 if layouts[1] is None else -2 :],
+            lambda self, tables, layouts: FILL(self, tables, layouts)[0 if layouts[2] is None else -2 :],
         ),
         only(
             "provided-ones-lose-nothing",

@@ -7,10 +7,12 @@ result at the end. Nothing is assumed of positions and blocks but what the invar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
 
+from kvreference.free_queue import FreeQueue
 from kvspec import linked_queue
 from kvspec.linked_queue import (
     HEAD,
@@ -31,7 +33,7 @@ from kvspec.linked_queue import (
     stands_for,
 )
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
-from kvspec.symbolic import Number, negated
+from kvspec.symbolic import Number, either, negated
 
 MODULE = "kvspec.linked_queue"
 GIVEN: dict[str, Unknown] = {"given_at": AMap(), "given_position": AMap(), "given": Count(0)}
@@ -444,4 +446,139 @@ REMOVE = Obligation(
 )
 
 REMOVALS = (TAKING_BEGINS, TAKING_STEP, TAKING_ENDS, REMOVE)
-OBLIGATIONS = (*INSERTIONS, *REMOVALS)
+
+# The reference's queue
+
+
+class _Ordered:
+    """Stands for Python's ordered dictionary, of any length, by the sequence of its keys."""
+
+    def __init__(self, keys: Blocks) -> None:
+        self.keys = keys
+
+    def __bool__(self) -> bool:
+        return bool(self.keys.length > 0)
+
+    def __contains__(self, block: Number) -> bool:
+        return bool(self.keys.holds(block))
+
+    def __setitem__(self, block: Number, _nothing: None) -> None:
+        """A key that is new goes to the end."""
+        assert block not in self, "a new one"
+        self._put(block, self.keys.length)
+
+    def __delitem__(self, block: Number) -> None:
+        self.keys = self.keys.without(self.keys.position(block))
+
+    def move_to_end(self, block: Number, last: bool = True) -> None:
+        """Either end."""
+        del self[block]
+        self._put(block, self.keys.length if last else 0)
+
+    def popitem(self, last: bool = True) -> tuple[Number, None]:
+        """From either end."""
+        place = self.keys.length - 1 if last else 0
+        block = self.keys.at(place)
+        self.keys = self.keys.without(place)
+        return block, None
+
+    def _put(self, block: Number, place: Number) -> None:
+        one = Blocks(lambda _place: block, lambda other: either(other == block, 0, -1), 1)
+        self.keys = self.keys.with_between(place, one)
+
+
+def _takes_one(queue: LinkedQueue, _block: Number) -> tuple[Number, LinkedQueue]:
+    (front,), rest = linked_queue.popleft_n(queue, 1)
+    return front, rest
+
+
+WAYS: tuple[tuple[Callable[[FreeQueue, Any], Any], Callable[[LinkedQueue, Any], tuple[Any, LinkedQueue]]], ...] = (
+    (lambda queue, block: queue.append(block), lambda queue, block: (None, linked_queue.append_n(queue, [block]))),
+    (lambda queue, block: queue.prepend(block), lambda queue, block: (None, linked_queue.prepend_n(queue, [block]))),
+    (lambda queue, block: queue.remove(block), lambda queue, block: (None, linked_queue.remove(queue, block))),
+    (lambda queue, _block: queue.pop(), _takes_one),
+)
+"""What is done to a queue, by the reference and by the list."""
+
+
+def _both(u: Any) -> Any:
+    """The same is done to the reference's queue and to the list that stands for its sequence."""
+    of_reference, of_list = WAYS[u.way.__index__()]
+    queue: Any = object.__new__(FreeQueue)
+    queue._order = _Ordered(sequence_of(u))
+    before, rejected = queue._order.keys, None
+    taken: Any = None
+    try:
+        taken = of_reference(queue, u.gone)
+    except (LookupError, ValueError) as error:
+        rejected = type(error)
+    try:
+        found, after = of_list(queue_of(u), u.gone)
+    except (LookupError, ValueError) as error:
+        return rejected is type(error) and queue._order.keys is before
+    same = (taken is None) if found is None else (taken == found)
+    return (rejected is None) & same & stands_for(after, queue._order.keys, (u.place,), (u.block,))
+
+
+def _is_the_list_of_both(u: Any) -> Any:
+    return is_whole(u) & stands_for(queue_of(u), sequence_of(u), (0, u.place - 1), ()) & _is_the_list_with_the_gone(u)
+
+
+_APPEND, _POP = FreeQueue.append, FreeQueue.pop
+"""What these do, where nothing is broken."""
+
+
+def _appends_in_front(self: FreeQueue, block: Any) -> None:
+    _APPEND(self, block)
+    self._order.move_to_end(block, last=False)
+
+
+def _removes_the_front(self: FreeQueue, block: Any) -> None:
+    if block not in self._order:
+        raise LookupError
+    self._order.popitem(last=False)
+
+
+SAME = Obligation(
+    id="free-queue.running-queue-is-the-list",
+    statements=("KV-OP-05", "KV-OP-07", "KV-OP-17", "KV-INV-03"),
+    title="The reference's queue, of any length, is the sequence that the linked list stands for: if a block is put in "
+    "at the back or at the front, taken from the front or taken out of the middle, both say the same, reject the same, "
+    "and stand for the same sequence afterwards.",
+    unknowns={**LIST, **SEQUENCE, "gone": Count(1), "way": Count(0, len(WAYS) - 1)},
+    assumes=_is_the_list_of_both,
+    claim=_both,
+    witnesses={
+        "out of the middle": lambda u: (u.way == 2) & (u.length == 3) & (u.at[1] == u.gone) & (u.place == 0),
+        "one is there already": lambda u: (u.way == 0) & (u.length == 3) & (u.at[1] == u.gone),
+        "none is there": lambda u: (u.way == 3) & (u.length == 0),
+    },
+    mutants=(
+        only(
+            "appended-in-front",
+            "What is appended goes to the front.",
+            "kvreference.free_queue:FreeQueue.append",
+            _appends_in_front,
+        ),
+        only(
+            "taken-from-the-back",
+            "The block at the back is taken.",
+            "kvreference.free_queue:FreeQueue.pop",
+            lambda self: self._order.popitem()[0] if self._order else _POP(self),
+        ),
+        only(
+            "another-is-removed",
+            "In the place of a block the one at the front is removed.",
+            "kvreference.free_queue:FreeQueue.remove",
+            _removes_the_front,
+        ),
+        only(
+            "list-appends-in-front",
+            "The list puts what is appended in front.",
+            f"{MODULE}:insertion_at_back",
+            linked_queue.insertion_at_front,
+        ),
+    ),
+)
+
+OBLIGATIONS = (*INSERTIONS, *REMOVALS, SAME)

@@ -9,7 +9,7 @@ what it is asked for is proved of the running pool by itself (``running_pool``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from kvreference.manager import OWN, tokens_computed
 from kvreference.pinned_tier import PinnedPool
 from kvreference.tables import Table
 from kvspec import sequences
-from kvspec.obligation import Count, Obligation, only
+from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.proofs.longest_hit import Blocks as FoundBlocks
 from kvspec.proofs.longest_hit import Times as NoBlocks
 from kvspec.proofs.running_pool import INSIDE_TOKENS, holdings_over
@@ -613,7 +613,9 @@ KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)
 
 def _kind_of(u: Any) -> Group:
     kind = KINDS[u.kind.__index__()]
-    return group(kind, u.size, None if kind is Kind.FULL else u.window)
+    if kind is Kind.FULL:
+        return group(kind, u.size, compress_ratio=u.ratio, whole_slots=bool(u.whole == 1))
+    return group(kind, u.size, u.window)
 
 
 def _times(number: Any) -> Times:
@@ -660,6 +662,11 @@ def _has_slots(u: Any) -> Any:
     return named & (is_new | (place < u.length) & (runs | (u.position < u.hit)))
 
 
+def _stored(u: Any, tokens: Any) -> Any:
+    """How many of the first tokens are in slots that are complete. Said anew here, from what a slot is."""
+    return tokens - tokens % u.ratio if u.whole == 1 else tokens
+
+
 def _asks_for_slots(u: Any) -> Any:
     """A request runs, and its table has its computed tokens; or it has a hit, and what another node provides."""
     its = _kind_of(u)
@@ -668,12 +675,35 @@ def _asks_for_slots(u: Any) -> Any:
     # What a token that is computed then reads, at the earliest.
     unread = either(u.runs == 1, its.blocks_dead(u.computed - u.unsure), its.blocks_unread(u.computed))
     fine = (u.position >= u.computed) | (u.position // u.size >= unread)
-    fine = fine & (u.position < slots) & (u.end == u.hit + u.external)
+    fine = fine & (u.position < _stored(u, slots)) & (u.end == u.hit + u.external)
     begins = (u.unsure == 0) & (u.hit // u.size == u.length) & (u.computed <= u.end) & (u.computed >= u.hit)
-    begins = begins & (u.computed + u.tokens >= u.end)
+    # Hits end where slots do: see ``compressed-groups.boundaries-are-whole-slots``.
+    begins = begins & (u.computed + u.tokens >= u.end) & (_stored(u, u.hit) == u.hit)
     goes_on = (u.unsure <= u.computed) & (u.length >= its.blocks_occupied(u.computed)) & (u.external == 0)
     return fine & ((u.runs == 1) | begins) & ((u.runs == 0) | goes_on)
 
+
+OF_SLOTS: Mapping[str, Unknown] = {
+    "size": Count(1),
+    "window": Count(2),
+    "runs": Count(0, 1),
+    **{name: Count(0) for name in ("length", "hit", "external", "end", "unsure", "computed", "tokens", "lookahead")},
+    **{name: Count(0) for name in ("position", "free", "room")},
+    "longest": Count(1),
+}
+"""A group, a request that begins or runs, and what it asks for."""
+NO_SLOTS_FOR_DRAFTS = only(
+    "no-slots-for-drafts",
+    "Look-ahead gets no slots.",
+    "kvreference.holdings:Holdings._plan",
+    lambda self, tables_, given, span: _PLAN(self, tables_, given, evolve(span, lookahead=0)),
+)
+A_BLOCK_TOO_FEW = only(
+    "a-block-too-few",
+    "A table gets a block fewer than its tokens occupy.",
+    "kvreference.attention:blocks_occupied",
+    lambda tokens, block_size_tokens: tokens // block_size_tokens,
+)
 
 HAS_SLOTS = Obligation(
     id="blocks-and-references.running-slots-of-a-step",
@@ -682,17 +712,7 @@ HAS_SLOTS = Obligation(
     "request, has a slot, and so has all that these read, loaded or not: its place in the table, of any length, with "
     "full attention, a window or chunks, names a block. For what comes after a hit it is taken now, also where the hit "
     "ends inside a block, or it was there before in the table of a request that runs; never is it a block of the hit.",
-    unknowns={
-        "kind": Count(0, len(KINDS) - 1),
-        "size": Count(1),
-        "window": Count(2),
-        "runs": Count(0, 1),
-        **{
-            name: Count(0) for name in ("length", "hit", "external", "end", "unsure", "computed", "tokens", "lookahead")
-        },
-        **{name: Count(0) for name in ("position", "free", "room")},
-        "longest": Count(1),
-    },
+    unknowns={**OF_SLOTS, "kind": Count(0, len(KINDS) - 1), "ratio": Count(1, 1), "whole": Count(0, 0)},
     assumes=_asks_for_slots,
     claim=_has_slots,
     witnesses={
@@ -722,26 +742,59 @@ HAS_SLOTS = Obligation(
         ),
     },
     mutants=(
-        only(
-            "no-slots-for-drafts",
-            "Look-ahead gets no slots.",
-            "kvreference.holdings:Holdings._plan",
-            lambda self, tables_, given, span: _PLAN(self, tables_, given, evolve(span, lookahead=0)),
-        ),
+        NO_SLOTS_FOR_DRAFTS,
         only(
             "load-forgets-its-last-token",
             "What is released follows from all tokens that are loaded (finding 009, vLLM 0.20.2).",
             "kvreference.holdings:tables_of_hit",
             lambda geometry, hit, computed: block_tables.tables_of_hit(geometry, hit, computed + 1),
         ),
+        A_BLOCK_TOO_FEW,
+    ),
+)
+
+HAS_WHOLE_SLOTS = Obligation(
+    id="compressed-groups.running-whole-slots-of-a-step",
+    statements=("KV-MEM-02", "KV-MEM-01"),
+    title="Where memory is taken for complete slots only, each slot that is complete with the tokens that a step "
+    "computes or drafts, up to the longest request, has its place after the allocation, and so has each that these "
+    "read, loaded or not: in a table of any length, at any ratio. Where a slot was only begun before, it has its place "
+    "with the step that completes it. Never is it in a block of the hit, if a slot ends where the hit does.",
+    unknowns={**OF_SLOTS, "kind": Count(0, 0), "window": Count(2, 2), "ratio": Count(1), "whole": Count(1, 1)},
+    assumes=_asks_for_slots,
+    claim=_has_slots,
+    witnesses={
+        "a slot that was begun is completed": lambda u: (
+            (u.runs == 1)
+            & (u.ratio == 4)
+            & (u.size == 8)
+            & (u.computed == 18)
+            & (u.length == 2)
+            & (u.tokens == 1)
+            & (u.lookahead == 2)
+            & (u.position == 16)
+            & (u.room == 9)
+        ),
+        "after what is loaded": lambda u: (
+            (u.runs == 0)
+            & (u.ratio == 4)
+            & (u.size == 8)
+            & (u.hit == 12)
+            & (u.external == 9)
+            & (u.position == 12)
+            & (u.room == 9)
+        ),
+    },
+    mutants=(
+        NO_SLOTS_FOR_DRAFTS,
+        A_BLOCK_TOO_FEW,
         only(
-            "a-block-too-few",
-            "A table gets a block fewer than its tokens occupy.",
-            "kvreference.attention:blocks_occupied",
-            lambda tokens, block_size_tokens: tokens // block_size_tokens,
+            "slots-are-complete-blocks",
+            "Tokens are stored only in complete blocks.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: tokens - tokens % self.block_size_tokens,
         ),
     ),
 )
 
-
-OBLIGATIONS = (ALLOCATES, HAS_A_BLOCK, MAKES_ROOM, HAS_SLOTS)
+OBLIGATIONS = (ALLOCATES, HAS_A_BLOCK, MAKES_ROOM, HAS_SLOTS, HAS_WHOLE_SLOTS)

@@ -520,6 +520,8 @@ def _schedules(u: Any) -> Any:
     asked = asked & (span.reserved == (0 if way == RUNS else u.reserved))
     if granted.loads:
         to_load = (span.computed + span.tokens == request.tokens_computed) & (span.computed <= u.tokens - 1)
+        # A state cannot be taken back: then nothing of what is loaded is computed again.
+        to_load = to_load & ((u.states == 0) | (span.tokens == 0))
         return asked & to_load & (span.provided == request.tokens_computed) & (registered == [])
     ((till, begun),) = registered
     begins = u.computed + granted.hit_tokens + granted.external_tokens
@@ -544,8 +546,8 @@ SCHEDULES = Obligation(
     title="A step of the running manager asks for slots for exactly the tokens that it then counts as computed, after "
     "the hit and what another node provides, and for the look-ahead of the settings, unless it loads or is a request's "
     "first and drafts nothing; and it lets a window leave nothing that is not sure. It registers nothing beyond what "
-    "it computes. What arrives later is not registered "
-    "yet. An admission of a request that has computed nothing makes one look-up, also if it is rejected, and no other "
+    "it computes. What arrives later is not registered yet; where states are kept, nothing of it is computed again. An "
+    "admission of a request that has computed nothing makes one look-up, also if it is rejected, and no other "
     "step makes one. It is rejected if its hit may not serve yet, and then nothing is asked for.",
     unknowns={
         **CHUNK,
@@ -625,6 +627,20 @@ SCHEDULES = Obligation(
             "A token more is counted than there are slots for.",
             f"{BOOKS}._compute",
             lambda self, request, budget, granted: _counts_one_more(self, request, budget, granted),
+        ),
+        only(
+            "last-state-is-loaded",
+            "The last token is loaded also where its state cannot be taken back.",
+            "kvreference.manager:Manager._admit_with_hit",
+            lambda self, request, budget, hit, provided, later, lookahead: _ADMIT_WITH_HIT(
+                self,
+                request,
+                budget,
+                hit,
+                least(provided + 1, request.tokens.length - hit.tokens) if later else provided,
+                later,
+                lookahead,
+            ),
         ),
     ),
 )

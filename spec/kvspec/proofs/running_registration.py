@@ -89,7 +89,7 @@ JUNCTION, PROMPT = object(), object()
 """The junction of a request, which the retention of its blocks must be asked for, and the length of its prompt."""
 
 
-def _step(
+def registered_in_a_step(
     u: Any, its: Group, kept: Any, table: Any, pool: Any, tokens: Any, verified: Any, begun: Any = None
 ) -> tuple[list[Any], list[Any]]:
     """One step registers what is due in one group.
@@ -149,7 +149,9 @@ def _registers_what_is_due(u: Any) -> Any:
     place, table = _looked_at(u)
     begun = u.begun if u.steps == 1 else None
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)) as turns:
-        fenced, reported = _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.verified, begun)
+        fenced, reported = registered_in_a_step(
+            u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.verified, begun
+        )
     end, tokens = (u.place + 1) * u.size, least(u.tokens, u.verified)
     whole = u.place < least(tokens, u.known * u.grain) // u.size
     # A block that is due later ends the loop, and keeps the place from which the next step continues.
@@ -315,12 +317,14 @@ def _offers_once(u: Any) -> Any:
     place, table = _looked_at(u)
     its = group(Kind.FULL, u.size)
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)):
-        _step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.tokens)
+        registered_in_a_step(u, its, _due_at(u.place, u.due, u.is_due), table, pool, u.tokens, u.tokens)
         first = len(offers)
         looked = bool(table.registered > u.place)
         if u.further > table.registered:
             table.registered = u.further
-        _step(u, its, _due_at(u.place, u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more)
+        registered_in_a_step(
+            u, its, _due_at(u.place, u.due_again, u.is_due_again), table, pool, u.tokens + u.more, u.tokens + u.more
+        )
     again = len(offers) - first
     return first + again <= 1 and (again == 0 or not looked)
 
@@ -402,7 +406,7 @@ def _entry(u: Any) -> Any:
     kept: Any = SimpleNamespace(due_tokens=lambda *_: None, boundaries=first)
     table: Any = Table(u.blocks, 0, u.offered)
     with turns_at(caching, []):
-        fenced, _ = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+        fenced, _ = registered_in_a_step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
     reached = least(u.tokens, u.known * u.grain) - its.lookahead_tokens
     admitted = u.hit % u.interval == 0 if u.interval > 0 else False
     if not dense:
@@ -550,7 +554,7 @@ def _several(u: Any) -> Any:
     table: Any = Table(u.blocks, u.registered, u.offered)
     kept: Any = SimpleNamespace(due_tokens=lambda *_: 0, boundaries=lambda *_: [u.low, u.high])
     with turns_at(caching, [u.first, u.second], lambda place: setattr(table, "registered", place)):
-        fenced, reported = _step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
+        fenced, reported = registered_in_a_step(u, its, kept, table, pool, u.tokens, u.tokens, 0)
     if len(cached) != 2 or len(reported) != 2:
         return False
     fine = (table.registered == u.second + 1) & (reported[0] == u.first) & (reported[1] == u.second)
@@ -721,7 +725,7 @@ def _arrives(u: Any) -> Any:
     manager.population, manager.prefixes = _Alone(request), {OWNER: []}
     manager.cache = SimpleNamespace(register=register)
     manager._transferred(Transferred(OWNER, succeeded))
-    if not (loads and succeeded):
+    if not (loads and succeeded) or u.computed == 0:
         return registered == [] and freed == [OWNER]
     if freed or len(registered) != 1:
         return False
@@ -734,10 +738,14 @@ ARRIVES = Obligation(
     id="external-tokens.running-arrival-is-cached",
     statements=("KV-OP-24", "KV-OP-08", "KV-MEM-01"),
     title="When a load has arrived, all that its request counts as computed is registered, and no step computes it. If "
-    "it failed, or a transfer of a request that has ended is over, nothing is registered, and all blocks are freed.",
+    "that is nothing, if it failed, or if a transfer of a request that has ended is over, nothing is registered, and "
+    "all blocks are freed.",
     unknowns={"computed": Count(0), "loads": Count(0, 1), "succeeded": Count(0, 1)},
     claim=_arrives,
-    witnesses={"it arrived": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 9)},
+    witnesses={
+        "it arrived": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 9),
+        "nothing of it counts": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.computed == 0),
+    },
     mutants=(
         only(
             "arrived-is-not-cached",

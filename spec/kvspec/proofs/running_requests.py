@@ -11,12 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from attrs import validators
+from attrs import evolve, validators
 
 from kvreference import ahead, population
+from kvreference import manager as manager_module
 from kvreference.ahead import PopulationAhead
 from kvreference.answers import Done, Granted
+from kvreference.attention import Kind
 from kvreference.content import Keys, Media
+from kvreference.geometry import Geometry
+from kvreference.mamba import StateMode
+from kvreference.manager import Manager
 from kvreference.operations import (
     Abort,
     Admit,
@@ -35,11 +40,14 @@ from kvreference.operations import (
     Transferred,
 )
 from kvreference.population import Population, Request, Status
+from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.progress.counted import least
-from kvspec.proofs.running_pool import books, manager_over
-from kvspec.proofs.running_tables import on_lengths
+from kvspec.proofs.attention_kinds import reads
+from kvspec.proofs.running_pool import books, holdings_over, manager_over
+from kvspec.proofs.running_tables import on_lengths, table_of
 from kvspec.running import fresh
+from kvspec.stand_in import group
 from kvspec.symbolic import Term, current_path, either, expression_of, formula_of, implies
 
 BOOKS, AHEAD = "kvreference.population:Population", "kvreference.ahead"
@@ -271,6 +279,122 @@ def _keeps(request: Any, operation: Any) -> None:
 
 _ANSWER = Population._answer
 
+LAYER, HASHED, MODEL, ELSEWHERE = range(4)
+"""What drafts: a layer of a group, one that hashes cover, a model of its own in the same blocks, or none of them."""
+
+
+def _model_that_drafts(u: Any) -> Settings:
+    """Settings of a model with full attention and states, which drafts.
+
+    Raises:
+        ValueError: the classes of the reference reject it.
+    """
+    how, mode = u.how.__index__(), StateMode.ALIGN if u.aligned == 1 else StateMode.ALL
+    full, states = group(Kind.FULL, 4, lookahead=how == LAYER), group(Kind.MAMBA, u.size, states=mode)
+    with validators.disabled():
+        states = evolve(states, draft_states=u.draft_states)
+        geometry = Geometry((full, states), 1 if how == HASHED else 0)
+        settings = Settings(geometry, 2, drafts_max=u.drafts_max, draft_model=how == MODEL)
+    # These say what is rejected besides what is no int.
+    none: Any = None
+    states._states_fit_kind(none, u.draft_states)
+    settings._drafts_have_states(none, u.drafts_max)
+    return settings
+
+
+def _drafts_have_slots(u: Any) -> Any:
+    """A request is answered, more is proposed, and the next step verifies it."""
+    try:
+        settings = _model_that_drafts(u)
+    except ValueError:
+        return (u.drafts_max > u.draft_states) | ((u.aligned == 1) & (u.size < 2 * u.draft_states + 2))
+    request = request_of(
+        SimpleNamespace(tokens=u.tokens, computed=u.tokens + u.verified),
+        Status.RUNNING,
+        drafts=Tokens(u.verified),
+        drafts_in_flight=u.verified,
+        awaited=[u.verified],
+    )
+    longest = Longest(u.tokens + u.room, request.tokens)
+    ahead_too = bool(u.ahead == 1)
+    its = books(
+        PopulationAhead if ahead_too else Population,
+        tokens_max=longest,
+        drafts_max=settings.drafts_max,
+        geometry=NO_STATES,
+    )
+    its.alive = {request.number: request}
+    with on_lengths(population), validators.disabled():
+        answer = its.resolve(Sample(request.number, u.accepted, 7, u.proposed))
+    proposed = least(u.proposed, u.drafts_max)
+    fine = (answer.drafts == proposed) & (answer.accepted == least(u.accepted, u.verified))
+    slots = settings.lookahead_tokens
+    fine = fine & (slots == (0 if u.how == ELSEWHERE else u.drafts_max)) & (u.drafts_max <= u.draft_states)
+    if ahead_too:
+        return fine
+    with (
+        on_lengths(population),
+        patch.object(population, "list", lambda numbers: numbers, create=True),
+        patch.object(population, "range", lambda first, end: Tokens(end - first), create=True),
+    ):
+        its.settle(answer, Done())
+        its.settings.tokens_max, its.settings.chunk_tokens = u.longest, u.chunk
+        computes = its.tokens_to_schedule(request, u.budget)
+    verified = request.tokens_computed + computes - request.tokens.length
+    fine = fine & (request.drafts.length == proposed) & (verified <= proposed)
+    return fine & (computes == 1 + verified) & implies(u.aligned == 1, computes < u.size)
+
+
+def _keeps_one_more(self: Population, request: Request, operation: Sample) -> None:
+    _ANSWER(self, request, operation)
+    request.drafts += [7]
+
+
+DRAFTS = Obligation(
+    id="eagle.running-drafts-have-slots",
+    statements=("KV-MEM-02", "KV-OP-26"),
+    title="With an answer no more drafts are proposed than the settings say. If the layer or the model that drafts "
+    "keeps what it computes in the blocks, look-ahead has as many slots. The next step computes one token and verifies "
+    "at most these drafts; a group of states has as many draft states, and where states are kept at block ends only, "
+    "the step is shorter than a block of states. Other settings are rejected.",
+    unknowns={
+        **OF_ANSWER,
+        "how": Count(0, ELSEWHERE),
+        **{name: Count(0, 1) for name in ("aligned", "ahead")},
+        **{name: Count(0) for name in ("proposed", "drafts_max", "draft_states")},
+        **{name: Count(1) for name in ("size", "budget", "chunk")},
+        "longest": Count(2),
+    },
+    # The request has not reached its longest.
+    assumes=lambda u: (u.accepted + 1 < u.room) & (u.tokens + u.accepted + 1 < u.longest),
+    claim=_drafts_have_slots,
+    witnesses={
+        "more is proposed than may be": lambda u: (
+            (u.how == LAYER) & (u.proposed == 5) & (u.drafts_max == 3) & (u.draft_states == 3) & (u.size == 8)
+        ),
+    },
+    mutants=(
+        only(
+            "keeps-a-draft-more",
+            "A draft more is kept than may be proposed.",
+            f"{BOOKS}._answer",
+            _keeps_one_more,
+        ),
+        only(
+            "hashed-layer-gets-no-slots",
+            "Only a layer for which hits match a unit more gets look-ahead slots.",
+            "kvreference.geometry:Geometry.has_draft_layer",
+            property(lambda self: self.lookahead_tokens > 0),
+        ),
+        only(
+            "states-of-fewer-drafts",
+            "More may be drafted than a group has draft states.",
+            "kvreference.settings:Settings._drafts_have_states",
+            lambda self, attribute, drafts_max: None,
+        ),
+    ),
+)
+
 
 class Several(Term):
     """Any number of entries of a list of numbers, by their sum, which stand there for themselves.
@@ -501,6 +625,211 @@ def _answer_in_turn(self: PopulationAhead, request: Any, operation: Any) -> None
 
 
 _ANSWER_AHEAD = PopulationAhead._answer
+
+
+class Most(Term):
+    """How many drafts are proposed at most: a list of one token may be repeated so often, and once more."""
+
+    __slots__ = ()
+
+    def __radd__(self, other: Any) -> Any:
+        return Most((Term(self.z3) + other).z3)
+
+    def __rmul__(self, other: Any) -> Any:
+        assert len(other) == 1, "one token"
+        return [Tokens(Term(self.z3))]
+
+
+def _is_in_step(u: Any, request: Any, awaited: Any) -> Any:
+    """Whether what is awaited is all that is computed of what is not known, but for a last token; drafts follow it.
+
+    Or nothing is awaited, and the request has known tokens to compute, and no drafts.
+    """
+    follows = (request.tokens_computed == request.tokens.length + awaited - 1) & (
+        request.drafts.length == awaited + u.drafts_max
+    )
+    known = (awaited == 0) & (request.drafts.length == 0) & (request.tokens_computed < request.tokens.length)
+    return follows | known
+
+
+def _in_turn(u: Any) -> Any:
+    """A request with answers that are awaited, or none."""
+    awaited = _in_flight(u) if u.awaits == 1 else []
+    return request_of(u, Status.RUNNING, drafts=Tokens(u.drafts), awaited=awaited, in_flight=[])
+
+
+def _stays_in_step(u: Any) -> Any:
+    """Of a request one more step is scheduled ahead, or the oldest is answered."""
+    request = _in_turn(u)
+    its = books(PopulationAhead, chunk_tokens=u.chunk, drafts_max=Most(expression_of(u.drafts_max)), geometry=NO_STATES)
+    its.settings.tokens_max = u.longest
+    if u.answers == 1:
+        its.settings.tokens_max = Longest(u.longest, request.tokens)
+        ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+        with on_lengths(ahead), ranged:
+            its._answer(request, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+        return _is_in_step(u, request, ahead.tokens_awaited(request.awaited))
+    with on_lengths(population), on_lengths(ahead):
+        its._compute(request, u.budget, Granted(0, (), 0))
+    computes = request.tokens_computed - u.computed
+    awaited = ahead.tokens_awaited(request.awaited)
+    if request.answers_step:
+        drafts = request.awaited[-1]
+        fine = (drafts <= u.drafts_max) & _is_in_step(u, request, awaited)
+    else:
+        # A chunk of known tokens that leaves some of them.
+        drafts, fine = 0, _is_in_step(u, request, awaited)
+    return fine & ((computes == 1 + drafts) | (request.drafts_in_flight == 0))
+
+
+def _is_in_turn(u: Any) -> Any:
+    request = _in_turn(u)
+    legal = (u.computed < u.longest - 1) & (u.tokens + u.accepted + 1 <= u.longest)
+    answers = implies(u.answers == 1, (u.awaits == 1) & (u.accepted <= u.first))
+    return _is_in_step(u, request, ahead.tokens_awaited(request.awaited)) & legal & answers & _no_others(u)
+
+
+def _expects_more(self: PopulationAhead, request: Any, budget: int, granted: Granted) -> None:
+    _COMPUTE_AHEAD(self, request, budget, granted)
+    request.drafts += [ahead.EXPECTED] if request.answers_step else []
+
+
+def _keeps_what_was_expected(self: PopulationAhead, request: Any, operation: Any) -> None:
+    before = request.drafts.length
+    _ANSWER_AHEAD(self, request, operation)
+    request.drafts = Tokens(before)
+
+
+_COMPUTE_AHEAD = PopulationAhead._compute
+"""What it does, where nothing is broken."""
+
+IN_STEP = Obligation(
+    id="attention-kinds.running-steps-ahead-compute-their-drafts",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-26"),
+    title="Where steps are ahead of answers, however many, each step of a request that awaits no answer from before it "
+    "was preempted computes one token and its drafts, no more than the settings say, or known tokens only, and then no "
+    "token that it has computed may be taken back. So it is again once the step is scheduled, and once the oldest is "
+    "answered.",
+    unknowns={
+        **CHUNK,
+        **STEPS,
+        **{name: Count(0, 1) for name in ("awaits", "answers")},
+        **{name: Count(0) for name in ("drafts_max", "accepted")},
+    },
+    assumes=_is_in_turn,
+    claim=_stays_in_step,
+    witnesses={
+        "a second step with drafts": lambda u: (
+            (u.awaits == 1)
+            & (u.answers == 0)
+            & (u.first == 2)
+            & (u.steps == 2)
+            & (u.drafts_max == 2)
+            & (u.budget == 9)
+            & (u.chunk == 9)
+            & (u.longest == 99)
+        ),
+        "one of three is answered": lambda u: (
+            (u.answers == 1) & (u.first == 2) & (u.accepted == 1) & (u.steps == 2) & (u.drafts_max == 2)
+        ),
+        "a chunk of a prompt": lambda u: (
+            (u.awaits == 0) & (u.drafts == 0) & (u.drafts_max == 2) & (u.computed == 8) & (u.tokens == 40)
+        ),
+    },
+    mutants=(
+        only(
+            "a-step-expects-a-draft-more",
+            "A step expects a draft more than may be proposed.",
+            f"{AHEAD}:PopulationAhead._compute",
+            _expects_more,
+        ),
+        only(
+            "expected-before-are-kept",
+            "What was expected of the step before is expected once more.",
+            f"{AHEAD}:PopulationAhead._answer",
+            _keeps_what_was_expected,
+        ),
+    ),
+)
+
+
+class Awaited(Term):
+    """How many tokens are awaited, of which a list is made."""
+
+    __slots__ = ()
+
+    def __rmul__(self, other: Any) -> Any:
+        assert other == [ahead.EXPECTED], "nothing is known of them"
+        return Tokens(Term(self.z3))
+
+
+def _waits_for_answers(u: Any) -> Any:
+    """A request with states is preempted while it awaits answers, or takes the oldest of them since."""
+    its = books(PopulationAhead, drafts_max=1, geometry=SimpleNamespace(fences=True, keeps_states=bool(u.states == 1)))
+    # A list is empty only if it has no entry, and so none that stands for no number.
+    awaited = [] if u.awaits == 0 else _in_flight(u) if u.steps > 0 else OldestAndOthers([u.first])
+    waits = request_of(u, Status.RUNNING if u.runs == 1 else Status.WAITING, drafts=Tokens(u.drafts), awaited=awaited)
+    its.alive = {0: waits}
+    if waits.status is Status.RUNNING:
+        count = ahead.tokens_awaited
+        with patch.object(ahead, "tokens_awaited", lambda numbers: Awaited(expression_of(count(numbers)))):
+            its.settle(Preempt(0), Done())
+    elif awaited:
+        its.settings.tokens_max = Longest(u.longest, waits.tokens)
+        ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+        with on_lengths(ahead), ranged:
+            its._answer(waits, SimpleNamespace(accepted=u.accepted, beyond=0, token=7))
+    left, may = ahead.tokens_awaited(waits.awaited), its.may(Admit, waits)
+    if u.states == 0:
+        return may
+    if may:
+        return len(waits.awaited) == 0 and waits.drafts.length == 0
+    return (left > 0) & (waits.drafts.length == left) & (waits.tokens_computed == 0)
+
+
+def _may_wait_for_answers(u: Any) -> Any:
+    count = implies(u.awaits == 1, u.drafts == u.first + u.others + u.steps + 1) & implies(u.awaits == 0, u.drafts == 0)
+    legal = (u.accepted <= u.first) & (u.tokens + u.accepted + 1 <= u.longest)
+    return legal & _no_others(u) & implies(u.runs == 0, (u.computed == 0) & count)
+
+
+ANSWERED_FIRST = Obligation(
+    id="attention-kinds.running-states-wait-for-answers",
+    statements=("KV-MEM-01", "KV-MEM-02", "KV-OP-26"),
+    title="Where states are kept, a preempted request is admitted if and only if it awaits no answer of the steps that "
+    "it was part of, however many; then it has no drafts.",
+    unknowns={
+        **CHUNK,
+        **STEPS,
+        "accepted": Count(0),
+        **{name: Count(0, 1) for name in ("awaits", "runs", "states")},
+    },
+    assumes=_may_wait_for_answers,
+    claim=_waits_for_answers,
+    witnesses={
+        "two are awaited": lambda u: (
+            (u.awaits == 1) & (u.runs == 1) & (u.steps == 1) & (u.first == 1) & (u.states == 1)
+        ),
+        "the last is answered": lambda u: (
+            (u.awaits == 1) & (u.runs == 0) & (u.steps == 0) & (u.first == 2) & (u.accepted == 1) & (u.states == 1)
+        ),
+        "without states": lambda u: (u.awaits == 1) & (u.runs == 1) & (u.steps == 1) & (u.states == 0),
+    },
+    mutants=(
+        only(
+            "admitted-before-it-is-answered",
+            "A preempted request is admitted whatever it awaits.",
+            f"{AHEAD}:PopulationAhead.may",
+            lambda self, kind, request: Population.may(self, kind, request),
+        ),
+        only(
+            "waits-without-states",
+            "A preempted request waits for its answers where no states are kept, too.",
+            f"{AHEAD}:PopulationAhead.may",
+            lambda self, kind, request: not request.awaited and Population.may(self, kind, request),
+        ),
+    ),
+)
 
 
 def _goes_ahead(u: Any) -> Any:
@@ -777,46 +1106,190 @@ ANEW = Obligation(
 )
 
 
+SET_BACK = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)
+"""The kinds of groups of a request that a failed load sets back."""
+
+
+def _in_order(u: Any, *sides: list[Any]) -> list[list[Any]]:
+    """Of two groups that are observed, either may be the first."""
+    return [side[::-1] if u.is_last == 1 else side for side in sides]
+
+
+def _lacks(u: Any) -> Any:
+    """What a group of some kind has released; of another one it may be any block that is read first."""
+    kind = SET_BACK[u.kind.__index__()]
+    window = None if kind is Kind.FULL else u.window
+    other = SimpleNamespace(blocks_unread=lambda _tokens: u.other_unread)
+    tables = [table_of(), table_of()]
+    tables[0].dead, tables[1].dead = u.dead, u.other_dead
+    groups, tables = _in_order(u, [group(kind, u.block, window), other], tables)
+    if manager_module.lacks_blocks(groups, tables, u.kept):
+        first = {
+            Kind.FULL: 0,
+            Kind.SLIDING_WINDOW: either(u.kept < u.window, 0, u.kept - u.window + 1),
+            Kind.CHUNKED_LOCAL: u.kept // u.window * u.window,
+        }
+        return (u.other_dead > u.other_unread) | (first[kind] // u.block < u.dead)
+    is_read = (kind is Kind.FULL) | (u.position == u.at) | reads(kind, u, u.at, u.position)
+    return (u.other_dead <= u.other_unread) & implies(is_read, u.position // u.block >= u.dead)
+
+
+LACKS = Obligation(
+    id="external-tokens.running-asks-what-was-released",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="If a request is to continue after its valid tokens, in any number of groups of any kind but states, then no "
+    "block is released that the next token or a later one reads, or is written to. If it is not to continue, then "
+    "in one of the groups the block is released that the next token reads first.",
+    unknowns={
+        **{name: Count(0) for name in ("kept", "at", "position", "dead", "other_dead", "other_unread")},
+        "block": Count(1),
+        "window": Count(2),
+        "kind": Count(0, len(SET_BACK) - 1),
+        "is_last": Count(0, 1),
+    },
+    assumes=lambda u: (u.kept <= u.at) & (u.position <= u.at),
+    claim=_lacks,
+    witnesses={
+        "a window released what is read": lambda u: (
+            (u.kind == 1) & (u.kept == 32) & (u.window == 32) & (u.block == 16) & (u.dead == 1) & (u.other_dead == 0)
+        ),
+        "a window released what is not read": lambda u: (
+            (u.kind == 1) & (u.kept == 47) & (u.window == 32) & (u.block == 16) & (u.dead == 1) & (u.other_dead == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "reads-what-was-released",
+            "A request continues in its blocks, whatever its windows have released (finding 034).",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: False,
+        ),
+        only(
+            "never-continues",
+            "A request does not continue, though no block that is read was released.",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: True,
+        ),
+        only(
+            "first-group-alone",
+            "What the other groups have released is not asked.",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: tables[0].dead > groups[0].blocks_unread(tokens),
+        ),
+        only(
+            "the-token-after-it",
+            "It is asked what the token after the next one reads.",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: any(
+                table.dead > group.blocks_unread(tokens + 1) for group, table in zip(groups, tables, strict=True)
+            ),
+        ),
+    ),
+)
+
+
 def _goes_back(u: Any) -> Any:
-    """A part of what a request loaded is missing, while steps with it are in flight."""
-    goes_ahead = bool(u.ahead == 1)
+    """A part of what a request loaded, or loads, is missing, while steps with it are in flight."""
+    goes_ahead, loads = bool(u.ahead == 1), bool(u.loads == 1)
     request = request_of(
         u,
-        Status.RUNNING,
+        Status.LOADING if loads else Status.RUNNING,
         drafts=Tokens(u.drafts),
         drafts_in_flight=u.drafts,
         awaited=_in_flight(u) if goes_ahead else [],
         in_flight=_in_flight(u) if goes_ahead else [],
     )
     in_flight = len(request.in_flight)
-    its = books(PopulationAhead if goes_ahead else Population)
-    its.alive = {0: request}
-    with validators.disabled():
-        its.settle(Rewind(0, u.kept), Done())
-    fine = (request.tokens_computed == u.kept) & (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
-    answers = goes_ahead and its.candidates(Sample) != []
-    return (
-        fine
-        & (request.drafts == [] and request.awaited == [] and not answers)
-        & (len(request.in_flight) == in_flight and request.status is Status.RUNNING)
-    )
+    its = books(PopulationAhead if goes_ahead else Population, geometry=ANY_STATES)
+    its.alive, its.dispatched = {0: request}, u.dispatched
+    # Which block of a group is read first is proved above: here it is any.
+    groups: list[Any] = [
+        SimpleNamespace(block_size_tokens=1, blocks_unread=lambda _tokens, first=first: first)
+        for first in (u.unread, u.other_unread)
+    ]
+    tables = [table_of(u.held), table_of()]
+    tables[0].dead, tables[1].dead = u.dead, u.other_dead
+    groups, tables = _in_order(u, groups, tables)
+    freed, registered = list[Any](), list[Any]()
+
+    def register(*arguments: Any) -> list[Any]:
+        registered.append(arguments)
+        return []
+
+    pool = SimpleNamespace(evict=lambda _block: [], end=freed.extend, give_up=freed.extend)
+    geometry = SimpleNamespace(groups=groups)
+    manager = manager_over(holdings_over(SimpleNamespace(pool=pool), geometry))
+    manager.geometry, manager.population, manager.prefixes = geometry, its, {0: []}
+    manager.settings = SimpleNamespace(loads_out_of_turn=bool(u.out_of_turn == 1))
+    manager.cache = SimpleNamespace(register=register)
+    manager.holdings.tables = {0: tables}
+
+    def stands(status: Status, *held: Any) -> bool:
+        """Where it stands, which tables it has, and that nothing was cached of it."""
+        return request.status is status and [*manager.tables.values()] == [*held] and registered == []
+
+    with validators.disabled(), on_lengths(population):
+        manager.perform(Rewind(0, u.kept))
+        answers = goes_ahead and its.candidates(Sample) != []
+        fine = (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
+        fine = fine & (request.drafts == [] and request.awaited == [] and not answers)
+        fine = fine & (len(request.in_flight) == in_flight)
+        if (u.dead <= u.unread) & (u.other_dead <= u.other_unread):
+            as_before = stands(Status.LOADING if loads else Status.RUNNING, tables) and freed == []
+            return fine & (request.tokens_computed == u.kept) & as_before
+        if loads:
+            fine = fine & (request.tokens_computed == 0) & (stands(Status.LOADING, tables) and freed == [])
+            manager.perform(Transferred(0, bool(u.succeeded == 1)))
+    is_late = goes_ahead and bool(u.out_of_turn == 1)
+    waits = manager.holdings.deferred == ([(u.dispatched, tables)] if is_late else [])
+    return fine & (request.tokens_computed == 0) & (stands(Status.WAITING) and waits and freed == [u.held])
+
+
+def _frees_while_it_loads(self: Manager, operation: Rewind) -> Done:
+    self._rewind(operation)
+    self.population.settle(Rewind(operation.request, 0), Done())
+    return self._preempt(Preempt(operation.request))
+
+
+def _keeps_after_its_load(self: Manager, operation: Transferred) -> Done:
+    if not operation.succeeded:
+        self._free(operation.request)
+    return Done()
+
+
+def _keeps_drafts(self: Population, operation: Any, answer: Any) -> None:
+    request = self.alive[operation.request]
+    drafts = request.drafts
+    _SETTLE(self, operation, answer)
+    request.drafts = drafts
 
 
 GOES_BACK = Obligation(
     id="external-tokens.running-goes-back",
-    statements=("KV-MEM-01", "KV-MEM-04"),
-    title="A request of which a part of a load failed counts as computed what comes before that part, and has no "
-    "drafts. The answers of its steps in flight, however many, are not awaited any more, since they rest on what is "
-    "missing; but the steps are still in flight.",
+    statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-25"),
+    title="A request of which a part of a load failed counts as computed what comes before that part, and stays in its "
+    "blocks. But if it has released what is read then, in any group, nothing counts, and it frees its blocks: at "
+    "once; or when the transfer that writes them is over; or, where another node may write out of turn, when its steps "
+    "are over. It has no drafts then. The answers of its steps in flight, however many, are not awaited any more, "
+    "since they rest on what is missing; but the steps are still in flight.",
     unknowns={
-        "tokens": Count(1),
-        **{name: Count(0) for name in ("computed", "drafts", "kept")},
-        "ahead": Count(0, 1),
+        **{name: Count(1) for name in ("tokens", "held")},
+        **{name: Count(0) for name in ("computed", "drafts", "kept", "dispatched")},
+        **{name: Count(0) for name in ("dead", "unread", "other_dead", "other_unread")},
+        **{name: Count(0, 1) for name in ("ahead", "loads", "succeeded", "out_of_turn", "is_last")},
         **STEPS,
     },
     assumes=lambda u: (u.kept <= u.computed) & _no_others(u),
     claim=_goes_back,
-    witnesses={"three steps are in flight": lambda u: (u.ahead == 1) & (u.steps == 2) & (u.kept == 4)},
+    witnesses={
+        "three steps are in flight": lambda u: (
+            (u.ahead == 1) & (u.steps == 2) & (u.kept == 4) & (u.dead == u.unread) & (u.other_dead == 0)
+        ),
+        "it frees its blocks when its steps are over": lambda u: (
+            (u.ahead == 1) & (u.steps == 2) & (u.out_of_turn == 1) & (u.loads == 0) & (u.dead > u.unread)
+        ),
+        "it loads": lambda u: (u.loads == 1) & (u.succeeded == 1) & (u.kept == 4) & (u.other_dead > u.other_unread),
+    },
     mutants=(
         only(
             "answers-are-awaited",
@@ -828,9 +1301,42 @@ GOES_BACK = Obligation(
             "drafts-stay",
             "The drafts that follow what is missing stay.",
             f"{BOOKS}.settle",
-            lambda self, operation, answer: setattr(self.alive[operation.request], "tokens_computed", operation.tokens),
+            lambda self, operation, answer: _keeps_drafts(self, operation, answer),
+        ),
+        only(
+            "stays-in-its-blocks",
+            "A request continues in its blocks, whatever its windows have released (finding 034).",
+            "kvreference.manager:lacks_blocks",
+            lambda groups, tables, tokens: False,
+        ),
+        only(
+            "freed-while-it-loads",
+            "The blocks are freed while another node still writes them.",
+            "kvreference.manager:Manager._start_anew",
+            _frees_while_it_loads,
+        ),
+        only(
+            "held-after-its-load",
+            "A load of which nothing counts leaves its blocks held.",
+            "kvreference.manager:_PERFORM",
+            {**manager_module._PERFORM, Transferred: _keeps_after_its_load},
         ),
     ),
 )
 
-OBLIGATIONS = (COMPUTES, LAST_STATE, ANSWERS, UNSURE, TAKES_BACK, LATE, GOES_AHEAD, LOADS, ANEW, GOES_BACK)
+OBLIGATIONS = (
+    COMPUTES,
+    LAST_STATE,
+    ANSWERS,
+    DRAFTS,
+    UNSURE,
+    TAKES_BACK,
+    LATE,
+    IN_STEP,
+    ANSWERED_FIRST,
+    GOES_AHEAD,
+    LOADS,
+    ANEW,
+    LACKS,
+    GOES_BACK,
+)

@@ -472,29 +472,26 @@ def _kept(self: Holdings) -> tuple[Copy, ...]:
     return tuple(copies)
 
 
-OF_WINDOW: Mapping[str, Unknown] = {
-    **OF_POOL,
-    "tier": Count(1, 1),
-    "size": Count(1),
-    "window": Count(2),
-    "anchor": Count(0),
-    "anchor_end": Count(0),
+OF_TABLE: Mapping[str, Unknown] = {
     "computed": Count(0),
     "unsure": Count(0),
     "length": Count(1),
     "dead": Count(0),
     "place": Count(0),
-    "drop_min": Count(0),
+    "end": Count(0),
+    "other": Count(0),
 }
+"""A table, and how many of its leading blocks no token reads after those that are sure, and after any other number."""
 
 
-def _window_of(u: Any) -> Group:
-    return group(Kind.SLIDING_WINDOW, u.size, u.window)
+def _any_kind(u: Any) -> Any:
+    """A group of any kind: what is dead in it is proved of each kind by itself (chapter 04)."""
+    return SimpleNamespace(blocks_dead=lambda tokens: either(tokens == u.computed, u.end, u.other))
 
 
 def _dead_end(u: Any) -> Any:
     """Before which place no entry is read any more."""
-    return least(_window_of(u).blocks_dead(u.computed), u.length)
+    return least(u.end, u.length)
 
 
 def _may_leave(u: Any) -> Any:
@@ -508,7 +505,7 @@ def _leaves(u: Any) -> Any:
     its = running(u)
     # Without a pinned tier it is the same as with one in which no drop is long enough.
     its.pool.drop_blocks_min = u.drop_min
-    its_group = _window_of(u)
+    its_group = _any_kind(u)
     # The range that a hit at the last boundary in a drop reads is proved separately (chapter 10): here it is any range.
     groups: Any = Entries(u.groups, {"looked": (u.group, its_group)})
     geometry = SimpleNamespace(groups=groups, anchor=lambda _group, _end: (u.anchor, u.anchor_end))
@@ -536,17 +533,26 @@ def _leaves(u: Any) -> Any:
 LEAVES = Obligation(
     id="blocks-and-references.running-release-of-what-is-dead",
     statements=("KV-OP-06", "KV-INV-01", "KV-INV-03"),
-    title="In each of any number of groups a request releases exactly the entries of its table, of any length, that no "
-    "later token reads and that it has not released before; each is a null block then. While something is to be copied "
-    "into one of them, it is rejected, and then nothing changes.",
-    unknowns={**OF_WINDOW, "groups": Count(1), "group": Count(0)},
+    title="In each of any number of groups, of any kind, a request releases exactly the entries of its table, of any "
+    "length, that no later token reads and that it has not released before; each is a null block then. While something "
+    "is to be copied into one of them, it is rejected, and then nothing changes.",
+    unknowns={
+        **OF_POOL,
+        **OF_TABLE,
+        "tier": Count(1, 1),
+        "anchor": Count(0),
+        "anchor_end": Count(0),
+        "drop_min": Count(0),
+        "groups": Count(1),
+        "group": Count(0),
+    },
     assumes=_may_leave,
     claim=_leaves,
     witnesses={
         "a block in the middle of a drop": lambda u: (
-            (u.dead >= 1) & (u.place > u.dead) & (u.computed > u.window + u.size * (u.place + 2)) & (u.size >= 2)
+            (u.dead >= 1) & (u.place > u.dead) & (u.end > u.place + 1) & (u.other == 0)
         ),
-        "a block that stays": lambda u: (u.dead < u.place) & (u.computed == u.size * u.place) & (u.place >= 2),
+        "a block that stays": lambda u: (u.dead < u.place) & (u.end == u.place) & (u.unsure == 2),
     },
     mutants=(
         only(
@@ -607,11 +613,6 @@ def _released_and_named(self: Any, request: int, computed: int) -> None:
             table.dead = dead
 
 
-def _slots(u: Any) -> Any:
-    """Up to where the table must reach: not beyond the longest request."""
-    return least(u.computed + u.unsure + u.tokens + u.lookahead, u.longest)
-
-
 def _steps(u: Any) -> Any:
     """One place of a table, in an allocation of slots that the table has."""
     released: list[Any] = []
@@ -628,13 +629,15 @@ def _steps(u: Any) -> Any:
         count_free=len,
         make_room=make_room,
     )
-    held = holdings_on(pool, _window_of(u), (0, 0))
-    held.settings.tokens_max = u.longest
+    its = _any_kind(u)
+    its.blocks_occupied, its.entries = lambda _provided: 0, lambda _tokens, _slots: u.entries
+    held = holdings_on(pool, its, (0, 0))
+    held.settings.tokens_max = u.computed + u.unsure
     place = key(u.place) if isinstance(u.place, Term) else u.place
     table: Any = table_of()
     table.blocks, table.dead = Entries(u.length, {"looked": (place, u.block)}), u.dead
     held.tables = {OWNER: [table]}
-    span = Span(u.computed + u.unsure, u.tokens, u.lookahead, unsure=u.unsure)
+    span = Span(u.computed + u.unsure, 1, unsure=u.unsure)
     with at_places(holdings, [place], []), on_lengths(block_tables), on_lengths(admission):
         if u.asked == 1:
             manager = manager_over(held)
@@ -653,28 +656,15 @@ def _steps(u: Any) -> Any:
 STEPS = Obligation(
     id="blocks-and-references.running-next-step",
     statements=("KV-OP-06", "KV-OP-04", "KV-MEM-01"),
-    title="When asked and in its next allocation a request releases exactly the entries of a table, of any length, "
-    "that no token after the sure ones reads; if the table has the slots, nothing is taken and nothing is asked of the "
-    "pool.",
-    unknowns={
-        "size": Count(1),
-        "window": Count(2),
-        "computed": Count(0),
-        "unsure": Count(0),
-        "length": Count(1),
-        "dead": Count(0),
-        "place": Count(0),
-        "tokens": Count(0),
-        "lookahead": Count(0),
-        "longest": Count(1),
-        "block": Count(1),
-        "asked": Count(0, 1),
-    },
-    assumes=lambda u: (u.place < u.length) & (u.dead <= u.length) & ((_slots(u) + u.size - 1) // u.size <= u.length),
+    title="When asked and in its next allocation a request releases exactly the entries of a table, of any length, in "
+    "a group of any kind, that no token after the sure ones reads; if the table has the slots, nothing is taken and "
+    "nothing is asked of the pool.",
+    unknowns={**OF_TABLE, "entries": Count(0), "block": Count(1), "asked": Count(0, 1)},
+    assumes=lambda u: (u.place < u.length) & (u.dead <= u.length) & (u.entries <= u.length),
     claim=_steps,
     witnesses={
         "drafts may be taken back": lambda u: (
-            (u.unsure == 2) & (u.window == 3) & (u.size == 1) & (u.computed == 9) & (u.place == 6) & (u.dead == 0)
+            (u.unsure == 2) & (u.end == 7) & (u.other == 9) & (u.place == 6) & (u.dead == 0)
         )
     },
     mutants=(
@@ -833,20 +823,20 @@ REWINDS = Obligation(
 
 
 @frozen(eq=False)
-class _Cut(Stretch):
+class Cut(Stretch):
     """Neighbouring blocks of a table, from a first place on, of which any may be cut out."""
 
     first: Any = 0
 
-    def __iter__(self) -> Iterator[_Cut]:
+    def __iter__(self) -> Iterator[Cut]:
         yield self
 
-    def __getitem__(self, which: slice) -> _Cut:
+    def __getitem__(self, which: slice) -> Cut:
         first, end = (
             default if place is None else either(place < self.count, place, self.count)
             for place, default in ((which.start, 0), (which.stop, self.count))
         )
-        return _Cut(either(end > first, end - first, 0), first)
+        return Cut(either(end > first, end - first, 0), first)
 
 
 LAYOUT: Callable[..., Any] = AlignedMamba.layout
@@ -863,14 +853,14 @@ def _moves(u: Any) -> Any:
     with ExitStack() as stack:
         for module in (mamba, attention):
             stack.enter_context(patch.object(module, "len", length, create=True))
-        became = AlignedMamba(u.drafts).layout(_Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]  # a number of any size
+        became = AlignedMamba(u.drafts).layout(Cut(u.length), times(u.entries), fresh)  # type: ignore[arg-type]  # a number of any size
     grows, running = u.entries > u.length, u.entries - u.drafts - 1
     stay = either((u.fresh == 1) | negated(grows), u.length, u.length - u.drafts)
     named: Any = 0
     is_null: Any = False
     fine: Any = Parts(became).length == either(grows, u.entries, u.length)
     for place, part in numbered(became):
-        if isinstance(part, _Cut):
+        if isinstance(part, Cut):
             its = (u.block >= part.first) & (u.block < part.first + part.count)
             named = named + either(its, 1, 0)
             now = place + u.block - part.first

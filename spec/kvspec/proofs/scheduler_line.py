@@ -42,7 +42,18 @@ from kvspec.progress.counted import (
     scheduler_of,
     settings_of,
 )
-from kvspec.progress.promised import Promised, promised
+from kvspec.progress.promised import (
+    ASKED,
+    Promised,
+    adds_up,
+    asked_of,
+    leaves_a_token,
+    passes_within,
+    promised,
+    releases_some,
+    serves_at_once,
+    stays_within,
+)
 from kvspec.progress.queued import Queued
 from kvspec.proofs.scheduler_ranking import SERVED, UNKNOWNS, answer, compute, falls, line_of, never_grows
 
@@ -372,9 +383,9 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tup
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, Queued(waiting)  # type: ignore[assignment]  # for a list
     held = {FIRST: u.own, LOADS: u.parked, SENT: u.sent}
-    holdings = Promised(held, u.free, gate=u.gate, takes=u.takes, left=u.left, freed=u.freed)
+    holdings = Promised(held, u.free, **asked_of(u))
     asks = Round(u.others_take, u.computes)
-    made.manager = promised(settings, made.manager.population, holdings, u.hit, asks)
+    made.manager = promised(settings, made.manager.population, holdings, u.hit, asks, u.ready)
     vars(made)["_blocks_to_run"] = lambda tokens: u.needs[tokens]
     return made, asks
 
@@ -467,10 +478,9 @@ def _loads(u: Any) -> Any:
 
 
 HELD: dict[str, Unknown] = {
-    name: Count()
-    for name in ("others", "own", "left", "gate", "takes", "freed", "free", "parked", "sent", "blocks", "drafts")
+    name: Count() for name in (*ASKED, "others", "own", "free", "parked", "sent", "blocks", "drafts")
 }
-HELD |= {"others_take": Count(), "computes": Count(1), "hit": Count(), "needs": AMap()}
+HELD |= {"others_take": Count(), "computes": Count(1), "hit": Count(), "ready": Count(0, 1), "needs": AMap()}
 STATES: dict[str, Unknown] = {"states": Count(0, 1), "serves": Count(), "ends": AMap(2), "lookahead": Count()}
 ROUND: dict[str, Unknown] = {
     **HELD,
@@ -504,15 +514,16 @@ def _is_line(u: Any) -> Any:
     With what it asks the gate for, that is no more than its need, either.
     """
     kept = u.parked + u.sent
-    adds_up = (u.free + u.own + kept >= u.blocks) & (u.free + u.freed + u.left + kept >= u.blocks)
-    needs = (u.own + u.gate <= _needed(u)) & (u.left + u.takes <= _needed(u)) & (u.left <= u.own)
+    asked: Any = SimpleNamespace(**asked_of(u))
+    had = adds_up(u.blocks, u.free, u.own, kept) & adds_up(u.blocks, u.free + asked.freed, asked.left, kept)
+    needs = passes_within(asked, u.own, _needed(u)) & stays_within(asked, _needed(u)) & releases_some(asked, u.own)
     tokens = (u.computed < u.tokens) & (u.tokens < u.limit) & (u.limit <= u.tokens_max)
-    return ((u.others >= 1) | adds_up) & needs & tokens
+    return ((u.others >= 1) | had) & needs & tokens
 
 
 def _is_fresh(u: Any) -> Any:
     """Whether it never got blocks."""
-    return (u.entered == 0) & (u.computed == 0) & (u.own == 0) & (u.freed == 0)
+    return (u.entered == 0) & (u.computed == 0) & (u.own == 0)
 
 
 SERVES = Obligation(
@@ -617,7 +628,8 @@ LETS_IN = Obligation(
         _is_line(u)
         & (u.others == 0)
         & (u.drafts == 0)
-        & (u.hit < u.tokens)
+        & leaves_a_token(u.hit, u.tokens)
+        & serves_at_once(u.ready)
         & (u.needs[u.tokens] <= _needed(u))
         & (((u.entered == 1) & _has_room(u)) | (_is_fresh(u) & (_needed(u) <= u.blocks)))
     ),
@@ -698,7 +710,11 @@ IN_ORDER = Obligation(
     "one is tried.",
     unknowns={**ROUND, **{name: Count(0, 1) for name in ("entered", "parks")}, "external": Count()},
     assumes=lambda u: (
-        (u.others >= 1) & _is_line(u) & (u.drafts == 0) & (u.hit < u.tokens) & ((u.entered == 1) | _is_fresh(u))
+        (u.others >= 1)
+        & _is_line(u)
+        & (u.drafts == 0)
+        & leaves_a_token(u.hit, u.tokens)
+        & ((u.entered == 1) | _is_fresh(u))
     ),
     claim=is_not_passed,
     witnesses={

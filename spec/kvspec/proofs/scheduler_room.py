@@ -23,6 +23,7 @@ from kvreference.scheduler.room import blocks_parked, blocks_to_run, is_room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.obligation import AMap, Count, Lemma, Obligation, only
 from kvspec.progress.counted import counted, least, most
+from kvspec.progress.promised import ASKED, asked_of, stays_within
 from kvspec.progress.room import (
     KINDS,
     finds_its_blocks,
@@ -453,7 +454,7 @@ FIRST_ALLOCATION = {
 }
 
 
-def _is_admitted(u: Any) -> Any:
+def is_admitted(u: Any) -> Any:
     """A hit, and what another node provides after it: the last token is computed here, now or after a load."""
     loads = (u.hit < u.end) & (u.chunk_tokens == u.end - u.computed)
     computes = (u.end < u.tokens) & (u.chunk_tokens >= 1) & (u.computed + u.chunk_tokens <= u.tokens)
@@ -476,7 +477,7 @@ FIRST_ENOUGH = Obligation(
     "than it was said to need when it was accepted, besides the blocks that are copied. States that are kept at block "
     "ends only have a proof of their own.",
     unknowns={**FIRST_ALLOCATION, "kind": Count(0, AT_BLOCK_ENDS - 1)},
-    assumes=_is_admitted,
+    assumes=is_admitted,
     claim=lambda u: first_blocks(u) <= needed(u, u.limit - 1),
     lemmas=_whole_blocks,
     witnesses={
@@ -508,7 +509,7 @@ FIRST_STATES = Obligation(
     title="The same where states are kept at block ends only: of its hit, of a load and of its first chunk a request "
     "holds one state each at most, and those of its drafts.",
     unknowns={**FIRST_ALLOCATION, "kind": Count(AT_BLOCK_ENDS, AT_BLOCK_ENDS)},
-    assumes=lambda u: _is_admitted(u) & (u.end < u.tokens),
+    assumes=lambda u: is_admitted(u) & (u.end < u.tokens),
     claim=lambda u: first_states(u) <= needed(u, u.limit - 1),
     witnesses={
         "a hit, and a state after it": lambda u: (
@@ -691,7 +692,7 @@ ROOM = Obligation(
     ),
 )
 
-TWO = ("blocks", "tokens", "needed", "takes", "held", "external", "rest", "other_needed", "other_held")
+TWO = (*ASKED, "blocks", "tokens", "needed", "held", "external", "rest", "other_needed", "other_held")
 
 
 def _one_applicant(u: Any) -> Any:
@@ -699,7 +700,7 @@ def _one_applicant(u: Any) -> Any:
     sizes = (u.tokens <= u.needed) & (u.held <= u.needed) & (u.other_held <= u.other_needed)
     applies = ((u.entered == 1) & (u.parks == 0)) | ((u.entered == 0) & (u.held == 0))
     accepted = (u.needed <= u.blocks) & (u.other_needed <= u.blocks)
-    return sizes & applies & accepted & (u.takes <= u.tokens)
+    return sizes & applies & accepted & stays_within(SimpleNamespace(**asked_of(u)), u.tokens)
 
 
 def _leaves_room_for_one(self: Any, number: int) -> Any:
@@ -739,7 +740,7 @@ STAYS = Obligation(
         "a load is begun next to another": lambda u: (
             leaves_room(u)
             and (u.parks == 1)
-            & (u.takes >= 1)
+            & (u.left + u.gets >= 1)
             & (u.other_runs == 0)
             & (u.other_held >= 1)
             & (u.other_needed > u.other_held)
@@ -773,7 +774,6 @@ STAYS = Obligation(
         ),
     ),
 )
-"""A request takes the blocks of ``takes``, and never more than its tokens need: ENOUGH."""
 
 
 ROOM_STAYS = (

@@ -41,7 +41,15 @@ from kvspec.progress.counted import (
     scheduler_of,
     settings_of,
 )
-from kvspec.progress.promised import Promised, held_by, promised
+from kvspec.progress.promised import (
+    ASKED,
+    Promised,
+    asked_of,
+    held_by,
+    promised,
+    releases_some,
+    stays_within,
+)
 from kvspec.progress.room import locked
 from kvspec.proofs.scheduler_line import CutError
 
@@ -102,9 +110,7 @@ def line_of(u: Any) -> Scheduler:
         population.settings = SimpleNamespace(**{**vars(settings), "tokens_max": longest})
     holds = {TARGET: u.own} if u.place in (LOADED, LOADING, RUNNING) else {}
     watched_holds = {} if u.runs == 0 and u.its == 0 else {WATCHED: u.its}
-    holdings = Promised(
-        {**holds, **watched_holds, REST: u.rest, SENT: u.sent}, u.free, takes=u.takes, left=u.left, freed=u.freed
-    )
+    holdings = Promised({**holds, **watched_holds, REST: u.rest, SENT: u.sent}, u.free, **asked_of(u))
     made.manager = promised(settings, population, holdings)
     return made
 
@@ -153,7 +159,8 @@ def is_possible(u: Any) -> Any:
         # Those that run stand before those that wait.
         if (u.first == 1) != (place == RUNNING) and (u.runs == 1) != (place == RUNNING):
             return False
-        numbers = (u.left <= u.own) & (u.left + u.takes <= most(0, u.needs[u.limit - 1]))
+        asked = SimpleNamespace(**asked_of(u))
+        numbers = releases_some(asked, u.own) & stays_within(asked, most(0, u.needs[u.limit - 1]))
         numbers = numbers & ((u.computed >= u.tokens) if operation == ANSWERED else (u.computed <= u.tokens))
         numbers = numbers & ((u.computed < u.tokens) | (operation != SCHEDULED))
         numbers = numbers & (u.its <= most(0, u.needs[u.its_limit - 1]))
@@ -247,7 +254,7 @@ OTHER = Obligation(
     "than it was said to need. Only a request that fits the empty pool to its end is accepted, none may become longer "
     "than the longest, and then it waits.",
     unknowns={
-        **{name: Count() for name in ("own", "left", "takes", "freed", "free", "its", "rest", "sent", "blocks")},
+        **{name: Count() for name in (*ASKED, "own", "free", "its", "rest", "sent", "blocks")},
         **{name: Count() for name in ("computed", "accepted", "external", "alive")},
         **{name: Count(1) for name in ("tokens", "chunk", "prompt", "answers")},
         **{name: Count(2) for name in ("limit", "tokens_max")},

@@ -286,8 +286,17 @@ FILLED_IS_NOT_OWED = inductive(
             Compute,
             lambda state, at: _names(state, at) & (state.has[at.entry] == 0) & (at.content != 0),
         ),
+        unguarded(
+            "copied-while-loaded",
+            "A copy brings something to where another node still writes.",
+            Aim,
+            lambda state, at: Aim.precondition(state, at) & (at.content == state.wants[at.copy]),
+        ),
     ),
-    {"another node begins to write": lambda u: happens(u, Fill) & (u.owed[u.at_block] != 0)},
+    {
+        "another node begins to write": lambda u: happens(u, Fill) & (u.owed[u.at_block] != 0),
+        "a copy ends before that": lambda u: happens(u, Aim) & (u.filled[u.at_block] != 0),
+    },
 )
 
 

@@ -3,7 +3,7 @@
 ``recording`` records the calls of the reference's pool. ``picture`` maps its states to states of ``kvspec.pool``.
 ``step`` translates the calls to transitions, and ``follower`` runs these next to the pool. Two things are checked:
 
-- *what may happen* (``requirements.ALLOWED``): each change of a block is a transition that can happen and that such an
+- *what may happen* (``kvspec.simulation``): each change of a block is a transition that can happen and that such an
   operation may consist of. Its effect is the reference's, map by map. A hit must be on what the request asks for.
 - *what must happen* (``requirements.REQUIRED``): after an operation a request names, in every group, just the entries
   that the formulas of the group say, and nothing once it is over. A granted hit is held whole, its rest is copied, and

@@ -26,7 +26,6 @@ from kvspec.pool.transitions import Compute, Computed, Drop, Overwrite, Reset, T
 from kvspec.refinement.picture import FOLLOWED, Entry, Parts, Picture, counted, picture
 from kvspec.refinement.recording import Call, Did, RecordedPool, record
 from kvspec.refinement.requirements import (
-    ALLOWED,
     Due,
     Progress,
     computed_before,
@@ -36,6 +35,7 @@ from kvspec.refinement.requirements import (
     retention_of,
 )
 from kvspec.refinement.step import Drift, ForeignPrefixError, Labelled, Labels, Step, UnexplainedError
+from kvspec.simulation import SIMULATION
 
 
 class Follower:
@@ -205,7 +205,7 @@ class Follower:
 
 
 _ALWAYS = frozenset[type[Transition]]({Use, Used, Compute, TakeBack, Computed, Overwrite})
-"""What may happen in every operation."""
+"""What may happen in every operation: what a worker does, and what a request counts, which is compared afterwards."""
 
 
 class Run:
@@ -216,7 +216,8 @@ class Run:
         self.state = state
         self.happened: list[Labelled] = []
         self.touched: list[Point] = []
-        self._allowed = ALLOWED.get(type(operation), frozenset()) | _ALWAYS
+        row = SIMULATION.get(type(operation))
+        self._allowed = _ALWAYS | (row.transitions if row else frozenset())
 
     def through(self, labels: Iterable[Labelled | Call]) -> Drift | None:
         """Run what calls stand for; the first that cannot be, or None."""

@@ -1,6 +1,6 @@
-"""Which transitions an operation may consist of (``ALLOWED``), and what it must have done (``REQUIRED``).
+"""What an operation must have done (``REQUIRED``); which transitions it may consist of says ``kvspec.simulation``.
 
-The latter is which entries a request names, which of them are its hit, and what is copied for it. It is also what
+That is which entries a request names, which of them are its hit, and what is copied for it. It is also what
 becomes known to the cache, what is forgotten, and what is not pending any more. The tables follow only from the
 formulas of the groups: which blocks are dead, how many entries there are, and how a table grows. Exactly the content
 that retention says is due becomes known. ``kvspec.refinement`` says what is left open.
@@ -33,7 +33,6 @@ from kvreference.operations import (
     Preempt,
     ReleaseSkipped,
     Rewind,
-    Sample,
     Schedule,
     Transferred,
 )
@@ -44,54 +43,13 @@ from kvreference.retention import Dense, Retention, Sparse
 from kvreference.settings import Settings
 from kvspec.pool.state import Operands, Transition
 from kvspec.pool.transitions import (
-    Aim,
     Begin,
-    Demote,
-    Drop,
-    Fill,
-    Filled,
     Forget,
     Hold,
-    Move,
-    Pin,
-    Provide,
-    Read,
-    ReadDone,
     Register,
     Reset,
-    Take,
 )
 from kvspec.refinement.step import Blocks, Drift, Step, content_of_block, content_up_to
-
-_CACHES = frozenset[type[Transition]]({Register, Begin})
-_FREES = frozenset[type[Transition]]({Pin, Drop})
-_ENDS = frozenset[type[Transition]]({*_FREES, Move})
-"""A released block may be free only when steps in flight are over: until then another table names it."""
-_GROWS = frozenset[type[Transition]]({Demote, Take, Move, *_FREES, *_CACHES})
-
-ALLOWED: Mapping[type[Operation] | type[None], frozenset[type[Transition]]] = MappingProxyType(
-    {
-        Admit: _GROWS | {Fill, Hold, Read, Aim},
-        Schedule: _GROWS,
-        Rewind: frozenset({Forget}),
-        Sample: _CACHES,
-        ReleaseSkipped: _FREES,
-        Preempt: _ENDS,
-        Finish: _ENDS,
-        Abort: _ENDS,
-        Transferred: _ENDS | _CACHES | {Provide, Filled},
-        Evict: frozenset({Forget}),
-        Dispatch: frozenset({ReadDone}),
-        type(None): frozenset({Drop}),
-        ResetOperation: frozenset({Reset}),
-    }
-)
-"""By operation; one that is not here changes no block. None stands for the end of a step in flight.
-
-In each, steps in flight may come to use a block, or use it no longer, and write what they owe; and a request may count
-more tokens as computed, or fewer.
-"""
-
 
 Known: TypeAlias = tuple[Content, int]
 """A content, and the block that is known to hold it."""
@@ -281,10 +239,19 @@ def _ended(step: Step, was: Request) -> Pattern | None:
 
 
 def _transferred(step: Step, was: Request) -> Pattern | None:
-    """Blocks that arrived stay; blocks that were read, or did not arrive, are freed."""
+    """Blocks that arrived stay; blocks that were read, did not arrive, or are of no use are freed."""
     assert isinstance(step.operation, Transferred)
-    arrived = was.status is Status.LOADING and step.operation.succeeded
+    arrived = was.status is Status.LOADING and step.operation.succeeded and was.tokens_computed > 0
     return _unchanged(step, was) if arrived else None
+
+
+def _set_back(step: Step, was: Request) -> Pattern | None:
+    """The blocks stay, unless the request runs and has released one that the token after the valid ones reads."""
+    assert isinstance(step.operation, Rewind)
+    assert step.named is not None, "a request that runs or loads names blocks"
+    tokens, groups = step.operation.tokens, step.manager.geometry.groups
+    lacks = any(NULL in blocks[group.blocks_unread(tokens) :] for group, blocks in zip(groups, step.named, strict=True))
+    return None if lacks and was.status is Status.RUNNING else _unchanged(step, was)
 
 
 _MUST_BE: Mapping[type[Operation], Callable[[Step, Request], Pattern | None]] = MappingProxyType(
@@ -296,6 +263,7 @@ _MUST_BE: Mapping[type[Operation], Callable[[Step, Request], Pattern | None]] = 
         Finish: _ended,
         Abort: _ended,
         Transferred: _transferred,
+        Rewind: _set_back,
     }
 )
 """By operation on a request; one that is not here leaves the tables as they are."""

@@ -120,7 +120,7 @@ class Labels:
         """Where the request names each block by now."""
         self._will = {**after.given_up_since(before), **after.entries(request)}
         """Where it names each block in the end, or what it freed and waits for steps in flight."""
-        self._loaded = _loaded(manager, request, answer)
+        self._loaded = _loaded(manager, request, answer, before.state.part)
         arrives = isinstance(operation, Transferred)
         self._filled = [block for block in self._place if arrives and before.state.filled[block]]
         self._dispatched = list(enumerate(before.raw.copies)) if isinstance(operation, Dispatch) else []
@@ -281,13 +281,22 @@ class Labels:
         yield from self._counted()
 
 
-def _loaded(manager: Manager, request: int | None, answer: Answer) -> Mapping[int, range]:
-    """Per group, the positions that another node writes from this operation on."""
+def _loaded(manager: Manager, request: int | None, answer: Answer, parts: Parts) -> Mapping[int, range]:
+    """Per group, the positions that another node writes from this operation on, in the range that is looked at.
+
+    Where a hit ends inside a block, that node writes what comes after the hit.
+    """
     if request is None or not (isinstance(answer, Granted) and answer.loads):
         return {}
     end = manager.population[request].tokens_computed
+    begin = end - answer.external_tokens
     return {
-        index: range((end - answer.external_tokens) // group.block_size_tokens, group.blocks_occupied(end))
+        index: range(
+            (begin + group.block_size_tokens - parts.end(group)) // group.block_size_tokens
+            if group.copies
+            else begin // group.block_size_tokens,
+            group.blocks_occupied(end),
+        )
         for index, group in enumerate(manager.geometry.groups)
     }
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import random
+from collections.abc import Iterator
+from importlib import import_module
 from itertools import product
-from types import SimpleNamespace
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -12,14 +16,17 @@ import pytest
 from attrs import evolve
 
 from kvreference.geometry import Geometry, Group
+from kvreference.holdings import Holdings
 from kvreference.operations import Abort, Arrive, Run, Transferred
+from kvreference.prefix_cache import PrefixCache
 from kvreference.refuted.scheduling import FirstIsPreempted, UnreservedLoad
 from kvreference.scheduler.limits import Limits
 from kvreference.scheduler.operations import Operation, Reply, Step, Submit
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvspec.maps import FiniteMap
-from kvspec.obligation import Tier
+from kvspec.obligation import Tier, executed
+from kvspec.progress import promised
 from kvspec.progress.counted import (
     BUILT_IN,
     Counted,
@@ -29,7 +36,8 @@ from kvspec.progress.counted import (
     length_of,
     most,
 )
-from kvspec.progress.promised import PROMISES
+from kvspec.progress.promised import ASKED, PREDICATES, PROMISES, AnyHit, Promised
+from kvspec.proofs import scheduler_promises
 from kvspec.proofs.scheduler_steps import OTHER
 from kvspec.prover import Verdict, prove
 from kvspec.refuted.admission import HANGS, SIZES_MAX
@@ -221,9 +229,69 @@ def test_without_a_guard_it_is_not_so() -> None:
 
 
 def test_what_is_promised_is_proved_of_the_code_that_runs() -> None:
-    """Goal: no promise about the holdings without its proof. Method: each obligation that is named has tier P."""
-    named = [name for names in PROMISES.values() for name in names]
-    assert [Tier.ALL] * len(named) == [obligations()[name].tier for name in named]
+    """Goal: no promise about the holdings or the cache without its proof. Method: each method of what stands for them,
+    and each predicate, has obligations of tier P; each runs the method of the reference, is broken by the broken
+    stand-in, and by a stronger predicate.
+    """
+    methods = {
+        f"{kind.__name__}.{name}": f"{running.__module__.removeprefix('kvreference.')}:{running.__name__}.{name}"
+        for kind, running in ((Promised, Holdings), (AnyHit, PrefixCache))
+        for name, method in vars(kind).items()
+        if isinstance(method, FunctionType) and not name.startswith("_")
+    }
+    predicates = {each.__name__: each for each in PREDICATES}
+    assert {*methods, *predicates} == {*PROMISES}
+    for promise, names in PROMISES.items():
+        proofs = [obligations()[name] for name in names]
+        assert {Tier.ALL} == {proof.tier for proof in proofs}, promise
+        assert promise not in methods or all(methods[promise] in executed()[name] for name in names), promise
+        module = scheduler_promises if promise in predicates else promised
+        breaks = f"{module.__name__}:{promise}"
+        assert any(patch_.target == breaks for proof in proofs for mutant in proof.mutants for patch_ in mutant.patches)
+
+
+def _read_of_unknowns(node: ast.AST) -> Iterator[str]:
+    """The attributes of unknowns that are read, but not in witnesses: these only show that a case is possible."""
+    if isinstance(node, ast.keyword) and node.arg == "witnesses":
+        return
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "u":
+        yield node.attr
+    for child in ast.iter_child_nodes(node):
+        yield from _read_of_unknowns(child)
+
+
+def _made_of_what_is_asked(node: ast.AST) -> Iterator[str]:
+    """What the numbers that ``asked_of`` gives are passed to, and which of them are read by their names."""
+    for each in ast.walk(node):
+        names = {name.id for name in ast.walk(each) if isinstance(name, ast.Name)}
+        if isinstance(each, ast.Call) and "asked_of" in names:
+            yield ast.unparse(each.func)
+        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "asked":
+            yield each.attr
+
+
+OF_SCHEDULER = ("limits", "line", "ranking", "room", "steps", "bounds")
+
+
+@pytest.mark.parametrize("name", OF_SCHEDULER)
+def test_nothing_else_is_assumed_of_what_is_asked(name: str) -> None:
+    """Goal: proofs of the scheduler assume no more of what a request asks for than the predicates. Method: in their
+    source the unknowns are read through ``asked_of`` alone, which is passed to what stands for the holdings, or to a
+    predicate; of its numbers only two are read: what can be had, and what is held, after a release.
+    """
+    source = Path(str(import_module(f"kvspec.proofs.scheduler_{name}").__file__)).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    asked = {f"{number}{suffix}" for number in ASKED for suffix in ("", "1")}
+    assert [] == [read for read in _read_of_unknowns(tree) if read in asked]
+    used = set(_made_of_what_is_asked(tree))
+    known = {"asked_of", "Promised", "SimpleNamespace", "stays_within", "freed", "left"}
+    assert used <= known, used - known
+
+
+def test_what_is_assumed_of_what_is_asked_is_noticed() -> None:
+    """Goal: the test before can fail. Method: a claim that reads an unknown by itself, and one that reads a number."""
+    assert ["takes", "free"] == list(_read_of_unknowns(ast.parse("f(lambda u: u.takes <= u.free, witnesses={u.gets})")))
+    assert {"f", "asked_of", "gate"} == set(_made_of_what_is_asked(ast.parse("f(asked.gate, asked_of(u))")))
 
 
 def test_the_smaller_of_two_is_the_smaller() -> None:
@@ -273,7 +341,7 @@ def test_a_state_is_checked_as_numbers_too() -> None:
     """Goal: the proof of operations claims the same of ints. Method: one request that runs is answered, next to one
     that is back from a load; a pool that is a block too small is not a state.
     """
-    names = ("left", "takes", "freed", "free", "rest", "sent", "accepted", "external", "alive", "parks", "sends")
+    names = (*ASKED, "free", "rest", "sent", "accepted", "external", "alive", "parks", "sends")
     values = {**dict.fromkeys(names, 0), "own": 2, "its": 1, "blocks": 3, "computed": 3, "tokens": 3, "limit": 4}
     values |= {"chunk": 1, "prompt": 1, "answers": 1, "tokens_max": 4, "its_limit": 3, "operation": 1, "place": 4}
     state = SimpleNamespace(**values, first=1, runs=0, ends=0, needs=FiniteMap({2: 2, 3: 2}))

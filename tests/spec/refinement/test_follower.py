@@ -32,8 +32,10 @@ from kvreference.operations import (
     Operation,
     Preempt,
     Reset,
+    Rewind,
     Run,
     Schedule,
+    Transferred,
 )
 from kvreference.settings import Settings
 from kvspec.maps import entries_of
@@ -94,6 +96,20 @@ def test_blocks_are_taken_registered_held_and_dropped() -> None:
     )
     assert [Counter(drop=3), Counter(forget=1), Counter(), Counter(drop=3), Counter(reset=1)] == seen(
         manager, Finish(0), Evict(1), Reset(), Preempt(1), Reset()
+    )
+
+
+def test_a_failed_load_forgets_or_frees_too() -> None:
+    """Token 16 reads from token 12 on, which is held; token 15 reads from 11 on, which was released: all is freed then.
+    What is loaded later is freed when the load is over.
+    """
+    manager = manager_of(Geometry((Group(Kind.SLIDING_WINDOW, 4, 5),)))
+    assert [Counter(), Counter(take=2, register=2)] == seen(
+        manager, Arrive(0, (Run(0, 20),)), Admit(0, 32, external_tokens=16)
+    )
+    assert [Counter(forget=1, takeback=1), Counter(forget=2, drop=2)] == seen(manager, Rewind(0, 16), Rewind(0, 15))
+    assert [Counter(fill=1), Counter(forget=1), Counter(provide=1, filled=1, drop=1)] == seen(
+        manager, Admit(0, 32, external_tokens=16, loads=True), Rewind(0, 15), Transferred(0)
     )
 
 

@@ -167,7 +167,7 @@ def test_a_transition_that_cannot_happen_is_noticed(transition: type[Transition]
 
 def test_a_transition_that_an_operation_has_no_right_to_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even a possible transition: an operation that only asks changes no block."""
-    monkeypatch.setattr("kvspec.refinement.follower.ALLOWED", {})
+    monkeypatch.setattr("kvspec.refinement.follower.SIMULATION", {})
     (report,) = driven(SHARING).wrong
     assert "take at Operands(" in report
     assert "expected no such transition in this operation, got it happens" in report

@@ -41,7 +41,9 @@ SHARING, WINDOW, PARTIAL, MASKED, STATES, TRANSFERS, DRAFTS = (
     "gemma-hybrid+transfers",
     "mixed-blocks+mtp",
 )
-MODELS = (SHARING, WINDOW, PARTIAL, MASKED, STATES, TRANSFERS, DRAFTS, "gemma-hybrid+eagle")
+COPIES_AND_LOADS = "compressed+eagle+partial+transfers"
+"""A copy and another node write into one block."""
+MODELS = (SHARING, WINDOW, PARTIAL, MASKED, STATES, TRANSFERS, DRAFTS, "gemma-hybrid+eagle", COPIES_AND_LOADS)
 
 
 def driven(model: str, holdings: type[Holdings] = Holdings, operations: int = OPERATIONS) -> Driven:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvgate.findings.finding import Acts, Finding
 from kvgate.kernel.difference import Divergence
 from kvgate.monitors.slot_memory import Misread, first_read
 from kvreference.block_pool import NULL
+from kvreference.geometry import Group
+from kvreference.manager import lacks_blocks
+from kvreference.rules import Delta
 from kvreference.settings import Settings
+from kvreference.tables import Tables
 
 _WRITTEN = re.compile(r"group (\d+), token (\d+)")
+
+
+def _never(_rule: Callable[..., bool], _groups: Sequence[Group], _tables: Tables, _tokens: int) -> bool:
+    """A request that a failed load sets back continues in its blocks."""
+    return False
+
+
+def _of_a_window(_ideal: bool, _answered: bool, groups: Sequence[Group], tables: Tables, tokens: int) -> bool:
+    released = zip(groups, tables, strict=True)
+    return any(
+        group.window_tokens is not None and first_read(group, tokens) < table.dead * group.block_size_tokens
+        for group, table in released
+    )
 
 
 def _acts(settings: Settings, _release: str) -> Acts:
@@ -20,7 +38,7 @@ def _acts(settings: Settings, _release: str) -> Acts:
         has_window = settings.geometry.groups[misread.reader.group].window_tokens is not None
         return has_window and misread.block == NULL and misread.token < misread.reader.unread_after_load
 
-    return Acts(misreads=released_for_the_load)
+    return Acts([Delta(lacks_blocks.__name__, _never)], misreads=released_for_the_load)
 
 
 def _released_for_the_load(divergence: Divergence, engine: Any) -> bool:
@@ -45,4 +63,5 @@ FINDING = Finding(
     on=lambda stage: stage.connector and not stage.failed_loads_end,
     acts=_acts,
     explains_tiers=_released_for_the_load,
+    holds=_of_a_window,
 )

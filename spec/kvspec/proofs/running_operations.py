@@ -1,0 +1,580 @@
+"""Chapters 01 and 07: whole operations of the running manager, performed with the population that runs.
+
+What holds blocks, and what is cached, stands for itself here: it notes what is asked of it, in order, and raises if it
+is asked for anything else. What each of these functions does is proved by itself (``kvspec.kernel``), and
+``kvspec.simulation`` puts the two together. An operation that may not happen now is not performed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from attrs import fields, validators
+
+from kvreference import ahead, population
+from kvreference import manager as manager_module
+from kvreference.ahead import PopulationAhead
+from kvreference.answers import Hit, Statistics
+from kvreference.choices import Choices
+from kvreference.content import Keys
+from kvreference.manager import Manager
+from kvreference.operations import (
+    Abort,
+    Arrive,
+    CommonPrefix,
+    Continue,
+    Dispatch,
+    Evict,
+    Finish,
+    LookUp,
+    OfRequest,
+    Pause,
+    Preempt,
+    ReleaseSkipped,
+    Reset,
+    Sample,
+    TakeEvents,
+    TakeStatistics,
+    Transferred,
+)
+from kvreference.population import Population, Request, Status
+from kvspec.obligation import Count, Mutant, Obligation, Unknown, only
+from kvspec.pool.induction import ANY_STATE, before
+from kvspec.pool.state import Operands
+from kvspec.pool.transitions import Drop, Filled
+from kvspec.progress.counted import least, most
+from kvspec.proofs.running_pool import books, manager_over
+from kvspec.proofs.running_requests import AHEAD, ANY_STATES, BOOKS, STEPS, Longest, Tokens, _in_flight, request_of
+from kvspec.proofs.running_tables import OTHER, OWNER, on_lengths
+from kvspec.symbolic import implies, negated
+
+MANAGER, PERFORMS = "kvreference.manager:Manager", "kvreference.manager:_PERFORM"
+NEW = 3
+"""The request that arrives."""
+STATUSES = tuple(Status)
+RETURNED = "a step in flight is over"
+KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "preempt": lambda _u: Preempt(OWNER),
+    "finish": lambda _u: Finish(OWNER),
+    "finish and send": lambda _u: Finish(OWNER, sends=True),
+    "abort": lambda _u: Abort(OWNER),
+    "arrived": lambda _u: Transferred(OWNER, succeeded=True),
+    "failed": lambda _u: Transferred(OWNER, succeeded=False),
+    "release": lambda _u: ReleaseSkipped(OWNER),
+    RETURNED: lambda _u: None,
+    "arrive": lambda _u: Arrive(NEW, ()),
+    "look up": lambda _u: LookUp(OWNER),
+    "pause": lambda _u: Pause(OWNER),
+    "continue": lambda _u: Continue(OWNER, ()),
+    "common prefix": lambda _u: CommonPrefix(OWNER),
+    "evict": lambda u: Evict(u.block),
+    "dispatch": lambda _u: Dispatch(),
+    "reset": lambda _u: Reset(),
+    "events": lambda _u: TakeEvents(),
+    "statistics": lambda _u: TakeStatistics(),
+}
+"""All but an admission, a step, an answer and a part of a load that failed."""
+RELEASE, OTHERS = tuple(KINDS)[:8], tuple(KINDS)[8:]
+"""Those that release what a request holds, or register what it has loaded; and those that do neither."""
+
+
+class _Session(Tokens):
+    """The tokens of a session: what is put in the place of the last ones."""
+
+    def __setitem__(self, after: slice, more: Any) -> None:
+        self.kept = after.start
+        self.length = after.start + more.length
+
+
+class _Tables:
+    """The tables of any number of requests: only that one has some may be asked, and which."""
+
+    def __init__(self, holds: bool) -> None:
+        self.holds, self.own = holds, object()
+
+    def __contains__(self, number: int) -> bool:
+        assert number in (OWNER, NEW), "of the request that is named"
+        return self.holds and number == OWNER
+
+    def __getitem__(self, number: int) -> Any:
+        assert number in self, "it has some"
+        return self.own
+
+
+def _noting(u: Any, holds: bool = True) -> tuple[Any, list[Any]]:
+    """A manager whose holders and cache note what they are asked, and what they noted."""
+    asked: list[Any] = []
+
+    def noted(name: str, answer: Any = None) -> Callable[..., Any]:
+        def note(*arguments: Any) -> Any:
+            asked.append((name, *arguments))
+            return answer
+
+        return note
+
+    names = ("release_all", "release_passed", "defer", "steps_over")
+    manager = manager_over(SimpleNamespace(**{name: noted(name) for name in names}))
+    held = manager.holdings
+    held.tables, held.dispatch, held.leading_shared = _Tables(holds), noted("dispatch", ()), noted("leading_shared", [])
+    held.pool = SimpleNamespace(evict=noted("evict", []), reset=noted("reset", True))
+    cache = {name: noted(name, answer) for name, answer in (("register", []), ("dispatched", None), ("shared", ()))}
+    manager.cache = SimpleNamespace(**cache, look_up=noted("look up", Hit(0, ())), statistics=Statistics())
+    manager.geometry = SimpleNamespace(hashed_ahead_tokens=0)
+    manager.settings = SimpleNamespace(
+        loads_out_of_turn=u.out_of_turn == 1,
+        drafts_max=1,
+        steps_in_flight_max=2 if u.ahead == 1 else 1,
+        tells_events=False,
+    )
+    manager.prefixes = {OWNER: [], OTHER: []}
+    manager._interned = SimpleNamespace(extend=lambda *_: None)
+    return manager, asked
+
+
+def _population(u: Any, manager: Any, request: Any, **settings: Any) -> tuple[Any, Any]:
+    """The request, and another one; both are there."""
+    its = books(PopulationAhead if u.ahead == 1 else Population, geometry=ANY_STATES, **settings)
+    other = Request(OTHER, [1], Keys(), True)
+    request.number, request.keys = OWNER, Keys()
+    its.alive, its.arrived = {OWNER: request, OTHER: other}, 0
+    manager.population = its
+    return its, other
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    return {each.name: getattr(request, each.name) for each in fields(Request)}
+
+
+def _same(first: Any, second: Any) -> Any:
+    """Whether two lists of what was asked are the same, argument by argument."""
+    fine: Any = len(first) == len(second)
+    for one, other in zip(first, second, strict=False):
+        if len(one) != len(other):
+            return False
+        for each, wanted in zip(one, other, strict=True):
+            fine = fine & ((each is wanted) or each == wanted)
+    return fine
+
+
+def _performs(u: Any, which: str) -> Any:
+    """One operation, on a request that stands anywhere if it names one."""
+    manager, asked = _noting(u)
+    with validators.disabled():
+        operation = KINDS[which](u)
+    of_request = isinstance(operation, OfRequest) and not isinstance(operation, Arrive)
+    status = STATUSES[u.status.__index__()] if of_request else Status.RUNNING
+    request = request_of(
+        u, status, drafts=Tokens(u.unsure), drafts_in_flight=u.unsure, prompt_tokens=u.prompt, parts=u.parts
+    )
+    request.tokens = _Session(u.tokens)
+    its, other = _population(u, manager, request, chunk_tokens=1, tokens_max=u.tokens + 2)
+    its.dispatched, its.over = u.dispatched, u.over
+    with (
+        on_lengths(population),
+        on_lengths(ahead),
+        on_lengths(manager_module),
+        patch.object(population, "spell", lambda _prompt: Tokens(u.part)),
+    ):
+        if of_request and not its.may(type(operation), request):
+            return True
+        flies = which in RELEASE and isinstance(its, PopulationAhead) and bool(u.flies == 1)
+        request.in_flight = _in_flight(u) if flies else []
+        was, prefixes = _fields(other), dict(manager.prefixes)
+        expected, computed, is_over = _must(u, which, status, request, manager, flies)
+        if operation is None:
+            manager.returned([OWNER] if flies else [])
+        else:
+            manager.perform(operation)
+    fine = _same(asked, expected)
+    if any(each[0] == "release_all" for each in asked):
+        fine = fine & _may_drop(u, which)
+    fine = fine & (_fields(other) == {**was, "undispatched": other.undispatched})
+    fine = fine & all(manager.prefixes[number] is prefixes[number] for number in its.alive if number != NEW)
+    if is_over or OWNER not in its.alive:
+        return fine & (is_over and list(its.alive) == [OTHER] and list(manager.prefixes) == [OTHER])
+    fine = fine & (its.alive[OWNER] is request) & (request.tokens_computed == computed)
+    fine = fine & (request.drafts_in_flight == (0 if which == "preempt" else u.unsure))
+    if which == "continue":
+        # Only what it does not count is replaced.
+        return fine & (request.tokens.kept == u.computed)
+    return fine & (request.tokens.length == u.tokens)
+
+
+def _entry(u: Any) -> Operands:
+    return Operands(u.at_block, u.at_entry)
+
+
+def _may_drop(u: Any, which: str) -> Any:
+    """Whether an entry of the request may drop its block now; when a transfer is over, the other node is done."""
+    state, at = before(u), _entry(u)
+    return Drop.guard(Filled.effect(state, at) if which in ("arrived", "failed") else state, at)
+
+
+def _is_as_recorded(u: Any) -> Any:
+    """What the population records of the request whose entry names a block, and of the steps that use it.
+
+    Another node fills blocks of a request that loads, or has ended since, only. A step uses a block for one of its
+    holders, and is over before the next operation unless it is ahead, when its request has it in flight.
+    """
+    block = u.at_block
+    fills = (u.status == STATUSES.index(Status.LOADING)) | (u.status == STATUSES.index(Status.ENDING))
+    used = (u.uses.count(block) >= 1) | (u.owed[block] != 0)
+    own = (u.ahead == 1) & (u.flies == 1)
+    return implies(u.filled[block] != 0, fills) & implies(used, own | (u.refs[block] != 1))
+
+
+def _must(u: Any, which: str, status: Status, request: Any, manager: Any, flies: bool) -> tuple[list[Any], Any, bool]:
+    """What must be asked, how many tokens count as computed then, and whether the request is over."""
+    pool, own = manager.holdings.pool, manager.prefixes[OWNER]
+
+    def free() -> list[Any]:
+        # What a step in flight uses waits for it, where another node may write it before.
+        return [("defer", OWNER, u.dispatched)] if flies and u.out_of_turn == 1 else [("release_all", OWNER)]
+
+    def leave() -> list[Any]:
+        in_flight = flies and u.out_of_turn == 1
+        unsure = most(u.unsure, least(u.first + u.others, u.computed)) if in_flight else u.unsure
+        return [("release_passed", OWNER, u.computed, unsure)]
+
+    if which == "preempt":
+        return free(), 0, False
+    if which in ("finish", "finish and send", "abort"):
+        keeps = status is Status.LOADING or which == "finish and send"
+        return (leave() if keeps and status is Status.RUNNING else [] if keeps else free()), u.computed, not keeps
+    if which in ("arrived", "failed"):
+        if status is Status.LOADING and which == "arrived":
+            arrived = ("register", pool, request, own, manager.tables[OWNER], u.computed, None)
+            return [arrived], least(u.computed, u.tokens - 1), False
+        return free(), 0, status is Status.ENDING
+    if which == "release":
+        return leave(), u.computed, False
+    others: dict[str, list[Any]] = {
+        "look up": [("look up", pool, request, own)],
+        "common prefix": [("leading_shared", OWNER), ("shared", [])],
+        "evict": [("evict", u.block)],
+        "dispatch": [("dispatched",), ("dispatch",)],
+        "reset": [("reset",)],
+        RETURNED: [("steps_over", u.over + int(flies))],
+    }
+    return others.get(which, []), u.computed, False
+
+
+OF_OPERATION: Mapping[str, Unknown] = {
+    "status": Count(0, len(STATUSES) - 1),
+    "tokens": Count(1),
+    **{name: Count(0) for name in ("computed", "unsure", "prompt", "part", "block", "dispatched", "over")},
+    "parts": Count(1),
+    **{name: Count(0, 1) for name in ("ahead", "flies", "out_of_turn")},
+    **STEPS,
+}
+"""A request that stands anywhere, with steps in flight or without."""
+
+
+def _stands(u: Any) -> Any:
+    return (u.unsure <= u.computed) & implies(u.steps == 0, u.others == 0) & (u.prompt <= u.tokens)
+
+
+def _is(which: str, status: Status = Status.RUNNING) -> Callable[[Any], Any]:
+    kinds = RELEASE if which in RELEASE else OTHERS
+    return lambda u: (u.kind == kinds.index(which)) & (u.status == STATUSES.index(status))
+
+
+_SETTLE, _PERFORM = Population.settle, Manager.perform
+
+
+def _settles(kind: type, change: Callable[[Any, Any], Any]) -> Callable[..., None]:
+    """The running one, which changes something more after an operation of one kind."""
+
+    def settle(self: Population, operation: Any, answer: Any) -> None:
+        _SETTLE(self, operation, answer)
+        if isinstance(operation, kind):
+            change(self, self.alive[OWNER])
+
+    return settle
+
+
+def _only_settles(name: str, story: str, kind: type, change: Callable[[Any, Any], Any]) -> Mutant:
+    return only(name, story, f"{BOOKS}.settle", _settles(kind, change))
+
+
+RELEASES = Obligation(
+    id="blocks-and-references.running-releases-as-a-whole",
+    statements=("KV-MEM-01", "KV-MEM-04", "KV-OP-06", "KV-OP-07"),
+    title="A request that is preempted, ends or loses its load, performed as a whole, frees all that it holds, once, "
+    "and not while another node fills it; at once only if no step with it counts as in flight, or no other node may "
+    "write before that is over. So each of its entries may drop its block, if only requests that load are filled, and "
+    "a step in flight uses a block for a holder that has it in flight. What has arrived is registered as far as its "
+    "request counts it. What another node is to read, and a request that is asked to, releases what no token after the "
+    "sure ones reads. A step that is over releases what waited for it. Nothing else is asked of holders and cache. The "
+    "request counts as computed what it did before, or nothing, or all but its last token; another one is not touched.",
+    unknowns={
+        "kind": Count(0, len(RELEASE) - 1),
+        **OF_OPERATION,
+        **ANY_STATE,
+        "at_block": Count(0),
+        "at_entry": Count(0),
+    },
+    assumes=lambda u: _stands(u) & Drop.precondition(before(u), _entry(u)) & _is_as_recorded(u),
+    claim=lambda u: _performs(u, RELEASE[u.kind.__index__()]),
+    witnesses={
+        "preempted in flight": lambda u: (
+            _is("preempt")(u) & (u.ahead == 1) & (u.flies == 1) & (u.out_of_turn == 1) & (u.steps == 2)
+        ),
+        "it arrived": lambda u: _is("arrived", Status.LOADING)(u) & (u.computed == u.tokens) & (u.tokens == 9),
+    },
+    mutants=(
+        only(
+            "freed-in-flight",
+            "What a step in flight writes is freed at once, though another node may write it before.",
+            "kvreference.manager:is_fenced",
+            lambda request: False,
+        ),
+        only(
+            "a-failed-load-is-kept",
+            "A request whose load failed keeps its blocks.",
+            f"{MANAGER}._free",
+            lambda self, request: None,
+        ),
+        only(
+            "a-failed-load-is-cached",
+            "What did not arrive is registered.",
+            PERFORMS,
+            {
+                **manager_module._PERFORM,
+                Transferred: lambda self, operation: Manager._transferred(self, Transferred(operation.request, True)),
+            },
+        ),
+        only(
+            "arrived-beyond-what-is-counted",
+            "A token more is registered than has arrived.",
+            f"{MANAGER}._register",
+            lambda self, request, tokens, begun: self.cache.register(
+                self.pool, request, self.prefixes[OWNER], self.tables[OWNER], tokens + 1, begun
+            ),
+        ),
+        _only_settles(
+            "preempted-and-counted",
+            "A preempted request counts a token as computed.",
+            Preempt,
+            lambda _its, request: setattr(request, "tokens_computed", 1),
+        ),
+        only(
+            "released-a-step-early",
+            "What waits for steps in flight is released a step early.",
+            f"{MANAGER}.returned",
+            lambda self, requests: (
+                self.population.returned(requests),
+                self.holdings.steps_over(self.population.over + 1),
+            ),
+        ),
+        only(
+            "freed-before-it-is-cancelled",
+            "What a load that failed was to fill is freed though the other node still writes it.",
+            "kvspec.pool.transitions:Filled.effect",
+            staticmethod(lambda state, at: state),
+        ),
+        only(
+            "all-is-sure",
+            "A window leaves what steps in flight still read.",
+            f"{MANAGER}._unsure",
+            lambda self, request: 0,
+        ),
+    ),
+)
+
+LEAVES_ALONE = Obligation(
+    id="blocks-and-references.running-others-as-a-whole",
+    statements=("KV-MEM-01", "KV-OP-10", "KV-OP-11", "KV-OP-19"),
+    title="An arrival, a look-up, a pause, the next part of a session, a common prefix, and what is taken of events "
+    "and statistics, performed as a whole, ask no holder and no cache for a change; a dispatch asks to release the "
+    "sources of copies and nothing else, an eviction to forget its block, and a reset to forget all. Each request "
+    "counts as computed what it did before, and what it counts stays as it is: the next part of a session comes after "
+    "it.",
+    unknowns={"kind": Count(0, len(OTHERS) - 1), **OF_OPERATION},
+    assumes=_stands,
+    claim=lambda u: _performs(u, OTHERS[u.kind.__index__()]),
+    witnesses={
+        "the next part of a session": lambda u: (
+            _is("continue", Status.PAUSED)(u) & (u.computed == 8) & (u.tokens == 9) & (u.part == 4)
+        ),
+        "a dispatch ahead": lambda u: _is("dispatch")(u) & (u.ahead == 1),
+    },
+    mutants=(
+        _only_settles(
+            "a-pause-counts-the-answer",
+            "A session that pauses counts its last answer as computed.",
+            Pause,
+            lambda _its, request: setattr(request, "tokens_computed", request.tokens_computed + 1),
+        ),
+        _only_settles(
+            "another-is-counted",
+            "With a look-up another request counts a token as computed.",
+            LookUp,
+            lambda its, _request: setattr(its.alive[OTHER], "tokens_computed", 1),
+        ),
+        only(
+            "a-look-up-frees",
+            "A look-up frees what its request holds.",
+            f"{MANAGER}.perform",
+            lambda self, operation: _and_frees(self, operation, LookUp),
+        ),
+        only(
+            "a-dispatch-keeps-its-sources",
+            "The sources of copies are never released.",
+            PERFORMS,
+            {**manager_module._PERFORM, Dispatch: lambda self, _operation: self.cache.dispatched()},
+        ),
+        _only_settles(
+            "a-part-replaces-what-is-counted",
+            "The next part of a session replaces its last computed token.",
+            Continue,
+            lambda its, request: request.tokens.__setitem__(slice(request.tokens_computed - 1, None), Tokens(1)),
+        ),
+    ),
+)
+
+
+def _and_frees(self: Manager, operation: Any, kind: Any) -> Any:
+    answer = _PERFORM(self, operation)
+    if isinstance(operation, kind):
+        self.holdings.release_all(operation.request)
+    return answer
+
+
+# Answers
+
+
+def _answers(u: Any) -> Any:
+    """The model answers: of its tokens, one is looked at that the request counted as computed, or not."""
+    goes_ahead, status = bool(u.ahead == 1), STATUSES[u.status.__index__()]
+    manager, asked = _noting(u, holds=bool(u.holds == 1))
+    manager.choices = Choices(caches_answers=bool(u.caches == 1))
+    awaited = _in_flight(u) if goes_ahead else []
+    request = request_of(u, status, drafts=Tokens(u.first), awaited=awaited)
+    if goes_ahead:
+        with on_lengths(ahead):
+            ahead._count_drafts(request)
+    else:
+        request.drafts_in_flight = u.first
+    its, other = _population(u, manager, request, tokens_max=Longest(u.tokens + u.room, request.tokens))
+    unsure, was = request.drafts_in_flight, _fields(other)
+    with validators.disabled():
+        operation = Sample(OWNER, u.accepted, 7, 1)
+    ranged = patch.object(ahead, "range", lambda first, end: [Tokens(end - first)], create=True)
+    with on_lengths(population), on_lengths(ahead), on_lengths(manager_module):
+        if not its.may(Sample, request):
+            return True
+        with ranged:
+            manager.perform(operation)
+    after, still_unsure = request.tokens_computed, request.drafts_in_flight
+    counted, counts = u.at < u.computed, u.at < after
+    # What is taken back is of drafts that failed, or is beyond its longest; and each of those is.
+    holds = u.tokens + least(u.accepted, u.room - 1)
+    failed = (u.at >= holds) & (u.at < u.tokens + u.first)
+    fine = implies(counted & negated(counts), u.at >= u.computed - unsure)
+    fine = fine & implies(negated(counted), negated(counts)) & (_fields(other) == was)
+    if not goes_ahead:
+        fine = fine & ((counted & negated(counts)) == failed) & (still_unsure == 0)
+    caches = goes_ahead or bool(u.caches == 1)
+    if not (caches and u.holds == 1 and status is not Status.LOADING):
+        return fine & (asked == [])
+    if len(asked) != 1:
+        return False
+    ((name, pool, of, prefixes, tables, till, begun),) = asked
+    own = name == "register" and pool is manager.pool and of is request and begun is None
+    own = own and prefixes is manager.prefixes[OWNER] and tables is manager.tables[OWNER]
+    # All that is registered is counted for sure, and is of tokens that it has; the answer itself is not computed.
+    sure = (till <= after - still_unsure) & (till <= request.tokens.length - 1)
+    return fine & own & sure & ((till == after) | (till == request.tokens.length - 1))
+
+
+_ANSWER = Population._answer
+
+
+def _takes_back_one_less(self: Population, request: Any, operation: Any) -> None:
+    _ANSWER(self, request, operation)
+    request.tokens_computed += 1
+
+
+ANSWER_OF: Mapping[str, Unknown] = {
+    **{name: Count(0) for name in ("computed", "accepted", "at")},
+    **STEPS,
+    **{name: Count(1) for name in ("tokens", "room")},
+    **{name: Count(0, 1) for name in ("ahead", "holds", "caches")},
+    "out_of_turn": Count(0, 0),
+    "status": Count(0, len(STATUSES) - 1),
+}
+
+ANSWERED = Obligation(
+    id="eagle.running-answer-as-a-whole",
+    statements=("KV-MEM-01",),
+    title="An answer, performed as a whole, takes back of what its request counts as computed only what drafts in "
+    "flight are, and counts nothing more. Where no step is ahead, that is exactly the drafts that failed, or are "
+    "beyond its longest, and nothing is unsure then. It asks the cache to register only what is counted for sure, of "
+    "tokens that the request has, and never the answer itself; not while it loads, nor if it holds no blocks. It "
+    "touches no block, and no other request.",
+    unknowns=ANSWER_OF,
+    assumes=lambda u: (
+        (u.accepted <= u.first)
+        & implies(u.steps == 0, u.others == 0)
+        & implies(u.ahead == 0, u.computed == u.tokens + u.first)
+    ),
+    claim=_answers,
+    witnesses={
+        "one of two drafts failed": lambda u: (
+            (u.ahead == 0)
+            & (u.status == 1)
+            & (u.first == 2)
+            & (u.accepted == 1)
+            & (u.at == u.tokens + 1)
+            & (u.room == 4)
+        ),
+        "steps are ahead": lambda u: (
+            (u.ahead == 1)
+            & (u.status == 1)
+            & (u.first == 1)
+            & (u.accepted == 0)
+            & (u.others == 2)
+            & (u.steps == 2)
+            & (u.computed == u.tokens + 6)
+            & (u.holds == 1)
+        ),
+    },
+    mutants=(
+        only(
+            "a-failed-draft-counts",
+            "A draft that failed counts as computed.",
+            f"{BOOKS}._answer",
+            _takes_back_one_less,
+        ),
+        only(
+            "takes-all-back",
+            "An answer takes back what was computed before.",
+            f"{AHEAD}:PopulationAhead._answer",
+            lambda self, request, operation: setattr(request, "tokens_computed", 0),
+        ),
+        only(
+            "drafts-are-registered",
+            "What drafts in flight may take back is registered.",
+            "kvreference.manager:tokens_answered",
+            lambda request: request.tokens_computed,
+        ),
+        only(
+            "registered-while-it-loads",
+            "What is not loaded yet is registered with an answer to an earlier step.",
+            "kvreference.manager:Status",
+            SimpleNamespace(LOADING=None),
+        ),
+        only(
+            "an-answer-frees",
+            "An answer frees what its request holds.",
+            f"{MANAGER}.perform",
+            lambda self, operation: _and_frees(self, operation, Sample),
+        ),
+    ),
+)
+
+OBLIGATIONS = (RELEASES, LEAVES_ALONE, ANSWERED)
