@@ -43,9 +43,6 @@ LEMMAS = ("products", "counting")
 """The prefixes of the ids of lemmas: other proofs use them, and they prove no statement by themselves."""
 
 
-_AHEAD = "that a bound counts all requests ahead, where more are ahead than the proofs list by themselves"
-_STEPS = "whole steps of more than two requests, of which only the loops are read"
-
 _LEFT: dict[str, str] = {
     "KV-INV-01": _WHOLE,
     "KV-INV-02": _WHOLE,
@@ -93,15 +90,15 @@ _LEFT: dict[str, str] = {
     "KV-LEAK-01": _WHOLE,
     "KV-WORK-01": _WHOLE,
     "KV-SYS-03": "what a step sends its worker, of which the reference has no part",
-    "KV-LIVE-01": f"{_STEPS}; {_AHEAD}",
-    "KV-LIVE-02": f"{_STEPS}; {_AHEAD}",
+    "KV-LIVE-01": _WHOLE,
+    "KV-LIVE-02": _WHOLE,
     "KV-TIER-01": "that the place is the one that its request has for it, and more than one block to a chunk",
     "KV-TIER-02": "steps in flight, of which the reference of a second tier knows none",
     "KV-TIER-03": "that what is loaded is all that is counted, in models of more than two groups; a hit that other "
     "requests evict before it is loaded, since the reference loads at once",
     "KV-TIER-04": "that what is cached on the device is computed when it is copied",
     "KV-TIER-05": "what else a connector remembers",
-    "KV-LIVE-03": f"{_STEPS}; steps that a transfer holds up",
+    "KV-LIVE-03": "steps that a transfer holds up",
 }
 
 LEFT: Mapping[str, str] = MappingProxyType(_LEFT)

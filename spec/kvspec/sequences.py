@@ -92,14 +92,22 @@ class Parts:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.parts)
 
+    def __add__(self, others: Parts) -> Parts:
+        return Parts([*self.parts, *others.parts])
+
+    def index(self, element: object) -> Any:
+        """In which place an element stands that is observed."""
+        return sum(map(_count, self.parts[: self.parts.index(element)]))
+
     def __getitem__(self, which: slice) -> Parts:
         assert (which.start, which.step) == (None, None), "the first so many"
         kept, left = [], which.stop
         for part in self.parts:
             if left <= 0:
                 break
-            kept.append(Stretch(either(part.count < left, part.count, left)) if isinstance(part, Stretch) else part)
-            left = left - _count(part)
+            count = _count(part)
+            kept.append(part if count <= left else Stretch(left))
+            left = left - count
         return Parts(kept)
 
 

@@ -28,7 +28,7 @@ from kvreference import admission, ahead, caching, manager, tables
 from kvreference.holdings import Holdings
 from kvreference.manager import Manager
 from kvreference.population import Population
-from kvreference.scheduler import room
+from kvreference.scheduler import progress, room
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.kernel import CHANGES
 
@@ -134,6 +134,7 @@ ONE_BY_ONE: Mapping[Callable[..., Any], int] = MappingProxyType(
         Holdings.passes_gate: 1,
         Holdings.allocate: 4,
         Scheduler._step: 1,
+        progress._steps_ahead: 1,
         room.blocks_to_run: 1,
         room.blocks_parked: 2,
         room.is_room: 1,
@@ -327,6 +328,8 @@ def elements_of_source(source: str) -> int:
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TAKE_PARTS = frozenset({"filter", "islice", "takewhile", "dropwhile", "iter", "next"})
+_GIVE_ALL = frozenset({"get", "ahead_of"})
+"""That the second gives all is proved: ``scheduler-progress.every-request-ahead-is-counted``."""
 _GIVE_PARTS = _TAKE_PARTS - {"next"} | {"reversed", "sorted", "list", "tuple"}
 
 
@@ -352,8 +355,8 @@ def _is_whole(node: ast.expr) -> bool:
         is_numbered = node.func.id == "enumerate" and len(node.args) == 1 and not node.keywords
         return (is_zip or is_numbered) and all(map(_is_whole, node.args))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        # What an element says of itself, or what a dictionary has.
-        return node.func.attr == "get" or not (node.args or node.keywords)
+        # What an element says of itself, what a dictionary has, or what is proved to be all.
+        return node.func.attr in _GIVE_ALL or not (node.args or node.keywords)
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Name) and _is_whole(node.value)
     return bool(_root(node))

@@ -68,5 +68,5 @@ class Queues(State, changing=("running", "waiting", "terms")):
 
     def ahead_of(self, number: int) -> list[int]:
         """The requests that a request may have to wait for: all before it in the queue."""
-        line = [*self.running, *self.waiting]
+        line = self.running + self.waiting
         return line[: line.index(number)]

@@ -34,6 +34,10 @@ class Queued(Met):
         last: int = self._elements.pop()
         return last
 
+    def __radd__(self, others: list[int]) -> list[int]:
+        """Those that run, and then those that wait."""
+        return [*others, *self]
+
     def __getitem__(self, which: slice) -> list[int]:
         assert (which.start, which.stop, which.step) == (None, 1, None), "the first"
         return self._elements[:1]

@@ -21,17 +21,15 @@ from unittest.mock import patch
 from attrs import Factory, define, evolve
 
 from kvreference import population
-from kvreference.answers import Granted, Happened, Refused
+from kvreference.answers import Granted, Refused
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Dispatch, Preempt, Sample, Schedule, TakeEvents
-from kvreference.operations import Operation as BlockOperation
+from kvreference.operations import Admit, Preempt, Schedule
 from kvreference.population import Population, Status
 from kvreference.scheduler import progress, room
-from kvreference.scheduler.operations import Reply
 from kvreference.scheduler.progress import steps_to_end
 from kvreference.scheduler.queues import Terms
 from kvreference.scheduler.scheduler import Scheduler
-from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.progress.counted import (
     Counted,
     counted,
@@ -42,7 +40,6 @@ from kvspec.progress.counted import (
     request_of,
     scheduler_of,
     settings_of,
-    tables_of,
 )
 from kvspec.progress.promised import (
     ASKED,
@@ -727,194 +724,4 @@ IN_ORDER = Obligation(
 )
 
 
-class Order:
-    """Notes what is asked of a manager in a step; how each of two requests is answered is not known."""
-
-    def __init__(self, u: Any, asked: SimpleNamespace) -> None:
-        self._asked = {FIRST: asked, OTHER: SimpleNamespace(**asked_of(u, "1"))}
-        self._ready = {FIRST: u.ready, OTHER: u.ready1}
-        self.asked: list[BlockOperation] = []
-        """Each operation, in order."""
-        self.fine: Any = True
-        """Whether each was asked with the whole budget that was left then, and no admission after a rejection."""
-        self.left = u.budget
-        self.rejected = False
-        self.granted: list[int] = []
-        self.admissions = 0
-        """How often it was begun to admit waiting requests."""
-
-    def __call__(self, manager: Any, operation: Any) -> Any:
-        """Performed, unless it is an answer, or asks for events."""
-        self.asked.append(operation)
-        if isinstance(operation, (Sample, TakeEvents)):
-            return Happened(())
-        if isinstance(operation, (Admit, Schedule, Preempt)):
-            manager.holdings.asked = self._asked[operation.request]
-            manager.cache.ready = self._ready[operation.request]
-        if not isinstance(operation, (Admit, Schedule)):
-            return manager.perform(operation)
-        request = manager.population[operation.request]
-        before = request.tokens_computed
-        self.fine = self.fine & (operation.tokens == self.left) & (not (self.rejected and isinstance(operation, Admit)))
-        given = manager.perform(operation)
-        if isinstance(given, Granted):
-            self.granted.append(operation.request)
-            self.left = self.left - (request.tokens_computed - before - given.hit_tokens - given.external_tokens)
-        self.rejected = self.rejected or not isinstance(given, Granted)
-        return given
-
-
-def whole_step(u: Any) -> tuple[Scheduler, Order]:
-    """A step of two requests, of which none, one or both run, and the others wait; and what was asked for."""
-    with cut_anywhere(u):
-        run = (FIRST, OTHER)[: u.runs.__index__()]
-        wait = [number for number in (FIRST, OTHER) if number not in run]
-        made, _ = first_in_line(u, [*run], wait, Terms(u.limit, entered=True))
-        alive, holdings = made.manager.population.alive, made.manager.holdings
-        assert isinstance(holdings, Promised)
-        alive[OTHER] = request_of(OTHER, u.tokens1, u.computed1)
-        alive[FIRST].prompt_tokens = 0
-        made.queues.terms[OTHER] = Terms(u.limit1, entered=True)
-        for number in (FIRST, OTHER):
-            alive[number].status = Status.RUNNING if number in run else Status.WAITING
-        holdings.tables.update(tables_of({OTHER: u.own1} if u.own1 >= 1 else {}))
-        made.settings.geometry.fences = bool(u.fences == 1)
-        order, admit_waiting = Order(u, holdings.asked), made._admit_waiting
-
-        def admits(budget: Any) -> tuple[int, ...]:
-            order.admissions += 1
-            order.fine = order.fine & (budget == order.left) & (not order.rejected)
-            return admit_waiting(budget)
-
-        vars(made)["_admit_waiting"] = admits
-        made.manager = promised(made.settings, made.manager.population, holdings, u.hit, order, u.ready)
-        made._step((Reply(),))
-        return made, order
-
-
-def is_a_step(u: Any) -> Any:
-    """Whether the step gives blocks, is then dispatched, and then answered, each as it should."""
-    made, order = whole_step(u)
-    queues, alive = made.queues, made.manager.population.alive
-    both = [number for number in (FIRST, OTHER) if number in queues.running]
-    answered = [number for number in both if alive[number].tokens_computed >= length_of(alive[number].tokens)]
-    gives = [type(each) for each in order.asked if isinstance(each, (Admit, Schedule, Preempt))]
-    dispatches = [Dispatch] if u.fences == 1 else []
-    kinds = [*gives, *dispatches, *[Sample for _ in answered], TakeEvents]
-    in_order = [type(each) for each in order.asked] == kinds
-    in_order = in_order and [each.request for each in order.asked if isinstance(each, Sample)] == answered
-    dispatched = not any(alive[number].undispatched for number in (FIRST, OTHER))
-    rejected = any(isinstance(asked, Schedule) and isinstance(given, Refused) for asked, given in made._performed)
-    served: Any = order.admissions == (0 if rejected else 1)
-    for number in both[: u.runs.__index__()]:
-        held_up = rejected and queues.running == [number]
-        served = served & (held_up or number in order.granted or order.left == 0)
-    return order.fine & served & in_order & dispatched & (queues.running == both)
-
-
-def _step_without(*skipped: str, of_several: bool = False) -> Any:
-    """A step that skips something, always or only if several run."""
-
-    def step(self: Scheduler, replies: Any) -> tuple[int, ...]:
-        skips = skipped if not of_several or len(self.queues.running) > 1 else ()
-        whole = self.limits.budget_tokens
-        budget = whole if "running" in skips else self._schedule_running(whole // 2 if "budget" in skips else whole)
-        if "guard" in skips and budget is None:
-            budget = 1
-        entered = () if budget is None else self._admit_waiting(budget)
-        if self.settings.geometry.fences and "dispatch" not in skips:
-            self._perform(Dispatch())
-        answered = [number for number in self.queues.running if self.manager.population[number].answers_next]
-        for number in answered[-1:] if "answers" in skips else answered:
-            self._answer(number, replies[0])
-        self._perform(TakeEvents())
-        return entered
-
-    return step
-
-
-def _dispatches_the_first(self: Population, operation: Any, answer: Any) -> None:
-    if isinstance(operation, Dispatch):
-        self.alive[FIRST].undispatched = False
-    else:
-        _SETTLES(self, operation, answer)
-
-
-def _broken_step(name: str, story: str, *skipped: str, of_several: bool = False) -> Mutant:
-    by = _step_without(*skipped, of_several=of_several)
-    return only(name, story, "kvreference.scheduler.scheduler:Scheduler._step", by)
-
-
-ANOTHER: dict[str, Unknown] = {
-    **{f"{name}1": Count() for name in ("computed", "own", *ASKED)},
-    "tokens1": Count(1),
-    "limit1": Count(2),
-    "ready1": Count(0, 1),
-}
-"""Of the other request."""
-
-
-def _is_another(u: Any) -> Any:
-    """Whether the other request stands as it may, where so many run."""
-    holds = (u.runs == 2) | ((u.computed1 == 0) & (u.own1 == 0))
-    return (
-        holds
-        & (u.computed1 < u.tokens1)
-        & leaves_a_token(u.hit, u.tokens1)
-        & (u.tokens1 < u.limit1)
-        & (u.limit1 <= u.tokens_max)
-    )
-
-
-DISPATCHES = Obligation(
-    id="scheduler-progress.step-is-dispatched-before-its-answers",
-    statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="A step of two requests, whichever of them run, asks for blocks with all the budget that is left, first for "
-    "those that run. Each of them is given some while budget is left, unless it is rejected and runs by itself. Only "
-    "if none was rejected, waiting ones are admitted. Where it matters, the step is then dispatched, for both, before "
-    "the first answer. Both are answered if their tokens are computed. So no copy is pending when the next step "
-    "begins, and nothing that was computed has yet to serve hits.",
-    unknowns={**ROUND, **ANOTHER, "runs": Count(0, 2), "fences": Count(0, 1)},
-    assumes=lambda u: (
-        _is_line(u)
-        & _is_another(u)
-        & (u.others == 0)
-        & (u.drafts == 0)
-        & leaves_a_token(u.hit, u.tokens)
-        & ((u.runs >= 1) | (u.computed == 0))
-    ),
-    claim=is_a_step,
-    witnesses={
-        "one that is admitted is answered": lambda u: (
-            ((u.runs == 0) & (u.fences == 1) & (u.hit >= 2))
-            and [type(each) for each in whole_step(u)[1].asked] == [Admit, Dispatch, Sample, TakeEvents]
-        ),
-        "both run, and one is answered": lambda u: (
-            ((u.runs == 2) & (u.fences == 1))
-            and [type(each) for each in whole_step(u)[1].asked] == [Schedule, Schedule, Dispatch, Sample, TakeEvents]
-        ),
-        "the other is preempted": lambda u: (
-            ((u.runs == 2) & (u.fences == 1))
-            and [type(each) for each in whole_step(u)[1].asked][:3] == [Schedule, Preempt, Schedule]
-        ),
-    },
-    mutants=(
-        _broken_step("never-dispatched", "Answers are taken of a step that was not dispatched.", "dispatch"),
-        _broken_step(
-            "not-dispatched-if-several-run", "It is dispatched only if one runs.", "dispatch", of_several=True
-        ),
-        _broken_step("not-served-if-several-run", "If several run, none gets blocks.", "running", of_several=True),
-        _broken_step("half-the-budget", "A step has half its budget.", "budget"),
-        _broken_step("admits-after-a-rejection", "Requests are admitted in a step that rejected one.", "guard"),
-        _broken_step("only-the-last-is-answered", "Only the last that runs is answered.", "answers"),
-        only(
-            "only-the-first-is-dispatched",
-            "Only the first request counts as dispatched.",
-            "kvreference.population:Population.settle",
-            _dispatches_the_first,
-        ),
-    ),
-)
-
-
-OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER, DISPATCHES)
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER)

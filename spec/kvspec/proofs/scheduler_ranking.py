@@ -15,13 +15,16 @@ from typing import Any
 
 from kvreference.answers import Granted
 from kvreference.mamba import tokens_to_boundary
+from kvreference.operations import Preempt
 from kvreference.population import Request, Status
 from kvreference.scheduler import progress
 from kvreference.scheduler.progress import steps_to_end
-from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.scheduler import Scheduler
+from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, only
 from kvspec.progress.counted import answer_of, counted, least, length_of, request_of, scheduler_of, settings_of
+from kvspec.symbolic import implies
 
 
 def line_of(u: Any, requests: list[Request], terms: dict[int, Terms], block_tokens: Any = None) -> Scheduler:
@@ -101,6 +104,45 @@ def becoming_first(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
         before = progress._steps_alone(scheduler, 1)
         scheduler.queues.leave(0)
         return before, steps_to_end(scheduler, 1)
+
+
+NOTHING, GIVEN, TAKEN = range(3)
+"""What is done to a request in a step, before it may be answered: it gets blocks, or loses them."""
+
+
+def over_a_step(u: Any, block_tokens: Any = None) -> tuple[Any, Any]:
+    """The steps of a request by itself, before and after all that a step may do to it; 0 once it has ended.
+
+    It stands before all others, or another one runs before it, which may end before it is answered.
+    """
+    with counted():
+        waits, is_first = bool(u.waits == 1), bool(u.is_first == 1)
+        status, drafts = (Status.WAITING, 0) if waits else (Status.RUNNING, u.drafts)
+        its = request_of(1, u.tokens, u.computed, status, drafts)
+        line = [its] if is_first else [request_of(0, 1, 0, Status.RUNNING), its]
+        terms = {0: Terms(2), 1: Terms(u.limit, u.external, parks=waits and u.parks == 1)}
+        scheduler = line_of(u, line, terms, block_tokens)
+        before = progress._steps_alone(scheduler, 1)
+        population, queues, done = scheduler.manager.population, scheduler.queues, u.done.__index__()
+        if done == GIVEN:
+            loads = waits and bool((u.parks == 1) & (u.external >= 1))
+            granted = Granted(u.hit, (), u.external, loads) if waits else Granted(0, ())
+            population._compute(its, u.budget if is_first else u.part, granted)
+        if done == GIVEN and waits:
+            queues.admit(1, its.status is Status.RUNNING)
+        if done == TAKEN:
+            population.settle(Preempt(queues.preempt()), Granted(0, ()))
+        if not is_first and u.leaves == 1:
+            queues.leave(0)
+        accepted = least(u.accepted, its.drafts_in_flight, u.limit - u.tokens - 1)
+        if its.answers_next and answer(scheduler, 1, accepted):
+            return before, 0
+        return before, progress._steps_alone(scheduler, 1)
+
+
+def _falls_if_first(u: Any, pair: tuple[Any, Any]) -> Any:
+    before, after = pair
+    return (after <= before) & implies((u.is_first == 1) & (u.done == GIVEN), after < before)
 
 
 SERVED = ("KV-LIVE-01", "KV-LIVE-02", "KV-LIVE-03")
@@ -283,4 +325,78 @@ FIRST = Obligation(
 )
 
 
-OBLIGATIONS = (STEP, STATES, TOKEN, ANSWER, FIRST)
+def _is_granted(u: Any) -> Any:
+    """What one that is admitted is granted leaves it a token to compute, unless it loads."""
+    start = u.computed + u.hit + u.external
+    return (start < u.tokens) | ((u.parks == 1) & (u.external >= 1) & (start <= u.tokens))
+
+
+def _whole(at_block_ends: bool) -> Obligation:
+    """One step of one request, with states that are kept at block ends only, or without."""
+    name, more = ("-with-states", " where states are kept at block ends only") if at_block_ends else ("", "")
+    return Obligation(
+        id=f"scheduler-progress.step-adds-nothing-to-any-request{name}",
+        statements=SERVED,
+        title="All that one step may do to a request, which gets blocks or loses them, is answered and ends, while "
+        f"another may end before it, adds nothing to its steps{more}. If it stands before all others and gets blocks, "
+        "it needs at least one step less.",
+        unknowns={
+            **BLOCK,
+            **{name: Count() for name in ("hit", "external")},
+            **{name: Count(0, 1) for name in ("parks", "waits", "is_first", "leaves")},
+            "part": Count(1),
+            "done": Count(0, TAKEN),
+        },
+        assumes=lambda u: (
+            (u.computed < u.tokens)
+            & (u.tokens < u.limit)
+            & (u.limit <= u.tokens_max)
+            & (u.part <= u.budget)
+            & implies(u.waits == 1, _is_granted(u))
+            & implies(u.computed >= 1, (u.hit == 0) & (u.external == 0) & (u.parks == 0))
+            & implies(u.done == TAKEN, (u.waits == 0) & (u.is_first == 0))
+        ),
+        claim=lambda u: _falls_if_first(u, over_a_step(u, u.block if at_block_ends else None)),
+        witnesses={
+            "it becomes the first, and is answered": lambda u: (
+                (u.is_first == 0)
+                & (u.leaves == 1)
+                & (u.done == GIVEN)
+                & (u.tokens >= 3)
+                & (over_a_step(u)[1] + 2 <= over_a_step(u)[0])
+            ),
+            "a load is begun where none runs": lambda u: (
+                (u.is_first == 1)
+                & (u.waits == 1)
+                & (u.done == GIVEN)
+                & (u.parks == 1)
+                & (u.external >= 1)
+                & ((pair := over_a_step(u))[1] + 1 == pair[0])
+            ),
+        },
+        mutants=(
+            only(
+                "an-answer-is-free",
+                "The steps that answers take are not counted.",
+                "kvreference.scheduler.progress:_steps_alone",
+                _steps_without_answers,
+            ),
+            only(
+                "computed-tokens-count-again",
+                "What the first that runs has computed is counted again.",
+                "kvreference.scheduler.progress:_steps_to_compute",
+                edited(progress._steps_to_compute, "(len(request.tokens) - computed)", "len(request.tokens)"),
+            ),
+            only(
+                "a-load-counts-again",
+                "The step that begins a load is counted after it, too.",
+                "kvreference.scheduler.queues:Queues.admit",
+                edited(Queues.admit, "parks=False, ", ""),
+            ),
+        ),
+    )
+
+
+WHOLE, WHOLE_STATES = _whole(at_block_ends=False), _whole(at_block_ends=True)
+
+OBLIGATIONS = (WHOLE, WHOLE_STATES, STEP, STATES, TOKEN, ANSWER, FIRST)

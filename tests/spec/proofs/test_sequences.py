@@ -69,6 +69,17 @@ def test_parts_are_cut_and_numbered_like_a_list(before: int, after: int) -> None
         assert (element in list(parts[:end])) == (element in whole[:end])
 
 
+@pytest.mark.parametrize("before", range(3))
+def test_parts_are_added_and_searched_like_a_list(before: int) -> None:
+    """One after the other; an element stands in the place that it has in a list."""
+    element: Any = object()
+    line = Parts([Stretch(before), 7]) + Parts([Stretch(2), element, Stretch(1)])
+    assert line.length == before + 5
+    assert (line.index(7), line.index(element)) == (before, before + 3)
+    with pytest.raises(ValueError, match="not in list"):
+        line.index(8)
+
+
 @pytest.mark.parametrize("place", range(7))
 @pytest.mark.parametrize("ends", [(1, 5), (1, 2), (1, 1), (0, 4)])
 def test_a_range_is_known_around_a_place(place: int, ends: tuple[int, int]) -> None:
