@@ -27,6 +27,10 @@ class Met:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._elements)
 
+    def __bool__(self) -> bool:
+        """Not known: code that asks whether there is any element depends on those that are not met."""
+        raise LookupError("whether there is any is not known")
+
 
 @frozen(eq=False)
 class Stretch:

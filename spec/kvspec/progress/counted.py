@@ -52,6 +52,9 @@ class Counted:
 
     number: Any
 
+    def __bool__(self) -> bool:
+        return bool(self.number > 0)
+
     def __add__(self, other: Sequence[int]) -> Counted:
         return Counted(self.number + length_of(other))
 
@@ -162,12 +165,20 @@ def answer_of(population: Population, request: Request, accepted: Any) -> None:
         population._answer(request, sample)
 
 
-def tables_of(held: Mapping[int, Any]) -> dict[int, list[Any]]:
+class Held(dict[int, list[Any]]):
+    """The tables of the requests that are looked at: others may have some, too."""
+
+    def __bool__(self) -> bool:
+        """Not known: code that asks whether there are any tables depends on those of others."""
+        raise LookupError("whether any request has tables is not known")
+
+
+def tables_of(held: Mapping[int, Any]) -> Held:
     """Per request, tables that have so many blocks together: the first has none, so the others count, too."""
-    return {
-        number: [SimpleNamespace(live=lambda count=count: Counted(count)) for count in (0, blocks)]
+    return Held(
+        (number, [SimpleNamespace(live=lambda count=count: Counted(count)) for count in (0, blocks)])
         for number, blocks in held.items()
-    }
+    )
 
 
 def spelled(runs: Sequence[Run]) -> Counted:

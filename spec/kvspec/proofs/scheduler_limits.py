@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from attrs import validators
 
-from kvreference.operations import Finish, Sample
+from kvreference.operations import Abort, Finish, Sample, Transferred
 from kvreference.population import Status
 from kvreference.scheduler import scheduler as scheduler_module
-from kvreference.scheduler.operations import Reply
-from kvreference.scheduler.queues import Terms
+from kvreference.scheduler.limits import Reason
+from kvreference.scheduler.operations import Reply, Submit
+from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.scheduler import Scheduler
+from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, only
+from kvspec.progress.counted import least
 from kvspec.proofs.running_requests import Tokens
 from kvspec.proofs.running_tables import on_lengths
-from kvspec.symbolic import either
+from kvspec.symbolic import either, negated
 
 SCHEDULER = "kvreference.scheduler.scheduler:Scheduler"
-SCHEDULES = Scheduler._schedule_running
-"""What it does, where nothing is broken."""
+SCHEDULES, ANSWER = Scheduler._schedule_running, Scheduler._answer
+"""What they do, where nothing is broken."""
 
 
 def _line(u: Any, running: Any) -> tuple[Any, list[Any]]:
@@ -123,36 +127,42 @@ LIMITS = Obligation(
 def _answers_within(u: Any) -> Any:
     """A request is answered; what its manager does to its tokens is ``eagle.running-answer-takes-back-what-failed``."""
     its: Any = object.__new__(Scheduler)
-    tokens, done = Tokens(u.tokens), list[type]()
+    tokens, done, asked = Tokens(u.tokens), list[type](), list[Any]()
     request = SimpleNamespace(tokens=tokens, drafts_in_flight=u.verified)
 
     def perform(operation: Any) -> None:
         done.append(type(operation))
+        asked.append(operation)
         if isinstance(operation, Sample):
             tokens.length = tokens.length + operation.accepted + 1
 
-    its._perform, its.settings = perform, SimpleNamespace(drafts_max=1)
-    its.manager = SimpleNamespace(population={1: request})
-    its.queues = SimpleNamespace(terms={1: Terms(u.limit)}, leave=lambda _number: done.append(Terms))
+    its._perform, its.settings = perform, SimpleNamespace(drafts_max=u.drafts_max)
+    its.manager, sends = SimpleNamespace(population={1: request}), bool(u.sends == 1)
+    its.queues = SimpleNamespace(terms={1: Terms(u.limit, sends=sends)}, leave=lambda _number: done.append(Terms))
     with on_lengths(scheduler_module), validators.disabled():
-        its._answer(1, Reply(u.accepted, 7, ends=bool(u.ends == 1)))
+        its._answer(1, Reply(u.accepted, 7, u.drafts, ends=bool(u.ends == 1)))
     gained = tokens.length - u.tokens
     ends = (u.ends == 1) | (tokens.length == u.limit)
     within = (tokens.length <= u.limit) & (gained >= 1) & (gained <= u.verified + 1) & (gained <= u.accepted + 1)
-    return within & (ends == (done == [Sample, Finish, Terms])) & (done[:1] == [Sample])
+    sample, *finish = asked
+    holds = sample.accepted == least(u.accepted, u.verified, u.limit - u.tokens - 1)
+    right = holds & (sample.drafts == least(u.drafts, u.drafts_max)) & (sample.token == 7 and sample.request == 1)
+    right = right & all(each == Finish(1, sends) for each in finish)
+    return within & right & (ends == (done == [Sample, Finish, Terms])) & (done[:1] == [Sample])
 
 
 ANSWERS = Obligation(
     id="scheduler-progress.running-answer-stays-within-its-request",
     statements=("KV-LIVE-01", "KV-LIVE-02"),
-    title="A request is answered a token, and the drafts before it that hold, but never more than it may become: when "
-    "it is as long as that, or its answer ends it, it ends and leaves the line.",
+    title="A request is answered its token, and all the drafts before it that hold, but never more than it may become, "
+    "and gets no more new drafts than may be. When it is as long as it may become, or its answer ends it, it ends, for "
+    "another node to read it or not, as it was submitted, and leaves the line.",
     unknowns={
         "tokens": Count(1),
         "limit": Count(2),
         "verified": Count(0),
-        "accepted": Count(0),
-        "ends": Count(0, 1),
+        **{name: Count(0) for name in ("accepted", "drafts", "drafts_max")},
+        **{name: Count(0, 1) for name in ("ends", "sends")},
     },
     assumes=lambda u: u.tokens < u.limit,
     claim=_answers_within,
@@ -163,6 +173,24 @@ ANSWERS = Obligation(
         ),
     },
     mutants=(
+        only(
+            "no-draft-holds",
+            "No draft counts as one that holds.",
+            f"{SCHEDULER}._answer",
+            edited(ANSWER, "Sample(number, accepted,", "Sample(number, 0,"),
+        ),
+        only(
+            "reader-is-forgotten-at-the-end",
+            "A request that ends frees its blocks while another node reads them.",
+            f"{SCHEDULER}._answer",
+            edited(ANSWER, "Finish(number, terms.sends)", "Finish(number, False)"),
+        ),
+        only(
+            "more-drafts-than-may-be",
+            "A request gets as many new drafts as the model gives.",
+            f"{SCHEDULER}._answer",
+            edited(ANSWER, "min(reply.drafts, self.settings.drafts_max)", "reply.drafts"),
+        ),
         only(
             "ends-a-token-early",
             "A request ends a token before it is as long as it may become.",
@@ -179,6 +207,170 @@ def _ends_early(self: Any, number: int, reply: Reply) -> None:
     ANSWER(self, number, reply)
 
 
-ANSWER = Scheduler._answer
+class _Arrival:
+    """An arrival of which the length of the prompt is known."""
 
-OBLIGATIONS = (LIMITS, ANSWERS)
+    def __init__(self, tokens: Any) -> None:
+        self.request, self.prompt = 5, [SimpleNamespace(length=tokens)]
+
+
+def _is_accepted(u: Any) -> Any:
+    """A request is submitted to a scheduler with two others; of all that are alive the number is known."""
+    its: Any = object.__new__(Scheduler)
+    its.settings = SimpleNamespace(tokens_max=u.longest, blocks=u.blocks, requests_max=u.most)
+    its.queues, its._performed, done = Queues(), [object()], list[Any]()
+    its.queues.running, its.queues.waiting = [1], [2]
+    its.queues.terms = {1: Terms(9), 2: Terms(9)}
+    before = list(its.queues.terms.values())
+    its.manager = SimpleNamespace(population=SimpleNamespace(alive=Tokens(u.alive)))
+    its._perform = done.append
+    asked: list[Any] = []
+
+    def needs(_settings: Any, tokens: Any) -> Any:
+        asked.append(tokens)
+        return u.needs
+
+    arrival: Any = _Arrival(u.prompt)
+    loads, sends = bool(u.loads == 1), bool(u.sends == 1)
+    with validators.disabled():
+        operation = Submit(arrival, u.answers, u.external, loads, sends)
+    with on_lengths(scheduler_module), patch.object(scheduler_module, "blocks_to_run", needs):
+        observation = its.apply(operation)
+    limit = least(u.prompt + u.answers, u.longest)
+    fits, alone = u.prompt < u.longest, u.needs <= u.blocks - 1
+    others = its.queues.running == [1] and [its.queues.terms[1], its.queues.terms[2]] == before
+    if not (others and observation.performed == () and observation.entered == ()):
+        return False
+    if observation.reason is not None:
+        why = {Reason.PROMPT_TOO_LONG: negated(fits), Reason.NEVER_FITS: fits & negated(alone)}
+        right = why.get(observation.reason, fits & alone & (u.alive >= u.most))
+        return right & (done == [] and its.queues.waiting == [2] and len(its.queues.terms) == 2)
+    terms = its.queues.terms[5]
+    said = (terms.limit_tokens == limit) & (terms.external_tokens == u.external) & (asked[0] == limit - 1)
+    said = said & (terms.parks == loads and terms.sends == sends and not terms.entered)
+    accepted = fits & alone & (u.alive < u.most)
+    return accepted & said & (done == [arrival] and its.queues.waiting == [2, 5] and len(asked) == 1)
+
+
+SUBMITS = Obligation(
+    id="scheduler-progress.accepted-if-it-fits-alone",
+    statements=("KV-LIVE-01",),
+    title="A request is accepted if and only if its prompt leaves a token to answer, it fits the empty pool up to its "
+    "last token but one, and one more may be alive; else the reason is the first of these that does not hold. An "
+    "accepted one waits after all others, on the terms on which it was submitted, and those of others stay.",
+    unknowns={
+        **{name: Count(1) for name in ("prompt", "answers", "longest", "blocks", "most")},
+        **{name: Count(0) for name in ("alive", "needs", "external")},
+        **{name: Count(0, 1) for name in ("loads", "sends")},
+    },
+    claim=_is_accepted,
+    witnesses={
+        "it just fits": lambda u: (
+            (u.needs == 6) & (u.blocks == 7) & (u.prompt == 8) & (u.longest == 9) & (u.alive == 2) & (u.most == 3)
+        ),
+        "one too many": lambda u: (u.needs == 6) & (u.blocks == 9) & (u.prompt == 8) & (u.longest == 9) & (u.most == 1),
+    },
+    mutants=(
+        only(
+            "rejected-if-it-just-fits",
+            "A request that needs all blocks is rejected.",
+            f"{SCHEDULER}._fits_alone",
+            edited(Scheduler._fits_alone, "<= self.settings.blocks - 1", "< self.settings.blocks - 1"),
+        ),
+        only(
+            "one-too-few-are-alive",
+            "One request fewer may be alive.",
+            f"{SCHEDULER}._submit",
+            edited(Scheduler._submit, "population.alive) >=", "population.alive) + 1 >="),
+        ),
+        only(
+            "longest-prompt-is-rejected",
+            "A prompt must leave two tokens.",
+            f"{SCHEDULER}._submit",
+            edited(
+                Scheduler._submit,
+                "operation.prompt_tokens >= self.settings.tokens_max",
+                "operation.prompt_tokens >= self.settings.tokens_max - 1",
+            ),
+        ),
+        only(
+            "one-answer-each",
+            "Each request ends after one answer.",
+            f"{SCHEDULER}._submit",
+            edited(Scheduler._submit, "operation.prompt_tokens + operation.answers_max", "operation.prompt_tokens + 1"),
+        ),
+        only(
+            "reader-is-forgotten",
+            "Of no request it is known that another node reads it.",
+            f"{SCHEDULER}._submit",
+            edited(Scheduler._submit, "operation.loads, operation.sends", "operation.loads, False"),
+        ),
+    ),
+)
+
+
+def _leaves_the_line(u: Any) -> Any:
+    """A request is aborted, a transfer of it is over, or it gets blocks, while others run and wait."""
+    its: Any = object.__new__(Scheduler)
+    its.queues, its._performed, done = Queues(), [object()], list[Any]()
+    stands = u.stands.__index__()
+    its.queues.running = [1, *([5] if stands == 0 else []), 2]
+    its.queues.waiting = [3, *([5] if stands == 1 else []), 4]
+    terms = Terms(9, u.external, parks=bool(u.parks == 1), sends=bool(u.sends == 1), entered=bool(u.entered == 1))
+    its.queues.terms = {number: Terms(9) for number in (1, 2, 3, 4)} | ({5: terms} if stands < 2 else {})
+    its._perform = done.append
+    if u.way == 2:
+        if stands != 1:
+            return True
+        first, runs = its.queues.admit(5, bool(u.runs == 1)), bool(u.runs == 1)
+        now = its.queues.terms[5]
+        kept = now == Terms(9, 0, parks=False, sends=terms.sends, entered=True)
+        lines = ([1, 2, 5], [3, 4]) if runs else ([1, 2], [3, 5, 4])
+        return kept and first != terms.entered and (its.queues.running, its.queues.waiting) == lines
+    operation: Any = Abort(5) if u.way == 0 else Transferred(5, bool(u.runs == 1))
+    before = (list(its.queues.running), list(its.queues.waiting), dict(its.queues.terms))
+    observation = its.apply(operation)
+    if u.way == 0:
+        before[2].pop(5, None)
+        before = ([1, 2], [3, 4], before[2])
+    same = (its.queues.running, its.queues.waiting, its.queues.terms) == before
+    return same and done == [operation] and observation.performed == () and observation.reason is None
+
+
+LEAVES = Obligation(
+    id="scheduler-progress.only-an-end-leaves-the-line",
+    statements=("KV-LIVE-01", "KV-LIVE-02"),
+    title="An aborted request leaves the line, wherever it stands, and no other does; when a transfer is over, with "
+    "success or without, none does. A request that gets blocks runs after all others, or keeps its place and loads; of "
+    "its terms only the offer is used up.",
+    unknowns={
+        "way": Count(0, 2),
+        "stands": Count(0, 2),
+        "external": Count(0),
+        **{name: Count(0, 1) for name in ("parks", "sends", "entered", "runs")},
+    },
+    claim=_leaves_the_line,
+    witnesses={"a load has failed": lambda u: (u.way == 1) & (u.runs == 0) & (u.stands == 1) & (u.parks == 0)},
+    mutants=(
+        only(
+            "leaves-when-its-load-is-over",
+            "A request leaves the line when a transfer of it is over.",
+            f"{SCHEDULER}.apply",
+            edited(Scheduler.apply, "isinstance(operation, Abort)", "isinstance(operation, (Abort, Transferred))"),
+        ),
+        only(
+            "offer-is-good-again",
+            "What another node offers is offered again after a preemption.",
+            "kvreference.scheduler.queues:Queues.admit",
+            edited(Queues.admit, "external_tokens=0, ", ""),
+        ),
+        only(
+            "reader-is-forgotten-when-admitted",
+            "Of an admitted request it is not known any more that another node reads it.",
+            "kvreference.scheduler.queues:Queues.admit",
+            edited(Queues.admit, "external_tokens=0, ", "external_tokens=0, sends=False, "),
+        ),
+    ),
+)
+
+OBLIGATIONS = (LIMITS, ANSWERS, SUBMITS, LEAVES)

@@ -381,7 +381,9 @@ def first_in_line(u: Any, running: Any, waiting: list[int], terms: Terms) -> tup
     limits = SimpleNamespace(budget_tokens=u.budget, running_max=u.running_max)
     made = scheduler_of(settings, limits, requests, {FIRST: terms, OTHER: Terms(2), LOADS: Terms(2, entered=True)})
     made.queues.running, made.queues.waiting = running, Queued(waiting)  # type: ignore[assignment]  # for a list
-    held = {FIRST: u.own, LOADS: u.parked, SENT: u.sent}
+    # One that waits and has no blocks has no tables.
+    has_tables = not waiting or bool(u.own > 0)
+    held = {**({FIRST: u.own} if has_tables else {}), LOADS: u.parked, SENT: u.sent}
     holdings = Promised(held, u.free, **asked_of(u))
     asks = Round(u.others_take, u.computes)
     made.manager = promised(settings, made.manager.population, holdings, u.hit, asks, u.ready)
