@@ -338,7 +338,8 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
             replayed.happens(Hold, evolve(own, content=u.whole))
         elif which is part and what == "take":
             current_path().assume(formula_of(replayed.state.where[u.at_block] == FREE))
-            replayed.happens(Fill if answer.loads else Take, own)
+            # Another node writes what comes after the hit, also in a block of which the beginning is copied.
+            replayed.happens(Fill if answer.loads and _token(u) >= _hit(u) else Take, own)
     copies: Any = manager.holdings.copies
     if any(copy.destination is its.block for copy in copies):
         brings = _token(u) < _hit(u)
@@ -508,7 +509,7 @@ def _admits(u: Any) -> Any:
     ((table,),) = manager.holdings.tables.values()
     named = (u.place >= u.passed) & (u.place < table.blocks.length)
     counted = _token(u) < (hit if answer.loads else request.tokens_computed)
-    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (u.place >= u.full))
+    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (_token(u) >= _hit(u)))
     (asked,) = of.asked
     is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
     fine = (
@@ -524,7 +525,7 @@ def _may_be_admitted(u: Any) -> Any:
     """The request has nothing yet, and what its hit names holds what it asks for."""
     state = before(u)
     fine = _is_sound(u) & _stands(u, state, False, False) & (_hit(u) < u.tokens) & (u.rest < u.size)
-    fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside) & implies(u.loads == 1, u.copied == 0)
+    fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside)
     fine = fine & (u.passed * u.size <= _begins_with(u)) & implies(u.inside == 1, u.passed == 0)
     is_hit = (u.place >= u.passed) & (u.place < u.full)
     listed = (state.listed[u.whole, u.at_block] == u.at_block) & in_pool(state, u.at_block)
@@ -753,11 +754,10 @@ ADMITS = _admission(
     "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
     "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
     "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
-    "writes if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
+    "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
     "and the load do not bring; then the block may become known for what counts as computed. What is held is held "
     "before anything is taken. Afterwards the request stands in the state as it must, and what is at hand and its next "
-    "token reads is in a block that the table names. A rejected admission does nothing. A load after a hit that ends "
-    "inside a block is left out.",
+    "token reads is in a block that the table names. A rejected admission does nothing.",
     lambda u: (u.offers == 0) & (u.inside == u.copied) & ((u.inside == 1) | (u.matches == 0)),
     {
         "a block of the hit": lambda u: _is_after_a_hit(u, 2, 1) & (u.loads == 0) & (u.copied == 0),
@@ -779,6 +779,15 @@ ADMITS = _admission(
             & (u.loads == 1)
             & (u.external == 8)
             & (u.copied == 0)
+        ),
+        "another node writes what is after a copied beginning": lambda u: (
+            _is_after_a_hit(u, 1, 1)
+            & (u.loads == 1)
+            & (u.external == 6)
+            & (u.copied == 1)
+            & (u.rest == 2)
+            & (u.unit == 2)
+            & (u.slot == 3)
         ),
         "a computed block becomes known": lambda u: (
             _asks(u)
