@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from attrs import Converter, define, evolve, field, validators
 
-from kvreference import attention, caching, holdings, population, prefix_cache
+from kvreference import ahead, attention, caching, holdings, population, prefix_cache
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
 from kvreference.answers import Granted, Hit, Partial, Refused
@@ -38,10 +38,10 @@ from kvreference.prefix_cache import no_junction
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
-from kvspec.pool.induction import before, is_sound_at
+from kvspec.pool.induction import before, broken, is_sound_at
 from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
-from kvspec.pool.state import FREE, MAPS, Operands, State, Transition, in_pool
-from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Drop, Fill, Hold, Read, Register, Take
+from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition, in_pool
+from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Demote, Drop, Fill, Hold, Pin, Read, Register, Take
 from kvspec.progress.counted import least, most
 from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
@@ -142,8 +142,10 @@ class Whole:
         return self.u.free
 
     def make_room(self, count: Any, _kept: Any) -> bool:
-        """Whether so many can be had."""
-        return bool(count <= self.u.room)
+        """Whether so many can be had; if so, blocks are demoted for them."""
+        is_room = bool(count <= self.u.room)
+        self.did += [("demote", None)] if is_room else []
+        return is_room
 
     def touch(self, blocks: Any) -> None:
         """One more holder for each."""
@@ -255,7 +257,7 @@ def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
         stack.enter_context(on_stretches())
         for module in (population, manager_module, caching, prefix_cache):
             stack.enter_context(on_lengths(module))
-        for module in (population, attention, holdings, caching, prefix_cache, manager_module):
+        for module in (population, ahead, attention, holdings, caching, prefix_cache, manager_module):
             for name, by in {"min": least, "max": most}.items():
                 stack.enter_context(patch.object(module, name, by, create=True))
         stack.enter_context(patch.object(holdings, "range", ranged, create=True))
@@ -288,7 +290,7 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
     manager.choices = Choices(lookahead_when_admitted=True)
     manager.cache, manager.geometry, manager.prefixes = cache, geometry, {OWNER: _Prefixes(u.known)}
     manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=True)
-    manager.settings.loads_out_of_turn, manager.performed = False, 0
+    manager.settings.loads_out_of_turn, manager.performed = u.out_of_turn == 1, 0
     its_books = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=geometry)
     its_books.alive = {OWNER: request}
     manager.population = its_books
@@ -333,7 +335,12 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
         if what == "source":
             replayed.happens(Read, Operands(u.source, copy=u.at_copy, content=its.matched))
         elif what == "leave":
+            if u.pins == 1:
+                replayed.happens(Pin, own)
             replayed.happens(Drop, own)
+        elif what == "demote" and (u.pins == 1) & (replayed.state.where[u.at_block] == WAITING):
+            # This one or another: even if it is one that is held then, nothing becomes impossible.
+            replayed.happens(Demote, own)
         elif which is part and what == "hold":
             replayed.happens(Hold, evolve(own, content=u.whole))
         elif which is part and what == "take":
@@ -401,6 +408,7 @@ def _step(u: Any) -> Any:
     runs, its, of = bool(u.way == RUNS), Whole(u), _AGroup(u)
     status = Status.RUNNING if runs else Status.WAITING
     request = request_of(u, status, number=OWNER, drafts=Tokens(u.drafts), drafts_in_flight=u.unsure)
+    request.in_flight = [u.flying]
     manager = _manager(u, its, of, request)
     parts = [Stretch(u.dead, "null"), Stretch(u.length - u.dead, "there")]
     table = its.table(parts, registered=u.registered, boundary_tokens=u.offered, dead=u.dead, fresh=False)
@@ -417,7 +425,7 @@ def _step(u: Any) -> Any:
     fine = replayed.could & _stands(u, replayed.state, named, _token(u) < request.tokens_computed)
     # Nothing is left that a token from the sure ones on reads.
     is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = fine & implies(is_read, named) & (asked == u.computed - (u.unsure if runs else 0))
+    fine = fine & implies(is_read, named) & (asked == _sure(u))
     return fine & (table.registered * u.size <= request.tokens_computed)
 
 
@@ -434,7 +442,7 @@ OF_STEP: Mapping[str, Unknown] = {
     "size": Count(1),
     "unit": Count(1),
     "passed": Count(0),
-    **{name: Count(0, 1) for name in ("matches", "gate", "ready", "inside", "offers")},
+    **{name: Count(0, 1) for name in ("matches", "gate", "ready", "inside", "offers", "pins")},
     **{name: Count(0) for name in ("computed", "drafts", "known", "boundary", "lookahead", "free", "room", "due")},
     **{name: Count(1) for name in ("tokens", "budget", "chunk")},
     "longest": Count(2),
@@ -452,21 +460,31 @@ def _is_sound(u: Any) -> Any:
     return fine & (u.tokens <= u.longest) & (u.known <= u.tokens)
 
 
+def _sure(u: Any) -> Any:
+    """How many of its computed tokens are sure, where a request runs: drafts in flight are not, and, where another node
+    writes out of turn, what the steps in flight compute."""
+    flying = either(u.out_of_turn == 1, least(u.flying, u.computed), 0)
+    return u.computed - either(u.way == RUNS, most(u.unsure, flying), 0)
+
+
 def _may_step(u: Any) -> Any:
     """The request stands in the state as it must, and has a token to compute."""
     state = before(u)
     named = (u.place >= u.dead) & (u.place < u.length)
     fine = _is_sound(u) & _stands(u, state, named, _token(u) < u.computed)
     fine = fine & (u.registered * u.size <= u.computed) & (u.computed <= u.length * u.size)
-    sure = u.computed - either(u.way == RUNS, u.unsure, 0)
+    sure = _sure(u)
     fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
     # ``attention-kinds.running-left-was-computed``; hits end inside blocks of full attention only.
     fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, u.passed == 0)
-    # A window leaves what no copy writes, and no step in flight uses where another node may write out of turn:
-    # ``running-leave`` and ``attention-kinds.running-window-waits-for-what-is-unsure``.
-    over = (state.uses.count(u.at_block) == 0) & (state.owed[u.at_block] == 0)
-    over = over | (u.out_of_turn == 0) | (state.refs[u.at_block] != 1)
-    fine = fine & implies(named & (u.place < u.passed), over & (state.writes.count(u.at_block) == 0))
+    # Something is copied only in groups of full attention, of which nothing is left.
+    fine = fine & implies(state.writes.count(u.at_block) != 0, u.passed == 0)
+    # A step in flight uses a block of which its request is the only holder, if its first token reads it. A request that
+    # waits has none in flight.
+    begins = either(u.way == RUNS, most(u.computed - u.flying, 0), u.computed)
+    used = ((state.uses.count(u.at_block) != 0) | (state.owed[u.at_block] != 0)) & (state.refs[u.at_block] == 1)
+    fine = fine & implies(named & used & (u.out_of_turn == 1), u.place >= u.passed_then)
+    fine = fine & implies(begins >= sure, u.passed_then >= u.passed)
     runs = (u.computed < u.tokens + u.drafts) & (u.computed < u.longest - 1)
     resumes = (u.computed >= 1) & (u.computed < u.tokens) & (u.drafts == 0)
     fine = fine & _offers(u)
@@ -542,7 +560,7 @@ def _may_be_admitted(u: Any) -> Any:
 
 _REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
 _TAKE_BOUNDARIES, _RELEASES, _TABLES = caching._take_boundaries, Holdings.release_passed, block_tables.tables_of_hit
-_AIM, _HOLD = Holdings._aim, Holdings._hold
+_AIM, _HOLD, _DEMOTE = Holdings._aim, Holdings._hold, Demote.effect
 """What these do, where nothing is broken."""
 MANAGER, HOLDINGS = "kvreference.manager:Manager", "kvreference.holdings:Holdings"
 
@@ -606,6 +624,12 @@ OFFERS = (
     ),
 )
 LEAVES = (
+    only(
+        "what-is-in-flight-is-sure",
+        "A window leaves what steps in flight read while another node may write it.",
+        "kvreference.manager:tokens_unsure",
+        lambda request, out_of_turn: request.drafts_in_flight,
+    ),
     only("all-is-sure", "A window leaves what drafts may take back.", f"{MANAGER}._unsure", lambda self, request: 0),
     only(
         "leaves-one-more",
@@ -637,6 +661,7 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
             **OF_STEP,
             "way": Count(way, way),
             **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered")},
+            **{name: Count(0) for name in ("flying", "passed_then")},
         },
         assumes=_may_step,
         claim=_step,
@@ -667,7 +692,8 @@ _AS_A_WHOLE = (
     "the entry may leave its block, or get a free one; the step computes what is not computed there; then the block, "
     "or a boundary inside it, may become known for what counts as computed, or is rejected if it is known. Afterwards "
     "the request stands in the state as it did, and what counts as computed, and a token from the sure ones on reads, "
-    "is in a block that the table names."
+    "is in a block that the table names. With a tier of pinned blocks, a block may be demoted for what is taken, and is "
+    "pinned before it is left or not."
 )
 STEPS = _with_tables(
     "running-step-as-a-whole",
@@ -681,7 +707,7 @@ RETURNS = _with_tables(
     "What an admission of a request with computed tokens, which has its tables, does to an entry and to a slot of the "
     f"block there, are transitions where they can happen: {_AS_A_WHOLE}",
     RESUMES,
-    LEAVES[1:],
+    LEAVES[2:],
 )
 
 
@@ -711,6 +737,12 @@ OF_ADMISSIONS = (
         "What is left follows from all tokens that are at hand (finding 009, vLLM 0.20.2).",
         "kvreference.holdings:tables_of_hit",
         lambda geometry, hit, computed: _TABLES(geometry, hit, computed + 1),
+    ),
+    broken(
+        "demoted-is-forgotten",
+        "What a demoted block holds is forgotten.",
+        Demote,
+        lambda state, at: _DEMOTE(evolve(state, listed=state.listed.put((state.content[at.block], at.block), 0)), at),
     ),
     only(
         "takes-before-it-holds", "A block is taken before those of the hit are held.", f"{HOLDINGS}._hold", _takes_first
@@ -757,7 +789,7 @@ ADMITS = _admission(
     "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
     "and the load do not bring; then the block may become known for what counts as computed. What is held is held "
     "before anything is taken. Afterwards the request stands in the state as it must, and what is at hand and its next "
-    "token reads is in a block that the table names. A rejected admission does nothing.",
+    "token reads is in a block that the table names. Blocks may be demoted for what is taken. A rejected admission does nothing.",
     lambda u: (u.offers == 0) & (u.inside == u.copied) & ((u.inside == 1) | (u.matches == 0)),
     {
         "a block of the hit": lambda u: _is_after_a_hit(u, 2, 1) & (u.loads == 0) & (u.copied == 0),
