@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from attrs import Converter, define, evolve, field, validators
 
-from kvreference import ahead, attention, caching, holdings, population, prefix_cache
+from kvreference import ahead, attention, caching, hit_lookup, holdings, population, prefix_cache
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
 from kvreference.answers import Granted, Hit, Partial, Refused
@@ -40,9 +40,12 @@ from kvreference.tables import Table
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
 from kvspec.pool.induction import before, broken, is_sound_at
 from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
-from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition, in_pool
+from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition, is_found
 from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Demote, Drop, Fill, Hold, Pin, Read, Register, Take
 from kvspec.progress.counted import least, most
+from kvspec.proofs.longest_hit import Blocks as FoundBlocks
+from kvspec.proofs.longest_hit import Stretch as FoundStretch
+from kvspec.proofs.longest_hit import Times as NullBlocks
 from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_queries import cache_over
@@ -454,7 +457,9 @@ def _is_sound(u: Any) -> Any:
     own = Operands(u.at_block, u.at_entry, copy=u.at_copy)
 
     def points(state: State) -> list[Point]:
-        return [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)] + [Operands(u.source)]
+        points = [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)]
+        copied = (state.content[u.source], u.matched) if hasattr(u, "matched") else (0,)
+        return points + [Operands(u.source, content=content) for content in copied]
 
     fine = is_sound_at(u, points, KEPT) & (u.slot < u.size) & implies(u.inside == 1, u.unit < u.size)
     return fine & (u.tokens <= u.longest) & (u.known <= u.tokens)
@@ -539,23 +544,35 @@ def _admits(u: Any) -> Any:
     return fine & (table.registered * u.size <= request.tokens_computed)
 
 
+def _matched(u: Any) -> Any:
+    """How many tokens a copy asks its source for."""
+    return _hit(u) + _lookahead(u)
+
+
+def _names_what_is_listed(u: Any, block: Any, source: Any) -> Any:
+    """The block that a hit names at the place, and the source of its copy, are listed for what is asked for: for the
+    content of a full block, or, of the source, for a boundary inside it."""
+    state, matched = before(u), _matched(u)
+    named = (u.place >= u.passed) & (u.place < u.full)
+    copied = is_found(state.listed, matched, source) | is_found(state.begins, matched, source)
+    return implies(named, is_found(state.listed, u.whole, block)) & implies(u.copied == 1, copied)
+
+
+def _ends_in_its_block(u: Any) -> Any:
+    """What a copy asks for ends in the block in which the hit ends: a hit, and a block, are some units."""
+    return implies(u.copied == 1, _matched(u) <= (u.full + 1) * u.size)
+
+
 def _may_be_admitted(u: Any) -> Any:
     """The request has nothing yet, and what its hit names holds what it asks for."""
     state = before(u)
     fine = _is_sound(u) & _stands(u, state, False, False) & (_hit(u) < u.tokens) & (u.rest < u.size)
     fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside)
     fine = fine & (u.passed * u.size <= _begins_with(u)) & implies(u.inside == 1, u.passed == 0)
-    is_hit = (u.place >= u.passed) & (u.place < u.full)
-    listed = (state.listed[u.whole, u.at_block] == u.at_block) & in_pool(state, u.at_block)
-    matched = _hit(u) + _lookahead(u)
-    source = (state.listed[matched, u.source] == u.source) | (
-        (state.begins[matched, u.source] == u.source) & (state.begun[u.source] != 0)
-    )
-    new = in_pool(state, u.source) & (state.reads[u.at_copy] == 0) & (state.writes[u.at_copy] == 0)
-    fine = fine & implies(is_hit, listed) & implies(u.copied == 1, source & new)
-    # A hit, and a block, are some units: what must match ends in the block in which the hit ends.
-    fine = fine & implies(u.copied == 1, matched <= (u.full + 1) * u.size)
-    return fine & _offers(u) & _parts(u, matched)
+    fine = fine & implies(u.copied == 1, (state.reads[u.at_copy] == 0) & (state.writes[u.at_copy] == 0))
+    # ``hit-lookup.running-hit-names-what-is-listed``
+    fine = fine & _names_what_is_listed(u, u.at_block, u.source) & _ends_in_its_block(u)
+    return fine & _offers(u) & (u.matched == _matched(u)) & _parts(u, u.matched)
 
 
 _REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
@@ -692,8 +709,7 @@ _AS_A_WHOLE = (
     "the entry may leave its block, or get a free one; the step computes what is not computed there; then the block, "
     "or a boundary inside it, may become known for what counts as computed, or is rejected if it is known. Afterwards "
     "the request stands in the state as it did, and what counts as computed, and a token from the sure ones on reads, "
-    "is in a block that the table names. With a tier of pinned blocks, a block may be demoted for what is taken, and is "
-    "pinned before it is left or not."
+    "is in a block that the table names. A block may be demoted for what is taken, and be pinned before it is left."
 )
 STEPS = _with_tables(
     "running-step-as-a-whole",
@@ -765,7 +781,7 @@ def _admission(
         unknowns={
             **OF_STEP,
             "computed": Count(0, 0),
-            **{each: Count(0) for each in ("full", "rest", "external")},
+            **{each: Count(0) for each in ("full", "rest", "external", "matched")},
             **{each: Count(0, 1) for each in ("copied", "loads")},
         },
         assumes=lambda u: only_if(u) & _may_be_admitted(u),
@@ -786,10 +802,11 @@ ADMITS = _admission(
     "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
     "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
     "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
-    "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
-    "and the load do not bring; then the block may become known for what counts as computed. What is held is held "
-    "before anything is taken. Afterwards the request stands in the state as it must, and what is at hand and its next "
-    "token reads is in a block that the table names. Blocks may be demoted for what is taken. A rejected admission does nothing.",
+    "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the "
+    "hit, the copy and the load do not bring; then the block may become known for what counts as computed. What is "
+    "held is held before anything is taken, for which blocks may be demoted. Afterwards the request stands in the "
+    "state as it must, and what is at hand and its next token reads is in a block that the table names. A rejected "
+    "admission does nothing.",
     lambda u: (u.offers == 0) & (u.inside == u.copied) & ((u.inside == 1) | (u.matches == 0)),
     {
         "a block of the hit": lambda u: _is_after_a_hit(u, 2, 1) & (u.loads == 0) & (u.copied == 0),
@@ -870,6 +887,152 @@ ADMITS_INSIDE = _admission(
 )
 
 
+# What a look-up finds
+
+
+class _Of:
+    """The prefixes of a request: of those that end with blocks, the ones of some places are met."""
+
+    def __init__(self, *places: Any) -> None:
+        self.places = places
+
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, slice):
+            return which + 1
+        return [which.start + place * which.step + 1 for place in self.places]
+
+
+class _Listed:
+    """A map: what it finds is listed in the state, as ``content-and-cached-map.running-find`` shows."""
+
+    def __init__(self, lists: Any) -> None:
+        self.lists = lists
+
+    def find(self, content: Any) -> Any:
+        """A block that is listed: one that is needed is there."""
+        _group, tokens = content
+        block = fresh("found")
+        current_path().fact(formula_of(is_found(self.lists, tokens, block)))
+        return key(block)
+
+
+class _Places(FoundBlocks):
+    """The blocks that were found: one of them is looked at, and from one is copied."""
+
+    def __init__(self, u: Any, found: Any) -> None:
+        super().__init__(u.place, found[0])
+        self.u, self.last = u, found[1]
+
+    def __getitem__(self, which: Any) -> Any:
+        if isinstance(which, slice):
+            return super().__getitem__(which)
+        assert bool(which == self.u.full), "the block in which the hit ends"
+        return self.last
+
+
+def _is_listed(u: Any) -> Any:
+    """What a satisfied group says of a hit: its table and its copy."""
+    state, its = before(u), group(Kind.FULL, u.size, unit_tokens=u.unit, lookahead=bool(u.matches == 1))
+
+    def needed(hit_tokens: Any) -> tuple[Any, Any]:
+        # Of which kind it is matters only to how many blocks are not read.
+        return NullBlocks(expression_of(u.first)), its.blocks_needed(hit_tokens)[1]
+
+    names = ("tokens_matched", "ends_inside", "block_size_tokens")
+    of: Any = SimpleNamespace(blocks_needed=needed, **{name: getattr(its, name) for name in names})
+    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1)
+    maps: Any = (_Listed(state.listed), _Listed(state.begins))
+    prefixes: Any = _Of(u.place, u.full)
+    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
+    found.blocks = _Places(u, found.blocks)
+    (table,), partials = (
+        hit_lookup.tables_found((found,), _hit(u), u.tokens),
+        hit_lookup.partials_found((found,), _hit(u)),
+    )
+    length: Any = 0
+    block: Any = NULL
+    for part in table:
+        if isinstance(part, FoundStretch):
+            length = length + part.places
+        else:
+            block = either(length == u.place, part, block)
+            length = length + 1
+    copied = len(partials) == 1
+    if copied != bool(u.copied == 1):
+        return False
+    source: Any = partials[0].source if copied else NULL
+    fine = _names_what_is_listed(u, block, source) & _ends_in_its_block(u) & (length == u.full)
+    return fine & (partials[0].tokens == u.rest if copied else u.rest == 0)
+
+
+def _is_some_units(u: Any) -> Any:
+    """A hit, and a block, are some units; what no token after the hit reads is left later, too."""
+    whole = (u.rest == u.units * u.unit) & (u.size == u.units_of_block * u.unit) & (u.rest < u.size)
+    return whole & ((u.copied == 1) == (u.rest >= 1)) & (u.first <= u.passed) & (u.whole == (u.place + 1) * u.size)
+
+
+LISTED = Obligation(
+    id="hit-lookup.running-hit-names-what-is-listed",
+    statements=("KV-MEM-01",),
+    title="If each block that a hit needs is found by a map, which finds a block that is listed, the table of the hit "
+    "names at each place that is read later, in a table of any length, a block that is listed for the content that its "
+    "request has up to the end of that place. The hit ends inside a block if and only if something is copied; the "
+    "source is listed for what a hit there must match, which ends in that block.",
+    unknowns={
+        "blocks": Count(1),
+        "out_of_turn": Count(0, 1),
+        **{name: AMap(arity) for name, arity in MAPS.items()},
+        **{name: Count(0) for name in ("place", "full", "rest", "passed", "first", "units")},
+        **{name: Count(1) for name in ("size", "unit", "units_of_block", "whole", "tokens")},
+        **{name: Count(0, 1) for name in ("copied", "matches")},
+    },
+    assumes=_is_some_units,
+    claim=_is_listed,
+    witnesses={
+        "look-ahead inside a block": lambda u: (
+            (u.size == 4) & (u.unit == 1) & (u.full == 2) & (u.rest == 2) & (u.matches == 1) & (u.place == 1)
+        ),
+        "look-ahead up to its end": lambda u: (
+            (u.size == 4) & (u.unit == 2) & (u.full == 2) & (u.rest == 2) & (u.matches == 1) & (u.place == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "asks-by-the-prefix-before",
+            "A block is asked for by the prefix that ends a token before it does.",
+            "kvreference.hit_lookup:_Found.__init__",
+            lambda self, geometry, index, maps, prefixes: _FINDS(self, geometry, index, maps, _Before(prefixes)),
+        ),
+        only(
+            "begins-a-token-later",
+            "A beginning is asked for by the prefix that ends a token later.",
+            "kvreference.hit_lookup:_Found._beginning",
+            lambda self, matched: self.partial_map.find((self.index, self.prefixes[matched])),
+        ),
+        only(
+            "the-next-block",
+            "A table begins with the next block.",
+            "kvreference.hit_lookup:_Found.table",
+            lambda self, hit: (*_TABLE(self, hit)[1:], NULL),
+        ),
+    ),
+)
+
+
+class _Before:
+    """Prefixes, of which a cut begins one too early."""
+
+    def __init__(self, prefixes: Any) -> None:
+        self.prefixes = prefixes
+
+    def __getitem__(self, which: Any) -> Any:
+        return self.prefixes[slice(which.start - 1, which.stop, which.step) if isinstance(which, slice) else which]
+
+
+_FINDS: Callable[..., None] = hit_lookup._Found.__init__
+_TABLE: Callable[..., tuple[Any, ...]] = hit_lookup._Found.table
+"""What these do, where nothing is broken."""
+
 # What is left
 
 
@@ -906,4 +1069,4 @@ WAS_COMPUTED = Obligation(
     ),
 )
 
-OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, WAS_COMPUTED)
+OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, LISTED, WAS_COMPUTED)
