@@ -43,7 +43,9 @@ def register(
         seen = table.registered
         looks_at = rules.ask(tokens_looked_at, retention, geometry, group, tokens)
         passed = range(looks_at if begun is None else begun + 1, looks_at)
-        due = list(_take_due(group, retention, request, table, looks_at, known, passed, rules))
+        taken = _take_due(group, retention, request, table, looks_at, known, passed, rules)
+        # After a failed load, another request that shares a block may have computed it again, and cached it.
+        due = [position for position in taken if pool.cached.content_of(table.blocks[position]) is None]
         size = group.block_size_tokens
         contents = [rules.ask(content_up_to, geometry, index, prefixes, (i + 1) * size) for i in due]
         for position, content in zip(due, contents, strict=True):

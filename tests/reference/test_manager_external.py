@@ -344,6 +344,23 @@ def test_a_load_that_brought_the_beginning_is_cached_up_to_there() -> None:
     assert Granted(0, ((4,),)) == perform(manager, Admit(0, BUDGET))
 
 
+def test_two_requests_compute_again_what_they_share() -> None:
+    """Goal: a block is cached, and reported, once. Method: the second of two requests hits both blocks of the first."""
+    manager = manager_of(FULL)
+    enter(manager, 0, 32)
+    enter(manager, 1, 40)
+    perform(manager, Rewind(0, 0), Rewind(1, 0), TakeEvents(), Schedule(0, BUDGET))
+    stored = perform(manager, TakeEvents())
+    perform(manager, Schedule(1, BUDGET))
+    assert isinstance(stored, Happened)
+    assert ([1, 2], [Stored], Happened(())) == (
+        cached(manager),
+        list(map(type, stored.events)),
+        perform(manager, TakeEvents()),
+    )
+    assert [1, 2] == table(manager, 1)[:2]
+
+
 @pytest.mark.parametrize(("valid", "serve"), [(159, [1, 2, 3]), (158, [1, 2, 3]), (16, [])])
 def test_what_a_window_released_is_computed_again(valid: int, serve: list[int]) -> None:
     """Goal: a request never reads what its window released for a load that failed. Method: token 160 reads from 97 on,

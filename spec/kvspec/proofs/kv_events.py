@@ -299,8 +299,13 @@ def _reports(u: Any) -> Any:
     groups = [SimpleNamespace(block_size_tokens=size) for size in (8, 4, 8)]
     manager.geometry = SimpleNamespace(groups=groups, keeps_states=False)
     status = Status.LOADING if way == ARRIVES else Status.RUNNING
+    computed = 8 if way == ARRIVES else 0
     manager.population = _Books(
-        {OWNER: SimpleNamespace(number=OWNER, tokens=[0] * 9, tokens_computed=0, status=status, drafts_in_flight=0)}
+        {
+            OWNER: SimpleNamespace(
+                number=OWNER, tokens=[0] * 9, tokens_computed=computed, status=status, drafts_in_flight=0
+            )
+        }
     )
     manager.prefixes, manager.performed, manager._events = {OWNER: []}, 0, [earlier]
     operation: Any = (

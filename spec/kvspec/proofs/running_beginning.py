@@ -25,6 +25,7 @@ from kvreference.manager import Manager
 from kvreference.pinned_tier import PinnedPool
 from kvreference.population import Population
 from kvreference.prefix_cache import PrefixCache
+from kvreference.scheduler.queues import Queues
 from kvreference.scheduler.scheduler import Scheduler
 from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation, only
@@ -41,8 +42,8 @@ AHEAD = 2
 """How many steps may be in flight, if more than one may."""
 
 
-def _made(u: Any) -> Scheduler:
-    """A scheduler, with its manager. Of which groups the model has, nothing is asked."""
+def _made(u: Any) -> Any:
+    """A manager, with its scheduler if no step is ahead. Of which groups the model has, nothing is asked."""
     geometry: Any = SimpleNamespace(groups=object(), grain_tokens=object(), hashed_ahead_tokens=object())
     with validators.disabled():
         settings = Settings(
@@ -54,6 +55,8 @@ def _made(u: Any) -> Scheduler:
             steps_in_flight_max=AHEAD if u.ahead == 1 else 1,
         )
     limits: Any = object()
+    if u.ahead == 1:
+        return SimpleNamespace(manager=Manager(settings), queues=Queues(), _performed=[])
     return Scheduler(settings, limits)
 
 

@@ -245,7 +245,8 @@ def _must(u: Any, which: str, status: Status, request: Any, manager: Any, flies:
         keeps = status is Status.LOADING or which == "finish and send"
         return (leave() if keeps and status is Status.RUNNING else [] if keeps else free()), u.computed, not keeps
     if which in ("arrived", "failed"):
-        if status is Status.LOADING and which == "arrived":
+        # A load of which nothing counts, since a window lacks what it would be read with, is freed.
+        if status is Status.LOADING and which == "arrived" and u.computed > 0:
             arrived = ("register", pool, request, own, manager.tables[OWNER], u.computed, None)
             return [arrived], least(u.computed, u.tokens - 1), False
         return free(), 0, status is Status.ENDING

@@ -35,6 +35,7 @@ from kvreference.prefix_cache import PrefixCache
 from kvreference.retention import Dense, Sparse
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
+from kvspec.loops import edited
 from kvspec.obligation import AMap, Count, Obligation, Unknown, only
 from kvspec.progress.counted import least
 from kvspec.proofs.hit_lookup import full_of
@@ -84,6 +85,9 @@ OF_CACHING: Mapping[str, Unknown] = {
 """A table of any length in one of any number of groups, and how far its request is; a block is due once so many tokens
 are computed, or never."""
 
+
+NOTHING_KNOWN = SimpleNamespace(content_of=lambda _block: None)
+"""A cached map in which no block holds anything."""
 
 JUNCTION, PROMPT = object(), object()
 """The junction of a request, which the retention of its blocks must be asked for, and the length of its prompt."""
@@ -144,7 +148,9 @@ def _registers_what_is_due(u: Any) -> Any:
     its = group(Kind.MAMBA if keeps_states else Kind.FULL, u.size, **states)
     known: list[Any] = []
     pool: Any = SimpleNamespace(
-        register=lambda content, block: known.append((content, block)), is_cached=lambda _block: False
+        register=lambda content, block: known.append((content, block)),
+        is_cached=lambda _block: False,
+        cached=SimpleNamespace(content_of=lambda _block: (u.group, -1) if u.is_known == 1 else None),
     )
     place, table = _looked_at(u)
     begun = u.begun if u.steps == 1 else None
@@ -163,7 +169,7 @@ def _registers_what_is_due(u: Any) -> Any:
     fine = fine & (table.registered == either(later, u.place, u.place + 1))
     # A state that a step has passed is the one from which it began.
     passed = (end > u.begun) & (end < tokens) if stops and begun is not None else False
-    due = (u.is_due == 1) & (u.due <= tokens) & (u.block != NULL) & negated(passed)
+    due = (u.is_due == 1) & (u.due <= tokens) & (u.block != NULL) & negated(passed) & (u.is_known == 0)
     if len(reported) != len(known):
         return False
     if not known:
@@ -210,10 +216,17 @@ REGISTERS = Obligation(
     statements=("KV-OP-08", "KV-OP-15", "KV-OP-16", "KV-OP-20", "KV-OP-27", "KV-MEM-01", "KV-WORK-01"),
     title="When a request's computed tokens are registered, in any of its groups, each block of its table, however "
     "long that is, is looked at in its turn: if it is full of verified tokens and was not looked at before. It is "
-    "cached, once, for the prefix that ends with its last token, if and only if it is due, not released, and, of "
-    "states, this step does not pass its end. If it is due later, the step looks no further, and the next one begins "
-    "there. A state that becomes cached serves no hit before this step is dispatched, if the step computes it.",
-    unknowns={**OF_CACHING, "verified": Count(1), "stops": Count(0, 2), "begun": Count(0), "steps": Count(0, 1)},
+    "cached, once, for the prefix that ends with its last token, if and only if it is due, not released, not cached by "
+    "another request with which it is shared, and, of states, this step does not pass its end. If it is due later, the "
+    "step looks no further, and the next one begins there. A state that becomes cached serves no hit before this step "
+    "is dispatched, if the step computes it.",
+    unknowns={
+        **OF_CACHING,
+        "verified": Count(1),
+        "stops": Count(0, 2),
+        "begun": Count(0),
+        **{name: Count(0, 1) for name in ("steps", "is_known")},
+    },
     assumes=lambda u: (u.place < u.length) & (u.group < u.groups) & ((u.is_due == 1) | (u.due == 0)),
     claim=_registers_what_is_due,
     witnesses={
@@ -253,6 +266,16 @@ REGISTERS = Obligation(
         ),
     },
     mutants=(
+        only(
+            "shared-block-is-registered-twice",
+            "What two requests share and compute again after a failed load becomes known twice.",
+            "kvreference.prefix_cache:register",
+            edited(
+                caching.register,
+                "if pool.cached.content_of(table.blocks[position]) is None",
+                "if table.blocks[position] != NULL",
+            ),
+        ),
         only(
             "null-is-registered",
             "A place that was released becomes known.",
@@ -313,7 +336,11 @@ REGISTERS = Obligation(
 
 def _offers_once(u: Any) -> Any:
     offers: list[Any] = []
-    pool: Any = SimpleNamespace(register=lambda _content, block: offers.append(block), is_cached=lambda _block: False)
+    pool: Any = SimpleNamespace(
+        register=lambda _content, block: offers.append(block),
+        is_cached=lambda _block: False,
+        cached=NOTHING_KNOWN,
+    )
     place, table = _looked_at(u)
     its = group(Kind.FULL, u.size)
     with turns_at(caching, [place], lambda its_place: setattr(table, "registered", its_place)):
@@ -390,6 +417,7 @@ def _entry(u: Any) -> Any:
         partial=SimpleNamespace(contents_of=lambda _block: ()),
         register_beginning=lambda content, block: known.append((content, block)),
         is_cached=lambda _block: False,
+        cached=NOTHING_KNOWN,
     )
     # In this geometry every number is a boundary, so that of this prompt may be any.
     dense = bool(u.dense == 1)
@@ -550,6 +578,7 @@ def _several(u: Any) -> Any:
         register=lambda content, block: cached.append((content, block)),
         register_beginning=lambda content, block: entries.append((content, block)),
         is_cached=lambda _block: False,
+        cached=NOTHING_KNOWN,
     )
     table: Any = Table(u.blocks, u.registered, u.offered)
     kept: Any = SimpleNamespace(due_tokens=lambda *_: 0, boundaries=lambda *_: [u.low, u.high])

@@ -1449,6 +1449,7 @@ def _caches(u: Any) -> Any:
     pool.fill()
     block = _blocks(1, 2 if u.held_twice == 1 else 1, pinned=bool(u.is_pinned == 1))
     pool.pool.cached.register = pool.pool.partial.register = lambda _content, _block: None
+    pool.pool.cached.content_of = lambda _block: None
     its = group(Kind.FULL, u.size, unit_tokens=1)
     entries: Any = OneBlock(block)
     table, was = Table(entries, u.place, 0), {**vars(block.its)}
