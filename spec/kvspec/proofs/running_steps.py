@@ -6,8 +6,8 @@ them must be able to happen where it happens, in the slots too. How the request 
 (``_stands``): it is assumed before the operation, and shown after it.
 
 What stands for the pool does what ``running_kernel`` and ``running_pool`` show of it: a block that is taken was free,
-one that is held gets a holder. What a look-up finds is listed for the content that its request asks for, as
-``longest_hit`` shows. When a block is due and which boundaries are offered is any. A prefix is known by how many tokens
+one that is held gets a holder. What a look-up finds is listed for the content that its request asks for: this is shown
+of the look-up that runs, over maps that find what they list. When a block is due and which boundaries are offered is any. A prefix is known by how many tokens
 it has. In the state the tokens of a step count as computed before their content becomes known, in the manager after it.
 """
 
@@ -99,7 +99,7 @@ class Row:
             return self.parts[which.start.__index__() :] if which.stop is None else []
         if not (which is self.its.place or which == self.its.place):
             return fresh("another")
-        part = self.at(self.its.place)
+        self.its.part = part = self.at(self.its.place)
         if part is None:
             raise IndexError(which)
         return self.its.block if part.what != "null" and not self.its.left else NULL
@@ -134,7 +134,9 @@ class Whole:
         self.looked_up = False
         self.matched: Any = 0
         """Whether something is copied after a hit, and how many tokens its source is asked for."""
-        self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), None
+        self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), self
+        self.part: Stretch | None = None
+        """In which stretch the place is."""
 
     def table(self, blocks: Any, **others: Any) -> ATable:
         """A table."""
@@ -175,6 +177,13 @@ class Whole:
     def register_beginning(self, content: Any, block: Any) -> None:
         """It is known to begin with this."""
         self.did.append(("begin", (content, block)))
+
+    def content_of(self, block: Any) -> Any:
+        """What the block at the place is known to hold; None if nothing. What is taken is forgotten."""
+        assert block is self.block, "of the place that is looked at"
+        assert self.part is not None, "the place was found"
+        known = self.part.what != "taken" and self.u.content[self.u.at_block] != 0
+        return self.u.content[self.u.at_block] if known else None
 
     def is_cached(self, _block: Any) -> bool:
         """Not asked."""
@@ -328,7 +337,7 @@ def _stands(u: Any, state: State, named: Any, counted: Any, filled: Any = False)
     return fine & implies(named, (state.filled[u.at_block] != 0) == filled)
 
 
-def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed | None:
+def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed:
     """What was done to the entry, in order; the tokens from one to the other count as computed then."""
     replayed = Replayed(u)
     tables: Any = manager.holdings.tables.get(OWNER)
@@ -361,9 +370,6 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
     for what, which in its.did:
         if what == "register":
             content, block = which
-            if replayed.state.content[u.at_block] != 0:
-                # The cached map raises an error: see ``content-and-cached-map.running-register``.
-                return None
             replayed.happens(Register, evolve(own, content=content[1]))
             replayed.could = replayed.could & (block == u.at_block)
         elif what == "begin":
@@ -421,8 +427,6 @@ def _step(u: Any) -> Any:
     with _as_it_is(its, manager):
         answer = manager.perform(operation)
     replayed = _replayed(u, its, manager, answer, (u.computed, request.tokens_computed))
-    if replayed is None:
-        return True
     (asked,) = of.asked
     named = (u.place >= u.dead) & (u.place < table.blocks.length) & (not its.left)
     fine = replayed.could & _stands(u, replayed.state, named, _token(u) < request.tokens_computed)
@@ -527,8 +531,6 @@ def _admits(u: Any) -> Any:
         return its.did == [] and manager.holdings.tables == {} and bool(request.tokens_computed == 0)
     computed = (0, 0) if answer.loads else (hit, request.tokens_computed)
     replayed = _replayed(u, its, manager, answer, computed)
-    if replayed is None:
-        return False
     ((table,),) = manager.holdings.tables.values()
     named = (u.place >= u.passed) & (u.place < table.blocks.length)
     counted = _token(u) < (hit if answer.loads else request.tokens_computed)
@@ -640,6 +642,20 @@ OFFERS = (
         lambda pool, content, table, position: pool.register_beginning(content, table.blocks[position - 1]),
     ),
 )
+KNOWN = only(
+    "known-twice",
+    "What is known already becomes known once more.",
+    "kvreference.prefix_cache:register",
+    lambda pool, *others: register(_knows_nothing(pool), *others),
+)
+
+
+def _knows_nothing(pool: Any) -> Any:
+    names = ("register", "register_beginning", "partial", "is_cached")
+    cached = SimpleNamespace(content_of=lambda _block: None)
+    return SimpleNamespace(cached=cached, **{name: getattr(pool, name) for name in names})
+
+
 LEAVES = (
     only(
         "what-is-in-flight-is-sure",
@@ -701,13 +717,13 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
                 _names_the_third(u) & (u.passed == 3) & (u.computed == 12) & (u.refs[u.at_block] == 1)
             ),
         },
-        mutants=(*OF_ALL, *REGISTERS, *OFFERS, *mutants),
+        mutants=(*OF_ALL, *REGISTERS, KNOWN, *OFFERS, *mutants),
     )
 
 
 _AS_A_WHOLE = (
     "the entry may leave its block, or get a free one; the step computes what is not computed there; then the block, "
-    "or a boundary inside it, may become known for what counts as computed, or is rejected if it is known. Afterwards "
+    "or a boundary inside it, may become known for what counts as computed, if it is not known. Afterwards "
     "the request stands in the state as it did, and what counts as computed, and a token from the sure ones on reads, "
     "is in a block that the table names. A block may be demoted for what is taken, and be pinned before it is left."
 )
