@@ -7,8 +7,9 @@ them must be able to happen where it happens, in the slots too. How the request 
 
 What stands for the pool does what ``running_kernel`` and ``running_pool`` show of it: a block that is taken was free,
 one that is held gets a holder. What a look-up finds is listed for the content that its request asks for: this is shown
-of the look-up that runs, over maps that find what they list. When a block is due and which boundaries are offered is any. A prefix is known by how many tokens
-it has. In the state the tokens of a step count as computed before their content becomes known, in the manager after it.
+of the look-up that runs, over maps that find what they list. When a block is due and which boundaries are offered is
+any. A prefix is known by how many tokens it has. In the state the tokens of a step count as computed before their
+content becomes known, in the manager after it.
 """
 
 from __future__ import annotations
