@@ -75,6 +75,7 @@ Kind: TypeAlias = "type[Operation] | type[None]"
 # What the source says
 
 _REGISTER = "block_pool:BlockPool.register"
+_MAKES_ROOM = "pinned_tier:PinnedPool.make_room"
 ENTRIES = frozenset(name for name in KERNEL if name.rpartition(".")[2] not in CHANGES) | {_REGISTER}
 """What of the kernel others call: what changes a pool, a queue or a map by itself is called by the kernel alone, which
 ``kernel.writers`` finds."""
@@ -239,7 +240,7 @@ EFFECTS: Mapping[str, tuple[type[Transition], ...]] = MappingProxyType(
         "block_pool:BlockPool.reset": (Reset,),
         "pinned_tier:PinnedPool.reset": (Reset,),
         "block_pool:BlockPool.evict": (Forget,),
-        "pinned_tier:PinnedPool.make_room": (Demote,),
+        _MAKES_ROOM: (Demote,),
     }
 )
 """What of the kernel others call, and the transitions that it makes, each any number of times.
@@ -300,24 +301,42 @@ _CACHES: Mapping[str, Proofs] = MappingProxyType(
     }
 )
 _IN_FLIGHT = "that the blocks which steps in flight use, and another node fills, are those of requests that record it"
-_ALLOCATES: Mapping[str, Proofs] = MappingProxyType(
-    {name: () for name in EFFECTS if EFFECTS[name] and EFFECTS[name][0] in (Hold, Take, Read, Aim, Demote)}
+_FOUND = ("hit-lookup.running-hit-names-what-is-listed", "content-and-cached-map.running-find")
+_ROOM = ("blocks-and-references.running-allocation",)
+_GROWS: Mapping[str, Proofs] = MappingProxyType(dict.fromkeys(("holdings:Holdings._grow", _MAKES_ROOM), _ROOM))
+_HITS: Mapping[str, Proofs] = MappingProxyType(
+    {
+        "holdings:Holdings._begin": _ROOM,
+        "holdings:Holdings._hold": _FOUND,
+        "holdings:Holdings._read": _FOUND,
+        "holdings:Holdings._aim": _ROOM,
+    }
 )
-_BEGIN = "holdings:Holdings._begin"
+_COMPUTES = (
+    "content-and-cached-map.running-registers-what-is-scheduled",
+    "content-and-cached-map.running-steps-ahead-count-alike",
+)
+_NOT_ALL_GROUPS = "groups that keep states, whose tables move blocks, and those with a slot for several tokens"
 _RESETS = ("block_pool:BlockPool.reset", "pinned_tier:PinnedPool.reset")
 
 _TABLE: dict[Kind, Row] = {
-    # Not performed as a whole by a proof yet.
     Admit: Row(
-        calls={_BEGIN: (), **_ALLOCATES, **_SLIDES, **_CACHES},
-        counts={Fill: (), Compute: ()},
+        (
+            "content-and-cached-map.running-admission-as-a-whole",
+            "partial-hits.running-admission-as-a-whole",
+            "content-and-cached-map.running-return-as-a-whole",
+        ),
+        {**_HITS, **_GROWS, **_SLIDES, **_CACHES},
+        {Fill: _ROOM, Compute: _COMPUTES},
+        left=_NOT_ALL_GROUPS,
     ),
     Schedule: Row(
-        calls={"holdings:Holdings._grow": (), "pinned_tier:PinnedPool.make_room": (), **_SLIDES, **_CACHES},
-        counts={Compute: ()},
-        never=frozenset({_BEGIN, *_ALLOCATES}) - {"holdings:Holdings._grow", "pinned_tier:PinnedPool.make_room"},
+        ("content-and-cached-map.running-step-as-a-whole",),
+        {**_GROWS, **_SLIDES, **_CACHES},
+        {Compute: _COMPUTES},
+        never=frozenset(_HITS),
+        left=_NOT_ALL_GROUPS,
     ),
-    # Performed as a whole.
     Sample: Row(
         _ANSWERED,
         _CACHES,

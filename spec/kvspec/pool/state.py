@@ -110,6 +110,12 @@ def is_cached(state: State, block: Number) -> Condition:
     return cached
 
 
+def is_found(lists: Map, content: Number, block: Number) -> Condition:
+    """Whether a map lists the block for the content: then a look-up may find it."""
+    found: Condition = (block >= 1) & (lists[content, block] == block)
+    return found
+
+
 class Transition:
     """One thing that can happen to one block; what can happen, and what it does."""
 

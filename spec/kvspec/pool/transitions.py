@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
-from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, Transition, in_pool, is_cached
+from kvspec.pool.state import FREE, HELD, WAITING, Operands, State, Transition, in_pool, is_cached, is_found
 from kvspec.symbolic import either, negated
 
 
@@ -164,12 +164,12 @@ def one_less(state: State, block: Any) -> State:
 
 def _holds(state: State, at: Operands) -> Any:
     """Whether the cached map lists the block for the content asked for."""
-    return (at.content != 0) & (state.listed[at.content, at.block] == at.block)
+    return (at.content != 0) & is_found(state.listed, at.content, at.block)
 
 
 def _begins(state: State, at: Operands) -> Any:
     """Whether the map of the entries lists the block, which has one, for the content asked for."""
-    return (at.content != 0) & (state.begins[at.content, at.block] == at.block) & (state.begun[at.block] != 0)
+    return (at.content != 0) & is_found(state.begins, at.content, at.block) & (state.begun[at.block] != 0)
 
 
 def _counting(state: State, entry: Any, has: Any, block: Any, tentative: Any = 0) -> Any:

@@ -26,8 +26,8 @@ from kvreference.partial_map import PartialMap
 from kvreference.population import Population
 from kvreference.rules import OWN_RULES
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
-from kvspec.pool.induction import ANY_STATE, ANY_STEP, anywhere, before, is_sound, operands
-from kvspec.pool.state import FREE, HELD, WAITING, Transition
+from kvspec.pool.induction import ANY_STATE, ANY_STEP, anywhere, before, is_sound, operands, sound
+from kvspec.pool.state import FREE, HELD, WAITING, Operands, Transition, is_found
 from kvspec.pool.transitions import (
     Begin,
     Demote,
@@ -535,7 +535,8 @@ def _found(u: Any) -> Any:
     lists = u.listed if u.full == 1 else u.begins
     if found is None:
         return lists[u.at_content, u.any_block] == 0
-    return lists[u.at_content, found] != 0
+    listed = sound(before(u), [Operands(found, content=u.at_content)])
+    return implies(listed, is_found(lists, u.at_content, found))
 
 
 FIND = Obligation(

@@ -7,6 +7,7 @@ A request may be of any length: its tokens and its drafts are known by how many 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -42,7 +43,7 @@ from kvreference.operations import (
 from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
 from kvspec.obligation import Count, Obligation, Unknown, only
-from kvspec.progress.counted import least
+from kvspec.progress.counted import least, most
 from kvspec.proofs.attention_kinds import reads
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_tables import on_lengths, table_of
@@ -753,6 +754,92 @@ IN_STEP = Obligation(
 )
 
 
+def _counts_alike(u: Any) -> Any:
+    """A request is scheduled or admitted, where steps are ahead of answers and where they are not."""
+    runs, made = bool(u.runs == 1), []
+    geometry = NO_STATES
+    if u.states == 1:
+        geometry = SimpleNamespace(state_block_tokens=u.block, lookahead_tokens=u.lookahead, fences=True)
+    for kind in (Population, PopulationAhead):
+        goes_ahead = kind is PopulationAhead
+        request = request_of(
+            u,
+            Status.RUNNING if runs else Status.WAITING,
+            # What a request that waits still expects of steps from before is none of its drafts.
+            drafts=Tokens(u.drafts if runs or goes_ahead else 0),
+            prompt_tokens=u.prompt,
+            awaited=_in_flight(u) if goes_ahead and u.awaits == 1 else [],
+            in_flight=[],
+        )
+        its = books(kind, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=geometry)
+        its.settings.drafts_max, its.alive = Most(expression_of(u.drafts_max)), {0: request}
+        answer = Granted(u.hit, (), u.external, bool(u.loads == 1))
+        with ExitStack() as stack:
+            stack.enter_context(validators.disabled())
+            for module in (population, ahead):
+                stack.enter_context(on_lengths(module))
+                for name, by in {"min": least, "max": most}.items():
+                    stack.enter_context(patch.object(module, name, by, create=True))
+            asked = its.tokens_from(request, u.computed + u.hit + u.external, u.budget)
+            its.settle(Schedule(0, u.budget) if runs else Admit(0, u.budget), answer)
+        made.append((asked, request))
+    (one, other), (asked, asked_ahead) = [each for _, each in made], [each for each, _ in made]
+    fine = (asked == asked_ahead) & (one.tokens_computed == other.tokens_computed)
+    return fine & (one.status is other.status) & (one.tokens.length == other.tokens.length)
+
+
+def _may_count(u: Any) -> Any:
+    awaited = either(u.awaits == 1, u.first + u.others + u.steps + 1, 0)
+    waits = (u.drafts <= awaited) & (u.computed + u.hit + u.external <= u.tokens) & (u.computed < u.tokens)
+    runs = (u.computed < u.tokens + u.drafts) & (u.computed < u.longest - 1) & (u.hit == 0) & (u.external == 0)
+    return implies(u.runs == 0, waits) & implies(u.runs == 1, runs & (u.loads == 0)) & _no_others(u)
+
+
+COUNTS_ALIKE = Obligation(
+    id="content-and-cached-map.running-steps-ahead-count-alike",
+    statements=("KV-MEM-01",),
+    title="A step or an admission of a request computes, and makes count as computed, the same tokens where steps are "
+    "ahead of answers, however many are awaited, as where each is answered first; a request that waits computes none "
+    "that is awaited.",
+    unknowns={
+        **CHUNK,
+        **STEPS,
+        **{name: Count(0, 1) for name in ("awaits", "runs", "loads", "states")},
+        **{name: Count(0) for name in ("drafts_max", "hit", "external", "prompt", "lookahead")},
+        "block": Count(1),
+    },
+    assumes=_may_count,
+    claim=_counts_alike,
+    witnesses={
+        "a second step ahead": lambda u: (
+            (u.runs == 1) & (u.awaits == 1) & (u.steps == 1) & (u.tokens == 9) & (u.computed == 11) & (u.drafts == 5)
+        ),
+        "admitted again while answers are awaited": lambda u: (
+            (u.runs == 0) & (u.awaits == 1) & (u.drafts == 3) & (u.hit == 4) & (u.tokens == 9)
+        ),
+    },
+    mutants=(
+        only(
+            "awaited-tokens-are-computed-again",
+            "A preempted request computes the tokens that are awaited in its first step.",
+            f"{AHEAD}:PopulationAhead.tokens_from",
+            lambda self, request, computed, budget: Population.tokens_from(self, request, computed, budget),
+        ),
+        only(
+            "the-answer-counts",
+            "The token that a step answers counts as computed with it.",
+            f"{AHEAD}:PopulationAhead._compute",
+            lambda self, request, budget, granted: _counts_the_answer(self, request, budget, granted),
+        ),
+    ),
+)
+
+
+def _counts_the_answer(self: PopulationAhead, request: Any, budget: int, granted: Granted) -> None:
+    _COMPUTE_AHEAD(self, request, budget, granted)
+    request.tokens_computed += int(request.answers_step)
+
+
 class Awaited(Term):
     """How many tokens are awaited, of which a list is made."""
 
@@ -1333,6 +1420,7 @@ OBLIGATIONS = (
     TAKES_BACK,
     LATE,
     IN_STEP,
+    COUNTS_ALIKE,
     ANSWERED_FIRST,
     GOES_AHEAD,
     LOADS,

@@ -6,9 +6,10 @@ them must be able to happen where it happens, in the slots too. How the request 
 (``_stands``): it is assumed before the operation, and shown after it.
 
 What stands for the pool does what ``running_kernel`` and ``running_pool`` show of it: a block that is taken was free,
-one that is held gets a holder. What a look-up finds is listed for the content that its request asks for, as
-``longest_hit`` shows. When a block is due and which boundaries are offered is any. A prefix is known by how many tokens
-it has. In the state the tokens of a step count as computed before their content becomes known, in the manager after it.
+one that is held gets a holder. What a look-up finds is listed for the content that its request asks for: this is shown
+of the look-up that runs, over maps that find what they list. When a block is due and which boundaries are offered is
+any. A prefix is known by how many tokens it has. In the state the tokens of a step count as computed before their
+content becomes known, in the manager after it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from unittest.mock import patch
 
 from attrs import Converter, define, evolve, field, validators
 
-from kvreference import attention, caching, holdings, population, prefix_cache
+from kvreference import ahead, attention, caching, hit_lookup, holdings, population, prefix_cache
 from kvreference import manager as manager_module
 from kvreference import tables as block_tables
 from kvreference.answers import Granted, Hit, Partial, Refused
@@ -38,11 +39,14 @@ from kvreference.prefix_cache import no_junction
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
-from kvspec.pool.induction import before, is_sound_at
+from kvspec.pool.induction import before, broken, is_sound_at
 from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
-from kvspec.pool.state import FREE, MAPS, Operands, State, Transition, in_pool
-from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Drop, Fill, Hold, Read, Register, Take
+from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition, is_found
+from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Demote, Drop, Fill, Hold, Pin, Read, Register, Take
 from kvspec.progress.counted import least, most
+from kvspec.proofs.longest_hit import Blocks as FoundBlocks
+from kvspec.proofs.longest_hit import Stretch as FoundStretch
+from kvspec.proofs.longest_hit import Times as NullBlocks
 from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_queries import cache_over
@@ -96,7 +100,7 @@ class Row:
             return self.parts[which.start.__index__() :] if which.stop is None else []
         if not (which is self.its.place or which == self.its.place):
             return fresh("another")
-        part = self.at(self.its.place)
+        self.its.part = part = self.at(self.its.place)
         if part is None:
             raise IndexError(which)
         return self.its.block if part.what != "null" and not self.its.left else NULL
@@ -131,7 +135,9 @@ class Whole:
         self.looked_up = False
         self.matched: Any = 0
         """Whether something is copied after a hit, and how many tokens its source is asked for."""
-        self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), None
+        self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), self
+        self.part: Stretch | None = None
+        """In which stretch the place is."""
 
     def table(self, blocks: Any, **others: Any) -> ATable:
         """A table."""
@@ -142,8 +148,10 @@ class Whole:
         return self.u.free
 
     def make_room(self, count: Any, _kept: Any) -> bool:
-        """Whether so many can be had."""
-        return bool(count <= self.u.room)
+        """Whether so many can be had; if so, blocks are demoted for them."""
+        is_room = bool(count <= self.u.room)
+        self.did += [("demote", None)] if is_room else []
+        return is_room
 
     def touch(self, blocks: Any) -> None:
         """One more holder for each."""
@@ -170,6 +178,13 @@ class Whole:
     def register_beginning(self, content: Any, block: Any) -> None:
         """It is known to begin with this."""
         self.did.append(("begin", (content, block)))
+
+    def content_of(self, block: Any) -> Any:
+        """What the block at the place is known to hold; None if nothing. What is taken is forgotten."""
+        assert block is self.block, "of the place that is looked at"
+        assert self.part is not None, "the place was found"
+        known = self.part.what != "taken" and self.u.content[self.u.at_block] != 0
+        return self.u.content[self.u.at_block] if known else None
 
     def is_cached(self, _block: Any) -> bool:
         """Not asked."""
@@ -255,7 +270,7 @@ def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
         stack.enter_context(on_stretches())
         for module in (population, manager_module, caching, prefix_cache):
             stack.enter_context(on_lengths(module))
-        for module in (population, attention, holdings, caching, prefix_cache, manager_module):
+        for module in (population, ahead, attention, holdings, caching, prefix_cache, manager_module):
             for name, by in {"min": least, "max": most}.items():
                 stack.enter_context(patch.object(module, name, by, create=True))
         stack.enter_context(patch.object(holdings, "range", ranged, create=True))
@@ -288,7 +303,7 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
     manager.choices = Choices(lookahead_when_admitted=True)
     manager.cache, manager.geometry, manager.prefixes = cache, geometry, {OWNER: _Prefixes(u.known)}
     manager.settings = SimpleNamespace(lookahead_tokens=u.lookahead, full_sequence_must_fit=True)
-    manager.settings.loads_out_of_turn, manager.performed = False, 0
+    manager.settings.loads_out_of_turn, manager.performed = u.out_of_turn == 1, 0
     its_books = books(Population, chunk_tokens=u.chunk, tokens_max=u.longest, geometry=geometry)
     its_books.alive = {OWNER: request}
     manager.population = its_books
@@ -323,7 +338,7 @@ def _stands(u: Any, state: State, named: Any, counted: Any, filled: Any = False)
     return fine & implies(named, (state.filled[u.at_block] != 0) == filled)
 
 
-def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed | None:
+def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed:
     """What was done to the entry, in order; the tokens from one to the other count as computed then."""
     replayed = Replayed(u)
     tables: Any = manager.holdings.tables.get(OWNER)
@@ -333,12 +348,18 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
         if what == "source":
             replayed.happens(Read, Operands(u.source, copy=u.at_copy, content=its.matched))
         elif what == "leave":
+            if u.pins == 1:
+                replayed.happens(Pin, own)
             replayed.happens(Drop, own)
+        elif what == "demote" and (u.pins == 1) & (replayed.state.where[u.at_block] == WAITING):
+            # This one or another: even if it is one that is held then, nothing becomes impossible.
+            replayed.happens(Demote, own)
         elif which is part and what == "hold":
             replayed.happens(Hold, evolve(own, content=u.whole))
         elif which is part and what == "take":
             current_path().assume(formula_of(replayed.state.where[u.at_block] == FREE))
-            replayed.happens(Fill if answer.loads else Take, own)
+            # Another node writes what comes after the hit, also in a block of which the beginning is copied.
+            replayed.happens(Fill if answer.loads and _token(u) >= _hit(u) else Take, own)
     copies: Any = manager.holdings.copies
     if any(copy.destination is its.block for copy in copies):
         brings = _token(u) < _hit(u)
@@ -350,9 +371,6 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
     for what, which in its.did:
         if what == "register":
             content, block = which
-            if replayed.state.content[u.at_block] != 0:
-                # The cached map raises an error: see ``content-and-cached-map.running-register``.
-                return None
             replayed.happens(Register, evolve(own, content=content[1]))
             replayed.could = replayed.could & (block == u.at_block)
         elif what == "begin":
@@ -400,6 +418,7 @@ def _step(u: Any) -> Any:
     runs, its, of = bool(u.way == RUNS), Whole(u), _AGroup(u)
     status = Status.RUNNING if runs else Status.WAITING
     request = request_of(u, status, number=OWNER, drafts=Tokens(u.drafts), drafts_in_flight=u.unsure)
+    request.in_flight = [u.flying]
     manager = _manager(u, its, of, request)
     parts = [Stretch(u.dead, "null"), Stretch(u.length - u.dead, "there")]
     table = its.table(parts, registered=u.registered, boundary_tokens=u.offered, dead=u.dead, fresh=False)
@@ -409,14 +428,12 @@ def _step(u: Any) -> Any:
     with _as_it_is(its, manager):
         answer = manager.perform(operation)
     replayed = _replayed(u, its, manager, answer, (u.computed, request.tokens_computed))
-    if replayed is None:
-        return True
     (asked,) = of.asked
     named = (u.place >= u.dead) & (u.place < table.blocks.length) & (not its.left)
     fine = replayed.could & _stands(u, replayed.state, named, _token(u) < request.tokens_computed)
     # Nothing is left that a token from the sure ones on reads.
     is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = fine & implies(is_read, named) & (asked == u.computed - (u.unsure if runs else 0))
+    fine = fine & implies(is_read, named) & (asked == _sure(u))
     return fine & (table.registered * u.size <= request.tokens_computed)
 
 
@@ -433,7 +450,7 @@ OF_STEP: Mapping[str, Unknown] = {
     "size": Count(1),
     "unit": Count(1),
     "passed": Count(0),
-    **{name: Count(0, 1) for name in ("matches", "gate", "ready", "inside", "offers")},
+    **{name: Count(0, 1) for name in ("matches", "gate", "ready", "inside", "offers", "pins")},
     **{name: Count(0) for name in ("computed", "drafts", "known", "boundary", "lookahead", "free", "room", "due")},
     **{name: Count(1) for name in ("tokens", "budget", "chunk")},
     "longest": Count(2),
@@ -445,10 +462,19 @@ def _is_sound(u: Any) -> Any:
     own = Operands(u.at_block, u.at_entry, copy=u.at_copy)
 
     def points(state: State) -> list[Point]:
-        return [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)] + [Operands(u.source)]
+        points = [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)]
+        copied = (state.content[u.source], u.matched) if hasattr(u, "matched") else (0,)
+        return points + [Operands(u.source, content=content) for content in copied]
 
     fine = is_sound_at(u, points, KEPT) & (u.slot < u.size) & implies(u.inside == 1, u.unit < u.size)
     return fine & (u.tokens <= u.longest) & (u.known <= u.tokens)
+
+
+def _sure(u: Any) -> Any:
+    """How many of its computed tokens are sure, where a request runs: drafts in flight are not, and, where another node
+    writes out of turn, what the steps in flight compute."""
+    flying = either(u.out_of_turn == 1, least(u.flying, u.computed), 0)
+    return u.computed - either(u.way == RUNS, most(u.unsure, flying), 0)
 
 
 def _may_step(u: Any) -> Any:
@@ -457,15 +483,18 @@ def _may_step(u: Any) -> Any:
     named = (u.place >= u.dead) & (u.place < u.length)
     fine = _is_sound(u) & _stands(u, state, named, _token(u) < u.computed)
     fine = fine & (u.registered * u.size <= u.computed) & (u.computed <= u.length * u.size)
-    sure = u.computed - either(u.way == RUNS, u.unsure, 0)
+    sure = _sure(u)
     fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
     # ``attention-kinds.running-left-was-computed``; hits end inside blocks of full attention only.
     fine = fine & (u.passed * u.size <= sure) & implies(u.inside == 1, u.passed == 0)
-    # A window leaves what no copy writes, and no step in flight uses where another node may write out of turn:
-    # ``running-leave`` and ``attention-kinds.running-window-waits-for-what-is-unsure``.
-    over = (state.uses.count(u.at_block) == 0) & (state.owed[u.at_block] == 0)
-    over = over | (u.out_of_turn == 0) | (state.refs[u.at_block] != 1)
-    fine = fine & implies(named & (u.place < u.passed), over & (state.writes.count(u.at_block) == 0))
+    # Something is copied only in groups of full attention, of which nothing is left.
+    fine = fine & implies(state.writes.count(u.at_block) != 0, u.passed == 0)
+    # A step in flight uses a block of which its request is the only holder, if its first token reads it. A request that
+    # waits has none in flight.
+    begins = either(u.way == RUNS, most(u.computed - u.flying, 0), u.computed)
+    used = ((state.uses.count(u.at_block) != 0) | (state.owed[u.at_block] != 0)) & (state.refs[u.at_block] == 1)
+    fine = fine & implies(named & used & (u.out_of_turn == 1), u.place >= u.passed_then)
+    fine = fine & implies(begins >= sure, u.passed_then >= u.passed)
     runs = (u.computed < u.tokens + u.drafts) & (u.computed < u.longest - 1)
     resumes = (u.computed >= 1) & (u.computed < u.tokens) & (u.drafts == 0)
     fine = fine & _offers(u)
@@ -503,12 +532,10 @@ def _admits(u: Any) -> Any:
         return its.did == [] and manager.holdings.tables == {} and bool(request.tokens_computed == 0)
     computed = (0, 0) if answer.loads else (hit, request.tokens_computed)
     replayed = _replayed(u, its, manager, answer, computed)
-    if replayed is None:
-        return False
     ((table,),) = manager.holdings.tables.values()
     named = (u.place >= u.passed) & (u.place < table.blocks.length)
     counted = _token(u) < (hit if answer.loads else request.tokens_computed)
-    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (u.place >= u.full))
+    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (_token(u) >= _hit(u)))
     (asked,) = of.asked
     is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
     fine = (
@@ -520,28 +547,40 @@ def _admits(u: Any) -> Any:
     return fine & (table.registered * u.size <= request.tokens_computed)
 
 
+def _matched(u: Any) -> Any:
+    """How many tokens a copy asks its source for."""
+    return _hit(u) + _lookahead(u)
+
+
+def _names_what_is_listed(u: Any, block: Any, source: Any) -> Any:
+    """The block that a hit names at the place, and the source of its copy, are listed for what is asked for: for the
+    content of a full block, or, of the source, for a boundary inside it."""
+    state, matched = before(u), _matched(u)
+    named = (u.place >= u.passed) & (u.place < u.full)
+    copied = is_found(state.listed, matched, source) | is_found(state.begins, matched, source)
+    return implies(named, is_found(state.listed, u.whole, block)) & implies(u.copied == 1, copied)
+
+
+def _ends_in_its_block(u: Any) -> Any:
+    """What a copy asks for ends in the block in which the hit ends: a hit, and a block, are some units."""
+    return implies(u.copied == 1, _matched(u) <= (u.full + 1) * u.size)
+
+
 def _may_be_admitted(u: Any) -> Any:
     """The request has nothing yet, and what its hit names holds what it asks for."""
     state = before(u)
     fine = _is_sound(u) & _stands(u, state, False, False) & (_hit(u) < u.tokens) & (u.rest < u.size)
-    fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside) & implies(u.loads == 1, u.copied == 0)
+    fine = fine & ((u.copied == 1) == (u.rest >= 1)) & (u.copied <= u.inside)
     fine = fine & (u.passed * u.size <= _begins_with(u)) & implies(u.inside == 1, u.passed == 0)
-    is_hit = (u.place >= u.passed) & (u.place < u.full)
-    listed = (state.listed[u.whole, u.at_block] == u.at_block) & in_pool(state, u.at_block)
-    matched = _hit(u) + _lookahead(u)
-    source = (state.listed[matched, u.source] == u.source) | (
-        (state.begins[matched, u.source] == u.source) & (state.begun[u.source] != 0)
-    )
-    new = in_pool(state, u.source) & (state.reads[u.at_copy] == 0) & (state.writes[u.at_copy] == 0)
-    fine = fine & implies(is_hit, listed) & implies(u.copied == 1, source & new)
-    # A hit, and a block, are some units: what must match ends in the block in which the hit ends.
-    fine = fine & implies(u.copied == 1, matched <= (u.full + 1) * u.size)
-    return fine & _offers(u) & _parts(u, matched)
+    fine = fine & implies(u.copied == 1, (state.reads[u.at_copy] == 0) & (state.writes[u.at_copy] == 0))
+    # ``hit-lookup.running-hit-names-what-is-listed``
+    fine = fine & _names_what_is_listed(u, u.at_block, u.source) & _ends_in_its_block(u)
+    return fine & _offers(u) & (u.matched == _matched(u)) & _parts(u, u.matched)
 
 
 _REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
 _TAKE_BOUNDARIES, _RELEASES, _TABLES = caching._take_boundaries, Holdings.release_passed, block_tables.tables_of_hit
-_AIM, _HOLD = Holdings._aim, Holdings._hold
+_AIM, _HOLD, _DEMOTE = Holdings._aim, Holdings._hold, Demote.effect
 """What these do, where nothing is broken."""
 MANAGER, HOLDINGS = "kvreference.manager:Manager", "kvreference.holdings:Holdings"
 
@@ -604,7 +643,27 @@ OFFERS = (
         lambda pool, content, table, position: pool.register_beginning(content, table.blocks[position - 1]),
     ),
 )
+KNOWN = only(
+    "known-twice",
+    "What is known already becomes known once more.",
+    "kvreference.prefix_cache:register",
+    lambda pool, *others: register(_knows_nothing(pool), *others),
+)
+
+
+def _knows_nothing(pool: Any) -> Any:
+    names = ("register", "register_beginning", "partial", "is_cached")
+    cached = SimpleNamespace(content_of=lambda _block: None)
+    return SimpleNamespace(cached=cached, **{name: getattr(pool, name) for name in names})
+
+
 LEAVES = (
+    only(
+        "what-is-in-flight-is-sure",
+        "A window leaves what steps in flight read while another node may write it.",
+        "kvreference.manager:tokens_unsure",
+        lambda request, out_of_turn: request.drafts_in_flight,
+    ),
     only("all-is-sure", "A window leaves what drafts may take back.", f"{MANAGER}._unsure", lambda self, request: 0),
     only(
         "leaves-one-more",
@@ -636,6 +695,7 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
             **OF_STEP,
             "way": Count(way, way),
             **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered")},
+            **{name: Count(0) for name in ("flying", "passed_then")},
         },
         assumes=_may_step,
         claim=_step,
@@ -658,15 +718,15 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
                 _names_the_third(u) & (u.passed == 3) & (u.computed == 12) & (u.refs[u.at_block] == 1)
             ),
         },
-        mutants=(*OF_ALL, *REGISTERS, *OFFERS, *mutants),
+        mutants=(*OF_ALL, *REGISTERS, KNOWN, *OFFERS, *mutants),
     )
 
 
 _AS_A_WHOLE = (
     "the entry may leave its block, or get a free one; the step computes what is not computed there; then the block, "
-    "or a boundary inside it, may become known for what counts as computed, or is rejected if it is known. Afterwards "
+    "or a boundary inside it, may become known for what counts as computed, if it is not known. Afterwards "
     "the request stands in the state as it did, and what counts as computed, and a token from the sure ones on reads, "
-    "is in a block that the table names."
+    "is in a block that the table names. A block may be demoted for what is taken, and be pinned before it is left."
 )
 STEPS = _with_tables(
     "running-step-as-a-whole",
@@ -680,7 +740,7 @@ RETURNS = _with_tables(
     "What an admission of a request with computed tokens, which has its tables, does to an entry and to a slot of the "
     f"block there, are transitions where they can happen: {_AS_A_WHOLE}",
     RESUMES,
-    LEAVES[1:],
+    LEAVES[2:],
 )
 
 
@@ -711,6 +771,12 @@ OF_ADMISSIONS = (
         "kvreference.holdings:tables_of_hit",
         lambda geometry, hit, computed: _TABLES(geometry, hit, computed + 1),
     ),
+    broken(
+        "demoted-is-forgotten",
+        "What a demoted block holds is forgotten.",
+        Demote,
+        lambda state, at: _DEMOTE(evolve(state, listed=state.listed.put((state.content[at.block], at.block), 0)), at),
+    ),
     only(
         "takes-before-it-holds", "A block is taken before those of the hit are held.", f"{HOLDINGS}._hold", _takes_first
     ),
@@ -732,7 +798,7 @@ def _admission(
         unknowns={
             **OF_STEP,
             "computed": Count(0, 0),
-            **{each: Count(0) for each in ("full", "rest", "external")},
+            **{each: Count(0) for each in ("full", "rest", "external", "matched")},
             **{each: Count(0, 1) for each in ("copied", "loads")},
         },
         assumes=lambda u: only_if(u) & _may_be_admitted(u),
@@ -753,11 +819,11 @@ ADMITS = _admission(
     "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
     "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
     "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
-    "writes if it loads; the copy is made into a block of the request's own; the step computes what the hit, the copy "
-    "and the load do not bring; then the block may become known for what counts as computed. What is held is held "
-    "before anything is taken. Afterwards the request stands in the state as it must, and what is at hand and its next "
-    "token reads is in a block that the table names. A rejected admission does nothing. A load after a hit that ends "
-    "inside a block is left out.",
+    "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the "
+    "hit, the copy and the load do not bring; then the block may become known for what counts as computed. What is "
+    "held is held before anything is taken, for which blocks may be demoted. Afterwards the request stands in the "
+    "state as it must, and what is at hand and its next token reads is in a block that the table names. A rejected "
+    "admission does nothing.",
     lambda u: (u.offers == 0) & (u.inside == u.copied) & ((u.inside == 1) | (u.matches == 0)),
     {
         "a block of the hit": lambda u: _is_after_a_hit(u, 2, 1) & (u.loads == 0) & (u.copied == 0),
@@ -779,6 +845,15 @@ ADMITS = _admission(
             & (u.loads == 1)
             & (u.external == 8)
             & (u.copied == 0)
+        ),
+        "another node writes what is after a copied beginning": lambda u: (
+            _is_after_a_hit(u, 1, 1)
+            & (u.loads == 1)
+            & (u.external == 6)
+            & (u.copied == 1)
+            & (u.rest == 2)
+            & (u.unit == 2)
+            & (u.slot == 3)
         ),
         "a computed block becomes known": lambda u: (
             _asks(u)
@@ -829,6 +904,152 @@ ADMITS_INSIDE = _admission(
 )
 
 
+# What a look-up finds
+
+
+class _Of:
+    """The prefixes of a request: of those that end with blocks, the ones of some places are met."""
+
+    def __init__(self, *places: Any) -> None:
+        self.places = places
+
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, slice):
+            return which + 1
+        return [which.start + place * which.step + 1 for place in self.places]
+
+
+class _Listed:
+    """A map: what it finds is listed in the state, as ``content-and-cached-map.running-find`` shows."""
+
+    def __init__(self, lists: Any) -> None:
+        self.lists = lists
+
+    def find(self, content: Any) -> Any:
+        """A block that is listed: one that is needed is there."""
+        _group, tokens = content
+        block = fresh("found")
+        current_path().fact(formula_of(is_found(self.lists, tokens, block)))
+        return key(block)
+
+
+class _Places(FoundBlocks):
+    """The blocks that were found: one of them is looked at, and from one is copied."""
+
+    def __init__(self, u: Any, found: Any) -> None:
+        super().__init__(u.place, found[0])
+        self.u, self.last = u, found[1]
+
+    def __getitem__(self, which: Any) -> Any:
+        if isinstance(which, slice):
+            return super().__getitem__(which)
+        assert bool(which == self.u.full), "the block in which the hit ends"
+        return self.last
+
+
+def _is_listed(u: Any) -> Any:
+    """What a satisfied group says of a hit: its table and its copy."""
+    state, its = before(u), group(Kind.FULL, u.size, unit_tokens=u.unit, lookahead=bool(u.matches == 1))
+
+    def needed(hit_tokens: Any) -> tuple[Any, Any]:
+        # Of which kind it is matters only to how many blocks are not read.
+        return NullBlocks(expression_of(u.first)), its.blocks_needed(hit_tokens)[1]
+
+    names = ("tokens_matched", "ends_inside", "block_size_tokens")
+    of: Any = SimpleNamespace(blocks_needed=needed, **{name: getattr(its, name) for name in names})
+    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1)
+    maps: Any = (_Listed(state.listed), _Listed(state.begins))
+    prefixes: Any = _Of(u.place, u.full)
+    found: Any = hit_lookup._Found(geometry, 0, maps, prefixes)
+    found.blocks = _Places(u, found.blocks)
+    (table,), partials = (
+        hit_lookup.tables_found((found,), _hit(u), u.tokens),
+        hit_lookup.partials_found((found,), _hit(u)),
+    )
+    length: Any = 0
+    block: Any = NULL
+    for part in table:
+        if isinstance(part, FoundStretch):
+            length = length + part.places
+        else:
+            block = either(length == u.place, part, block)
+            length = length + 1
+    copied = len(partials) == 1
+    if copied != bool(u.copied == 1):
+        return False
+    source: Any = partials[0].source if copied else NULL
+    fine = _names_what_is_listed(u, block, source) & _ends_in_its_block(u) & (length == u.full)
+    return fine & (partials[0].tokens == u.rest if copied else u.rest == 0)
+
+
+def _is_some_units(u: Any) -> Any:
+    """A hit, and a block, are some units; what no token after the hit reads is left later, too."""
+    whole = (u.rest == u.units * u.unit) & (u.size == u.units_of_block * u.unit) & (u.rest < u.size)
+    return whole & ((u.copied == 1) == (u.rest >= 1)) & (u.first <= u.passed) & (u.whole == (u.place + 1) * u.size)
+
+
+LISTED = Obligation(
+    id="hit-lookup.running-hit-names-what-is-listed",
+    statements=("KV-MEM-01",),
+    title="If each block that a hit needs is found by a map, which finds a block that is listed, the table of the hit "
+    "names at each place that is read later, in a table of any length, a block that is listed for the content that its "
+    "request has up to the end of that place. The hit ends inside a block if and only if something is copied; the "
+    "source is listed for what a hit there must match, which ends in that block.",
+    unknowns={
+        "blocks": Count(1),
+        "out_of_turn": Count(0, 1),
+        **{name: AMap(arity) for name, arity in MAPS.items()},
+        **{name: Count(0) for name in ("place", "full", "rest", "passed", "first", "units")},
+        **{name: Count(1) for name in ("size", "unit", "units_of_block", "whole", "tokens")},
+        **{name: Count(0, 1) for name in ("copied", "matches")},
+    },
+    assumes=_is_some_units,
+    claim=_is_listed,
+    witnesses={
+        "look-ahead inside a block": lambda u: (
+            (u.size == 4) & (u.unit == 1) & (u.full == 2) & (u.rest == 2) & (u.matches == 1) & (u.place == 1)
+        ),
+        "look-ahead up to its end": lambda u: (
+            (u.size == 4) & (u.unit == 2) & (u.full == 2) & (u.rest == 2) & (u.matches == 1) & (u.place == 0)
+        ),
+    },
+    mutants=(
+        only(
+            "asks-by-the-prefix-before",
+            "A block is asked for by the prefix that ends a token before it does.",
+            "kvreference.hit_lookup:_Found.__init__",
+            lambda self, geometry, index, maps, prefixes: _FINDS(self, geometry, index, maps, _Before(prefixes)),
+        ),
+        only(
+            "begins-a-token-later",
+            "A beginning is asked for by the prefix that ends a token later.",
+            "kvreference.hit_lookup:_Found._beginning",
+            lambda self, matched: self.partial_map.find((self.index, self.prefixes[matched])),
+        ),
+        only(
+            "the-next-block",
+            "A table begins with the next block.",
+            "kvreference.hit_lookup:_Found.table",
+            lambda self, hit: (*_TABLE(self, hit)[1:], NULL),
+        ),
+    ),
+)
+
+
+class _Before:
+    """Prefixes, of which a cut begins one too early."""
+
+    def __init__(self, prefixes: Any) -> None:
+        self.prefixes = prefixes
+
+    def __getitem__(self, which: Any) -> Any:
+        return self.prefixes[slice(which.start - 1, which.stop, which.step) if isinstance(which, slice) else which]
+
+
+_FINDS: Callable[..., None] = hit_lookup._Found.__init__
+_TABLE: Callable[..., tuple[Any, ...]] = hit_lookup._Found.table
+"""What these do, where nothing is broken."""
+
 # What is left
 
 
@@ -865,4 +1086,4 @@ WAS_COMPUTED = Obligation(
     ),
 )
 
-OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, WAS_COMPUTED)
+OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, LISTED, WAS_COMPUTED)
