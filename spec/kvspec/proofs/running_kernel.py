@@ -26,6 +26,7 @@ from kvreference.holdings import Holdings
 from kvreference.operations import Abort, Finish, Transferred
 from kvreference.population import Population, Request, Status
 from kvreference.tables import Table
+from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, only
 from kvspec.pool.induction import before, operands, sound
 from kvspec.pool.invariants import Point
@@ -69,10 +70,11 @@ class HitBlocks(Entries):
 def _holds(u: Any) -> Any:
     its = running(u)
     held = holdings_over(its)
-    wanted = [evolve(table_of(5), registered=u.registered), table_of(NULL, 6)]
+    wanted = [evolve(table_of(5), registered=u.registered, dead=u.place, boundary_tokens=u.length), table_of(NULL, 6)]
     tables = held._begin(OWNER, wanted)
     begun = held.tables == {OWNER: tables} and [table.blocks for table in tables] == [[], []]
-    begun = begun & (tables[0].registered == u.registered)
+    begun = begun & (tables[0].registered == u.registered) & (tables[0].dead == u.place)
+    begun = begun & (tables[0].boundary_tokens == u.length) & (tables[0].fresh == wanted[0].fresh)
     try:
         held._begin(OWNER, wanted)
     except ValueError:
@@ -98,7 +100,8 @@ def _holds(u: Any) -> Any:
 HOLDS = Obligation(
     id="blocks-and-references.running-hold",
     statements=("KV-INV-01", "KV-INV-02", "KV-INV-04", "KV-INV-07", "KV-OP-22"),
-    title="A request that holds nothing gets empty tables. Each block of a hit that one of them then names, however "
+    title="A request that holds nothing gets empty tables, which know what of the hit is not read, and what of it was "
+    "looked at. Each block of a hit that one of them then names, however "
     "many there are, gets one holder more, leaves the queue in which it waited, the free or the pinned one, and keeps "
     "its content and its pin. A block that the request names already, and a number that is not a block's, are "
     "rejected, and then nothing changes.",
@@ -118,6 +121,12 @@ HOLDS = Obligation(
         "one that the request names": lambda u: (u.named_before == 1) & (u.refs[u.at_block] == 1),
     },
     mutants=(
+        only(
+            "what-is-not-held-is-forgotten",
+            "The first table does not know which blocks of the hit are not held.",
+            f"{HOLDINGS}._begin",
+            edited(Holdings._begin, "evolve(table, blocks=[])", "evolve(table, blocks=[], dead=0)"),
+        ),
         *TOUCH_MUTANTS,
         only(
             "named-twice",

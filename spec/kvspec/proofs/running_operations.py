@@ -137,7 +137,7 @@ def _noting(u: Any, holds: bool = True) -> tuple[Any, list[Any]]:
 def _population(u: Any, manager: Any, request: Any, **settings: Any) -> tuple[Any, Any]:
     """The request, and another one; both are there."""
     its = books(PopulationAhead if u.ahead == 1 else Population, geometry=ANY_STATES, **settings)
-    other = Request(OTHER, [1], Keys(), True)
+    other = Request(OTHER, [1], Keys(), True, undispatched=True)
     request.number, request.keys = OWNER, Keys()
     its.alive, its.arrived = {OWNER: request, OTHER: other}, 0
     manager.population = its
@@ -191,12 +191,14 @@ def _performs(u: Any, which: str) -> Any:
     fine = _same(asked, expected)
     if any(each[0] == "release_all" for each in asked):
         fine = fine & _may_drop(u, which)
-    fine = fine & (_fields(other) == {**was, "undispatched": other.undispatched})
+    fine = fine & (_fields(other) == {**was, "undispatched": which != "dispatch"})
     fine = fine & all(manager.prefixes[number] is prefixes[number] for number in its.alive if number != NEW)
     if is_over or OWNER not in its.alive:
         return fine & (is_over and list(its.alive) == [OTHER] and list(manager.prefixes) == [OTHER])
     fine = fine & (its.alive[OWNER] is request) & (request.tokens_computed == computed)
     fine = fine & (request.drafts_in_flight == (0 if which == "preempt" else u.unsure))
+    if which == "pause" and request.drafts != []:
+        return False
     if which == "continue":
         # Only what it does not count is replaced.
         return fine & (request.tokens.kept == u.computed)

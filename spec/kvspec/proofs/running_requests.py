@@ -7,6 +7,7 @@ A request may be of any length: its tokens and its drafts are known by how many 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,7 @@ from kvreference.operations import (
 )
 from kvreference.population import Population, Request, Status
 from kvreference.settings import Settings
+from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.progress.counted import least, most
 from kvspec.proofs.attention_kinds import reads
@@ -1158,7 +1160,7 @@ def _starts_anew(u: Any) -> Any:
     return fine & placed & (request.tokens_computed == u.computed) & (waits and request.parts == 2)
 
 
-_SETTLE = Population.settle
+_SETTLE, _SETTLE_AHEAD = Population.settle, PopulationAhead.settle
 
 
 def _goes_on_after_the_answer(self: Population, operation: Any, answer: Any) -> None:
@@ -1289,11 +1291,13 @@ def _goes_back(u: Any) -> Any:
     in_flight = len(request.in_flight)
     its = books(PopulationAhead if goes_ahead else Population, geometry=ANY_STATES)
     its.alive, its.dispatched = {0: request}, u.dispatched
-    # Which block of a group is read first is proved above: here it is any.
-    groups: list[Any] = [
-        SimpleNamespace(block_size_tokens=1, blocks_unread=lambda _tokens, first=first: first)
-        for first in (u.unread, u.other_unread)
-    ]
+    # Which block of a group is read first is proved above: here it is any, of the token after the valid ones.
+    asked, evicted = list[Any](), list[Any]()
+
+    def first_read(first: Any) -> Any:
+        return SimpleNamespace(block_size_tokens=1, blocks_unread=lambda tokens: (asked.append(tokens), first)[1])
+
+    groups: list[Any] = [first_read(u.unread), first_read(u.other_unread)]
     tables = [table_of(u.held), table_of()]
     tables[0].dead, tables[1].dead = u.dead, u.other_dead
     groups, tables = _in_order(u, groups, tables)
@@ -1303,7 +1307,7 @@ def _goes_back(u: Any) -> Any:
         registered.append(arguments)
         return []
 
-    pool = SimpleNamespace(evict=lambda _block: [], end=freed.extend, give_up=freed.extend)
+    pool = SimpleNamespace(evict=lambda block: (evicted.append(block), ())[1], end=freed.extend, give_up=freed.extend)
     geometry = SimpleNamespace(groups=groups)
     manager = manager_over(holdings_over(SimpleNamespace(pool=pool), geometry))
     manager.geometry, manager.population, manager.prefixes = geometry, its, {0: []}
@@ -1320,7 +1324,9 @@ def _goes_back(u: Any) -> Any:
         answers = goes_ahead and its.candidates(Sample) != []
         fine = (request.tokens.length == u.tokens) & (request.drafts_in_flight == 0)
         fine = fine & (request.drafts == [] and request.awaited == [] and not answers)
-        fine = fine & (len(request.in_flight) == in_flight)
+        fine = fine & (len(request.in_flight) == in_flight) & all(tokens == u.kept for tokens in asked)
+        # The block that is held is the first of its table: it holds a token.
+        fine = fine & ((evicted == [u.held]) if u.kept == 0 else evicted == [])
         if (u.dead <= u.unread) & (u.other_dead <= u.other_unread):
             as_before = stands(Status.LOADING if loads else Status.RUNNING, tables) and freed == []
             return fine & (request.tokens_computed == u.kept) & as_before
@@ -1379,6 +1385,22 @@ GOES_BACK = Obligation(
     },
     mutants=(
         only(
+            "what-is-missing-stays-cached",
+            "What a load did not bring stays known to the cache if its request starts anew.",
+            "kvreference.manager:Manager._start_anew",
+            edited(manager_module.Manager._start_anew, "self._rewind(operation)", "pass"),
+        ),
+        only(
+            "asks-for-what-is-computed",
+            "It is asked what the token after the computed ones reads, and not after the valid ones.",
+            "kvreference.manager:Manager.perform",
+            edited(
+                manager_module.Manager.perform,
+                "self.geometry.groups, tables, operation.tokens)",
+                "self.geometry.groups, tables, self.population[operation.request].tokens_computed)",
+            ),
+        ),
+        only(
             "answers-are-awaited",
             "Answers of steps that read what is missing become tokens of the request.",
             f"{AHEAD}:PopulationAhead.settle",
@@ -1411,6 +1433,63 @@ GOES_BACK = Obligation(
     ),
 )
 
+
+def _is_dispatched(u: Any) -> Any:
+    """A step is dispatched, of which each of three requests may be a part: one runs, one may load, one may run."""
+    its = books(PopulationAhead, geometry=ANY_STATES)
+    its.dispatched = u.dispatched
+    parts = [bool(part == 1) for part in (u.first, u.second, u.third)]
+    statuses = (Status.RUNNING, Status.LOADING if u.loads == 1 else Status.RUNNING, Status.RUNNING)
+    its.alive = {
+        number: request_of(u, status, undispatched=part)
+        for number, (status, part) in enumerate(zip(statuses, parts, strict=True))
+    }
+    its.settle(Dispatch(), Done())
+    computes = any(part and status is Status.RUNNING for status, part in zip(statuses, parts, strict=True))
+    is_left = any(request.undispatched for request in its.alive.values())
+    return (its.dispatched == u.dispatched + int(computes)) & (not is_left)
+
+
+def _counts(steps: Callable[[int], int]) -> Callable[..., None]:
+    """What follows a dispatch counts so many steps, by how many requests it computes."""
+
+    def settle(self: PopulationAhead, operation: Any, answer: Any) -> None:
+        computing = sum(each.undispatched and each.status is Status.RUNNING for each in self.alive.values())
+        before = self.dispatched
+        _SETTLE_AHEAD(self, operation, answer)
+        self.dispatched = before + steps(computing)
+
+    return settle
+
+
+DISPATCHED = Obligation(
+    id="blocks-and-references.running-counts-a-step-once",
+    statements=("KV-LEAK-01", "KV-MEM-04", "KV-OP-07"),
+    title="A step that is dispatched counts as one in flight, whichever requests it computes, and not if it computes "
+    "none; then no request is part of a step that is still to be dispatched.",
+    unknowns={
+        **{name: Count(0, 1) for name in ("first", "second", "third", "loads")},
+        **{name: Count(0) for name in ("dispatched", "computed")},
+        "tokens": Count(1),
+    },
+    claim=_is_dispatched,
+    witnesses={"two of three": lambda u: (u.first == 1) & (u.third == 1) & (u.second == 0) & (u.dispatched == 3)},
+    mutants=(
+        only(
+            "each-request-counts",
+            "A step counts once for each request that it computes.",
+            f"{AHEAD}:PopulationAhead.settle",
+            _counts(lambda computing: computing),
+        ),
+        only(
+            "every-step-counts",
+            "A step that computes nothing counts, too.",
+            f"{AHEAD}:PopulationAhead.settle",
+            _counts(lambda _computing: 1),
+        ),
+    ),
+)
+
 OBLIGATIONS = (
     COMPUTES,
     LAST_STATE,
@@ -1420,6 +1499,7 @@ OBLIGATIONS = (
     TAKES_BACK,
     LATE,
     IN_STEP,
+    DISPATCHED,
     COUNTS_ALIKE,
     ANSWERED_FIRST,
     GOES_AHEAD,

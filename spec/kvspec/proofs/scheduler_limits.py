@@ -17,6 +17,7 @@ from kvreference.population import Status
 from kvreference.scheduler import scheduler as scheduler_module
 from kvreference.scheduler.limits import Reason
 from kvreference.scheduler.operations import Reply, Submit
+from kvreference.scheduler.progress import is_held_up, is_stuck
 from kvreference.scheduler.queues import Queues, Terms
 from kvreference.scheduler.scheduler import Scheduler
 from kvspec.loops import edited
@@ -373,4 +374,49 @@ LEAVES = Obligation(
     ),
 )
 
-OBLIGATIONS = (LIMITS, ANSWERS, SUBMITS, LEAVES)
+STATUSES = tuple(Status)
+
+
+def _is_told(u: Any) -> Any:
+    """What is said of a step that advanced a request or none, with two requests alive or none."""
+    its: Any = object.__new__(Scheduler)
+    statuses = [STATUSES[which.__index__()] for which in (u.first, u.second)]
+    alive = {n: SimpleNamespace(status=status) for n, status in enumerate(statuses, 1)} if u.alive == 1 else {}
+    its.manager, its.queues = SimpleNamespace(population=SimpleNamespace(alive=alive)), Queues()
+    its.queues.terms = {1: Terms(9)} if u.in_line == 1 else {}
+    step: Any = SimpleNamespace(advanced=bool(u.advanced == 1))
+    under_way = [n for n in alive if alive[n].status in (Status.LOADING, Status.ENDING)]
+    rests = not step.advanced
+    held_up, stuck = is_held_up(its, step), is_stuck(its, step)
+    right = stuck == (rests and bool(u.in_line == 1) and under_way == [])
+    return right and held_up == (rests and under_way != []) and its.transfers() == under_way
+
+
+TELLS = Obligation(
+    id="scheduler-progress.told-apart",
+    statements=("KV-LIVE-03",),
+    title="A step that advances no request is held up if a transfer is under way, of a load or of a request that has "
+    "ended; it is a hang if none is and a request runs or waits. No step is both.",
+    unknowns={
+        **{name: Count(0, len(STATUSES) - 1) for name in ("first", "second")},
+        **{name: Count(0, 1) for name in ("alive", "in_line", "advanced")},
+    },
+    claim=_is_told,
+    witnesses={"one that has ended is read": lambda u: (u.first == STATUSES.index(Status.ENDING)) & (u.alive == 1)},
+    mutants=(
+        only(
+            "readers-hold-nothing-up",
+            "A request that has ended and is still read counts as no transfer.",
+            f"{SCHEDULER}.transfers",
+            edited(Scheduler.transfers, ", Status.ENDING", ""),
+        ),
+        only(
+            "waiting-is-no-hang",
+            "No hang is seen while none runs.",
+            f"{__name__}:is_stuck",
+            edited(is_stuck, "scheduler.queues.terms", "scheduler.queues.running"),
+        ),
+    ),
+)
+
+OBLIGATIONS = (LIMITS, ANSWERS, SUBMITS, LEAVES, TELLS)
