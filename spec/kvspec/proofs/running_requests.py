@@ -1295,7 +1295,15 @@ def _goes_back(u: Any) -> Any:
     asked, evicted = list[Any](), list[Any]()
 
     def first_read(first: Any) -> Any:
-        return SimpleNamespace(block_size_tokens=1, blocks_unread=lambda tokens: (asked.append(tokens), first)[1])
+        def blocks_unread(tokens: Any) -> Any:
+            asked.append(tokens)
+            return first
+
+        return SimpleNamespace(block_size_tokens=1, blocks_unread=blocks_unread)
+
+    def evict(block: Any) -> tuple[()]:
+        evicted.append(block)
+        return ()
 
     groups: list[Any] = [first_read(u.unread), first_read(u.other_unread)]
     tables = [table_of(u.held), table_of()]
@@ -1307,7 +1315,7 @@ def _goes_back(u: Any) -> Any:
         registered.append(arguments)
         return []
 
-    pool = SimpleNamespace(evict=lambda block: (evicted.append(block), ())[1], end=freed.extend, give_up=freed.extend)
+    pool = SimpleNamespace(evict=evict, end=freed.extend, give_up=freed.extend)
     geometry = SimpleNamespace(groups=groups)
     manager = manager_over(holdings_over(SimpleNamespace(pool=pool), geometry))
     manager.geometry, manager.population, manager.prefixes = geometry, its, {0: []}
