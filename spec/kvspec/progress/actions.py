@@ -75,7 +75,7 @@ ACTIONS: Mapping[type[operations.Operation], tuple[str, ...]] = MappingProxyType
         TakeEvents: ("kv-events.running-reports-in-order",),
         Arrive: ("scheduler-progress.ends-and-arrivals-add-nothing", _ROOM),
         Abort: _LEAVES,
-        Transferred: (_ROOM,),
+        Transferred: ("scheduler-progress.transfer-adds-nothing", _ROOM),
     }
 )
 """What a scheduler asks its block manager for, and what is proved of it: the last three are no parts of a step."""

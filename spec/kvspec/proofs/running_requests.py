@@ -703,8 +703,8 @@ def _keeps_what_was_expected(self: PopulationAhead, request: Any, operation: Any
     request.drafts = Tokens(before)
 
 
-_COMPUTE_AHEAD = PopulationAhead._compute
-"""What it does, where nothing is broken."""
+_COMPUTE_AHEAD, _FROM_AHEAD = PopulationAhead._compute, PopulationAhead.tokens_from
+"""What they do, where nothing is broken."""
 
 IN_STEP = Obligation(
     id="attention-kinds.running-steps-ahead-compute-their-drafts",
@@ -935,15 +935,23 @@ def _goes_ahead(u: Any) -> Any:
         in_flight=list(own),
     )
     its.alive = {0: request}
+    drafts, hit, provided = request.drafts, 0 if runs else u.hit, 0 if runs else u.provided
     with on_lengths(population), on_lengths(ahead):
-        its._compute(request, u.budget, Granted(0, (), 0))
-        computes = request.tokens_computed - u.computed
+        its.tokens_to_schedule(request, u.budget)
+        if request.drafts is not drafts:
+            # To ask forgets nothing.
+            return False
+        its._compute(request, u.budget, Granted(hit, (), provided))
+        computes = request.tokens_computed - u.computed - hit - provided
         expected = u.tokens + sum(1 + each for each in awaited)
         # Where it begins again, it computes none of the tokens that are awaited.
-        pending = u.tokens + u.drafts - u.computed - (0 if runs else expected - u.tokens)
+        pending = u.tokens + u.drafts - u.computed - hit - provided - (0 if runs else expected - u.tokens)
         answers = request.tokens_computed >= expected
         fine = (len(request.in_flight) == 1 + len(awaited)) & (request.in_flight[-1] == computes)
         fine = fine & (computes <= pending) & (computes <= u.budget)
+        # Of what it counts as computed, only drafts may be taken back.
+        verifies = sum(request.awaited)
+        fine = fine & (request.drafts_in_flight == least(most(0, request.tokens_computed - u.tokens), verifies))
         fine = fine & ((len(request.awaited) == 1 + len(awaited)) == answers)
         if len(request.awaited) > len(awaited):
             # It verifies the drafts after the token that was known, or is awaited.
@@ -977,23 +985,23 @@ GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
     statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
     bound="one draft at most proposed: they are a list",
-    title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, and answers "
-    "if and only if it reaches the tokens that are known or awaited; withdrawn it leaves no trace, and dispatched it "
-    "is in flight until it is over. A preempted request computes in its first step no token that is awaited. None is "
+    title="A step that is scheduled ahead counts as in flight with exactly the tokens that it computes, after a hit "
+    "and what another node provides, and answers if and only if it reaches the tokens that are known or awaited; only "
+    "drafts may be taken back. Withdrawn, it is neither awaited nor in flight, and dispatched it is in flight until it "
+    "is over. A preempted request computes in its first step no token that is awaited. None is "
     "scheduled for a request of which as many answers are awaited as may be.",
     unknowns={
         **CHUNK,
         **STEPS,
-        "awaits": Count(0, 1),
-        "runs": Count(0, 1),
-        "goes": Count(0, 1),
+        **{name: Count(0) for name in ("hit", "provided")},
+        **{name: Count(0, 1) for name in ("awaits", "runs", "goes")},
     },
     assumes=lambda u: (
         (u.computed < u.tokens + u.drafts)
         & implies(u.runs == 1, u.computed < u.longest - 1)
         & implies(u.awaits == 1, u.drafts >= 1 + u.first + u.others + u.steps)
         & _no_others(u)
-        & implies(u.runs == 0, u.computed + 1 <= u.tokens)
+        & implies(u.runs == 0, u.computed + u.hit + u.provided + 1 <= u.tokens)
     ),
     claim=_goes_ahead,
     witnesses={
@@ -1007,6 +1015,30 @@ GOES_AHEAD = Obligation(
         )
     },
     mutants=(
+        only(
+            "asked-and-forgotten",
+            "To ask how much a preempted request computes forgets the tokens that it awaits.",
+            f"{AHEAD}:PopulationAhead.tokens_from",
+            lambda self, request, computed, budget: (
+                _FROM_AHEAD(self, request, computed, budget),
+                setattr(request, "drafts", []),
+            )[0],
+        ),
+        only(
+            "drafts-are-not-counted",
+            "A step counts no drafts as ones that may be taken back.",
+            f"{AHEAD}:_count_drafts",
+            lambda request: None,
+        ),
+        only(
+            "hit-is-in-flight",
+            "What is hit or provided counts as computed by the step.",
+            f"{AHEAD}:PopulationAhead._compute",
+            lambda self, request, budget, granted: (
+                _COMPUTE_AHEAD(self, request, budget, granted),
+                request.in_flight.append(request.in_flight.pop() + granted.hit_tokens + granted.external_tokens),
+            )[0],
+        ),
         only(
             "withdrawn-stays-in-flight",
             "A step that was withdrawn counts as in flight.",

@@ -27,6 +27,7 @@ from kvreference.mamba import AlignedMamba
 from kvreference.operations import Dispatch, Preempt, ReleaseSkipped
 from kvreference.prefix_cache import PrefixCache
 from kvreference.tables import Table
+from kvspec.loops import edited
 from kvspec.obligation import Count, Obligation, Unknown, only
 from kvspec.pool.induction import before, operands, sound
 from kvspec.pool.invariants import Point
@@ -687,26 +688,34 @@ STEPS = Obligation(
 def _planned(u: Any) -> Any:
     one = group(Kind.FULL, u.size)
     # How a table grows is not asked here: what is planned is how many entries it is to have.
-    its = SimpleNamespace(entries=one.entries, layout=lambda _blocks, entries, _fresh: entries)
+    asked: list[Any] = []
+
+    def layout(_blocks: Any, entries: Any, fresh: Any) -> Any:
+        asked.append(fresh)
+        return entries
+
+    its = SimpleNamespace(entries=one.entries, layout=layout)
     held = holdings_over(SimpleNamespace(pool=None), SimpleNamespace(groups=(its,)))
     held.settings.tokens_max = u.longest
     table: Any = table_of()
-    table.blocks = Entries(u.length, {})
+    table.blocks, table.fresh = Entries(u.length, {}), bool(u.fresh == 1)
     with on_lengths(block_tables):
         (entries,) = held._plan([table], [None], Span(u.computed, u.tokens, u.lookahead))
     slots = either(u.computed + u.tokens + u.lookahead < u.longest, u.computed + u.tokens + u.lookahead, u.longest)
     needed = (slots + u.size - 1) // u.size
     if entries is None:
         return needed <= u.length
-    return (entries == needed) & (needed > u.length)
+    return (entries == needed) & (needed > u.length) & (asked == [table.fresh])
 
 
 PLANNED = Obligation(
     id="blocks-and-references.running-plan",
     statements=("KV-OP-04", "KV-MEM-02"),
     title="A table of any length is to have as many entries as its tokens and its look-ahead slots occupy, and no more "
-    "than the longest request occupies; one that has them stays as it is.",
+    "than the longest request occupies; one that has them stays as it is. How it grows depends on whether it holds "
+    "nothing but a hit.",
     unknowns={
+        "fresh": Count(0, 1),
         "size": Count(1),
         "length": Count(0),
         "computed": Count(0),
@@ -721,6 +730,12 @@ PLANNED = Obligation(
         )
     },
     mutants=(
+        only(
+            "every-table-is-fresh",
+            "Every table grows as if it held nothing but a hit.",
+            "kvreference.holdings:plan",
+            edited(block_tables.plan, "table.fresh", "True"),
+        ),
         only(
             "no-slots-for-drafts",
             "Look-ahead gets no slots.",

@@ -21,9 +21,9 @@ from unittest.mock import patch
 from attrs import Factory, define, evolve
 
 from kvreference import population
-from kvreference.answers import Granted, Refused
+from kvreference.answers import Done, Granted, Refused
 from kvreference.manager import Manager
-from kvreference.operations import Admit, Preempt, Schedule
+from kvreference.operations import Admit, Preempt, Schedule, Transferred
 from kvreference.population import Population, Status
 from kvreference.scheduler import progress, room
 from kvreference.scheduler.progress import steps_to_end
@@ -143,6 +143,22 @@ def left(u: Any) -> list[tuple[Any, Any]]:
         return list(zip(before, steps(made, watched), strict=True))
 
 
+def transferred(u: Any) -> list[tuple[Any, Any]]:
+    """The steps of any request, before and after a load of one that waits is over, with success or without."""
+    with in_parts(u):
+        watched = place_of(u, FIRST, RUNS, BACK, WAITS)
+        between = [RUNS, 11] if watched == RUNS else []
+        running = [FIRST, 10, *between] if watched in (FIRST, RUNS) or u.others_run == 1 else []
+        behind = [WAITS, 13] if watched == WAITS else []
+        made = line(u, running, [12, BACK, *behind])
+        made.queues.admit(BACK, runs=False)
+        loads = made.manager.population[BACK]
+        loads.status, loads.tokens_computed = Status.LOADING, u.loaded
+        before = steps(made, watched)
+        made.manager.population.settle(Transferred(BACK, bool(u.succeeded == 1)), Done())
+        return list(zip(before, steps(made, watched), strict=True))
+
+
 def served(u: Any, bound: Callable[[Scheduler, int], Any] = steps_to_end) -> tuple[Any, Any]:
     """The steps of any request after the first, before and after a step that gives the first its next tokens."""
     with in_parts(u):
@@ -253,6 +269,33 @@ LEAVING = Obligation(
             "A request that is submitted waits before all others.",
             "kvreference.scheduler.queues:Queues.submit",
             lambda self, number, terms: (self.waiting.insert(0, number), self.terms.update({number: terms})),
+        ),
+    ),
+)
+
+OVER = Obligation(
+    id="scheduler-progress.transfer-adds-nothing",
+    statements=SERVED,
+    title="With any number of requests, the end of a load, with success or without, adds to no request's steps.",
+    unknowns={
+        **LINE,
+        "watched": Count(0, 3),
+        "loaded": Count(0),
+        **{name: Count(0, 1) for name in ("succeeded", "others_run")},
+    },
+    assumes=_is_possible,
+    claim=lambda u: never_grows(transferred(u)),
+    witnesses={
+        "a load that others wait behind": lambda u: (
+            (u.watched == 3) & (u.succeeded == 0) & (u.loaded == 8) & (u.tokens4 == 9) & (transferred(u)[0][1] >= 3)
+        )
+    },
+    mutants=(
+        only(
+            "a-failed-load-leaves-a-token-more",
+            "A request of which a load has failed has a token more to compute.",
+            "kvreference.population:Population._transferred",
+            lambda self, request, succeeded: request.tokens.__iadd__([0]) if not succeeded else None,
         ),
     ),
 )
@@ -726,4 +769,4 @@ IN_ORDER = Obligation(
 )
 
 
-OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, EVERYBODY, SERVES, LETS_IN, IN_ORDER)
+OBLIGATIONS = (PREEMPTION, ADMISSION, LEAVING, OVER, EVERYBODY, SERVES, LETS_IN, IN_ORDER)
