@@ -110,6 +110,8 @@ _NAMES = frozenset(name for names in FIELDS.values() for name in names)
 _TYPES = frozenset({*(kind.__name__ for kind in FIELDS), "ScratchFirstQueue", "Tables"})
 _CHANGED_TYPES = _TYPES | {"list", "dict", "OrderedDict", "set"}
 _PARTS = _TYPES - {"Holdings", "Table", "Tables"}
+_COPIES = ("copy", "independent")
+"""What makes copies of a state: ``kvreference.state``."""
 _OF_LISTS = (
     *("append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"),
     *("move_to_end", "__setitem__", "__delitem__"),
@@ -139,7 +141,7 @@ def writers() -> Mapping[str, set[str]]:
             continue
         for name, node in defined(ast.parse(path.read_text(encoding="utf-8"))):
             owner = name.rpartition(".")[0]
-            fields = set[str]() if node.name in ("__init__", "copy") else written(node, owner in _PARTS)
+            fields = set[str]() if node.name in ("__init__", *_COPIES) else written(node, owner in _PARTS)
             if fields:
                 found[f"{module}:{name}"] = fields
     return found
@@ -261,7 +263,7 @@ def recorded() -> Iterator[set[str]]:
 
     def note(code: CodeType) -> None:
         name = function_of(code)
-        makes = code.co_filename == __file__ or {code.co_name, name.rpartition(".")[2]} & {"__init__", "copy"}
+        makes = code.co_filename == __file__ or {code.co_name, name.rpartition(".")[2]} & {"__init__", *_COPIES}
         if not makes:
             found.add(name)
 
