@@ -22,10 +22,9 @@ class State:
     def copy(self: Kind) -> Kind:
         """An independent one in the same state. Constants are shared."""
         other = object.__new__(type(self))
-        parts = vars(other)
-        parts.update(vars(self))
+        vars(other).update(vars(self))
         for name in self.changing:
-            parts[name] = independent(parts[name])
+            setattr(other, name, independent(getattr(self, name)))
         return other
 
 
