@@ -53,7 +53,12 @@ CONTENT, BLOCKS, COPIES = "content-and-cached-map", "blocks-and-references", "pa
 
 TAKEN, WRITES, AIMED, HELD_BY, TAKES_BACK = Take.effect, Computed.effect, Aim.effect, Hold.effect, TakeBack.effect
 FILLS = Fill.effect
-MAY_REGISTER, MAY_BEGIN, MAY_HOLD = Register.precondition, Begin.precondition, Hold.precondition
+MAY_REGISTER, MAY_BEGIN, MAY_HOLD, MAY_AIM = (
+    Register.precondition,
+    Begin.precondition,
+    Hold.precondition,
+    Aim.precondition,
+)
 """What these do, where nothing is broken."""
 
 
@@ -291,7 +296,7 @@ FILLED_IS_NOT_OWED = inductive(
             "copied-while-loaded",
             "A copy brings something to where another node still writes.",
             Aim,
-            lambda state, at: Aim.precondition(state, at) & (at.content == state.wants[at.copy]),
+            lambda state, at: MAY_AIM(state, at) & (at.content == state.wants[at.copy]),
         ),
     ),
     {
