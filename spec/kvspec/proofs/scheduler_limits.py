@@ -128,12 +128,12 @@ LIMITS = Obligation(
 def _answers_within(u: Any) -> Any:
     """A request is answered; what its manager does to its tokens is ``eagle.running-answer-takes-back-what-failed``."""
     its: Any = object.__new__(Scheduler)
-    tokens, done, asked = Tokens(u.tokens), list[type](), list[Any]()
+    tokens, done, operations = Tokens(u.tokens), list[type](), list[Any]()
     request = SimpleNamespace(tokens=tokens, drafts_in_flight=u.verified)
 
     def perform(operation: Any) -> None:
         done.append(type(operation))
-        asked.append(operation)
+        operations.append(operation)
         if isinstance(operation, Sample):
             tokens.length = tokens.length + operation.accepted + 1
 
@@ -145,7 +145,7 @@ def _answers_within(u: Any) -> Any:
     gained = tokens.length - u.tokens
     ends = (u.ends == 1) | (tokens.length == u.limit)
     within = (tokens.length <= u.limit) & (gained >= 1) & (gained <= u.verified + 1) & (gained <= u.accepted + 1)
-    sample, *finish = asked
+    sample, *finish = operations
     holds = sample.accepted == least(u.accepted, u.verified, u.limit - u.tokens - 1)
     right = holds & (sample.drafts == least(u.drafts, u.drafts_max)) & (sample.token == 7 and sample.request == 1)
     right = right & all(each == Finish(1, sends) for each in finish)
@@ -225,10 +225,10 @@ def _is_accepted(u: Any) -> Any:
     before = list(its.queues.terms.values())
     its.manager = SimpleNamespace(population=SimpleNamespace(alive=Tokens(u.alive)))
     its._perform = done.append
-    asked: list[Any] = []
+    tokens_needed: list[Any] = []
 
     def needs(_settings: Any, tokens: Any) -> Any:
-        asked.append(tokens)
+        tokens_needed.append(tokens)
         return u.needs
 
     arrival: Any = _Arrival(u.prompt)
@@ -247,10 +247,10 @@ def _is_accepted(u: Any) -> Any:
         right = why.get(observation.reason, fits & alone & (u.alive >= u.most))
         return right & (done == [] and its.queues.waiting == [2] and len(its.queues.terms) == 2)
     terms = its.queues.terms[5]
-    said = (terms.limit_tokens == limit) & (terms.external_tokens == u.external) & (asked[0] == limit - 1)
+    said = (terms.limit_tokens == limit) & (terms.external_tokens == u.external) & (tokens_needed[0] == limit - 1)
     said = said & (terms.parks == loads and terms.sends == sends and not terms.entered)
     accepted = fits & alone & (u.alive < u.most)
-    return accepted & said & (done == [arrival] and its.queues.waiting == [2, 5] and len(asked) == 1)
+    return accepted & said & (done == [arrival] and its.queues.waiting == [2, 5] and len(tokens_needed) == 1)
 
 
 SUBMITS = Obligation(
