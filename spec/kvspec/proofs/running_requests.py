@@ -981,6 +981,12 @@ def _goes_ahead(u: Any) -> Any:
     return fine & (on_its_way and may_answer and over and not request.undispatched)
 
 
+def _asks_and_forgets(self: PopulationAhead, request: Any, computed: Any, budget: Any) -> Any:
+    tokens = _FROM_AHEAD(self, request, computed, budget)
+    request.drafts = []
+    return tokens
+
+
 GOES_AHEAD = Obligation(
     id="scheduler-progress.running-steps-ahead",
     statements=("KV-MEM-04", "KV-LIVE-02", "KV-SYS-03"),
@@ -1019,10 +1025,7 @@ GOES_AHEAD = Obligation(
             "asked-and-forgotten",
             "To ask how much a preempted request computes forgets the tokens that it awaits.",
             f"{AHEAD}:PopulationAhead.tokens_from",
-            lambda self, request, computed, budget: (
-                _FROM_AHEAD(self, request, computed, budget),
-                setattr(request, "drafts", []),
-            )[0],
+            _asks_and_forgets,
         ),
         only(
             "drafts-are-not-counted",
