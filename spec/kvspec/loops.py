@@ -36,7 +36,7 @@ class Rule:
     """What is so before every turn of one loop."""
 
     condition: str
-    """What the loop goes through, or how long it goes on, as the source has it."""
+    """What the loop goes through, or how long it lasts, as the source has it."""
     carried: tuple[str, ...] = ()
     """The names that are set before the loop, and that a turn sets or changes, sorted."""
 

@@ -654,6 +654,14 @@ def _steps(u: Any) -> Any:
     return (leaves & (released == [u.block])) | (negated(leaves) & (released == []))
 
 
+RELEASES_NOTHING = only(
+    "releases-nothing",
+    "An allocation releases nothing.",
+    f"{HOLDINGS}.release_passed",
+    lambda self, request, computed, unsure: None,
+)
+"""A mutant of all that rests on what an allocation releases first."""
+
 STEPS = Obligation(
     id="blocks-and-references.running-next-step",
     statements=("KV-OP-06", "KV-OP-04", "KV-MEM-01"),
@@ -675,12 +683,7 @@ STEPS = Obligation(
             "kvreference.holdings:tokens_passed",
             lambda request, groups, computed, unsure: computed,
         ),
-        only(
-            "releases-nothing",
-            "An allocation releases nothing.",
-            f"{HOLDINGS}.release_passed",
-            lambda self, request, computed, unsure: None,
-        ),
+        RELEASES_NOTHING,
     ),
 )
 

@@ -70,7 +70,7 @@ from kvspec.proofs.running_pool import PINNED, POOL, holdings_over
 from kvspec.proofs.running_queries import CACHE, cache_over
 from kvspec.proofs.running_registration import registered_in_a_step
 from kvspec.proofs.running_requests import Tokens
-from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, Cut, on_lengths
+from kvspec.proofs.running_tables import HOLDINGS, OTHER, OWNER, RELEASES_NOTHING, Cut, on_lengths
 from kvspec.proofs.scheduler_room import FIRST_ALLOCATION, SIZES, is_admitted
 from kvspec.running import key
 from kvspec.sequences import Parts, Repeated, more_than, times
@@ -951,14 +951,7 @@ NAMES_LATER = Obligation(
             & (u.tokens_max == 99)
         )
     },
-    mutants=(
-        only(
-            "nothing-is-released",
-            "An allocation releases nothing.",
-            f"{HOLDINGS}.release_passed",
-            lambda self, request, computed, unsure: None,
-        ),
-    ),
+    mutants=(RELEASES_NOTHING,),
 )
 
 
@@ -1004,14 +997,7 @@ NAMES_STATES = Obligation(
             & (u.dead == 1)
         )
     },
-    mutants=(
-        only(
-            "nothing-is-released",
-            "An allocation releases nothing.",
-            f"{HOLDINGS}.release_passed",
-            lambda self, request, computed, unsure: None,
-        ),
-    ),
+    mutants=(RELEASES_NOTHING,),
 )
 
 

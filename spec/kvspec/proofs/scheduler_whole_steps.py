@@ -832,7 +832,7 @@ STEP = Obligation(
         ),
         _broken(
             "an-end-is-passed-over",
-            "A request whose answer ends it goes on.",
+            "A request whose answer ends it continues.",
             Scheduler._answer,
             ("reply.ends or ", ""),
         ),
