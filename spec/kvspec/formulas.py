@@ -27,6 +27,12 @@ class _Number(z3.ArithRef):  # type: ignore[misc]  # z3 has no types
     __hash__ = object.__hash__
 
 
+class _Numeral(z3.IntNumRef):  # type: ignore[misc]
+    """The same of a number that is known."""
+
+    __hash__ = object.__hash__
+
+
 class _Truth(z3.BoolRef):  # type: ignore[misc]
     """The same of a truth."""
 
@@ -40,7 +46,7 @@ def _pair(first: z3.ExprRef, second: z3.ExprRef) -> Any:
 @_kept
 def number(value: int) -> z3.ArithRef:
     """The term of a number."""
-    return _Number(z3.IntVal(value).ast, _CONTEXT)
+    return _Numeral(z3.IntVal(value).ast, _CONTEXT)
 
 
 @_kept
@@ -154,13 +160,14 @@ def simple(formula: z3.BoolRef) -> z3.BoolRef:
 @_kept
 def simple_number(expression: z3.ArithRef) -> z3.ArithRef:
     """The same number, simplified."""
-    return _Number(z3.Z3_simplify(_IN, expression.ast), _CONTEXT)
+    found = z3.Z3_simplify(_IN, expression.ast)
+    return (_Numeral if z3.Z3_is_numeral_ast(_IN, found) else _Number)(found, _CONTEXT)
 
 
 @_kept
 def is_known(expression: z3.ArithRef) -> bool:
     """Whether ``expression`` is a number that is the same for all values of the unknowns."""
-    return bool(z3.is_int_value(simple_number(expression)))
+    return isinstance(simple_number(expression), _Numeral)
 
 
 def is_same(first: z3.ExprRef, second: z3.ExprRef) -> bool:
@@ -185,6 +192,19 @@ def is_so(formula: z3.BoolRef, example: z3.ModelRef) -> bool:
     return bool(known) and found[0].value == TRUE.ast.value
 
 
+def value(expression: z3.ArithRef, example: z3.ModelRef) -> int:
+    """The number that it is in an ``example``, with any values for what the example leaves open."""
+    found = (z3.Ast * 1)()
+    z3.Z3_model_eval(_IN, example.model, expression.ast, True, found)
+    return int(z3.Z3_get_numeral_string(_IN, found[0]))
+
+
 def add(solver: z3.Solver, formula: z3.BoolRef) -> None:
     """The solver knows it."""
     z3.Z3_solver_assert(_IN, solver.solver, formula.ast)
+
+
+def answer(solver: z3.Solver, formula: z3.BoolRef) -> z3.CheckSatResult:
+    """Whether all that the solver knows, and ``formula`` as well, can be so."""
+    asked = (z3.Ast * 1)(formula.ast)
+    return z3.CheckSatResult(z3.Z3_solver_check_assumptions(_IN, solver.solver, 1, asked))

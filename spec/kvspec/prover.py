@@ -235,8 +235,8 @@ def _unknowns(obligation: Obligation, fixed: Mapping[str, int]) -> dict[str, Any
         if name in fixed:
             values[name] = fixed[name]
         else:
-            is_map = isinstance(unknown, AMap)
-            values[name] = UnknownMap(name, unknown.arity) if is_map else Term(formulas.unknown(name))
+            value = Term(formulas.unknown(name))
+            values[name] = UnknownMap(name, unknown.arity) if isinstance(unknown, AMap) else value
     return values
 
 
@@ -249,14 +249,15 @@ def _smallest(
     with on(path):
         size = expression_of(obligation.size(unknowns))
     limit(path.solver, SMALLER_EFFORT)
-    # Ever longer steps down while there is something, shorter ones when there is not: the first values may be large.
-    by = 1
-    while by:
-        if path.solver.check(size <= model.eval(size, model_completion=True) - by) == z3.sat:
+    # Half as large, or half of what is left between that and what was not found: the first values may be large.
+    least, found = 0, formulas.value(size, model)
+    while least < found:
+        middle = (least + found) // 2
+        if formulas.answer(path.solver, formulas.at_most(size, formulas.number(middle))) == z3.sat:
             model = path.solver.model()
-            by *= 2
+            found = formulas.value(size, model)
         else:
-            by //= 2
+            least = middle + 1
     return _values(model, obligation, fixed, unknowns)
 
 
@@ -268,7 +269,7 @@ def _values(
         if name in fixed:
             values[name] = fixed[name]
         elif isinstance(unknown, Count):
-            values[name] = model.eval(getattr(unknowns, name).z3, model_completion=True).as_long()
+            values[name] = formulas.value(getattr(unknowns, name).z3, model)
     keys = sorted(set(values.values()))
     for name, unknown in obligation.unknowns.items():
         if isinstance(unknown, AMap):
@@ -279,12 +280,7 @@ def _values(
 def _finite(model: z3.ModelRef, chosen: UnknownMap, numbers: Sequence[int]) -> FiniteMap:
     """The map that z3 chose, at the numbers that it chose: it may have more entries."""
     keys = product(numbers, repeat=chosen.arity)
-    return FiniteMap(
-        {
-            key if chosen.arity > 1 else key[0]: model.eval(chosen[key].z3, model_completion=True).as_long()
-            for key in keys
-        }
-    )
+    return FiniteMap({key if chosen.arity > 1 else key[0]: formulas.value(chosen[key].z3, model) for key in keys})
 
 
 def _fails(obligation: Obligation, values: Values) -> bool | None:

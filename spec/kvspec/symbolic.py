@@ -273,10 +273,10 @@ def expression_of(number: object) -> z3.ArithRef:
     Raises:
         NotDecidableError: it is not an integer.
     """
-    if isinstance(number, Truth):
-        return formulas.chosen(number.z3, formulas.number(1), formulas.number(0))
     if isinstance(number, Term):
         return number.z3
+    if isinstance(number, Truth):
+        return formulas.chosen(number.z3, formulas.number(1), formulas.number(0))
     if isinstance(number, int):
         return formulas.number(int(number))
     raise NotDecidableError(f"{number!r} is not an integer")
@@ -431,11 +431,13 @@ class Path:
         """Values that satisfy everything stated so far: what they show need not be asked."""
         self.products = Products(self) if by_lemmas else RealProducts(self)
         self._named = 0
+        self._there: dict[int, z3.BoolRef] = {}
+        """What was said on this way, by where z3 keeps it."""
 
     def ask(self, formula: z3.BoolRef, effort: int, refutes: bool = False) -> z3.CheckSatResult:
         """Whether ``formula`` can be so here. Listeners hear that it cannot, and that it can if that ``refutes``."""
         limit(self.solver, effort)
-        answer = self.solver.check(formula)
+        answer = formulas.answer(self.solver, formula)
         if answer == z3.unsat or (refutes and answer == z3.sat):
             for listener in _listeners:
                 listener(self.solver, formula, answer)
@@ -458,9 +460,10 @@ class Path:
         return self._example is not None and formulas.is_so(formula, self._example)
 
     def _add(self, formula: z3.BoolRef) -> bool:
-        """Whether it is new here: else the way before said it."""
+        """Whether it is new here: else it was said before on this way, or the way before said it."""
         self._said += 1
-        if self._taken < self._known:
+        known, self._there[formula.ast.value] = formula.ast.value in self._there, formula
+        if known or self._taken < self._known:
             return False
         formulas.add(self.solver, formula)
         if not self._shows(formula):
@@ -603,6 +606,15 @@ class RecordedPath:
 
 
 Value = TypeVar("Value")
+
+
+def remembered(key: object, make: Callable[[], Value]) -> Value:
+    """What is the same on every path of a run: it is made once, and found by its ``key`` on the others."""
+    memory = _on_the_way[-1].memory if _on_the_way else {}
+    if key not in memory:
+        memory[key] = make()
+    value: Value = memory[key]
+    return value
 
 
 def _values_by_path(function: Callable[[], Value], given: Condition) -> Iterator[tuple[Condition, Value]]:
