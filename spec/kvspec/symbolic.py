@@ -28,6 +28,9 @@ from attrs import define, evolve
 
 from kvspec import formulas
 
+# An example of z3 is asked a few questions and dropped: to shorten its functions first takes longer.
+z3.set_param("model.compact", False)
+
 LARGER_BY = 2
 """Up to which difference of a factor the difference of the product is said exactly."""
 FACTS_MAX = 50_000
