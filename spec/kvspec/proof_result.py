@@ -57,6 +57,8 @@ class Options:
     """With how many seeds of z3 each is checked, from 0 on."""
     second: bool = False
     """Whether cvc5 is asked, too, with the first seed."""
+    mutants: bool = True
+    """Whether mutants are tried; never with ``proof_only``."""
 
 
 PLAIN = Options()
@@ -125,7 +127,7 @@ class ProofResult:
 
 
 def check_obligation(obligation: Obligation, task: Task, options: Options = PLAIN) -> ProofResult:
-    """Prove ``obligation``, look for its witnesses, and try its mutants.
+    """Prove ``obligation``, look for its witnesses, and try its mutants if that is one of the ``options``.
 
     Witnesses and mutants belong to the statement, not to a choice of values: with fixed values there are none.
     """
@@ -134,9 +136,10 @@ def check_obligation(obligation: Obligation, task: Task, options: Options = PLAI
     with _asked_too(second, options):
         proof = prove(obligation, task.fixed)
     checked = not (options.proof_only or task.fixed)
+    tried = obligation.mutants if checked and options.mutants else ()
     witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if checked else ())}
     with _asked_too(of_mutants, options):
-        mutants = {mutant.name: survives(obligation, mutant) for mutant in (obligation.mutants if checked else ())}
+        mutants = {mutant.name: survives(obligation, mutant) for mutant in tried}
     opinions = (second.opinion, of_mutants.opinion) if options.second else (None, None)
     return ProofResult(task, proof, witnesses, mutants, time.perf_counter() - started, *opinions)
 
