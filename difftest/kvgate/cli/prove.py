@@ -51,7 +51,7 @@ def prove(
     second: Annotated[
         bool, typer.Option("--second", help="Ask cvc5, too, each question that z3's answers rest on.")
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Repeat all with N seeds of z3.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Repeat the same with N seeds of z3.")] = 1,
     cores: Annotated[
         bool,
         typer.Option("--cores", help="Check the stored unsatisfiable cores of the central theorems by z3 and cvc5."),
