@@ -27,13 +27,13 @@ class _Number(z3.ArithRef):  # type: ignore[misc]  # z3 has no types
     __hash__ = object.__hash__
 
 
-class _Numeral(z3.IntNumRef):  # type: ignore[misc]
+class _Numeral(z3.IntNumRef):  # type: ignore[misc]  # z3 has no types
     """The same of a number that is known."""
 
     __hash__ = object.__hash__
 
 
-class _Truth(z3.BoolRef):  # type: ignore[misc]
+class _Truth(z3.BoolRef):  # type: ignore[misc]  # z3 has no types
     """The same of a truth."""
 
     __hash__ = object.__hash__
