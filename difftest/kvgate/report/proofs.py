@@ -51,7 +51,10 @@ def report_of(
         outcome=outcome,
         exit_code=INTERRUPTED if ended == "interrupted" else _exit_code(results),
         ended=ended,
-        circumstances={"seconds": round(seconds, 2)},
+        circumstances={
+            "processor seconds": round(sum(each.processor_seconds for each in results), 2),
+            "seconds": round(seconds, 2),
+        },
         tested=(Section("", COLUMNS, tuple(map(_row, results)), notes=(*notes, *details), keys=2),),
         found=tuple(_story(each) for each in results if each.outcome not in _FINE),
         found_noun="unproved obligation",
