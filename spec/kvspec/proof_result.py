@@ -142,9 +142,16 @@ def check_obligation(obligation: Obligation, task: Task, options: Options = PLAI
     witnesses = {name: witness(obligation, name) for name in (obligation.witnesses if checked else ())}
     with _asked_too(of_mutants, options):
         mutants = {mutant.name: survives(obligation, mutant) for mutant in tried}
-    opinions = (second.opinion, of_mutants.opinion) if options.second else (None, None)
-    seconds = time.perf_counter() - started, time.process_time() - processor_started
-    return ProofResult(task, proof, witnesses, mutants, seconds[0], *opinions, processor_seconds=seconds[1])
+    return ProofResult(
+        task,
+        proof,
+        witnesses,
+        mutants,
+        seconds=time.perf_counter() - started,
+        second=second.opinion if options.second else None,
+        second_of_mutants=of_mutants.opinion if options.second else None,
+        processor_seconds=time.process_time() - processor_started,
+    )
 
 
 @contextmanager
