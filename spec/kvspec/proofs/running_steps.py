@@ -198,7 +198,8 @@ def _comes_to(manager: Manager, place: Any) -> None:
 
 
 class _AGroup:
-    """A group of any kind that keeps a slot for each token, which says in stretches how many entries there are.
+    """A group of any kind. What its tables are like is what ``attention-kinds.running-tables-of-slots`` and
+    ``attention-kinds.running-tables-of-states`` show of each kind.
 
     How many blocks no later token reads is any number.
     """
@@ -208,9 +209,10 @@ class _AGroup:
         # Whether hits end inside blocks matters only to boundaries and copies.
         self.its = group(Kind.FULL, u.size, unit_tokens=u.unit if u.inside == 1 else None)
         self.lookahead_tokens = _lookahead(u)
-        self.layout = self.its.layout
+        self.attention = SimpleNamespace(stops_at_block_ends=bool(u.stops == 1))
         self.asked: list[Any] = []
         """After how many tokens it was asked what is read."""
+        self._known: list[tuple[Any, Times]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.its, name)
@@ -228,10 +230,30 @@ class _AGroup:
         return Times(expression_of(self.u.passed))
 
     def blocks_occupied(self, tokens: Any) -> Times:
-        return Times(expression_of(self.its.blocks_occupied(tokens)))
+        """Any number, but that each slot which these tokens fill has an entry; no tokens need none."""
+        asked = expression_of(tokens)
+        for other, entries in self._known:
+            if asked.eq(other):
+                return entries
+        entries = Times(fresh("entries").z3)
+        enough = (entries >= 0) & _has_entries(self.u, tokens, entries)
+        current_path().fact(formula_of(enough & implies(tokens == 0, entries == 0)))
+        self._known.append((asked, entries))
+        return entries
 
     def entries(self, tokens: Any, slots: Any) -> Times:
-        return Times(expression_of(self.its.entries(tokens, slots)))
+        return self.blocks_occupied(least(tokens, slots))
+
+
+def _has_entries(u: Any, tokens: Any, entries: Any) -> Any:
+    """So many entries are enough for what is looked at, where these tokens fill it: the slot, its block, what is
+    offered inside it, and what is copied there."""
+    ends = [_token(u) + 1, u.whole, either(u.offers == 1, u.boundary + _lookahead(u), 0)]
+    ends += [_hit(u)] if hasattr(u, "copied") else []
+    fine: Any = True
+    for end in ends:
+        fine = fine & implies((end > u.whole - u.size) & (end <= tokens), u.place < entries)
+    return fine
 
 
 class _Prefixes:
@@ -454,6 +476,7 @@ OF_STEP: Mapping[str, Unknown] = {
     **{name: Count(0) for name in ("computed", "drafts", "known", "boundary", "lookahead", "free", "room", "due")},
     **{name: Count(1) for name in ("tokens", "budget", "chunk")},
     "longest": Count(2),
+    "stops": Count(0, 0),
 }
 """Any state, a block of an entry of a table, one slot of it, and how far the request of the entry is."""
 
@@ -482,7 +505,7 @@ def _may_step(u: Any) -> Any:
     state = before(u)
     named = (u.place >= u.dead) & (u.place < u.length)
     fine = _is_sound(u) & _stands(u, state, named, _token(u) < u.computed)
-    fine = fine & (u.registered * u.size <= u.computed) & (u.computed <= u.length * u.size)
+    fine = fine & (u.registered * u.size <= u.computed) & _has_entries(u, u.computed, u.length)
     sure = _sure(u)
     fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
     # ``attention-kinds.running-left-was-computed``; hits end inside blocks of full attention only.
@@ -580,7 +603,7 @@ def _may_be_admitted(u: Any) -> Any:
 
 _REGISTER, _COMPUTE, _ADMIT = Manager._register, Population._compute, Manager._admit_with_hit
 _TAKE_BOUNDARIES, _RELEASES, _TABLES = caching._take_boundaries, Holdings.release_passed, block_tables.tables_of_hit
-_AIM, _HOLD, _DEMOTE = Holdings._aim, Holdings._hold, Demote.effect
+_AIM, _HOLD, _PLAN, _DEMOTE = Holdings._aim, Holdings._hold, Holdings._plan, Demote.effect
 """What these do, where nothing is broken."""
 MANAGER, HOLDINGS = "kvreference.manager:Manager", "kvreference.holdings:Holdings"
 
@@ -598,10 +621,10 @@ OF_ALL = (
         _counts_one_more,
     ),
     only(
-        "a-block-too-few",
-        "A table gets a block fewer than its tokens occupy.",
-        "kvreference.attention:blocks_occupied",
-        lambda tokens, block_size_tokens: tokens // block_size_tokens,
+        "no-slots-for-the-step",
+        "A table gets slots for the tokens that are computed, and for none of the step.",
+        f"{HOLDINGS}._plan",
+        lambda self, tables, before, span: _PLAN(self, tables, before, evolve(span, tokens=0)),
     ),
 )
 REGISTERS = (
