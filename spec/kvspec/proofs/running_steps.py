@@ -38,16 +38,30 @@ from kvreference.population import Population, Status
 from kvreference.prefix_cache import no_junction
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
-from kvspec.obligation import AMap, Count, Mutant, Obligation, Unknown, only
+from kvspec.obligation import AMap, Count, Mutant, Obligation, Property, Unknown, only
 from kvspec.pool.induction import before, broken, is_sound_at
 from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
 from kvspec.pool.state import FREE, MAPS, WAITING, Operands, State, Transition, is_found
-from kvspec.pool.transitions import DRAFT, Aim, Begin, Compute, Demote, Drop, Fill, Hold, Pin, Read, Register, Take
+from kvspec.pool.transitions import (
+    DRAFT,
+    Aim,
+    Begin,
+    Compute,
+    Demote,
+    Drop,
+    Fill,
+    Hold,
+    Move,
+    Pin,
+    Read,
+    Register,
+    Take,
+)
 from kvspec.progress.counted import least, most
 from kvspec.proofs.longest_hit import Blocks as FoundBlocks
 from kvspec.proofs.longest_hit import Stretch as FoundStretch
 from kvspec.proofs.longest_hit import Times as NullBlocks
-from kvspec.proofs.running_allocation import HitBlocks, Stretch, Times, on_stretches
+from kvspec.proofs.running_allocation import HitBlocks, Layout, Stretch, Times, grown, on_stretches
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_queries import cache_over
 from kvspec.proofs.running_requests import Tokens, request_of
@@ -59,8 +73,15 @@ from kvspec.turns import turns_at
 
 RUNS, RESUMES = range(2)
 """A request runs, or it is admitted with tokens that were computed before: it has its tables."""
+GETS = ("new", "null", "moved")
+"""What a place gets that a table of states gains: a new block, none, or one that stood at an earlier place."""
 KEPT: tuple[Invariant, ...] = (*STRUCTURAL, filled_is_held, filled_is_unknown)
 """The invariants that these proofs use."""
+
+
+def keeps_states(u: Any) -> bool:
+    """Whether a group that keeps states is looked at."""
+    return hasattr(u, "lost")
 
 
 class Row:
@@ -83,7 +104,7 @@ class Row:
     @property
     def length(self) -> Any:
         """How many entries there are."""
-        return sum(part.count for part in self.parts)
+        return _entries(self.parts)
 
     def at(self, place: Any) -> Stretch | None:
         """The stretch in which a place is."""
@@ -111,6 +132,10 @@ class Row:
         self.its.left = True
 
 
+def _entries(parts: Iterable[Stretch]) -> Any:
+    return sum(part.count for part in parts)
+
+
 def _row(parts: Any, table: Any) -> Any:
     return Row(table.its, parts)
 
@@ -132,7 +157,7 @@ class Whole:
         self.left = False
         """Whether the place is a null block by now."""
         self.did: list[tuple[str, Any]] = []
-        self.looked_up = False
+        self.looked_up = self.named = False
         self.matched: Any = 0
         """Whether something is copied after a hit, and how many tokens its source is asked for."""
         self.partial, self.cached = SimpleNamespace(contents_of=lambda _block: ()), self
@@ -165,7 +190,7 @@ class Whole:
 
     def slide(self, blocks: Any, _anchor: Any) -> None:
         """One holder fewer for each."""
-        self.did += [("leave", each) for each in blocks]
+        self.did += [("leave", each) for each in blocks if each is self.block]
 
     def release_last(self, blocks: Any) -> None:
         """The same."""
@@ -209,7 +234,7 @@ class _AGroup:
         # Whether hits end inside blocks matters only to boundaries and copies.
         self.its = group(Kind.FULL, u.size, unit_tokens=u.unit if u.inside == 1 else None)
         self.lookahead_tokens = _lookahead(u)
-        self.attention = SimpleNamespace(stops_at_block_ends=bool(u.stops == 1))
+        self.attention = SimpleNamespace(stops_at_block_ends=keeps_states(u) and bool(u.stops == 1))
         self.asked: list[Any] = []
         """After how many tokens it was asked what is read."""
         self._known: list[tuple[Any, Times]] = []
@@ -242,7 +267,29 @@ class _AGroup:
         return entries
 
     def entries(self, tokens: Any, slots: Any) -> Times:
+        self.tokens = tokens
         return self.blocks_occupied(least(tokens, slots))
+
+    def layout(self, blocks: Any, entries: Any, fresh: bool) -> Any:
+        """New entries at the end; where states are kept, the one at the place that is looked at gets anything."""
+        u, parts = self.u, blocks.stretches if isinstance(blocks, Layout) else list(blocks)
+        length = _entries(parts)
+        if not keeps_states(u) or (u.place < length) | (u.place >= entries):
+            return grown(blocks, entries)
+        what = GETS[u.gets.__index__()]
+        if what == "null":
+            current_path().fact(formula_of(_may_be_skipped(u, self.tokens)))
+        elif what == "moved":
+            current_path().fact(formula_of((u.stops == 1) & (not fresh)))
+        others = Stretch(u.place - length, "others"), Stretch(entries - u.place - 1, "others")
+        return Layout([*parts, others[0], Stretch(1, what), others[1]])
+
+
+def _may_be_skipped(u: Any, tokens: Any) -> Any:
+    """A place has no block after a step up to so many tokens: its state comes before all that are still to be read."""
+    # A request without computed tokens drafts nothing in its first step.
+    sure = u.computed - u.unsure if hasattr(u, "unsure") else 0
+    return (u.stops == 1) & (u.whole < tokens) & implies(tokens > u.tokens, u.whole <= sure)
 
 
 def _has_entries(u: Any, tokens: Any, entries: Any) -> Any:
@@ -296,15 +343,19 @@ def _as_it_is(its: Whole, manager: Manager) -> Iterator[None]:
             for name, by in {"min": least, "max": most}.items():
                 stack.enter_context(patch.object(module, name, by, create=True))
         stack.enter_context(patch.object(holdings, "range", ranged, create=True))
+        if keeps_states(its.u):
+            # ``attention-kinds.running-layout-of-states``
+            stack.enter_context(patch.object(holdings, "keeps_all", lambda _layout, _blocks: True))
         stack.enter_context(patch.object(block_tables, "Table", its.table))
         stack.enter_context(turns_at(caching, [its.place], lambda place: _comes_to(manager, place)))
         yield
 
 
 def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
-    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1, hashed_ahead_tokens=0, keeps_states=False)
+    geometry: Any = SimpleNamespace(groups=(of,), grain_tokens=1, hashed_ahead_tokens=0)
     geometry.anchor = lambda _group, _end: (u.dead, u.dead)
-    geometry.state_block_tokens, geometry.fences = None, False
+    # A chunk that ends where a state is kept is that of a smaller budget.
+    geometry.state_block_tokens, geometry.fences, geometry.keeps_states = None, keeps_states(u), keeps_states(u)
     held = holdings_over(SimpleNamespace(pool=its), geometry)
     held.settings.tokens_max = u.longest
     held.passes_gate = lambda *_: bool(u.gate == 1) if its.looked_up else True
@@ -316,7 +367,7 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
         no_junction,
     )
     # A block becomes known, or a boundary inside one: what is done to one depends on no other.
-    kept = SimpleNamespace(due_tokens=lambda *_: u.due, boundaries=lambda *_: ())
+    kept = SimpleNamespace(due_tokens=lambda *_: _due(u), boundaries=lambda *_: ())
     if u.offers == 1:
         kept.due_tokens = lambda *_: None
         kept.boundaries = lambda start, end, _prompt: [u.boundary] if (u.boundary > start) & (u.boundary <= end) else ()
@@ -330,6 +381,13 @@ def _manager(u: Any, its: Whole, of: _AGroup, request: Any) -> Any:
     its_books.alive = {OWNER: request}
     manager.population = its_books
     return manager
+
+
+def _due(u: Any) -> Any:
+    """When a block is due; a state at its end, or never: ``attention-kinds.running-state-is-due-at-its-end``."""
+    if not keeps_states(u):
+        return u.due
+    return u.whole if u.due == 1 else None
 
 
 # What happened, as transitions
@@ -356,12 +414,28 @@ def _stands(u: Any, state: State, named: Any, counted: Any, filled: Any = False)
     has, rest = state.has[u.at_entry], named & negated(counted)
     fine = (state.named[u.at_entry] == block) & (state.counts[u.at_entry] == either(counts, u.at_block, NULL))
     fine = fine & implies(counts, has == u.own) & implies(rest, (has == 0) | ((has == u.own) & (_token(u) < u.tokens)))
-    fine = fine & (state.tentative[u.at_entry] == either(counts & (_token(u) >= u.tokens), 1, 0))
+    unsure = counts & (_token(u) >= u.tokens)
+    fine = fine & (state.tentative[u.at_entry] == either(unsure, 1, 0))
+    if keeps_states(u):
+        fine = fine & implies(rest, has == 0) & implies(rest | unsure, _is_its_own(u, state))
     return fine & implies(named, (state.filled[u.at_block] != 0) == filled)
 
 
-def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any]) -> Replayed:
-    """What was done to the entry, in order; the tokens from one to the other count as computed then."""
+def _is_its_own(u: Any, state: State) -> Any:
+    """What is in the block concerns its only holder: nothing is known of it. So the running state may be there."""
+    return (state.refs[u.at_block] == 1) & (state.content[u.at_block] == 0) & (state.begun[u.at_block] == 0)
+
+
+def _is_passed(u: Any, begun: Any, end: Any) -> Any:
+    """Whether a step passes the end of the place, and writes no state there: it has no drafts."""
+    return keeps_states(u) and (u.stops == 1) & (u.whole > begun) & (u.whole < end) & (end <= u.tokens)
+
+
+def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple[Any, Any], starts: Any) -> Replayed:
+    """What was done to the entry, in order; the tokens from one to the other count as computed then.
+
+    The step itself ``starts`` after so many.
+    """
     replayed = Replayed(u)
     tables: Any = manager.holdings.tables.get(OWNER)
     part = None if tables is None else tables[0].blocks.at(its.place)
@@ -386,9 +460,11 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
     if any(copy.destination is its.block for copy in copies):
         brings = _token(u) < _hit(u)
         replayed.happens(Aim, evolve(own, copy=u.at_copy, content=either(brings, u.own, 0)))
+    if part is not None and part.what == "moved":
+        replayed.happens(Move, Operands(u.at_block, u.at_other, u.at_entry))
     begun, end = computed
     # What another node provides at once, and no later token reads, is not written.
-    if (_token(u) >= begun) & (_token(u) < end) & (u.place >= u.passed):
+    if (_token(u) >= begun) & (_token(u) < end) & (u.place >= u.passed) & negated(_is_passed(u, starts, end)):
         replayed.happens(Compute, evolve(own, other=either(_token(u) >= u.tokens, DRAFT, 0)))
     for what, which in its.did:
         if what == "register":
@@ -444,19 +520,41 @@ def _step(u: Any) -> Any:
     manager = _manager(u, its, of, request)
     parts = [Stretch(u.dead, "null"), Stretch(u.length - u.dead, "there")]
     table = its.table(parts, registered=u.registered, boundary_tokens=u.offered, dead=u.dead, fresh=False)
+    its.left = keeps_states(u) and bool(u.absent == 1)
     manager.holdings.tables = {OWNER: [table]}
     with validators.disabled():
         operation = Schedule(OWNER, u.budget) if runs else Admit(OWNER, u.budget)
     with _as_it_is(its, manager):
         answer = manager.perform(operation)
-    replayed = _replayed(u, its, manager, answer, (u.computed, request.tokens_computed))
+    end = request.tokens_computed
+    replayed = _replayed(u, its, manager, answer, (u.computed, end), u.computed)
+    was_lost = keeps_states(u) and u.lost == 1
+    lost = was_lost | _is_passed(u, u.computed, end) if isinstance(answer, Granted) else was_lost
+    stands = _stands_after(u, its, table, replayed.state, (_token(u) < end) & negated(lost))
+    return replayed.could & _is_asked(of, _sure(u)) & stands & _is_left_well(u, its, table, end, lost)
+
+
+def _is_asked(of: _AGroup, tokens: Any) -> Any:
+    """Whether it was asked once what is read, after so many tokens."""
     (asked,) = of.asked
-    named = (u.place >= u.dead) & (u.place < table.blocks.length) & (not its.left)
-    fine = replayed.could & _stands(u, replayed.state, named, _token(u) < request.tokens_computed)
-    # Nothing is left that a token from the sure ones on reads.
-    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = fine & implies(is_read, named) & (asked == _sure(u))
-    return fine & (table.registered * u.size <= request.tokens_computed)
+    return asked == tokens
+
+
+def _stands_after(u: Any, its: Whole, table: Any, state: State, counted: Any, filled: Any = False) -> Any:
+    """How a request with this table stands in the state; whether the place names a block is noted."""
+    part = table.blocks.at(its.place)
+    its.named = part is not None and part.what != "null" and not its.left
+    return _stands(u, state, its.named, counted, filled)
+
+
+def _is_left_well(u: Any, its: Whole, table: Any, end: Any, lost: Any) -> Any:
+    """What a table has after an operation that so many tokens count after, or are loaded; a state may be ``lost``."""
+    fine: Any = table.registered * u.size <= end
+    if not keeps_states(u):
+        # Nothing is left that a token from the sure ones on reads. Of states: ``running-states-of-a-step``.
+        return fine & implies((u.place >= u.passed) & (_token(u) < end), its.named)
+    # A state that is lost is never offered, and is not the one that comes next.
+    return fine & implies(lost, (u.place < table.registered) & (u.whole < end))
 
 
 OF_STEP: Mapping[str, Unknown] = {
@@ -476,9 +574,15 @@ OF_STEP: Mapping[str, Unknown] = {
     **{name: Count(0) for name in ("computed", "drafts", "known", "boundary", "lookahead", "free", "room", "due")},
     **{name: Count(1) for name in ("tokens", "budget", "chunk")},
     "longest": Count(2),
-    "stops": Count(0, 0),
 }
 """Any state, a block of an entry of a table, one slot of it, and how far the request of the entry is."""
+
+
+WITH_TABLES: Mapping[str, Unknown] = {
+    **OF_STEP,
+    **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered", "flying", "passed_then")},
+}
+"""That, where the request has its tables."""
 
 
 def _is_sound(u: Any) -> Any:
@@ -486,6 +590,7 @@ def _is_sound(u: Any) -> Any:
 
     def points(state: State) -> list[Point]:
         points = [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)]
+        points += [evolve(own, entry=u.at_other)] if keeps_states(u) else []
         copied = (state.content[u.source], u.matched) if hasattr(u, "matched") else (0,)
         return points + [Operands(u.source, content=content) for content in copied]
 
@@ -503,8 +608,10 @@ def _sure(u: Any) -> Any:
 def _may_step(u: Any) -> Any:
     """The request stands in the state as it must, and has a token to compute."""
     state = before(u)
-    named = (u.place >= u.dead) & (u.place < u.length)
-    fine = _is_sound(u) & _stands(u, state, named, _token(u) < u.computed)
+    named, counted = (u.place >= u.dead) & (u.place < u.length), _token(u) < u.computed
+    if keeps_states(u):
+        named, counted = named & (u.absent == 0), counted & (u.lost == 0)
+    fine = _is_sound(u) & _stands(u, state, named, counted)
     fine = fine & (u.registered * u.size <= u.computed) & _has_entries(u, u.computed, u.length)
     sure = _sure(u)
     fine = fine & (u.unsure <= u.computed) & (u.dead <= u.passed) & (u.dead <= u.length)
@@ -522,8 +629,25 @@ def _may_step(u: Any) -> Any:
     resumes = (u.computed >= 1) & (u.computed < u.tokens) & (u.drafts == 0)
     fine = fine & _offers(u)
     # Hits that end inside blocks matter to boundaries only.
-    fine = fine & (u.inside == u.offers) & ((u.inside == 1) | (u.matches == 0))
+    fine = fine & (u.inside == u.offers) & ((u.inside == 1) | (u.matches == 0)) & _may_keep_states(u)
     return fine & ((u.way != RUNS) | runs) & ((u.way == RUNS) | resumes)
+
+
+def _may_keep_states(u: Any) -> Any:
+    """Of a state, its place in the slots is that of the last token in its block."""
+    if not keeps_states(u):
+        return True
+    state = before(u)
+    fine = (u.slot == u.size - 1) & implies(u.absent == 1, (u.place < u.length) & (u.whole <= u.computed - u.unsure))
+    fine = fine & implies(u.lost == 1, (u.stops == 1) & (u.whole < u.computed) & (u.place < u.registered))
+    # ``running-steps-ahead-compute-their-drafts``; prefixes end with every grain of tokens that are known.
+    fine = fine & implies(u.computed < u.tokens - 1, (u.drafts == 0) & (u.unsure == 0))
+    fine = fine & implies(u.whole <= u.tokens - 1, u.whole <= u.known)
+    # ``running-states-that-move``
+    moves = (u.gets == GETS.index("moved")) & (u.place >= u.length)
+    nothing = (state.has[u.at_other] == 0) & (state.counts[u.at_other] == 0) & (state.tentative[u.at_other] == 0)
+    stood = (state.named[u.at_other] == u.at_block) & (state.filled[u.at_block] == 0)
+    return fine & implies(moves, stood & nothing & _is_its_own(u, state))
 
 
 # A request without tables
@@ -553,21 +677,14 @@ def _admits(u: Any) -> Any:
         answer = manager.perform(operation)
     if isinstance(answer, Refused):
         return its.did == [] and manager.holdings.tables == {} and bool(request.tokens_computed == 0)
-    computed = (0, 0) if answer.loads else (hit, request.tokens_computed)
-    replayed = _replayed(u, its, manager, answer, computed)
+    end, begun = request.tokens_computed, _begins_with(u)
+    replayed = _replayed(u, its, manager, answer, (0, 0) if answer.loads else (hit, end), begun)
     ((table,),) = manager.holdings.tables.values()
-    named = (u.place >= u.passed) & (u.place < table.blocks.length)
-    counted = _token(u) < (hit if answer.loads else request.tokens_computed)
-    fine = replayed.could & _stands(u, replayed.state, named, counted, answer.loads & (_token(u) >= _hit(u)))
-    (asked,) = of.asked
-    is_read = (u.place >= u.passed) & (_token(u) < request.tokens_computed)
-    fine = (
-        fine
-        & implies(is_read, named)
-        & (asked == _begins_with(u))
-        & ((request.status is Status.LOADING) == answer.loads)
-    )
-    return fine & (table.registered * u.size <= request.tokens_computed)
+    lost = False if answer.loads else _is_passed(u, begun, end)
+    counted = (_token(u) < (hit if answer.loads else end)) & negated(lost)
+    fine = _is_asked(of, begun) & ((request.status is Status.LOADING) == answer.loads)
+    stands = _stands_after(u, its, table, replayed.state, counted, answer.loads & (_token(u) >= hit))
+    return fine & replayed.could & stands & _is_left_well(u, its, table, end, lost)
 
 
 def _matched(u: Any) -> Any:
@@ -714,12 +831,7 @@ def _with_tables(name: str, title: str, way: int, mutants: tuple[Mutant, ...]) -
         id=f"content-and-cached-map.{name}",
         statements=("KV-MEM-01",),
         title=title,
-        unknowns={
-            **OF_STEP,
-            "way": Count(way, way),
-            **{name: Count(0) for name in ("unsure", "length", "dead", "registered", "offered")},
-            **{name: Count(0) for name in ("flying", "passed_then")},
-        },
+        unknowns={**WITH_TABLES, "way": Count(way, way)},
         assumes=_may_step,
         claim=_step,
         witnesses={
@@ -767,6 +879,98 @@ RETURNS = _with_tables(
 )
 
 
+# Tables of states
+
+
+def _keeps(u: Any) -> Any:
+    """A request of 20 tokens asks, with states at the ends of blocks of 8, and there is room."""
+    enough = (u.chunk == 20) & (u.room == 9) & (u.gate == 1) & (u.ready == 1) & (u.known == 20)
+    return enough & (u.tokens == 20) & (u.size == 8) & (u.longest == 40) & (u.due == 1) & (u.pins == 0)
+
+
+def _is_there(u: Any) -> Any:
+    """The second of two places is looked at, and was not yet."""
+    return (u.place == 1) & (u.lost == 0) & (u.absent == 0) & (u.dead == 0) & (u.registered == 1)
+
+
+OF_STATES: Mapping[str, Unknown] = {
+    **{name: Count(0, 1) for name in ("stops", "absent", "lost", "due")},
+    "gets": Count(0, len(GETS) - 1),
+    "at_other": Count(1),
+    **{name: Count(0, 0) for name in ("matches", "inside", "offers")},
+}
+"""A group that keeps states, and may keep them at the ends of chunks only."""
+HOLDS_END = caching.holds_its_end
+"""What it does, where nothing is broken."""
+KNOWN_WHERE_PASSED = only(
+    "a-state-that-is-passed-becomes-known",
+    "A block becomes known to hold the state at its end, which the step has passed.",
+    "kvreference.caching:holds_its_end",
+    lambda group_, end, passed: True,
+)
+OF_STATES_OF_ALL = (
+    *REGISTERS,
+    only(
+        "counted-beyond-the-step",
+        "A token more counts as computed than the step computes.",
+        "kvreference.population:Population._compute",
+        _counts_one_more,
+    ),
+    KNOWN_WHERE_PASSED,
+)
+
+
+def _of_states(
+    name: str, title: str, way: int, witnesses: Mapping[str, Property], mutants: tuple[Mutant, ...]
+) -> Obligation:
+    """A step of a request that has its tables, in a group that keeps states."""
+    return Obligation(
+        id=f"attention-kinds.{name}",
+        statements=("KV-MEM-01",),
+        title=title,
+        unknowns={**WITH_TABLES, **OF_STATES, "way": Count(way, way)},
+        assumes=_may_step,
+        claim=_step,
+        witnesses=witnesses,
+        mutants=(*OF_STATES_OF_ALL, *mutants),
+    )
+
+
+STEPS_OF_STATES = _of_states(
+    "running-step-of-states-as-a-whole",
+    "step",
+    RUNS,
+    {
+        "a draft's block moves to it": lambda u: (
+            _keeps(u) & (u.place == 3) & (u.length == 3) & (u.gets == 2) & (u.computed == 19) & (u.budget == 6)
+        ),
+        "its state becomes known": lambda u: (
+            _keeps(u) & _is_there(u) & (u.length == 2) & (u.computed == 11) & (u.budget == 5)
+        ),
+        "a chunk skips it": lambda u: (
+            _keeps(u) & (u.place == 1) & (u.length == 1) & (u.computed == 8) & (u.gets == 1) & (u.budget == 12)
+        ),
+        "a chunk passes its end": lambda u: (
+            _keeps(u) & _is_there(u) & (u.length == 2) & (u.computed == 9) & (u.stops == 1) & (u.budget == 9)
+        ),
+    },
+    LEAVES,
+)
+
+
+RETURNS_OF_STATES = _of_states(
+    "running-return-of-states-as-a-whole",
+    "return",
+    RESUMES,
+    {
+        "a chunk skips it": lambda u: (
+            _keeps(u) & (u.place == 1) & (u.length == 1) & (u.computed == 8) & (u.gets == 1) & (u.budget == 12)
+        ),
+    },
+    LEAVES[2:],
+)
+
+
 def _registers_what_loads(
     self: Manager, request: Any, budget: int, hit: Any, provided: int, later: bool, *rest: Any
 ) -> Any:
@@ -787,6 +991,12 @@ def _takes_first(self: Holdings, tables: Any, index: int, blocks: Any) -> None:
     _HOLD(self, tables, index, blocks)
 
 
+KNOWN_BEFORE = only(
+    "known-before-it-is-loaded",
+    "What is to be loaded is known at once.",
+    f"{MANAGER}._admit_with_hit",
+    _registers_what_loads,
+)
 OF_ADMISSIONS = (
     only(
         "load-forgets-its-last-token",
@@ -806,28 +1016,33 @@ OF_ADMISSIONS = (
 )
 
 
+OF_ADMISSION: Mapping[str, Unknown] = {
+    **OF_STEP,
+    "computed": Count(0, 0),
+    **{each: Count(0) for each in ("full", "rest", "external", "matched")},
+    **{each: Count(0, 1) for each in ("copied", "loads")},
+}
+"""That, where the request has nothing yet."""
+
+
 def _admission(
     name: str,
     title: str,
     only_if: Callable[[Any], Any],
     witnesses: Mapping[str, Callable[[Any], Any]],
     mutants: tuple[Mutant, ...],
+    unknowns: Mapping[str, Unknown] = OF_ADMISSION,
 ) -> Obligation:
     """An admission of a request that has nothing yet."""
     return Obligation(
         id=name,
         statements=("KV-MEM-01",),
         title=title,
-        unknowns={
-            **OF_STEP,
-            "computed": Count(0, 0),
-            **{each: Count(0) for each in ("full", "rest", "external", "matched")},
-            **{each: Count(0, 1) for each in ("copied", "loads")},
-        },
+        unknowns=unknowns,
         assumes=lambda u: only_if(u) & _may_be_admitted(u),
         claim=_admits,
         witnesses=witnesses,
-        mutants=(*OF_ALL, *mutants, *OF_ADMISSIONS),
+        mutants=(*mutants, *OF_ADMISSIONS),
     )
 
 
@@ -890,13 +1105,9 @@ ADMITS = _admission(
         ),
     },
     (
+        *OF_ALL,
         *REGISTERS[:2],
-        only(
-            "known-before-it-is-loaded",
-            "What is to be loaded is known at once.",
-            f"{MANAGER}._admit_with_hit",
-            _registers_what_loads,
-        ),
+        KNOWN_BEFORE,
         only(
             "copied-into-the-block-before",
             "A copy goes into the last full block of the hit.",
@@ -923,7 +1134,41 @@ ADMITS_INSIDE = _admission(
         ),
         "in a new block": lambda u: _is_after_a_hit(u, 1, 2) & (u.boundary == 9) & (u.unit == 1),
     },
-    OFFERS,
+    (*OF_ALL, *OFFERS),
+)
+ADMITS_STATES = _admission(
+    "attention-kinds.running-admission-of-states-as-a-whole",
+    "admission",
+    lambda u: (u.slot == u.size - 1) & (u.gets <= 1) & implies(u.whole <= u.tokens - 1, u.whole <= u.known),
+    {
+        "the state of the hit": lambda u: (
+            _keeps(u) & (u.full == 2) & (u.place == 1) & (u.passed == 1) & (u.budget == 4)
+        ),
+        "another node writes it": lambda u: (
+            _keeps(u) & (u.full == 1) & (u.place == 1) & (u.passed == 0) & (u.loads == 1) & (u.external == 8)
+        ),
+        "a chunk skips it": lambda u: (
+            _keeps(u)
+            & (u.full == 0)
+            & (u.place == 1)
+            & (u.passed == 0)
+            & (u.gets == 1)
+            & (u.budget == 20)
+            & (u.loads == 0)
+            & (u.external == 0)
+        ),
+        "its state becomes known": lambda u: (
+            _keeps(u)
+            & (u.full == 1)
+            & (u.place == 1)
+            & (u.passed == 0)
+            & (u.budget == 8)
+            & (u.loads == 0)
+            & (u.external == 0)
+        ),
+    },
+    (*REGISTERS[:2], KNOWN_WHERE_PASSED, KNOWN_BEFORE),
+    {**OF_ADMISSION, **OF_STATES, "copied": Count(0, 0)},
 )
 
 
@@ -1109,4 +1354,14 @@ WAS_COMPUTED = Obligation(
     ),
 )
 
-OBLIGATIONS = (STEPS, RETURNS, ADMITS, ADMITS_INSIDE, LISTED, WAS_COMPUTED)
+OBLIGATIONS = (
+    STEPS,
+    RETURNS,
+    ADMITS,
+    ADMITS_INSIDE,
+    STEPS_OF_STATES,
+    RETURNS_OF_STATES,
+    ADMITS_STATES,
+    LISTED,
+    WAS_COMPUTED,
+)
