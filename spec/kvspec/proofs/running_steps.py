@@ -32,6 +32,7 @@ from kvreference.caching import register
 from kvreference.choices import Choices
 from kvreference.geometry import Group
 from kvreference.holdings import Holdings
+from kvreference.mamba import StateMode
 from kvreference.manager import Manager
 from kvreference.operations import Admit, Schedule
 from kvreference.population import Population, Status
@@ -81,7 +82,7 @@ KEPT: tuple[Invariant, ...] = (*STRUCTURAL, filled_is_held, filled_is_unknown)
 
 def keeps_states(u: Any) -> bool:
     """Whether a group that keeps states is looked at."""
-    return hasattr(u, "lost")
+    return hasattr(u, "stops")
 
 
 class Row:
@@ -237,7 +238,7 @@ class _AGroup:
         self.attention = SimpleNamespace(stops_at_block_ends=keeps_states(u) and bool(u.stops == 1))
         self.asked: list[Any] = []
         """After how many tokens it was asked what is read."""
-        self._known: list[tuple[Any, Times]] = []
+        self._known: list[tuple[str, Any, Times]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.its, name)
@@ -255,20 +256,25 @@ class _AGroup:
         return Times(expression_of(self.u.passed))
 
     def blocks_occupied(self, tokens: Any) -> Times:
-        """Any number, but that each slot which these tokens fill has an entry; no tokens need none."""
-        asked = expression_of(tokens)
-        for other, entries in self._known:
-            if asked.eq(other):
-                return entries
-        entries = Times(fresh("entries").z3)
-        enough = (entries >= 0) & _has_entries(self.u, tokens, entries)
-        current_path().fact(formula_of(enough & implies(tokens == 0, entries == 0)))
-        self._known.append((asked, entries))
-        return entries
+        """Enough; no tokens need none."""
+        occupied = self._enough("occupied", tokens)
+        current_path().fact(formula_of(implies(tokens == 0, occupied == 0)))
+        return occupied
 
     def entries(self, tokens: Any, slots: Any) -> Times:
         self.tokens = tokens
-        return self.blocks_occupied(least(tokens, slots))
+        return self._enough("entries", least(tokens, slots))
+
+    def _enough(self, what: str, tokens: Any) -> Times:
+        """Any number, but that each slot which these tokens fill has an entry."""
+        asked = expression_of(tokens)
+        for name, other, entries in self._known:
+            if name == what and asked.eq(other):
+                return entries
+        entries = Times(fresh(what).z3)
+        current_path().fact(formula_of((entries >= 0) & _has_entries(self.u, tokens, entries)))
+        self._known.append((what, asked, entries))
+        return entries
 
     def layout(self, blocks: Any, entries: Any, fresh: bool) -> Any:
         """New entries at the end; where states are kept, the one at the place that is looked at gets anything."""
@@ -286,10 +292,8 @@ class _AGroup:
 
 
 def _may_be_skipped(u: Any, tokens: Any) -> Any:
-    """A place has no block after a step up to so many tokens: its state comes before all that are still to be read."""
-    # A request without computed tokens drafts nothing in its first step.
-    sure = u.computed - u.unsure if hasattr(u, "unsure") else 0
-    return (u.stops == 1) & (u.whole < tokens) & implies(tokens > u.tokens, u.whole <= sure)
+    """A place has no block after a step up to so many tokens, of which none is a draft: its state is passed."""
+    return (u.stops == 1) & (u.whole < tokens) & (tokens <= u.tokens)
 
 
 def _has_entries(u: Any, tokens: Any, entries: Any) -> Any:
@@ -590,7 +594,7 @@ def _is_sound(u: Any) -> Any:
 
     def points(state: State) -> list[Point]:
         points = [evolve(own, content=content) for content in (state.content[u.at_block], u.whole)]
-        points += [evolve(own, entry=u.at_other)] if keeps_states(u) else []
+        points += [evolve(own, entry=u.at_other)] if hasattr(u, "at_other") else []
         copied = (state.content[u.source], u.matched) if hasattr(u, "matched") else (0,)
         return points + [Operands(u.source, content=content) for content in copied]
 
@@ -894,12 +898,13 @@ def _is_there(u: Any) -> Any:
 
 
 OF_STATES: Mapping[str, Unknown] = {
-    **{name: Count(0, 1) for name in ("stops", "absent", "lost", "due")},
+    **{name: Count(0, 1) for name in ("stops", "due")},
     "gets": Count(0, len(GETS) - 1),
-    "at_other": Count(1),
     **{name: Count(0, 0) for name in ("matches", "inside", "offers")},
 }
 """A group that keeps states, and may keep them at the ends of chunks only."""
+TABLE_OF_STATES: Mapping[str, Unknown] = {**OF_STATES, "absent": Count(0, 1), "lost": Count(0, 1), "at_other": Count(1)}
+"""That, where the request has a table: the place may have no block by now, or one that does not hold its state."""
 HOLDS_END = caching.holds_its_end
 """What it does, where nothing is broken."""
 KNOWN_WHERE_PASSED = only(
@@ -928,7 +933,7 @@ def _of_states(
         id=f"attention-kinds.{name}",
         statements=("KV-MEM-01",),
         title=title,
-        unknowns={**WITH_TABLES, **OF_STATES, "way": Count(way, way)},
+        unknowns={**WITH_TABLES, **TABLE_OF_STATES, "way": Count(way, way)},
         assumes=_may_step,
         claim=_step,
         witnesses=witnesses,
@@ -1321,29 +1326,47 @@ _TABLE: Callable[..., tuple[Any, ...]] = hit_lookup._Found.table
 # What is left
 
 
+KINDS = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL, Kind.MAMBA)
+SLOTS = KINDS[:-1]
+"""The kinds that keep a slot for each token, or for several together."""
+
+
+def _group_of(u: Any, **others: Any) -> Group:
+    kind = KINDS[u.kind.__index__()]
+    if kind is Kind.MAMBA:
+        mode = tuple(StateMode)[u.mode.__index__()]
+        return group(kind, u.size, states=mode, draft_states=u.draft_states, **others)
+    return group(kind, u.size, None if kind is Kind.FULL else u.window, **others)
+
+
 def _was_computed(u: Any) -> Any:
-    kind = (Kind.FULL, Kind.SLIDING_WINDOW, Kind.CHUNKED_LOCAL)[u.kind.__index__()]
-    its = group(kind, u.size, None if kind is Kind.FULL else u.window)
+    its = _group_of(u)
     fine: Any = True
     for blocks in (its.blocks_dead, its.blocks_unread):
         fine = fine & (blocks(u.computed) * u.size <= u.computed) & (blocks(u.computed) <= blocks(u.computed + u.more))
     return fine & ((u.kind != 0) | (its.blocks_dead(u.computed) == 0))
 
 
+OF_KIND: Mapping[str, Unknown] = {
+    "kind": Count(0, len(KINDS) - 1),
+    "mode": Count(0, len(StateMode) - 1),
+    "size": Count(1),
+    "window": Count(1),
+    "draft_states": Count(0),
+}
+"""A group of any kind."""
+
 WAS_COMPUTED = Obligation(
     id="attention-kinds.running-left-was-computed",
     statements=("KV-MEM-01",),
-    title="With full attention, a window or chunks, the blocks that no later token reads are full of tokens that were "
-    "computed, and never fewer once more are; with full attention there are none.",
-    unknowns={
-        "kind": Count(0, 2),
-        "size": Count(1),
-        "window": Count(1),
-        "computed": Count(0),
-        "more": Count(0),
-    },
+    title="In a group of any kind, the blocks that no later token reads are full of tokens that were computed, and "
+    "never fewer once more are; with full attention there are none.",
+    unknowns={**OF_KIND, "computed": Count(0), "more": Count(0)},
     claim=_was_computed,
-    witnesses={"a window": lambda u: (u.kind == 1) & (u.size == 4) & (u.window == 5) & (u.computed == 21)},
+    witnesses={
+        "a window": lambda u: (u.kind == 1) & (u.size == 4) & (u.window == 5) & (u.computed == 21),
+        "states": lambda u: (u.kind == 3) & (u.size == 4) & (u.draft_states == 2) & (u.computed == 21),
+    },
     mutants=(
         only(
             "rounded-up",
@@ -1353,6 +1376,73 @@ WAS_COMPUTED = Obligation(
         ),
     ),
 )
+
+
+def _has_an_entry(u: Any) -> Any:
+    """Where a slot ends with these tokens, or before, its place has an entry; a table grows at its end."""
+    slots = bool(u.kind < len(SLOTS))
+    shares: dict[str, Any] = {"compress_ratio": u.ratio, "whole_slots": bool(u.whole_slots == 1)} if slots else {}
+    its = _group_of(u, **shares)
+    fills = (u.end > u.place * u.size) & (u.end <= u.tokens)
+    fine = implies(fills, (u.place < its.entries(u.tokens, u.slots)) & (u.place < its.blocks_occupied(u.tokens)))
+    fine = fine & (its.blocks_occupied(0) == 0)
+    if not slots:
+        return fine
+    known, entries = Stretch(u.place, "there"), Times(expression_of(u.slots))
+    with on_stretches():
+        stretches = list(its.layout([known], entries, fresh=False))  # type: ignore[list-item]  # stretches
+    first, *new = stretches
+    return fine & (first is known and new == [None])
+
+
+HAS_AN_ENTRY = Obligation(
+    id="compressed-groups.running-tables-of-slots",
+    statements=("KV-MEM-01", "KV-MEM-02"),
+    title="In a group of any kind, with a slot for each token, for several together, or states: where the last token "
+    "of a slot is computed, a table has an entry for the block of that slot, also if memory is taken for complete "
+    "slots only. A table with slots grows at its end, and keeps what it had.",
+    unknowns={
+        **OF_KIND,
+        **{name: Count(1) for name in ("ratio", "slots_of_block", "slots_before")},
+        **{name: Count(0) for name in ("place", "tokens", "slots")},
+        "end": Count(1),
+        "whole_slots": Count(0, 1),
+    },
+    assumes=lambda u: (
+        (u.tokens <= u.slots)
+        & implies(u.kind == len(SLOTS), u.end == (u.place + 1) * u.size)
+        & implies(u.kind < len(SLOTS), (u.size == u.ratio * u.slots_of_block) & (u.end == u.ratio * u.slots_before))
+    ),
+    claim=_has_an_entry,
+    witnesses={
+        "the last slot of some tokens": lambda u: (
+            (u.kind == 0)
+            & (u.whole_slots == 1)
+            & (u.ratio == 4)
+            & (u.size == 16)
+            & (u.tokens == 39)
+            & (u.end == 36)
+            & (u.place == 2)
+        ),
+        "a state": lambda u: (u.kind == 3) & (u.mode == 2) & (u.size == 8) & (u.tokens == 39) & (u.place == 3),
+    },
+    mutants=(
+        only(
+            "a-block-too-few",
+            "A table gets a block fewer than its tokens occupy.",
+            "kvreference.attention:blocks_occupied",
+            lambda tokens, block_size_tokens: tokens // block_size_tokens,
+        ),
+        only(
+            "a-slot-too-few",
+            "Of complete slots, the last one is left out.",
+            "kvreference.geometry:Group.tokens_stored",
+            lambda self, tokens: _STORED(self, tokens - 1),
+        ),
+    ),
+)
+_STORED = Group.tokens_stored
+"""What it does, where nothing is broken."""
 
 OBLIGATIONS = (
     STEPS,
@@ -1364,4 +1454,5 @@ OBLIGATIONS = (
     ADMITS_STATES,
     LISTED,
     WAS_COMPUTED,
+    HAS_AN_ENTRY,
 )
