@@ -403,6 +403,8 @@ class Replayed:
     def __init__(self, u: Any) -> None:
         self.state: State = before(u)
         self.could: Any = True
+        self.part: Stretch | None = None
+        """In which stretch of the table the place is afterwards."""
 
     def happens(self, transition: type[Transition], at: Operands) -> None:
         """It must be possible here."""
@@ -442,7 +444,8 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
     """
     replayed = Replayed(u)
     tables: Any = manager.holdings.tables.get(OWNER)
-    part = None if tables is None else tables[0].blocks.at(its.place)
+    replayed.part = part = None if tables is None else tables[0].blocks.at(its.place)
+    gains = any(which is part for what, which in its.did if what in ("hold", "take"))
     own = Operands(u.at_block, u.at_entry, content=u.own)
     for what, which in its.did:
         if what == "source":
@@ -451,8 +454,8 @@ def _replayed(u: Any, its: Whole, manager: Manager, answer: Any, computed: tuple
             if u.pins == 1:
                 replayed.happens(Pin, own)
             replayed.happens(Drop, own)
-        elif what == "demote" and (u.pins == 1) & (replayed.state.where[u.at_block] == WAITING):
-            # This one or another: even if it is one that is held then, nothing becomes impossible.
+        elif what == "demote" and gains and (u.pins == 1) & (replayed.state.where[u.at_block] == WAITING):
+            # The block that the place gets, or another one: even if it is held then, nothing becomes impossible.
             replayed.happens(Demote, own)
         elif which is part and what == "hold":
             replayed.happens(Hold, evolve(own, content=u.whole))
@@ -534,7 +537,7 @@ def _step(u: Any) -> Any:
     replayed = _replayed(u, its, manager, answer, (u.computed, end), u.computed)
     was_lost = keeps_states(u) and u.lost == 1
     lost = was_lost | _is_passed(u, u.computed, end) if isinstance(answer, Granted) else was_lost
-    stands = _stands_after(u, its, table, replayed.state, (_token(u) < end) & negated(lost))
+    stands = _stands_after(u, its, replayed, (_token(u) < end) & negated(lost))
     return replayed.could & _is_asked(of, _sure(u)) & stands & _is_left_well(u, its, table, end, lost)
 
 
@@ -544,11 +547,10 @@ def _is_asked(of: _AGroup, tokens: Any) -> Any:
     return asked == tokens
 
 
-def _stands_after(u: Any, its: Whole, table: Any, state: State, counted: Any, filled: Any = False) -> Any:
-    """How a request with this table stands in the state; whether the place names a block is noted."""
-    part = table.blocks.at(its.place)
-    its.named = part is not None and part.what != "null" and not its.left
-    return _stands(u, state, its.named, counted, filled)
+def _stands_after(u: Any, its: Whole, replayed: Replayed, counted: Any, filled: Any = False) -> Any:
+    """How the request stands in the state; whether the place names a block is noted."""
+    its.named = replayed.part is not None and replayed.part.what != "null" and not its.left
+    return _stands(u, replayed.state, its.named, counted, filled)
 
 
 def _is_left_well(u: Any, its: Whole, table: Any, end: Any, lost: Any) -> Any:
@@ -687,7 +689,7 @@ def _admits(u: Any) -> Any:
     lost = False if answer.loads else _is_passed(u, begun, end)
     counted = (_token(u) < (hit if answer.loads else end)) & negated(lost)
     fine = _is_asked(of, begun) & ((request.status is Status.LOADING) == answer.loads)
-    stands = _stands_after(u, its, table, replayed.state, counted, answer.loads & (_token(u) >= hit))
+    stands = _stands_after(u, its, replayed, counted, answer.loads & (_token(u) >= hit))
     return fine & replayed.could & stands & _is_left_well(u, its, table, end, lost)
 
 
