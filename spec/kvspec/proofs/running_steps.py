@@ -1,9 +1,13 @@
-"""Chapters 01, 03 and 05: an admission and a running step as a whole, made of the transitions that are proved.
+"""Chapters 01, 03, 04 and 05: an admission and a running step as a whole, made of the transitions that are proved.
 
 The manager performs the operation with its own books, holdings and prefix cache. What it does to one entry of one
 table, and to one slot of the block there, is run again as transitions on a state of any size (``kvspec.pool``): each of
 them must be able to happen where it happens, in the slots too. How the request stands in the state is a predicate
 (``_stands``): it is assumed before the operation, and shown after it.
+
+A slot is that of a token; where several tokens share one, that of the last of them; or it stands for the state after a
+block's last token. A state that comes before the end of its block counts as nothing here: it is in a block of which
+nothing is known and that has no other holder, and so nothing but its own request's steps writes there.
 
 What stands for the pool does what ``running_kernel`` and ``running_pool`` show of it: a block that is taken was free,
 one that is held gets a holder. What a look-up finds is listed for the content that its request asks for: this is shown
@@ -872,7 +876,8 @@ _AS_A_WHOLE = (
 STEPS = _with_tables(
     "running-step-as-a-whole",
     "What a whole step of a running request does to an entry of its table and to a slot of the block there, in a table "
-    f"of any length of any kind that keeps a slot for each token, are transitions where they can happen: {_AS_A_WHOLE}",
+    "of any length of any kind that keeps slots, of one token or of several, are transitions where they can happen: "
+    f"{_AS_A_WHOLE}",
     RUNS,
     LEAVES,
 )
@@ -943,9 +948,18 @@ def _of_states(
     )
 
 
+_KNOWN_AT_ITS_END = (
+    "The block may become known then, but only if that state is in it for sure. Any other one is in a block of which "
+    "nothing is known, and that has no other holder. A state that a step passed, and did not keep, is never offered."
+)
+_IN_STATES = (
+    "of any length, in each mode, are transitions where they can happen. The place may be left, get a free block or "
+    "one that stood at an earlier place, or be passed over. The step computes the state at its end if it ends there, "
+    f"passes it with drafts, or if there is one in every block. {_KNOWN_AT_ITS_END}"
+)
 STEPS_OF_STATES = _of_states(
     "running-step-of-states-as-a-whole",
-    "step",
+    f"What a whole step of a running request does to a place of a table of states {_IN_STATES}",
     RUNS,
     {
         "a draft's block moves to it": lambda u: (
@@ -967,7 +981,7 @@ STEPS_OF_STATES = _of_states(
 
 RETURNS_OF_STATES = _of_states(
     "running-return-of-states-as-a-whole",
-    "return",
+    f"What an admission of a request with computed tokens does to a place of its table of states {_IN_STATES}",
     RESUMES,
     {
         "a chunk skips it": lambda u: (
@@ -1062,7 +1076,8 @@ ADMITS = _admission(
     "content-and-cached-map.running-admission-as-a-whole",
     "What a whole admission does to an entry of a table that its request then has, and to a slot of the block there, "
     "for any hit, with any number of tokens that another node provides, in a table of any length of any kind that "
-    "keeps a slot for each token, are transitions where they can happen: the source of a copy is held; the entry names "
+    "keeps slots, of one token or of several, are transitions where they can happen: the source of a copy is held; the "
+    "entry names "
     "the block of the hit, which is known to hold the request's own content, or gets a free block, which another node "
     "writes after the hit if it loads; the copy is made into a block of the request's own; the step computes what the "
     "hit, the copy and the load do not bring; then the block may become known for what counts as computed. What is "
@@ -1145,7 +1160,10 @@ ADMITS_INSIDE = _admission(
 )
 ADMITS_STATES = _admission(
     "attention-kinds.running-admission-of-states-as-a-whole",
-    "admission",
+    "What a whole admission does to a place of a table of states, in each mode, for any hit, and with any number of "
+    "tokens that another node provides, are transitions where they can happen: the place names the block of the hit, "
+    "gets a free block, which another node writes if it loads, or is passed over. The step computes, and another node "
+    f"provides, the state at its end. {_KNOWN_AT_ITS_END}",
     lambda u: (u.slot == u.size - 1) & (u.gets <= 1) & implies(u.whole <= u.tokens - 1, u.whole <= u.known),
     {
         "the state of the hit": lambda u: (
@@ -1390,9 +1408,10 @@ def _has_an_entry(u: Any) -> Any:
     fine = fine & (its.blocks_occupied(0) == 0)
     if not slots:
         return fine
-    known, entries = Stretch(u.place, "there"), Times(expression_of(u.slots))
+    known: Any = Stretch(u.place, "there")
+    entries: Any = Times(expression_of(u.slots))
     with on_stretches():
-        stretches = list(its.layout([known], entries, fresh=False))  # type: ignore[list-item]  # stretches
+        stretches = list(its.layout([known], entries, fresh=False))
     first, *new = stretches
     return fine & (first is known and new == [None])
 
@@ -1443,7 +1462,7 @@ HAS_AN_ENTRY = Obligation(
         ),
     ),
 )
-_STORED = Group.tokens_stored
+_STORED: Callable[[Group, int], int] = Group.tokens_stored
 """What it does, where nothing is broken."""
 
 OBLIGATIONS = (
