@@ -548,10 +548,10 @@ OWN = of_every_step(
     (
         _HIT_ON_ANYTHING,
         unguarded(
-            "computes-into-any-block",
-            "A step is scheduled that writes a block which its request does not name.",
-            Compute,
-            lambda state, at: in_pool(state, at.block) & (state.filled[at.block] == 0) & (at.content != 0),
+            "allocated-while-it-is-held",
+            "Any block of the pool is allocated.",
+            Take,
+            lambda state, at: in_pool(state, at.block) & (state.named[at.entry] == 0),
         ),
     ),
     {
