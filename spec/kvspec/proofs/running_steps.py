@@ -43,6 +43,7 @@ from kvreference.population import Population, Status
 from kvreference.prefix_cache import no_junction
 from kvreference.rules import Delta, Rules
 from kvreference.tables import Table
+from kvspec import sequences
 from kvspec.obligation import AMap, Count, Mutant, Obligation, Property, Unknown, only
 from kvspec.pool.induction import before, broken, is_sound_at
 from kvspec.pool.invariants import STRUCTURAL, Invariant, Point, filled_is_held, filled_is_unknown
@@ -64,14 +65,13 @@ from kvspec.pool.transitions import (
 )
 from kvspec.progress.counted import least, most
 from kvspec.proofs.longest_hit import Blocks as FoundBlocks
-from kvspec.proofs.longest_hit import Stretch as FoundStretch
-from kvspec.proofs.longest_hit import Times as NullBlocks
 from kvspec.proofs.running_allocation import HitBlocks, Layout, Stretch, Times, grown, on_stretches
 from kvspec.proofs.running_pool import books, holdings_over, manager_over
 from kvspec.proofs.running_queries import cache_over
 from kvspec.proofs.running_requests import Tokens, request_of
 from kvspec.proofs.running_tables import OWNER, on_lengths
 from kvspec.running import fresh, key
+from kvspec.sequences import times
 from kvspec.stand_in import group
 from kvspec.symbolic import current_path, either, expression_of, formula_of, implies, negated
 from kvspec.turns import turns_at
@@ -1246,7 +1246,7 @@ def _is_listed(u: Any) -> Any:
 
     def needed(hit_tokens: Any) -> tuple[Any, Any]:
         # Of which kind it is matters only to how many blocks are not read.
-        return NullBlocks(expression_of(u.first)), its.blocks_needed(hit_tokens)[1]
+        return times(u.first), its.blocks_needed(hit_tokens)[1]
 
     names = ("tokens_matched", "ends_inside", "block_size_tokens")
     of: Any = SimpleNamespace(blocks_needed=needed, **{name: getattr(its, name) for name in names})
@@ -1262,8 +1262,8 @@ def _is_listed(u: Any) -> Any:
     length: Any = 0
     block: Any = NULL
     for part in table:
-        if isinstance(part, FoundStretch):
-            length = length + part.places
+        if isinstance(part, sequences.Stretch):
+            length = length + part.count
         else:
             block = either(length == u.place, part, block)
             length = length + 1
